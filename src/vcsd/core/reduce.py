@@ -1,0 +1,56 @@
+"""From divergences per position to the loss of a step: the only place that divides, and the only one that scales.
+
+A step is split over micro-batches and ranks. Each calls a reduction on its own positions with the *step's* totals, and
+the sum of the results over all calls is the loss: any split gives the same value and the same gradient. Where ranks
+average their gradients (DDP and FSDP2 do), `num_ranks` undoes that average.
+
+`loss_scale` is the paper's T_KD² (Eq. 10), whatever the divergence; `vcsd.Method` says which value a method uses.
+"""
+
+from torch import Tensor
+
+from vcsd.core.probability import at_least_float32
+
+
+def response_mean(
+    divergence: Tensor, lengths: Tensor, *, num_responses: int, loss_scale: float = 1.0, num_ranks: int = 1
+) -> Tensor:
+    """Eq. 10's expectation: the mean over a response's positions, then over responses, so each response counts equally.
+
+    Empty responses contribute nothing; count in `num_responses` only those with at least one token.
+
+        divergence: (N,), the responses of this micro-batch end to end.
+        lengths: (M,), their lengths |y|, which add up to N.
+        num_responses: of the whole step, over all micro-batches and ranks.
+        returns: a scalar.
+
+    >>> import torch
+    >>> response_mean(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([2, 1]), num_responses=2)      # (2 + 5) / 2
+    tensor(3.5000)
+    """
+    assert divergence.dim() == 1, f"positions lie in one dimension, not {tuple(divergence.shape)}"
+    assert int(lengths.sum()) == len(divergence), f"{len(divergence)} positions, lengths {lengths.tolist()}"
+    divergence = at_least_float32(divergence)
+    weights = (1.0 / lengths.to(divergence)).repeat_interleave(lengths, output_size=len(divergence))
+    return (divergence * weights).sum() * _scale(loss_scale, num_ranks, num_responses)
+
+
+def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, num_ranks: int = 1) -> Tensor:
+    """The mean over all response tokens of the step, so that long answers count more; what the authors' code does.
+
+        divergence: (N,).
+        num_tokens: of the whole step, over all micro-batches and ranks.
+        returns: a scalar.
+
+    >>> import torch
+    >>> token_mean(torch.tensor([1.0, 3.0, 5.0]), num_tokens=3)
+    tensor(3.)
+    """
+    assert divergence.dim() == 1, f"positions lie in one dimension, not {tuple(divergence.shape)}"
+    return at_least_float32(divergence).sum() * _scale(loss_scale, num_ranks, num_tokens)
+
+
+def _scale(loss_scale: float, num_ranks: int, total: int) -> float:
+    """A step in which nothing can be trained has a loss of zero, with a gradient of zero."""
+    assert total >= 0, f"a step of {total} items"
+    return loss_scale * num_ranks / total if total else 0.0

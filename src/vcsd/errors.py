@@ -1,0 +1,56 @@
+"""The error model: three kinds of trouble, three ways to say it.
+
+ConfigError   what the user asked for makes no sense. All problems are reported at once, each with its path, what was
+              given, what is allowed and what to do. Nothing has run yet.
+DataError     one example cannot be used. It names the example; a caller may count it and go on, never silently.
+assert        a programmer broke a promise between two rooms of the package. Users should never see one.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class VcsdError(Exception):
+    """Base of the errors that are meant for users: print the message, not the traceback."""
+
+
+class ConfigError(VcsdError, ValueError):
+    """A configuration that cannot be run, with every problem found in it.
+
+    >>> print(ConfigError(["method.beta = 1.7 is outside [0, 1].", "method.gamma is not a key."]))
+    2 problems:
+      method.beta = 1.7 is outside [0, 1].
+      method.gamma is not a key.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        assert self.problems, "a ConfigError needs at least one problem"
+        lines = "".join(f"\n  {problem}" for problem in self.problems)
+        super().__init__(self.problems[0] if len(self.problems) == 1 else f"{len(self.problems)} problems:{lines}")
+
+
+class DataError(VcsdError, ValueError):
+    """An example that cannot be used, and why.
+
+    >>> print(DataError("virl-00042", "the image 'a.png' is truncated. Download it again."))
+    example 'virl-00042': the image 'a.png' is truncated. Download it again.
+    """
+
+    def __init__(self, example_id: str, message: str) -> None:
+        self.example_id = example_id
+        self.message = message
+        super().__init__(f"example {example_id!r}: {message}")
+
+
+def did_you_mean(given: object, allowed: Iterable[str]) -> str:
+    """A sentence that names the nearest allowed word, or all of them when none is near.
+
+    >>> did_you_mean("bata", ["alpha", "beta"])
+    "Did you mean 'beta'?"
+    >>> did_you_mean("xyz", ["alpha", "beta"])
+    'Allowed: alpha, beta.'
+    """
+    words = list(allowed)
+    near = difflib.get_close_matches(str(given), words, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Allowed: {', '.join(words)}."
