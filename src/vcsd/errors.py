@@ -9,6 +9,8 @@ assert        a programmer broke a promise between two rooms of the package. Use
 import difflib
 from collections.abc import Iterable
 
+_FEW = 24
+
 
 class VcsdError(Exception):
     """Base of the errors that are meant for users: print the message, not the traceback."""
@@ -44,7 +46,7 @@ class DataError(VcsdError, ValueError):
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
-    """A sentence that names the nearest allowed word, or all of them when none is near.
+    """A sentence that names the nearest allowed word or, when none is near, all of them if they are few.
 
     >>> did_you_mean("bata", ["alpha", "beta"])
     "Did you mean 'beta'?"
@@ -53,4 +55,6 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     """
     words = list(allowed)
     near = difflib.get_close_matches(str(given), words, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Allowed: {', '.join(words)}."
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Allowed: {', '.join(words)}." if len(words) <= _FEW else f"None of the {len(words)} allowed words is near."

@@ -1,0 +1,51 @@
+# Two commands for a fresh machine with Python >= 3.11 and make: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
+# Two workers with one torch thread each: tests are small, and more threads only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types coverage format clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/.installed  ## install, then run the method in one page on a tiny model
+	$(BIN)/python examples/loop.py
+
+test: .venv/.installed-dev  ## install with the dev extra, then run the tests
+	$(PYTEST)
+
+check: lint types coverage  ## lint, types, tests with coverage: what every change must pass
+
+lint: .venv/.installed-dev  ## ruff: style, function sizes, formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed-dev  ## mypy, strict
+	$(BIN)/mypy
+
+coverage: .venv/.installed-dev  ## the tests, with branch coverage of core, method and config
+	$(PYTEST) --cov --cov-report=term --cov-fail-under=95
+
+format: .venv/.installed-dev  ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and caches
+	rm -rf .venv .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "vcsd needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# Installed again only when what to install has changed. A dev installation is also a plain one.
+.venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) .
+	@touch $@
+
+.venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) '.[dev]'
+	@touch .venv/.installed $@

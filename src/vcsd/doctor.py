@@ -1,0 +1,168 @@
+"""Whether this machine can run vcsd, and what a run would use here: versions, device, extras, choices.
+
+Each finding is tried, not assumed: packages are imported, the loss is computed, a model is built without weights.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from math import isclose, log
+from typing import TYPE_CHECKING, Literal
+
+from packaging.requirements import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+State = Literal["ok", "off", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `off` is a choice (an extra that is not installed), `broken` needs mending.
+
+    >>> Finding("torch", "ok", "2.13.0").state
+    'ok'
+    """
+
+    subject: str
+    state: State
+    detail: str
+
+
+def examine() -> Iterator[tuple[str, list[Finding]]]:
+    """The report's sections in order. Later ones import torch and transformers, so they come as they are ready."""
+    yield "Needed", [_python(), *_requirements(None)]
+    yield (
+        "Works",
+        [
+            _attempt("method's arithmetic", _try_arithmetic),
+            _attempt("image processing", _try_images),
+            _attempt("Qwen3-VL and Qwen3.5", _try_families),
+        ],
+    )
+    yield (
+        "Used here",
+        [
+            _attempt("device", _device),
+            _attempt("loss", lambda: "reference: vcsd.core on full logits"),
+            _attempt("attention", _attention),
+            _attempt("rollouts", lambda: "transformers"),
+        ],
+    )
+    yield "Extras", [_extra(name) for name in _extras()]
+
+
+def _python() -> Finding:
+    return Finding("python", "ok" if sys.version_info >= (3, 11) else "broken", f"{platform.python_version()} (>=3.11)")
+
+
+def _requirements(extra: str | None) -> list[Finding]:
+    """The packages that vcsd, or one of its extras, asks for, against what is installed."""
+    findings = []
+    for line in metadata.requires("vcsd") or []:
+        requirement = Requirement(line)
+        always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if (
+            always
+            if extra is None
+            else not always and requirement.marker and requirement.marker.evaluate({"extra": extra})
+        ):
+            findings.append(_requirement(requirement))
+    return findings
+
+
+def _requirement(requirement: Requirement) -> Finding:
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return Finding(requirement.name, "broken", f"not installed; needs {requirement.specifier or 'any version'}")
+    # A local suffix (2.13.0+cpu) is part of the build, not of the version that was asked for.
+    fits = requirement.specifier.contains(version, prereleases=True)
+    return Finding(requirement.name, "ok" if fits else "broken", f"{version} ({requirement.specifier or 'any'})")
+
+
+def _extras() -> list[str]:
+    return list(metadata.metadata("vcsd").get_all("Provides-Extra") or [])
+
+
+def _extra(name: str) -> Finding:
+    lacking = [finding for finding in _requirements(name) if finding.state != "ok"]
+    if not lacking:
+        return Finding(name, "ok", "installed")
+    packages = ", ".join(f"{finding.subject} {finding.detail}" for finding in lacking)
+    return Finding(name, "off", f"pip install 'vcsd[{name}]' ({packages})")
+
+
+def _attempt(subject: str, trial: Callable[[], str]) -> Finding:
+    """Run a trial; whatever it raises is the finding, since a doctor must not fall ill."""
+    try:
+        return Finding(subject, "ok", trial())
+    except Exception as error:
+        return Finding(
+            subject, "broken", f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+        )
+
+
+def _try_arithmetic() -> str:
+    """The target and the loss of a worked example, on the device that a run would use."""
+    import torch
+
+    from vcsd.core import forward_kl, shape_target
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    original = torch.tensor([0.5, 0.4, 0.1], device=device).log()
+    control = torch.tensor([0.5, 0.1, 0.4], device=device).log()
+    loss = forward_kl(shape_target(original, control, beta=0.5), original).item()
+    expected = 5 / 21 * log(10 / 21) + 16 / 21 * log(40 / 21)  # q* = [5/21, 16/21, 0]
+    if not isclose(loss, expected, rel_tol=1e-5):
+        raise ArithmeticError(f"the worked example's loss is {loss:.6f} instead of {expected:.6f} on {device}")
+    return f"the worked example's loss is right on {device}"
+
+
+def _try_images() -> str:
+    """The PIL image processor. A torchvision built for another torch breaks it, so that is named."""
+    if importlib.util.find_spec("torchvision") is not None:
+        try:
+            import torchvision  # type: ignore[import-not-found] # noqa: F401
+        except Exception as error:
+            raise ImportError(f"torchvision does not fit torch ({error}): uninstall it, vcsd needs none") from error
+    from PIL import Image
+    from transformers import Qwen2VLImageProcessorPil
+
+    inputs = Qwen2VLImageProcessorPil()(Image.new("RGB", (64, 96)), return_tensors="pt")
+    return f"PIL: a 64 x 96 image makes {inputs['image_grid_thw'].prod().item()} patches"
+
+
+def _try_families() -> str:
+    from transformers import Qwen3_5ForConditionalGeneration, Qwen3VLForConditionalGeneration
+
+    return f"{Qwen3VLForConditionalGeneration.__name__}, {Qwen3_5ForConditionalGeneration.__name__}"
+
+
+def _device() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"CPU, {torch.get_num_threads()} threads, no CUDA device"
+    cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    return ", ".join(f"{card.name} ({card.total_memory / 2**30:.0f} GiB)" for card in cards)
+
+
+def _attention() -> str:
+    """What transformers picks for Qwen3-VL, asked of a model without weights."""
+    import torch
+    from transformers import AutoModelForImageTextToText, Qwen3VLConfig
+
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2}
+    text = {**small, "num_hidden_layers": 1, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 32}
+    vision = {**small, "depth": 1, "num_heads": 2, "out_hidden_size": 32, "deepstack_visual_indexes": [0]}
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(  # type: ignore[no-untyped-call]
+            Qwen3VLConfig(text_config=text, vision_config=vision)
+        )
+    return str(model.config._attn_implementation)

@@ -1,0 +1,40 @@
+"""Tests run with the network cable out, on one torch thread, and the same way every time."""
+
+import os
+import socket
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+
+try:
+    import hypothesis
+except ImportError:  # a machine for GPU tests only
+    pass
+else:
+    hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100)
+    hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(config, items):
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    connect = socket.socket.connect
+
+    def connect_at_home(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a test tried to reach {address}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", connect_at_home)

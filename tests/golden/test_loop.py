@@ -1,0 +1,76 @@
+"""examples/loop.py is an independent witness: it shares no code with the package, and agrees with it."""
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from vcsd.core import forward_kl, log_probs, response_mean, shape_target
+
+LOOP = Path(__file__).parents[2] / "examples" / "loop.py"
+
+
+@pytest.fixture(scope="module")
+def loop():
+    spec = importlib.util.spec_from_file_location("loop", LOOP)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_loop_imports_nothing_of_the_package():
+    modules = set()
+    for node in ast.walk(ast.parse(LOOP.read_text())):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module.split(".")[0])
+    assert modules <= {"argparse", "copy", "hashlib", "torch", "PIL", "transformers"}
+
+
+def test_the_loop_shapes_the_same_target(loop):
+    torch.manual_seed(0)
+    original, control = log_probs(3 * torch.randn(2, 50, loop.VOCAB), loop.T_KD)
+    ours = shape_target(original, control, alpha=loop.ALPHA, beta=loop.BETA, end_token_ids=[loop.END])
+    assert (ours == -torch.inf).any()
+    torch.testing.assert_close(loop.shape_target(original.clone(), control), ours)
+
+
+def test_the_loops_first_loss_is_the_packages(loop, capsys):
+    """Student and teacher are equal at first, so one model gives all three distributions."""
+    model, prompts = loop.tiny_qwen3_vl(0), loop.colour_prompts(0)[:2]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with torch.no_grad():
+        divergences, lengths = [], []
+        for index, prompt in enumerate(prompts):
+            answers = loop.sample(model, prompt, key=f"0/0/{index}")
+            for view_logits in zip(
+                *(loop.next_token_logits(model, prompt, view, answers) for view in ("image", "black")), strict=True
+            ):
+                original, control = (log_probs(logits[:-1], loop.T_KD) for logits in view_logits)
+                log_q = shape_target(original, control, end_token_ids=[loop.END])
+                divergences.append(forward_kl(log_q, original))
+                lengths.append(len(original))
+        ours = response_mean(
+            torch.cat(divergences), torch.tensor(lengths), num_responses=len(lengths), loss_scale=loop.T_KD**2
+        )
+    theirs = loop.distill_step(model, model, prompts, optimizer, key="0/0")
+    assert theirs == pytest.approx(ours.item(), rel=1e-5)
+
+
+def test_answers_never_contain_image_tokens_and_stop_at_the_end_token(loop):
+    model, prompts = loop.tiny_qwen3_vl(0), loop.colour_prompts(0)
+    with torch.no_grad():
+        answers = [answer for prompt in prompts for answer in loop.sample(model, prompt, key="a")]
+    for answer in answers:
+        assert not torch.isin(answer, torch.tensor([loop.IMAGE, loop.VIDEO])).any()
+        assert loop.END not in answer[:-1]
+        assert len(answer) == loop.MAX_NEW_TOKENS or answer[-1] == loop.END
+    assert {len(answer) for answer in answers} != {loop.MAX_NEW_TOKENS}
+
+
+def test_the_loss_falls(loop, capsys):
+    losses = loop.train(num_steps=8)
+    assert losses[-1] < 0.8 * losses[0]

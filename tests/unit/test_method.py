@@ -1,0 +1,132 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from vcsd import METHODS, Method
+from vcsd.errors import ConfigError, DataError
+from vcsd.method import PRESETS
+from vcsd.types import Example
+
+
+def example(**changes):
+    prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]}]
+    return Example(**{"id": "virl-00042", "images": ["a.png"], "prompt": prompt, **changes})
+
+
+def test_the_default_method_is_the_papers():
+    method = METHODS["vcsd"]
+    assert method == Method()
+    assert (method.target_view, method.contrast_view) == ("original", "black")
+    assert (method.alpha, method.beta, method.anchor, method.temperature) == (1.0, 0.1, 1.0, 2.0)
+    assert (method.divergence, method.reduction, method.teacher, method.ema_rate) == (
+        "forward_kl",
+        "response_mean",
+        "ema",
+        0.05,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("no_contrast", {"alpha": 0.0}),
+        ("no_support", {"beta": 0.0}),
+        ("no_anchor", {"anchor": 0.0}),
+        ("opsd", {"target_view": "hint", "contrast_view": None, "alpha": 0.0, "beta": 0.0}),
+    ],
+)
+def test_a_row_differs_from_vcsd_only_where_it_says(name, changed):
+    assert METHODS[name] == replace(METHODS["vcsd"], name=name, **changed)
+
+
+def test_the_loss_factor_is_the_squared_temperature_unless_given():
+    assert Method(temperature=3.0).loss_factor == 9.0
+    assert Method(temperature=3.0, loss_scale=0.5).loss_factor == 0.5
+
+
+def test_the_presets_are_the_papers_and_the_authors_codes():
+    paper, code = METHODS["vcsd"].preset("paper"), METHODS["vcsd"].preset("author_code")
+    assert paper == METHODS["vcsd"]
+    facts = [(m.temperature, m.loss_factor, m.reduction, m.end_tokens_keep_anchor) for m in (paper, code)]
+    assert facts == [(2.0, 4.0, "response_mean", False), (1.0, 4.0, "token_mean", True)]
+
+
+def test_a_preset_changes_conventions_and_nothing_else():
+    changed = METHODS["no_anchor"].preset("author_code")
+    for field in fields(Method):
+        if field.name not in PRESETS["author_code"]:
+            assert getattr(changed, field.name) == getattr(METHODS["no_anchor"], field.name)
+
+
+def test_an_unknown_preset_is_named_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"method.preset = 'papr' is not a preset. Did you mean 'paper'\?"):
+        METHODS["vcsd"].preset("papr")
+
+
+NONSENSE = [
+    ({"alpha": -0.1}, "method.alpha = -0.1 is outside [0, inf). 1 is the paper's value; 0 switches the contrast off."),
+    ({"beta": 1.7}, "method.beta = 1.7 is outside [0, 1]. 0.1 is the paper's value; 0 shapes the full vocabulary."),
+    ({"beta": float("nan")}, "method.beta = nan is outside [0, 1]."),
+    ({"anchor": -1}, "method.anchor = -1 is outside [0, inf)."),
+    ({"temperature": 0}, "method.temperature = 0 is outside (0, inf). 2 is the paper's value."),
+    ({"temperature": float("inf")}, "method.temperature = inf is outside (0, inf)."),
+    ({"loss_scale": 0.0}, "method.loss_scale = 0.0 is outside (0, inf). Leave it out for the squared temperature."),
+    ({"js_weight": 1.0}, "method.js_weight = 1.0 is outside (0, 1)."),
+    ({"log_floor": 1.0}, "method.log_floor = 1.0 is outside (-inf, 0). -10000 is the authors' value."),
+    ({"ema_rate": 0.0}, "method.ema_rate = 0.0 is outside (0, 1]. It is the weight of the student;"),
+    ({"alpha": "1"}, "method.alpha = '1' is not a number."),
+    ({"alpha": True}, "method.alpha = True is not a number."),
+    ({"name": 3}, "method.name = 3 is not text."),
+    ({"end_tokens_keep_anchor": 1}, "method.end_tokens_keep_anchor = 1 is not true or false."),
+    ({"target_view": "hints"}, "method.target_view = 'hints' is not a choice. Did you mean 'hint'?"),
+    ({"contrast_view": "blck"}, "method.contrast_view = 'blck' is not a choice. Did you mean 'black'?"),
+    ({"contrast_view": "none"}, "Write no_image for a control without the image, or null for no contrast at all."),
+    (
+        {"divergence": "jsd"},
+        "method.divergence = 'jsd' is not a choice. Allowed: forward_kl, reverse_kl, jensen_shannon",
+    ),
+    ({"reduction": "mean"}, "method.reduction = 'mean' is not a choice."),
+    ({"teacher": "moving"}, "method.teacher = 'moving' is not a choice. Allowed: ema, fixed, current."),
+    ({"contrast_view": None}, "method.alpha = 1.0 needs a contrast view, but method.contrast_view is null."),
+    ({"alpha": 0, "anchor": 0}, "both 0: the target would be uniform. Set one of them to 1."),
+    ({"js_weight": 0.3}, "method.js_weight = 0.3 has no effect with divergence: forward_kl."),
+    ({"log_floor": -5.0}, "method.log_floor = -5.0 has no effect with divergence: forward_kl."),
+    ({"teacher": "fixed", "ema_rate": 0.1}, "method.ema_rate = 0.1 has no effect with teacher: fixed."),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), NONSENSE, ids=[str(changes) for changes, _ in NONSENSE])
+def test_a_method_that_makes_no_sense_cannot_be_built(changes, message):
+    with pytest.raises(ConfigError) as error:
+        Method(**changes)
+    assert message in str(error.value)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(ConfigError) as error:
+        Method(alpha=-1, beta=2, temperature=0, divergence="kl")
+    assert len(error.value.problems) == 4
+
+
+def test_every_field_with_a_value_that_no_field_takes_is_refused_by_name():
+    for field in fields(Method):
+        with pytest.raises(ConfigError, match=f"method.{field.name} = "):
+            Method(**{field.name: ["nonsense"]})
+
+
+def test_fields_that_need_another_field_work_with_it():
+    assert Method(divergence="jensen_shannon", js_weight=0.3).js_weight == 0.3
+    assert Method(divergence="reverse_kl", log_floor=-50).log_floor == -50
+
+
+def test_a_hint_needs_an_answer():
+    with pytest.raises(DataError) as error:
+        METHODS["opsd"].check(example())
+    assert "example 'virl-00042': view 'hint' needs an answer, but there is none." in str(error.value)
+    assert "Add an 'answer' column or choose target_view: original." in str(error.value)
+    METHODS["opsd"].check(example(answer="7"))
+
+
+def test_vcsd_needs_no_answer():
+    METHODS["vcsd"].check(example())
+    assert example().answer is None

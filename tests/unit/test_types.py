@@ -1,0 +1,48 @@
+import dataclasses
+
+import pytest
+
+from vcsd.errors import DataError
+from vcsd.types import Example, Rollout
+
+IMAGE, TEXT = {"type": "image"}, {"type": "text", "text": "How many?"}
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def test_an_example_is_frozen():
+    example = Example(id="a", images=[], prompt=[user("How many?")])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        example.id = "b"
+
+
+def test_places_and_images_are_counted_over_all_messages():
+    prompt = [user([IMAGE, TEXT]), {"role": "assistant", "content": "Two."}, user([IMAGE, IMAGE, TEXT])]
+    assert len(Example(id="a", images=["1", "2", "3"], prompt=prompt).images) == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"id": ""}, "needs an id"),
+        ({"prompt": []}, "the prompt has no messages"),
+        ({"images": ["a.png", "b.png"]}, "places for 1 images, but 2 are given"),
+        ({"images": []}, "places for 1 images, but 0 are given"),
+        ({"prompt": [{"role": "user"}]}, "needs 'role' and 'content'"),
+        ({"prompt": ["hello"]}, "needs 'role' and 'content'"),
+        ({"prompt": [user(3)]}, "a string or a list of parts, not 3"),
+        ({"prompt": [user(["text"])]}, "a string or a list of parts"),
+    ],
+)
+def test_a_malformed_example_is_refused_with_its_id(fields, message):
+    good = {"id": "virl-1", "images": ["a.png"], "prompt": [user([IMAGE, TEXT])]}
+    with pytest.raises(DataError, match=message) as error:
+        Example(**{**good, **fields})
+    assert error.value.example_id == {**good, **fields}["id"]
+
+
+def test_a_rollout_compares_by_value():
+    assert Rollout("a", 0, (1, 2), "end") == Rollout("a", 0, (1, 2), "end")
+    assert Rollout("a", 0, (1, 2), "end") != Rollout("a", 0, (1, 2), "length")
