@@ -1,0 +1,56 @@
+"""The installed command, run as a user would run it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VCSD = Path(sys.executable).parent / "vcsd"
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not VCSD.exists(), reason="vcsd is not installed here")]
+
+
+def vcsd(*arguments):
+    return subprocess.run([VCSD, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_help_runs_without_torch():
+    code = (
+        "import sys; sys.argv = ['vcsd', '--help']; from vcsd.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('heavy:', sorted({'torch', 'transformers', 'pydantic'} & set(sys.modules)))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Usage: vcsd" in output
+    assert output.strip().endswith("heavy: []")
+
+
+def test_doctor_finds_this_environment_well():
+    result = vcsd("doctor")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_shipped_recipe_resolves():
+    recipes = sorted((ROOT / "recipes").rglob("*.yaml"))
+    assert recipes
+    for recipe in recipes:
+        result = vcsd("config", str(recipe))
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["method"]["name"]
+
+
+def test_a_typo_in_an_override_is_explained_with_exit_code_two():
+    result = vcsd("config", "recipes/paper/qwen3_vl_2b.yaml", "method.alhpa=1")
+    assert result.returncode == 2
+    assert "method.alhpa is not a key. Did you mean 'alpha'?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_one_page_loop_runs_as_a_script():
+    command = [sys.executable, "examples/loop.py", "--steps", "2"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["1", "2"]
