@@ -255,20 +255,27 @@ class _FusedLoss(torch.autograd.Function):
                 _, gradients = run_chunks(call.engine, call.problem, weights_N, call.wanted)
                 factor = None
             assert gradients is not None
-            factors = [f for f in (factor, gradients.factor) if f is not None]
+            factor = _product(factor, gradients.factor)
             return (
                 None,
-                _finish(call.engine, gradients.hidden_ND, factors, hidden_ND),
-                _finish(call.engine, gradients.weight_VD, factors, weight_VD),
-                _finish(call.engine, gradients.bias_V, factors, bias_V),
+                _finish(call.engine, gradients.hidden_ND, factor, hidden_ND),
+                _finish(call.engine, gradients.weight_VD, factor, weight_VD),
+                _finish(call.engine, gradients.bias_V, factor, bias_V),
             )
 
 
-def _finish(engine: Engine, gradient: Tensor | None, factors: list[Tensor], like: Tensor | None) -> Tensor | None:
+def _product(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Of two factors, None standing for one; multiplied before a gradient is, so that neither overflows it."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first * second
+
+
+def _finish(engine: Engine, gradient: Tensor | None, factor: Tensor | None, like: Tensor | None) -> Tensor | None:
     """Rescale in place, then give the gradient the dtype of what it belongs to."""
     if gradient is None or like is None:
         return None
-    for factor in factors:
+    if factor is not None:
         engine.rescale_(gradient, factor)
     return gradient.to(like.dtype)
 

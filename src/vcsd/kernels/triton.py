@@ -310,9 +310,12 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         if DIVERGENCE == REVERSE:
             # Both parts are sums of p (log p - t): no large numbers cancel where the student is near the target.
             expected = on_student + off_moment / total_s - (tl.log2(total_s) + log2_floor) * off
-            divergence2 = expected
         else:
             expected = on_student - log2_1mw * off
+        # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
+        expected = tl.where(total_u > 0.0, expected, float("nan"))
+        divergence2 = expected
+        if DIVERGENCE == JENSEN_SHANNON:
             divergence2 = js_weight * on_target + (1.0 - js_weight) * expected
 
     tl.store(divergence_ptr + row, divergence2 * LN_2)
