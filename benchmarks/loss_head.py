@@ -1,0 +1,425 @@
+"""How far the loss head is from the five matrix products it cannot do without.
+
+    python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, a few minutes
+    python benchmarks/loss_head.py --quick                              # D 2048 and 4096, V 151936, N 4096
+    python benchmarks/loss_head.py --quick --chunk-rows 1024 1664 2048 --block 2048 4096 --num-warps 4 8
+    python benchmarks/loss_head.py --cpu --out results/                 # chunked against the naive computation
+
+The floor is the time of exactly five products in bfloat16: student, original and control logits, gradient of the
+hidden states, gradient of the head. Heads are float32 masters as the trainer holds them; their casts to bfloat16, once
+per step, are inside every time but the floor's. Added memory is the peak of a call over what was there before it, less
+the gradients it returns; the cast heads are there before. `support` is the mean number of tokens in a support.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from vcsd.kernels import cast_head, distillation_loss
+from vcsd.types import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIB = 2**30
+WIDTHS, VOCABULARIES, POSITIONS = (2048, 2560, 4096), (151_936, 248_320), (1024, 4096, 16_384, 65_536)
+IMPLS = ("triton", "chunked", "reference", "trl", "liger")
+DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
+
+
+@dataclass
+class Row:
+    """One measurement: times in milliseconds, memory in GiB."""
+
+    width: int
+    vocabulary: int
+    positions: int
+    impl: str
+    divergence: str
+    time_ms: float | None = None
+    floor_ms: float | None = None
+    ratio: float | None = None
+    added_gib: float | None = None
+    support: float | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    failure: str | None = None
+
+
+# GPU.
+
+
+@dataclass
+class Inputs:
+    """Tensors of one shape, drawn so that logits have the standard deviation asked for."""
+
+    hidden: torch.Tensor
+    original: torch.Tensor
+    control: torch.Tensor
+    student: torch.Tensor
+    teacher: torch.Tensor
+    weights: torch.Tensor
+
+    @classmethod
+    def draw(cls, width: int, vocabulary: int, positions: int, logit_std: float) -> Inputs:
+        def normal(rows: int, dtype: torch.dtype, scale: float = 1.0) -> torch.Tensor:
+            return torch.empty(rows, width, device="cuda", dtype=dtype).normal_().mul_(scale)
+
+        torch.manual_seed(0)
+        original = normal(positions, torch.bfloat16)
+        student = normal(vocabulary, torch.float32, logit_std / math.sqrt(width))
+        return cls(
+            hidden=original.add(normal(positions, torch.bfloat16), alpha=0.3).requires_grad_(),
+            original=original,
+            control=original.add(normal(positions, torch.bfloat16), alpha=0.5),
+            student=student.requires_grad_(),
+            teacher=student.detach().clone(),
+            weights=torch.full((positions,), 1 / positions, device="cuda"),
+        )
+
+    def clear(self) -> None:
+        self.hidden.grad = self.student.grad = None
+
+
+def floor_call(inputs: Inputs) -> Callable[[], Any]:
+    """Five products; the logits share one buffer, and stand for their own gradient."""
+    hidden, weight = inputs.hidden.detach(), inputs.student.detach().bfloat16()
+    teacher = inputs.teacher.bfloat16()
+    logits = hidden.new_empty(len(hidden), len(weight))
+    grad_hidden, grad_weight = torch.empty_like(hidden), torch.empty_like(weight)
+
+    def call() -> None:
+        torch.mm(inputs.original, teacher.T, out=logits)
+        torch.mm(inputs.control, teacher.T, out=logits)
+        torch.mm(hidden, weight.T, out=logits)
+        torch.mm(logits, weight, out=grad_hidden)
+        torch.mm(logits.T, hidden, out=grad_weight)
+
+    return call
+
+
+def vcsd_call(inputs: Inputs, impl: str, divergence: str, *, cast: bool = True) -> Callable[[], Any]:
+    """One step: cast both heads, loss, backward."""
+
+    def heads() -> tuple[Head, Head]:
+        return cast_head(Head(inputs.student), torch.bfloat16), cast_head(Head(inputs.teacher), torch.bfloat16)
+
+    ready = None if cast else heads()
+
+    def call() -> Any:
+        inputs.clear()
+        student, teacher = ready or heads()
+        loss, stats = distillation_loss(
+            inputs.hidden, student, inputs.original, inputs.control, teacher,
+            divergence=divergence, weights=inputs.weights, end_token_ids=(151_645,), impl=impl,
+        )  # fmt: skip
+        loss.backward()
+        return stats
+
+    return call
+
+
+def peer_call(inputs: Inputs, impl: str) -> Callable[[], Any]:
+    """What the neighbours offer: one teacher, no shaping, a smaller task. TRL's forward KL, Liger's JSD."""
+    if impl == "liger":
+        from liger_kernel.transformers.fused_linear_jsd import LigerFusedLinearJSD
+
+        jsd = LigerFusedLinearJSD(jsd_beta=0.5, temperature=2.0)
+
+        def call() -> None:
+            inputs.clear()
+            weight, teacher = inputs.student.bfloat16(), inputs.teacher.bfloat16()
+            jsd(inputs.hidden, weight, inputs.original, teacher, None).backward()
+
+        return call
+    from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
+
+    def call_trl() -> None:
+        inputs.clear()
+        weight, teacher = inputs.student.bfloat16(), inputs.teacher.bfloat16()
+        loss, _ = ChunkedDivergenceFunction.apply(inputs.hidden, weight, None, inputs.original, teacher, None, 0.0, 2.0)
+        loss.mul(inputs.weights).sum().backward()
+
+    return call_trl
+
+
+def seconds_per_call(call: Callable[[], Any], budget_s: float) -> float:
+    """Median of events around single calls, after warm-up; as many as the budget allows, two at least."""
+    call()
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    once = time.perf_counter() - started
+    times = []
+    for _ in range(max(2, min(20, int(budget_s / once)))):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def added_bytes(call: Callable[[], Any], inputs: Inputs) -> int:
+    """Peak of one call over what was there before, less the gradients it returns."""
+    inputs.clear()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    gradients = sum(x.grad.nbytes for x in (inputs.hidden, inputs.student) if x.grad is not None)
+    inputs.clear()
+    return peak - before - gradients
+
+
+def measure(inputs: Inputs, row: Row, budget_s: float) -> None:
+    """Fill a row, or say why not."""
+    try:
+        if row.impl in ("trl", "liger"):
+            row.time_ms = 1e3 * seconds_per_call(peer_call(inputs, row.impl), budget_s)
+        else:
+            row.time_ms = 1e3 * seconds_per_call(vcsd_call(inputs, row.impl, row.divergence), budget_s)
+            warm = vcsd_call(inputs, row.impl, row.divergence, cast=False)
+            row.support = float(warm().support_size.float().mean())
+            row.added_gib = added_bytes(warm, inputs) / GIB
+        if row.floor_ms is not None:
+            row.ratio = row.time_ms / row.floor_ms
+    except Exception as problem:  # one configuration must not end the run
+        row.failure = (
+            f"{type(problem).__name__}: {str(problem).splitlines()[0][:120]}" if str(problem) else repr(problem)
+        )
+    inputs.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def apply_settings(settings: dict[str, Any]) -> None:
+    """Set the constants of the Triton path."""
+    from vcsd.kernels import triton as kernel
+
+    for name, value in settings.items():
+        assert hasattr(kernel, name), name
+        setattr(kernel, name, value)
+
+
+def tunings(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every combination of the settings given on the command line."""
+    given = {"CHUNK_ROWS": args.chunk_rows, "BLOCK": args.block, "NUM_WARPS": args.num_warps}
+    given = {name: values for name, values in given.items() if values}
+    return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
+
+
+def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row]:
+    """Floor first, then every implementation on the same tensors."""
+    width, vocabulary, positions = shape
+    inputs = Inputs.draw(width, vocabulary, positions, args.logit_std)
+    floor_ms = None
+    try:
+        floor_ms = 1e3 * seconds_per_call(floor_call(inputs), args.budget)
+    except torch.OutOfMemoryError:
+        print(f"the floor itself does not fit at {shape}")
+    gc.collect()
+    torch.cuda.empty_cache()
+    rows = [Row(width, vocabulary, positions, "floor", "-", floor_ms, floor_ms, 1.0)]
+    for impl in args.impls:
+        divergences = args.divergences if impl in ("triton", "chunked", "reference") else ("-",)
+        if impl != "triton" and not args.all_divergences:
+            divergences = divergences[:1]
+        for divergence, settings in itertools.product(divergences, tunings(args) if impl == "triton" else [{}]):
+            apply_settings(settings)
+            row = Row(width, vocabulary, positions, impl, divergence, floor_ms=floor_ms, settings=settings)
+            measure(inputs, row, args.budget)
+            rows.append(row)
+            print(table([row], header=False), flush=True)
+    return rows
+
+
+def run_gpu(args: argparse.Namespace) -> dict[str, Any]:
+    rows: list[Row] = []
+    for shape in itertools.product(args.widths, args.vocabularies, args.positions):
+        try:
+            rows += run_shape(shape, args)
+        except Exception as problem:  # e.g. inputs that do not fit
+            rows.append(Row(*shape, "all", "-", failure=repr(problem)[:160]))
+        gc.collect()
+        torch.cuda.empty_cache()
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "logit_std": args.logit_std,
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def table(rows: list[Row], *, header: bool = True) -> str:
+    """Markdown."""
+    lines = ["| D | V | N | impl | divergence | ms | x floor | added GiB | support | settings |", "|" + "---|" * 10]
+    lines = lines if header else []
+    for row in rows:
+        cells: list[object] = [row.width, row.vocabulary, row.positions, row.impl, row.divergence]
+        if row.failure:
+            cells += [row.failure.replace("|", "/"), "", "", "", ""]
+        else:
+            cells += [
+                _number(row.time_ms, 2),
+                _number(row.ratio, 3),
+                _number(row.added_gib, 2),
+                _number(row.support, 1),
+            ]
+            cells.append(" ".join(f"{name}={value}" for name, value in row.settings.items()))
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Ratio to the floor over N, one panel per width and vocabulary."""
+    from matplotlib import pyplot
+
+    shapes = sorted({(row.vocabulary, row.width) for row in rows})
+    figure, axes = pyplot.subplots(1, len(shapes), figsize=(3.2 * len(shapes), 3), sharey=True, squeeze=False)
+    for axis, (vocabulary, width) in zip(axes[0], shapes, strict=True):
+        for impl in dict.fromkeys(row.impl for row in rows if row.impl != "floor"):
+            chosen = [r for r in rows if (r.vocabulary, r.width, r.impl) == (vocabulary, width, impl)]
+            chosen = [r for r in chosen if r.ratio is not None and r.divergence in ("forward_kl", "-")]
+            axis.plot([r.positions for r in chosen], [r.ratio for r in chosen], marker="o", label=impl)
+        axis.axhline(1.0, color="0.6", linewidth=0.8)
+        axis.set(xscale="log", xlabel="positions N", title=f"V = {vocabulary:,}, D = {width:,}")
+    axes[0][0].set_ylabel("time / five matrix products")
+    axes[0][0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+# CPU: each measurement in a process of its own, since the peak of a process never falls.
+
+
+def cpu_child(args: argparse.Namespace) -> None:
+    """Measure one implementation here and print what was found."""
+    torch.manual_seed(0)
+    width, vocabulary, positions = args.widths[0], args.vocabularies[0], args.positions[0]
+    weight = torch.empty(vocabulary, width).normal_().mul_(args.logit_std / math.sqrt(width)).requires_grad_()
+    original = torch.randn(positions, width)
+    hidden = (original + 0.3 * torch.randn(positions, width)).requires_grad_()
+    control = original + 0.5 * torch.randn(positions, width)
+    weights = torch.full((positions,), 1 / positions)
+
+    def call() -> None:
+        hidden.grad = weight.grad = None
+        head = Head(weight)
+        loss, _ = distillation_loss(
+            hidden, head, original, control, Head(weight.detach()), weights=weights, impl=args.cpu_child
+        )
+        loss.backward()
+
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from what is resident now
+    before = memory_bytes("VmRSS")
+    call()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    added = memory_bytes("VmHWM") - before - hidden.grad.nbytes - weight.grad.nbytes
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    print(json.dumps({"impl": args.cpu_child, "seconds": statistics.median(times), "added_gib": added / GIB}))
+
+
+def memory_bytes(name: str) -> int:
+    """A line of /proc/self/status."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def run_cpu(args: argparse.Namespace) -> dict[str, Any]:
+    shape = {"widths": 1024, "vocabularies": 151_936, "positions": 512}
+    for name in shape:
+        if getattr(args, name) != getattr(parser().parse_args([]), name):
+            shape[name] = getattr(args, name)[0]
+    rows = []
+    for impl in ("reference", "chunked"):
+        command = [sys.executable, __file__, "--cpu-child", impl, "--logit-std", str(args.logit_std)]
+        for name, value in shape.items():
+            command += [f"--{name}", str(value)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print(rows[-1], flush=True)
+    naive, chunked = rows
+    return {
+        "device": "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        **shape,
+        "rows": rows,
+        "time_ratio": chunked["seconds"] / naive["seconds"],
+        "memory_ratio": chunked["added_gib"] / naive["added_gib"],
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--widths", type=int, nargs="+", default=list(WIDTHS), help="D")
+    parser.add_argument("--vocabularies", type=int, nargs="+", default=list(VOCABULARIES), help="V")
+    parser.add_argument("--positions", type=int, nargs="+", default=list(POSITIONS), help="N")
+    parser.add_argument("--impls", nargs="+", default=list(IMPLS), choices=IMPLS)
+    parser.add_argument("--divergences", nargs="+", default=list(DIVERGENCES), choices=DIVERGENCES)
+    parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
+    parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
+    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of a chunk to try (Triton)")
+    parser.add_argument("--block", type=int, nargs="+", help="logits a program holds at a time, to try (Triton)")
+    parser.add_argument("--num-warps", type=int, nargs="+", help="warps of a program to try (Triton)")
+    parser.add_argument("--logit-std", type=float, default=3.0, help="3 gives supports of tens of tokens at T = 2")
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds per measurement, about")
+    parser.add_argument("--cpu", action="store_true", help="chunked against naive on the CPU")
+    parser.add_argument("--cpu-child", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help="folder for JSON, Markdown and plot")
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    if args.cpu_child:
+        cpu_child(args)
+        return
+    if args.quick:
+        args.widths, args.vocabularies, args.positions = [2048, 4096], [151_936], [4096]
+        args.impls, args.divergences = ["triton"], ["forward_kl"]
+    report = run_cpu(args) if args.cpu else run_gpu(args)
+    rows = [] if args.cpu else [Row(**row) for row in report["rows"]]
+    print(json.dumps(report, indent=2) if args.cpu else table(rows))
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        name = "loss_head_cpu" if args.cpu else "loss_head"
+        (args.out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+        if rows:
+            (args.out / f"{name}.md").write_text(table(rows) + "\n")
+            try:
+                plot(rows, args.out / f"{name}.png")
+            except ImportError:
+                print("no plot: matplotlib is not installed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The loss in plain torch, on any device: `vcsd.core` on a few rows at a time.
+
+Memory: a chunk holds one (C, V) tile per view in the compute dtype, TILE_BYTES in all. The equations need about twenty
+tensors of the tile's shape in float32, so they run on a few rows of it at a time, BLOCK_BYTES per tensor: small enough
+that the allocator hands out the same memory again and again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from vcsd.kernels.fused import Problem, Tiles, free_bytes
+from vcsd.kernels.head import finish_logits
+from vcsd.kernels.reference import loss_from_logits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vcsd.kernels.statistics import Statistics
+
+TILE_BYTES = {"cpu": 192 * 2**20, "cuda": 2**30}
+"""Largest sum of the tiles of a chunk. More rows would not make the matrix products faster."""
+
+BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
+"""Largest float32 tensor of the element-wise part."""
+
+FREE_FRACTION = 0.25
+"""Of the free memory, what the tiles may take where it is scarce."""
+
+
+class ChunkedEngine:
+    """Core on tiles of rows, with autograd from the divergence to the student's raw logits and no further."""
+
+    def rows_per_chunk(self, problem: Problem) -> int:
+        """A power of two, so that a little more or less free memory does not change the order of summation."""
+        weight_VD = problem.student.weight_VD
+        budget = min(_constant(TILE_BYTES, weight_VD.device), FREE_FRACTION * free_bytes(weight_VD.device))
+        views = (problem.student.views[0], *problem.teacher.views)
+        bytes_per_row = problem.vocabulary * sum(view_ND.element_size() for view_ND in views)
+        return min(_power_of_two(budget / bytes_per_row), problem.num_positions)
+
+    def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
+        """Contiguous rows."""
+        return torch.empty(num_rows, problem.vocabulary, dtype=dtype, device=problem.student.weight_VD.device)
+
+    def work(
+        self, tiles: Tiles, problem: Problem, realised_C: Tensor | None, weights_C: Tensor | None, out: Statistics
+    ) -> None:
+        """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
+        num_rows = len(tiles.student_CV)
+        block = _power_of_two(_constant(BLOCK_BYTES, tiles.student_CV.device) / (4 * problem.vocabulary))
+        for start in range(0, num_rows, block):
+            rows = slice(start, min(start + block, num_rows))
+            raw_CV = tiles.student_CV[rows].detach()
+            with torch.set_grad_enabled(weights_C is not None):
+                raw_CV.requires_grad_(weights_C is not None)
+                loss_C, statistics = loss_from_logits(
+                    finish_logits(raw_CV, problem.student.head),
+                    finish_logits(tiles.original_CV[rows], problem.teacher.head),
+                    None if tiles.control_CV is None else finish_logits(tiles.control_CV[rows], problem.teacher.head),
+                    problem.objective,
+                    None if realised_C is None else realised_C[rows],
+                )
+            out.rows(rows.start, rows.stop).copy_(statistics)
+            if weights_C is not None:
+                (grad_CV,) = torch.autograd.grad(loss_C, raw_CV, weights_C[rows].to(loss_C.dtype))
+                tiles.student_CV[rows] = grad_CV
+
+    def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
+        """Multiply in place; on the CPU not by one, since looking at the number costs nothing there."""
+        if gradient.device.type != "cpu" or factor.item() != 1:
+            gradient.mul_(factor.to(gradient.dtype))
+
+
+def _constant(table: dict[str, int], device: torch.device) -> int:
+    return table.get(device.type, table["cuda"])
+
+
+def _power_of_two(limit: float) -> int:
+    """The largest power of two that is at most `limit`, and at least one.
+
+    >>> _power_of_two(100.0), _power_of_two(0.3)
+    (64, 1)
+    """
+    return int(2 ** (max(int(limit), 1).bit_length() - 1))

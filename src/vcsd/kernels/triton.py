@@ -1,0 +1,502 @@
+"""The loss on CUDA: one program per row reads each logit about once, and rewrites the student's by their gradient.
+
+Derivation
+----------
+Write y for a row of logits over temperature, L(y) = log Σ exp y, and s, o, c for student, original, control. Then
+log p_x = y_x - L(y_x). The support is S = {v : y_o(v) >= max y_o + log β}, the target's score there is
+u(v) = λ log p_o(v) + α (log p_o(v) - log p_c(v)), and log q = u - L(u over S). All that reaches over the vocabulary
+are three logsumexps and a maximum; everything else lives on S, which is small and clustered. Divergence and gradient
+on y_s, with p the student's probabilities:
+
+    forward KL   Σ_S q (log q - log p)                                  p - q
+    reverse KL   Σ p (log p - t),  t = max(log q, floor)                p (log p - t - loss)
+    JSD          w Σ_S q (log q - log m) + (1 - w) R,                   (1 - w) p (r - R)
+                 m = w q + (1 - w) p,  r = log p - log m,  R = Σ p r
+
+Off the support t is the floor and r is -log(1 - w): those sums are a constant times the student's mass off the
+support. That mass is summed as it is; 1 - (mass on S) would lose it to rounding just when training succeeds.
+As in `vcsd.core`, log-probabilities are floored at LOG_FLOOR and ties at the threshold stay in the support. A token
+of the target at which the student's log-probability is below the floor pays a constant, hence has no gradient:
+forward KL's is then p Q - q there and p Q elsewhere off it, with Q the mass of the other tokens of S.
+
+Memory
+------
+A chunk of C rows holds one (C, V) tile per view, reused by all chunks: TILE_BYTES, whatever N is. The gradient on the
+student's logits overwrites the student's tile. With V = 151,936 in bfloat16 and three views, C = 2,176 rows are
+1.85 GiB; at N = 65,536 the three full tensors would be 56 GiB, and their float32 copies twice that.
+
+Traffic
+-------
+Per row, bytes through device memory: read o, c, s once for the logsumexps; read s again and write its gradient. The
+second walk over s runs backwards, so that it meets what the cache still holds. Original and control are read again
+only in blocks that hold a token of the support, known from each block's maximum. No atomics: bitwise repeatable.
+
+Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e).
+"""
+
+# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped,attr-defined"
+# ruff: noqa: PLR0913, PLR0917
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import triton
+import triton.language as tl
+
+from vcsd.core.contrast import TIE_SLACK
+from vcsd.core.probability import LOG_FLOOR
+from vcsd.kernels.fused import free_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vcsd.kernels.fused import Problem, Tiles
+    from vcsd.kernels.objective import Objective
+    from vcsd.kernels.statistics import Statistics
+    from vcsd.types import Head
+
+TILE_BYTES = int(1.85 * 2**30)
+"""Sum of the tiles of a chunk: fewer and larger chunks touch the float32 gradient of the head less often."""
+
+FREE_FRACTION = 0.5
+"""Of the free memory, what the tiles may take where it is scarce."""
+
+CHUNK_ROWS: int | None = None
+"""Rows of a chunk, if they are not to follow from TILE_BYTES: for measurements."""
+
+ROW_MULTIPLE = 128
+"""Rows of a chunk are a multiple of the matrix products' tile height."""
+
+BLOCK = 4096
+"""Logits a program holds at a time: the grain at which blocks without support are skipped."""
+
+NUM_WARPS = 8
+
+STRIDE_MULTIPLE = 64
+"""Rows of a tile start at multiples of this many entries, so that any vocabulary is read 16 bytes at a time."""
+
+MAX_BLOCKS = tl.constexpr(128)
+"""Blocks of a row, at most: which of them hold support is kept in two 64-bit words."""
+
+RESCALE_BLOCK = 4096
+RESCALE_PROGRAMS = 132 * 8
+
+FORWARD, REVERSE, JENSEN_SHANNON = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+CODES = {"forward_kl": 0, "reverse_kl": 1, "jensen_shannon": 2}
+
+LOG2_E = math.log2(math.e)
+LN_2 = tl.constexpr(math.log(2))
+FLOOR_2 = tl.constexpr(LOG_FLOOR * LOG2_E)
+MINUS_INF = tl.constexpr(-math.inf)
+
+
+@triton.jit
+def _floored(log2_p):
+    # Not tl.maximum: that would turn a NaN into the floor.
+    return tl.where(log2_p < FLOOR_2, FLOOR_2, log2_p)
+
+
+@triton.jit
+def _load_y2(
+    row_ptr, bias_ptr, at, V, V_LOAD, gain, inner,
+    HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """Logits over temperature in base 2, -inf beyond the vocabulary."""
+    raw = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
+    if HAS_BIAS:
+        raw += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
+    if CAPPED:
+        tanh = 1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0)
+        y2 = gain * tanh
+    else:
+        y2 = raw * gain
+    if RAGGED or CAPPED:
+        y2 = tl.where(at < V, y2, MINUS_INF)
+    return y2
+
+
+@triton.jit
+def _finite_or_zero(maximum):
+    # -inf - -inf is NaN; with zero instead, an impossible token stays at probability zero.
+    return tl.where(maximum == MINUS_INF, 0.0, maximum)
+
+
+@triton.jit
+def _logsumexp_step(maximum, total, y2, block_max):
+    new_max = tl.maximum(maximum, block_max)
+    shift = _finite_or_zero(new_max)
+    total = total * tl.exp2(maximum - shift) + tl.sum(tl.exp2(y2 - shift), 0)
+    return new_max, total
+
+
+@triton.jit
+def _bits_of(blocks, candidate, FIRST: tl.constexpr):
+    """64 of the blocks' flags in one word."""
+    bit = tl.full([MAX_BLOCKS], 1, tl.int64) << ((blocks - FIRST) & 63).to(tl.int64)
+    return tl.sum(tl.where(candidate & (blocks >= FIRST) & (blocks < FIRST + 64), bit, 0), 0)
+
+
+@triton.jit
+def _holds_support(i, low_bits, high_bits):
+    word = tl.where(i < 64, low_bits, high_bits)
+    return ((word >> (i & 63)) & 1) != 0
+
+
+@triton.jit
+def _target_block(
+    original_ptr, control_ptr, bias_ptr, ends_ptr, at, V, V_LOAD, gain, inner,
+    threshold, top, log2_z_original, log2_z_control, alpha, anchor,
+    HAS_CONTROL: tl.constexpr, HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr,
+    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
+):  # fmt: skip
+    """Of a block: who is in the support, who has the original's maximum, log p_o, and the score u (-inf off S)."""
+    y2 = _load_y2(original_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
+    inside = (y2 >= threshold) & (y2 > MINUS_INF)
+    log_p = _floored(y2 - log2_z_original)
+    score = anchor * log_p
+    is_end = at < 0
+    for e in tl.static_range(NUM_ENDS):
+        is_end = is_end | (at == tl.load(ends_ptr + e))
+    if KEEP_ANCHOR:
+        score = tl.where(is_end, log_p, score)
+    if HAS_CONTROL:
+        y2_control = _load_y2(control_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
+        contrast = log_p - _floored(y2_control - log2_z_control)
+        score += alpha * tl.where(is_end, 0.0, contrast)
+    return inside, y2 == top, log_p, tl.where(inside, score, MINUS_INF)
+
+
+@triton.jit
+def _log2_mixture(log2_q, log2_p, log2_w, log2_1mw):
+    a, b = log2_q + log2_w, log2_p + log2_1mw
+    high, low = tl.maximum(a, b), tl.minimum(a, b)
+    return high + tl.log2(1.0 + tl.exp2(low - high))
+
+
+@triton.jit
+def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by phase; branches are compile-time
+    student_ptr, original_ptr, control_ptr, stride,
+    student_bias_ptr, teacher_bias_ptr, ends_ptr, realised_ptr, weights_ptr,
+    divergence_ptr, support_ptr, kl_ptr, changed_ptr, entropy_ptr, contrast_ptr,
+    V, V_LOAD, num_blocks,
+    student_gain, student_inner, teacher_gain, teacher_inner, grad_factor,
+    alpha, anchor, log2_beta, log2_floor, js_weight, log2_w, log2_1mw,
+    DIVERGENCE: tl.constexpr, FORM_GRADIENT: tl.constexpr, HAS_CONTROL: tl.constexpr, HAS_REALISED: tl.constexpr,
+    STUDENT_BIAS: tl.constexpr, STUDENT_CAPPED: tl.constexpr, TEACHER_BIAS: tl.constexpr, TEACHER_CAPPED: tl.constexpr,
+    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One row: logsumexps, the target on its support, divergence and statistics, gradient in place."""
+    row = tl.program_id(0)
+    student_ptr += row.to(tl.int64) * stride
+    original_ptr += row.to(tl.int64) * stride
+    control_ptr += row.to(tl.int64) * stride
+    lanes = tl.arange(0, BLOCK)
+
+    # 1. Logsumexp of original and control; the maximum of each of the original's blocks.
+    blocks = tl.arange(0, MAX_BLOCKS)
+    block_maxima = tl.full([MAX_BLOCKS], MINUS_INF, tl.float32)
+    top, total_o = float("-inf"), 0.0
+    top_c, total_c = float("-inf"), 0.0
+    for i in range(num_blocks):
+        at = i * BLOCK + lanes
+        y2 = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                      TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
+        if HAS_CONTROL:
+            y2_c = _load_y2(control_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                            TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
+        block_max = tl.max(y2, 0)
+        block_maxima = tl.where(blocks == i, block_max, block_maxima)
+        top, total_o = _logsumexp_step(top, total_o, y2, block_max)
+        if HAS_CONTROL:
+            top_c, total_c = _logsumexp_step(top_c, total_c, y2_c, tl.max(y2_c, 0))
+    log2_z_o = top + tl.log2(total_o)
+    log2_z_c = top_c + tl.log2(total_c)
+    threshold = top + log2_beta
+    candidate = (block_maxima >= threshold) & (blocks < num_blocks)
+    low_bits = _bits_of(blocks, candidate, 0)
+    high_bits = _bits_of(blocks, candidate, 64)
+
+    # 2. Logsumexp and entropy of the student; its mass off the support, where the divergence asks for it.
+    top_s, total_s, moment, off, off_moment = float("-inf"), 0.0, 0.0, 0.0, 0.0
+    for i in range(num_blocks):
+        at = i * BLOCK + lanes
+        y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
+                      STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+        new_top = tl.maximum(top_s, tl.max(y2, 0))
+        shift = _finite_or_zero(new_top)
+        # moment = Σ p (y2 - top), whose reference moves with the maximum.
+        step = tl.where(top_s == MINUS_INF, 0.0, top_s - shift)
+        shrink = tl.exp2(step)
+        below = y2 - shift
+        mass = tl.exp2(below)
+        weighted = tl.where(below == MINUS_INF, 0.0, mass * below)
+        block_total, block_moment = tl.sum(mass, 0), tl.sum(weighted, 0)
+        if DIVERGENCE != FORWARD:
+            off_moment = shrink * (off_moment + step * off)
+            off = shrink * off
+        moment = shrink * (moment + step * total_s) + block_moment
+        total_s = shrink * total_s + block_total
+        top_s = new_top
+        if DIVERGENCE != FORWARD:
+            if _holds_support(i, low_bits, high_bits):
+                y2_o = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                                TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
+                inside = (y2_o >= threshold) & (y2_o > MINUS_INF)
+                block_total = tl.sum(tl.where(inside, 0.0, mass), 0)
+                if DIVERGENCE == REVERSE:
+                    block_moment = tl.sum(tl.where(inside, 0.0, weighted), 0)
+            off += block_total
+            off_moment += block_moment
+    log2_z_s = top_s + tl.log2(total_s)
+    entropy2 = tl.log2(total_s) - moment / total_s
+
+    # 3. The target: normaliser, its distance to student and original, on blocks that hold support.
+    top_u, total_u, to_student, to_original, covered = float("-inf"), 0.0, 0.0, 0.0, 0.0
+    best_of_top = float("-inf")
+    support_size = 0
+    for i in range(num_blocks):
+        if _holds_support(i, low_bits, high_bits):
+            at = i * BLOCK + lanes
+            inside, is_top, log_p_o, score = _target_block(
+                original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
+                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+            log_p_s = y2 - log2_z_s
+            new_top = tl.maximum(top_u, tl.max(score, 0))
+            shift = _finite_or_zero(new_top)
+            shrink = tl.exp2(top_u - shift)
+            mass = tl.exp2(score - shift)
+            total_u = total_u * shrink + tl.sum(mass, 0)
+            to_student = to_student * shrink + tl.sum(tl.where(inside, mass * (score - _floored(log_p_s)), 0.0), 0)
+            to_original = to_original * shrink + tl.sum(tl.where(inside, mass * (score - log_p_o), 0.0), 0)
+            covered = covered * shrink + tl.sum(tl.where(log_p_s >= FLOOR_2, mass, 0.0), 0)
+            top_u = new_top
+            best_of_top = tl.maximum(best_of_top, tl.max(tl.where(is_top, score, MINUS_INF), 0))
+            support_size += tl.sum(inside.to(tl.int32), 0)
+    log2_z_u = top_u + tl.log2(total_u)
+    covered = covered / total_u
+    divergence2 = to_student / total_u - log2_z_u
+    kl2 = to_original / total_u - log2_z_u
+
+    # 4. Reverse KL and JSD sum the student's mass against the normalised target.
+    expected = 0.0
+    if DIVERGENCE != FORWARD:
+        on_student, on_target = 0.0, 0.0
+        for i in range(num_blocks):
+            if _holds_support(i, low_bits, high_bits):
+                at = i * BLOCK + lanes
+                inside, is_top, log_p_o, score = _target_block(
+                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
+                              STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+                log_p_s = _floored(y2 - log2_z_s)
+                log_q = score - log2_z_u
+                if DIVERGENCE == REVERSE:
+                    raised = tl.where(log_q < log2_floor, log2_floor, log_q)
+                    on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - raised), 0.0), 0)
+                else:
+                    log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
+                    on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - log_m), 0.0), 0)
+                    on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0), 0)
+        off = off / total_s
+        if DIVERGENCE == REVERSE:
+            # Both parts are sums of p (log p - t): no large numbers cancel where the student is near the target.
+            expected = on_student + off_moment / total_s - (tl.log2(total_s) + log2_floor) * off
+        else:
+            expected = on_student - log2_1mw * off
+        # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
+        expected = tl.where(total_u > 0.0, expected, float("nan"))
+        divergence2 = expected
+        if DIVERGENCE == JENSEN_SHANNON:
+            divergence2 = js_weight * on_target + (1.0 - js_weight) * expected
+
+    tl.store(divergence_ptr + row, divergence2 * LN_2)
+    tl.store(support_ptr + row, support_size)
+    tl.store(kl_ptr + row, kl2 * LN_2)
+    tl.store(changed_ptr + row, (best_of_top < top_u).to(tl.int8))
+    tl.store(entropy_ptr + row, entropy2 * LN_2)
+    if HAS_REALISED:
+        token = tl.load(realised_ptr + row)
+        y2_o = _load_y2(original_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
+                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
+        y2_c = _load_y2(control_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
+                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
+        contrast2 = _floored(y2_o - log2_z_o) - _floored(y2_c - log2_z_c)
+        for e in tl.static_range(NUM_ENDS):
+            contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
+        tl.store(contrast_ptr + row, contrast2 * LN_2)
+
+    # 5. The gradient takes the place of the student's logits, last block first: that one is still in the cache.
+    if FORM_GRADIENT:
+        factor = tl.load(weights_ptr + row).to(tl.float32) * grad_factor
+        for j in range(num_blocks):
+            i = num_blocks - 1 - j
+            at = i * BLOCK + lanes
+            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
+                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_first")  # fmt: skip
+            log_p_s = y2 - log2_z_s
+            p = tl.exp2(log_p_s)
+            if DIVERGENCE == FORWARD:
+                g = p * covered
+            elif DIVERGENCE == REVERSE:
+                g = p * (_floored(log_p_s) - log2_floor - expected) * LN_2
+            else:
+                g = (1.0 - js_weight) * p * (-log2_1mw - expected) * LN_2
+            if _holds_support(i, low_bits, high_bits):
+                inside, is_top, log_p_o, score = _target_block(
+                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
+                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                log_q = score - log2_z_u
+                if DIVERGENCE == FORWARD:
+                    g -= tl.where(inside & (log_p_s >= FLOOR_2), tl.exp2(log_q), 0.0)
+                elif DIVERGENCE == REVERSE:
+                    raised = tl.where(log_q < log2_floor, log2_floor, log_q)
+                    on = p * (_floored(log_p_s) - raised - expected) * LN_2
+                    g = tl.where(inside, on, g)
+                else:
+                    log_m = _log2_mixture(log_q, _floored(log_p_s), log2_w, log2_1mw)
+                    on = (1.0 - js_weight) * p * (_floored(log_p_s) - log_m - expected) * LN_2
+                    g = tl.where(inside, on, g)
+            if STUDENT_CAPPED:
+                tanh = y2 / student_gain
+                g *= 1.0 - tanh * tanh
+            g *= factor
+            if RAGGED or STUDENT_CAPPED:
+                # The padding of a row is impossible again for the next chunk.
+                g = tl.where(at < V, g, MINUS_INF)
+            tl.store(student_ptr + at, g.to(student_ptr.dtype.element_ty), mask=at < V_LOAD)
+
+
+@triton.jit
+def _rescale_kernel(x_ptr, factor_ptr, size, BLOCK: tl.constexpr):
+    """Multiply by a number that only the device knows, and touch nothing if it is one."""
+    factor = tl.load(factor_ptr).to(tl.float32)
+    if factor != 1.0:
+        start = tl.program_id(0).to(tl.int64) * BLOCK
+        stride = tl.num_programs(0).to(tl.int64) * BLOCK
+        for base in range(start, size, stride):
+            at = base + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + at, mask=at < size).to(tl.float32) * factor
+            tl.store(x_ptr + at, x.to(x_ptr.dtype.element_ty), mask=at < size)
+
+
+class TritonEngine:
+    """Runs `_row_kernel` on the tiles of a chunk."""
+
+    def rows_per_chunk(self, problem: Problem) -> int:
+        """As many as fit TILE_BYTES, spread evenly over the chunks; a multiple of ROW_MULTIPLE where N allows."""
+        if CHUNK_ROWS is not None:
+            return min(CHUNK_ROWS, problem.num_positions)
+        views = (problem.student.views[0], *problem.teacher.views)
+        bytes_per_row = _stride(problem.vocabulary) * sum(view_ND.element_size() for view_ND in views)
+        device = problem.student.weight_VD.device
+        most = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(device))) // bytes_per_row
+        most = max(most // ROW_MULTIPLE * ROW_MULTIPLE, 1)
+        num_chunks = math.ceil(problem.num_positions / most)
+        even = math.ceil(problem.num_positions / num_chunks)
+        return min(math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE, most, problem.num_positions)
+
+    def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
+        """Rows start at aligned addresses; what lies between the vocabulary and the next row is impossible."""
+        stride, vocabulary = _stride(problem.vocabulary), problem.vocabulary
+        tile = torch.empty(num_rows, stride, dtype=dtype, device=problem.student.weight_VD.device)
+        tile[:, vocabulary:] = -math.inf
+        return tile[:, :vocabulary]
+
+    def work(
+        self, tiles: Tiles, problem: Problem, realised_C: Tensor | None, weights_C: Tensor | None, out: Statistics
+    ) -> None:
+        """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
+        vocabulary, objective = problem.vocabulary, problem.objective
+        student, teacher = problem.student.head, problem.teacher.head
+        block = max(BLOCK, triton.next_power_of_2(triton.cdiv(vocabulary, MAX_BLOCKS.value)))
+        none = tiles.student_CV  # stands for a pointer that the kernel does not touch
+        control_CV = tiles.original_CV if tiles.control_CV is None else tiles.control_CV
+        contrast = none if out.realised_contrast is None else out.realised_contrast
+        _row_kernel[(len(tiles.student_CV),)](
+            tiles.student_CV,
+            tiles.original_CV,
+            control_CV,
+            tiles.student_CV.stride(0),
+            _or(student.bias_V, none),
+            _or(teacher.bias_V, none),
+            _end_ids(objective, none),
+            _or(realised_C, none),
+            _or(weights_C, none),
+            out.divergence,
+            out.support_size,
+            out.kl_target_original,
+            out.argmax_changed.view(torch.int8),
+            out.student_entropy,
+            contrast,
+            vocabulary,
+            _stride(vocabulary),
+            triton.cdiv(vocabulary, block),
+            **_head_constants(student, "student", objective),
+            **_head_constants(teacher, "teacher", objective),
+            **_objective_constants(objective),
+            grad_factor=student.logit_scale / objective.temperature,
+            FORM_GRADIENT=weights_C is not None,
+            HAS_CONTROL=tiles.control_CV is not None,
+            HAS_REALISED=out.realised_contrast is not None,
+            RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
+            BLOCK=block,
+            num_warps=NUM_WARPS,
+        )
+
+    def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
+        """Multiply in place, without asking the device for the number."""
+        programs = min(RESCALE_PROGRAMS, triton.cdiv(gradient.numel(), RESCALE_BLOCK))
+        if programs > 0:
+            _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+
+
+def _stride(vocabulary: int) -> int:
+    return math.ceil(vocabulary / STRIDE_MULTIPLE) * STRIDE_MULTIPLE
+
+
+def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
+    return otherwise if tensor is None else tensor.contiguous()
+
+
+def _end_ids(objective: Objective, none: Tensor) -> Tensor:
+    if not objective.end_token_ids:
+        return none
+    return torch.tensor(objective.end_token_ids, dtype=torch.int32).to(none.device, non_blocking=True)
+
+
+def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, Any]:
+    """y2 = gain * raw, or with a cap gain * tanh(raw * scale / cap), where tanh x = 1 - 2 / (1 + 2^(inner x))."""
+    cap = head.soft_cap
+    per_temperature = LOG2_E / objective.temperature
+    return {
+        f"{whose}_gain": (head.logit_scale if cap is None else cap) * per_temperature,
+        f"{whose}_inner": 0.0 if cap is None else 2 * LOG2_E * head.logit_scale / cap,
+        f"{whose.upper()}_BIAS": head.bias_V is not None,
+        f"{whose.upper()}_CAPPED": cap is not None,
+    }
+
+
+def _objective_constants(objective: Objective) -> dict[str, Any]:
+    beta, weight = objective.beta, objective.js_weight
+    return {
+        "alpha": objective.alpha,
+        "anchor": objective.anchor,
+        "log2_beta": -math.inf if beta == 0 else (math.log(beta) - TIE_SLACK) * LOG2_E,
+        "log2_floor": objective.log_floor * LOG2_E,
+        "js_weight": weight,
+        "log2_w": math.log2(weight),
+        "log2_1mw": math.log1p(-weight) * LOG2_E,
+        "DIVERGENCE": CODES[objective.divergence],
+        "NUM_ENDS": len(objective.end_token_ids),
+        "KEEP_ANCHOR": objective.end_tokens_keep_anchor,
+    }
