@@ -250,11 +250,27 @@ def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row
     return rows
 
 
+def profile(shape: tuple[int, int, int], divergence: str, args: argparse.Namespace) -> None:
+    """Print the kernels of one call, the longest first."""
+    inputs = Inputs.draw(*shape, args.logit_std)
+    call = vcsd_call(inputs, "triton", divergence)
+    call()
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as recorded:
+        call()
+        torch.cuda.synchronize()
+    print(shape, divergence)
+    print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=70))
+
+
 def run_gpu(args: argparse.Namespace) -> dict[str, Any]:
     rows: list[Row] = []
     for shape in itertools.product(args.widths, args.vocabularies, args.positions):
         try:
             rows += run_shape(shape, args)
+            if args.profile:
+                profile(shape, args.divergences[0], args)
         except Exception as problem:  # e.g. inputs that do not fit
             rows.append(Row(*shape, "all", "-", failure=repr(problem)[:160]))
         gc.collect()
@@ -392,6 +408,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--num-warps", type=int, nargs="+", help="warps of a program to try (Triton)")
     parser.add_argument("--logit-std", type=float, default=3.0, help="3 gives supports of tens of tokens at T = 2")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds per measurement, about")
+    parser.add_argument(
+        "--profile", action="store_true", help="where the time of one Triton call goes, kernel by kernel"
+    )
     parser.add_argument("--cpu", action="store_true", help="chunked against naive on the CPU")
     parser.add_argument("--cpu-child", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="folder for JSON, Markdown and plot")

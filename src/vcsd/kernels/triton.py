@@ -40,6 +40,7 @@ Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,35 @@ def _finite_or_zero(maximum):
 
 
 @triton.jit
-def _logsumexp_step(maximum, total, y2, block_max):
-    new_max = tl.maximum(maximum, block_max)
-    shift = _finite_or_zero(new_max)
-    total = total * tl.exp2(maximum - shift) + tl.sum(tl.exp2(y2 - shift), 0)
-    return new_max, total
+def _by_lane(x, LANES: tl.constexpr, WIDE: tl.constexpr):
+    """(G, LANES, WIDE) view of a block: axis 1 is the thread, so that reductions over 0 and 2 stay inside it."""
+    return tl.reshape(x, [x.shape[0] // (LANES * WIDE), LANES, WIDE])
+
+
+@triton.jit
+def _lane_max(x):
+    return tl.max(tl.max(x, 2), 0)
+
+
+@triton.jit
+def _lane_sum(x):
+    return tl.sum(tl.sum(x, 2), 0)
+
+
+@triton.jit
+def _logsumexp_step(tops, totals, y2, block_tops):
+    """Each lane keeps a maximum and a sum of its own: threads meet once a row, not once a block."""
+    new_tops = tl.maximum(tops, block_tops)
+    shift = _finite_or_zero(new_tops)
+    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, None]))
+    return new_tops, totals
+
+
+@triton.jit
+def _logsumexp_end(tops, totals):
+    """Logsumexp in two parts, the maximum and the rest: subtracted one by one, they lose less to rounding."""
+    top = tl.max(tops, 0)
+    return top, tl.log2(tl.sum(totals * tl.exp2(tops - _finite_or_zero(top)), 0))
 
 
 @triton.jit
@@ -149,14 +174,14 @@ def _holds_support(i, low_bits, high_bits):
 @triton.jit
 def _target_block(
     original_ptr, control_ptr, bias_ptr, ends_ptr, at, V, V_LOAD, gain, inner,
-    threshold, top, log2_z_original, log2_z_control, alpha, anchor,
+    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
     HAS_CONTROL: tl.constexpr, HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr,
     NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
 ):  # fmt: skip
     """Of a block: who is in the support, who has the original's maximum, log p_o, and the score u (-inf off S)."""
     y2 = _load_y2(original_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
     inside = (y2 >= threshold) & (y2 > MINUS_INF)
-    log_p = _floored(y2 - log2_z_original)
+    log_p = _floored(y2 - top_o - rest_o)
     score = anchor * log_p
     is_end = at < 0
     for e in tl.static_range(NUM_ENDS):
@@ -165,9 +190,9 @@ def _target_block(
         score = tl.where(is_end, log_p, score)
     if HAS_CONTROL:
         y2_control = _load_y2(control_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
-        contrast = log_p - _floored(y2_control - log2_z_control)
+        contrast = log_p - _floored(y2_control - top_c - rest_c)
         score += alpha * tl.where(is_end, 0.0, contrast)
-    return inside, y2 == top, log_p, tl.where(inside, score, MINUS_INF)
+    return inside, y2 == top_o, log_p, tl.where(inside, score, MINUS_INF)
 
 
 @triton.jit
@@ -188,6 +213,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     DIVERGENCE: tl.constexpr, FORM_GRADIENT: tl.constexpr, HAS_CONTROL: tl.constexpr, HAS_REALISED: tl.constexpr,
     STUDENT_BIAS: tl.constexpr, STUDENT_CAPPED: tl.constexpr, TEACHER_BIAS: tl.constexpr, TEACHER_CAPPED: tl.constexpr,
     NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
+    LANES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One row: logsumexps, the target on its support, divergence and statistics, gradient in place."""
     row = tl.program_id(0)
@@ -199,8 +225,8 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     # 1. Logsumexp of original and control; the maximum of each of the original's blocks.
     blocks = tl.arange(0, MAX_BLOCKS)
     block_maxima = tl.full([MAX_BLOCKS], MINUS_INF, tl.float32)
-    top, total_o = float("-inf"), 0.0
-    top_c, total_c = float("-inf"), 0.0
+    tops_o, totals_o = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
         at = i * BLOCK + lanes
         y2 = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
@@ -208,51 +234,59 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         if HAS_CONTROL:
             y2_c = _load_y2(control_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
                             TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
-        block_max = tl.max(y2, 0)
-        block_maxima = tl.where(blocks == i, block_max, block_maxima)
-        top, total_o = _logsumexp_step(top, total_o, y2, block_max)
+        y2 = _by_lane(y2, LANES, WIDE)
+        block_tops = _lane_max(y2)
+        block_maxima = tl.where(blocks == i, tl.max(block_tops, 0), block_maxima)
+        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, y2, block_tops)
         if HAS_CONTROL:
-            top_c, total_c = _logsumexp_step(top_c, total_c, y2_c, tl.max(y2_c, 0))
-    log2_z_o = top + tl.log2(total_o)
-    log2_z_c = top_c + tl.log2(total_c)
-    threshold = top + log2_beta
+            y2_c = _by_lane(y2_c, LANES, WIDE)
+            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, y2_c, _lane_max(y2_c))
+    top_o, rest_o = _logsumexp_end(tops_o, totals_o)
+    top_c, rest_c = _logsumexp_end(tops_c, totals_c)
+    threshold = top_o + log2_beta
     candidate = (block_maxima >= threshold) & (blocks < num_blocks)
     low_bits = _bits_of(blocks, candidate, 0)
     high_bits = _bits_of(blocks, candidate, 64)
 
     # 2. Logsumexp and entropy of the student; its mass off the support, where the divergence asks for it.
-    top_s, total_s, moment, off, off_moment = float("-inf"), 0.0, 0.0, 0.0, 0.0
+    # Moments are sums of p (y2 - top): their reference moves with the maximum.
+    tops_s, totals_s = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
         at = i * BLOCK + lanes
         y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
                       STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-        new_top = tl.maximum(top_s, tl.max(y2, 0))
-        shift = _finite_or_zero(new_top)
-        # moment = Σ p (y2 - top), whose reference moves with the maximum.
-        step = tl.where(top_s == MINUS_INF, 0.0, top_s - shift)
+        y2 = _by_lane(y2, LANES, WIDE)
+        new_tops = tl.maximum(tops_s, _lane_max(y2))
+        shift = _finite_or_zero(new_tops)
+        step = tl.where(tops_s == MINUS_INF, 0.0, tops_s - shift)
         shrink = tl.exp2(step)
-        below = y2 - shift
+        below = y2 - shift[None, :, None]
         mass = tl.exp2(below)
-        weighted = tl.where(below == MINUS_INF, 0.0, mass * below)
-        block_total, block_moment = tl.sum(mass, 0), tl.sum(weighted, 0)
-        if DIVERGENCE != FORWARD:
-            off_moment = shrink * (off_moment + step * off)
-            off = shrink * off
-        moment = shrink * (moment + step * total_s) + block_moment
-        total_s = shrink * total_s + block_total
-        top_s = new_top
+        # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
+        weighted = mass * tl.maximum(below, -1000.0)
+        block_totals, block_moments = _lane_sum(mass), _lane_sum(weighted)
+        moments = shrink * (moments + step * totals_s) + block_moments
+        totals_s = shrink * totals_s + block_totals
+        tops_s = new_tops
         if DIVERGENCE != FORWARD:
             if _holds_support(i, low_bits, high_bits):
                 y2_o = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
                                 TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-                inside = (y2_o >= threshold) & (y2_o > MINUS_INF)
-                block_total = tl.sum(tl.where(inside, 0.0, mass), 0)
+                outside = _by_lane(tl.where((y2_o >= threshold) & (y2_o > MINUS_INF), 0.0, 1.0), LANES, WIDE)
+                block_totals = _lane_sum(mass * outside)
                 if DIVERGENCE == REVERSE:
-                    block_moment = tl.sum(tl.where(inside, 0.0, weighted), 0)
-            off += block_total
-            off_moment += block_moment
-    log2_z_s = top_s + tl.log2(total_s)
-    entropy2 = tl.log2(total_s) - moment / total_s
+                    block_moments = _lane_sum(weighted * outside)
+            off_moments = shrink * (off_moments + step * offs) + block_moments
+            offs = shrink * offs + block_totals
+    top_s, rest_s = _logsumexp_end(tops_s, totals_s)
+    # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
+    lane_gap = tops_s - top_s - rest_s
+    lane_p = tl.exp2(lane_gap)
+    lane_gap = tl.where(tops_s == MINUS_INF, 0.0, lane_gap)
+    entropy2 = -tl.sum(lane_p * (moments + lane_gap * totals_s), 0)
+    off = tl.sum(lane_p * offs, 0)
+    off_log_p = tl.sum(lane_p * (off_moments + lane_gap * offs), 0)
 
     # 3. The target: normaliser, its distance to student and original, on blocks that hold support.
     top_u, total_u, to_student, to_original, covered = float("-inf"), 0.0, 0.0, 0.0, 0.0
@@ -263,11 +297,11 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             at = i * BLOCK + lanes
             inside, is_top, log_p_o, score = _target_block(
                 original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
                 HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
             y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
                           STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-            log_p_s = y2 - log2_z_s
+            log_p_s = y2 - top_s - rest_s
             new_top = tl.maximum(top_u, tl.max(score, 0))
             shift = _finite_or_zero(new_top)
             shrink = tl.exp2(top_u - shift)
@@ -279,10 +313,10 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             top_u = new_top
             best_of_top = tl.maximum(best_of_top, tl.max(tl.where(is_top, score, MINUS_INF), 0))
             support_size += tl.sum(inside.to(tl.int32), 0)
-    log2_z_u = top_u + tl.log2(total_u)
+    rest_u = tl.log2(total_u)
     covered = covered / total_u
-    divergence2 = to_student / total_u - log2_z_u
-    kl2 = to_original / total_u - log2_z_u
+    divergence2 = to_student / total_u - top_u - rest_u
+    kl2 = to_original / total_u - top_u - rest_u
 
     # 4. Reverse KL and JSD sum the student's mass against the normalised target.
     expected = 0.0
@@ -293,12 +327,12 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                 at = i * BLOCK + lanes
                 inside, is_top, log_p_o, score = _target_block(
                     original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
                     HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
                 y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
                               STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-                log_p_s = _floored(y2 - log2_z_s)
-                log_q = score - log2_z_u
+                log_p_s = _floored(y2 - top_s - rest_s)
+                log_q = score - top_u - rest_u
                 if DIVERGENCE == REVERSE:
                     raised = tl.where(log_q < log2_floor, log2_floor, log_q)
                     on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - raised), 0.0), 0)
@@ -306,12 +340,10 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                     log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
                     on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - log_m), 0.0), 0)
                     on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0), 0)
-        off = off / total_s
+        expected = on_student - log2_1mw * off
         if DIVERGENCE == REVERSE:
             # Both parts are sums of p (log p - t): no large numbers cancel where the student is near the target.
-            expected = on_student + off_moment / total_s - (tl.log2(total_s) + log2_floor) * off
-        else:
-            expected = on_student - log2_1mw * off
+            expected = on_student + (off_log_p - log2_floor * off)
         # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
         expected = tl.where(total_u > 0.0, expected, float("nan"))
         divergence2 = expected
@@ -329,7 +361,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                         TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
         y2_c = _load_y2(control_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
                         TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-        contrast2 = _floored(y2_o - log2_z_o) - _floored(y2_c - log2_z_c)
+        contrast2 = _floored(y2_o - top_o - rest_o) - _floored(y2_c - top_c - rest_c)
         for e in tl.static_range(NUM_ENDS):
             contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
         tl.store(contrast_ptr + row, contrast2 * LN_2)
@@ -342,7 +374,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             at = i * BLOCK + lanes
             y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
                           STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_first")  # fmt: skip
-            log_p_s = y2 - log2_z_s
+            log_p_s = y2 - top_s - rest_s
             p = tl.exp2(log_p_s)
             if DIVERGENCE == FORWARD:
                 g = p * covered
@@ -353,9 +385,9 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             if _holds_support(i, low_bits, high_bits):
                 inside, is_top, log_p_o, score = _target_block(
                     original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
                     HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                log_q = score - log2_z_u
+                log_q = score - top_u - rest_u
                 if DIVERGENCE == FORWARD:
                     g -= tl.where(inside & (log_p_s >= FLOOR_2), tl.exp2(log_q), 0.0)
                 elif DIVERGENCE == REVERSE:
@@ -429,7 +461,7 @@ class TritonEngine:
             tiles.student_CV.stride(0),
             _or(student.bias_V, none),
             _or(teacher.bias_V, none),
-            _end_ids(objective, none),
+            _end_ids(objective.end_token_ids, none.device) if objective.end_token_ids else none,
             _or(realised_C, none),
             _or(weights_C, none),
             out.divergence,
@@ -450,6 +482,7 @@ class TritonEngine:
             HAS_REALISED=out.realised_contrast is not None,
             RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
             BLOCK=block,
+            **_lanes(block, tiles),
             num_warps=NUM_WARPS,
         )
 
@@ -464,14 +497,20 @@ def _stride(vocabulary: int) -> int:
     return math.ceil(vocabulary / STRIDE_MULTIPLE) * STRIDE_MULTIPLE
 
 
+def _lanes(block: int, tiles: Tiles) -> dict[str, int]:
+    """How a block lies over threads when each loads 16 bytes at a time."""
+    wide = min(16 // max(tiles.student_CV.element_size(), tiles.original_CV.element_size()), block)
+    return {"LANES": min(32 * NUM_WARPS, block // wide), "WIDE": wide}
+
+
 def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
     return otherwise if tensor is None else tensor.contiguous()
 
 
-def _end_ids(objective: Objective, none: Tensor) -> Tensor:
-    if not objective.end_token_ids:
-        return none
-    return torch.tensor(objective.end_token_ids, dtype=torch.int32).to(none.device, non_blocking=True)
+@functools.lru_cache(maxsize=16)
+def _end_ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Kept on the device: a copy from the host for every chunk would hold up the queue."""
+    return torch.tensor(token_ids, dtype=torch.int32, device=device)
 
 
 def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, Any]:
