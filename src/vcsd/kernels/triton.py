@@ -102,20 +102,15 @@ def _floored(log2_p):
 
 
 @triton.jit
-def _load_y2(
-    row_ptr, bias_ptr, at, V, V_LOAD, gain, inner,
-    HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr, EVICT: tl.constexpr,
-):  # fmt: skip
-    """Logits over temperature in base 2, -inf beyond the vocabulary."""
+def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Logits over temperature in base 2, -inf beyond the vocabulary. No bias, no cap: `bias_ptr`, `inner` are None."""
     raw = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
-    if HAS_BIAS:
+    if bias_ptr is not None:
         raw += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
-    if CAPPED:
-        tanh = 1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0)
-        y2 = gain * tanh
-    else:
-        y2 = raw * gain
-    if RAGGED or CAPPED:
+    y2 = raw * gain
+    if inner is not None:
+        y2 = gain * (1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0))
+    if RAGGED or inner is not None:
         y2 = tl.where(at < V, y2, MINUS_INF)
     return y2
 
@@ -173,13 +168,12 @@ def _holds_support(i, low_bits, high_bits):
 
 @triton.jit
 def _target_block(
-    original_ptr, control_ptr, bias_ptr, ends_ptr, at, V, V_LOAD, gain, inner,
+    original_ptr, control_ptr, bias_ptr, gain, inner, ends_ptr, at, V, V_LOAD,
     threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
-    HAS_CONTROL: tl.constexpr, HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr,
-    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
+    RAGGED: tl.constexpr, NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
 ):  # fmt: skip
     """Of a block: who is in the support, who has the original's maximum, log p_o, and the score u (-inf off S)."""
-    y2 = _load_y2(original_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
+    y2 = _load_y2(original_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED, "")
     inside = (y2 >= threshold) & (y2 > MINUS_INF)
     log_p = _floored(y2 - top_o - rest_o)
     score = anchor * log_p
@@ -188,9 +182,9 @@ def _target_block(
         is_end = is_end | (at == tl.load(ends_ptr + e))
     if KEEP_ANCHOR:
         score = tl.where(is_end, log_p, score)
-    if HAS_CONTROL:
-        y2_control = _load_y2(control_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
-        contrast = log_p - _floored(y2_control - top_c - rest_c)
+    if control_ptr is not None:
+        y2_c = _load_y2(control_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED, "")
+        contrast = log_p - _floored(y2_c - top_c - rest_c)
         score += alpha * tl.where(is_end, 0.0, contrast)
     return inside, y2 == top_o, log_p, tl.where(inside, score, MINUS_INF)
 
@@ -210,16 +204,18 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     V, V_LOAD, num_blocks,
     student_gain, student_inner, teacher_gain, teacher_inner, grad_factor,
     alpha, anchor, log2_beta, log2_floor, js_weight, log2_w, log2_1mw,
-    DIVERGENCE: tl.constexpr, FORM_GRADIENT: tl.constexpr, HAS_CONTROL: tl.constexpr, HAS_REALISED: tl.constexpr,
-    STUDENT_BIAS: tl.constexpr, STUDENT_CAPPED: tl.constexpr, TEACHER_BIAS: tl.constexpr, TEACHER_CAPPED: tl.constexpr,
-    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, WIDE: tl.constexpr,
+    DIVERGENCE: tl.constexpr, NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One row: logsumexps, the target on its support, divergence and statistics, gradient in place."""
+    """One row: logsumexps, the target on its support, divergence and statistics, gradient in place.
+
+    A pointer that is None is a part left out: control, bias, sampled tokens, weights (then no gradient is formed).
+    """
     row = tl.program_id(0)
     student_ptr += row.to(tl.int64) * stride
     original_ptr += row.to(tl.int64) * stride
-    control_ptr += row.to(tl.int64) * stride
+    if control_ptr is not None:
+        control_ptr += row.to(tl.int64) * stride
     lanes = tl.arange(0, BLOCK)
 
     # 1. Logsumexp of original and control; the maximum of each of the original's blocks.
@@ -229,16 +225,16 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
         at = i * BLOCK + lanes
-        y2 = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                      TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
-        if HAS_CONTROL:
-            y2_c = _load_y2(control_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                            TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
+        y2 = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+        if control_ptr is not None:
+            y2_c = _load_y2(
+                control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first"
+            )
         y2 = _by_lane(y2, LANES, WIDE)
         block_tops = _lane_max(y2)
         block_maxima = tl.where(blocks == i, tl.max(block_tops, 0), block_maxima)
         tops_o, totals_o = _logsumexp_step(tops_o, totals_o, y2, block_tops)
-        if HAS_CONTROL:
+        if control_ptr is not None:
             y2_c = _by_lane(y2_c, LANES, WIDE)
             tops_c, totals_c = _logsumexp_step(tops_c, totals_c, y2_c, _lane_max(y2_c))
     top_o, rest_o = _logsumexp_end(tops_o, totals_o)
@@ -254,8 +250,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
         at = i * BLOCK + lanes
-        y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                      STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+        y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
         y2 = _by_lane(y2, LANES, WIDE)
         new_tops = tl.maximum(tops_s, _lane_max(y2))
         shift = _finite_or_zero(new_tops)
@@ -271,8 +266,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         tops_s = new_tops
         if DIVERGENCE != FORWARD:
             if _holds_support(i, low_bits, high_bits):
-                y2_o = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                                TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
+                y2_o = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "")
                 outside = _by_lane(tl.where((y2_o >= threshold) & (y2_o > MINUS_INF), 0.0, 1.0), LANES, WIDE)
                 block_totals = _lane_sum(mass * outside)
                 if DIVERGENCE == REVERSE:
@@ -296,11 +290,11 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         if _holds_support(i, low_bits, high_bits):
             at = i * BLOCK + lanes
             inside, is_top, log_p_o, score = _target_block(
-                original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
-                HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+                original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+            y2 = _load_y2(
+                student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
+            )
             log_p_s = y2 - top_s - rest_s
             new_top = tl.maximum(top_u, tl.max(score, 0))
             shift = _finite_or_zero(new_top)
@@ -326,11 +320,11 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             if _holds_support(i, low_bits, high_bits):
                 at = i * BLOCK + lanes
                 inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
-                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                              STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
+                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                y2 = _load_y2(
+                    student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
+                )
                 log_p_s = _floored(y2 - top_s - rest_s)
                 log_q = score - top_u - rest_u
                 if DIVERGENCE == REVERSE:
@@ -355,25 +349,24 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tl.store(kl_ptr + row, kl2 * LN_2)
     tl.store(changed_ptr + row, (best_of_top < top_u).to(tl.int8))
     tl.store(entropy_ptr + row, entropy2 * LN_2)
-    if HAS_REALISED:
+    if realised_ptr is not None:
         token = tl.load(realised_ptr + row)
-        y2_o = _load_y2(original_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
-                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-        y2_c = _load_y2(control_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
-                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
+        y2_o = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, token, V, V_LOAD, RAGGED, "")
+        y2_c = _load_y2(control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, token, V, V_LOAD, RAGGED, "")
         contrast2 = _floored(y2_o - top_o - rest_o) - _floored(y2_c - top_c - rest_c)
         for e in tl.static_range(NUM_ENDS):
             contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
         tl.store(contrast_ptr + row, contrast2 * LN_2)
 
     # 5. The gradient takes the place of the student's logits, last block first: that one is still in the cache.
-    if FORM_GRADIENT:
+    if weights_ptr is not None:
         factor = tl.load(weights_ptr + row).to(tl.float32) * grad_factor
         for j in range(num_blocks):
             i = num_blocks - 1 - j
             at = i * BLOCK + lanes
-            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_first")  # fmt: skip
+            y2 = _load_y2(
+                student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_first"
+            )
             log_p_s = y2 - top_s - rest_s
             p = tl.exp2(log_p_s)
             if DIVERGENCE == FORWARD:
@@ -384,9 +377,8 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                 g = (1.0 - js_weight) * p * (-log2_1mw - expected) * LN_2
             if _holds_support(i, low_bits, high_bits):
                 inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
-                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
                 log_q = score - top_u - rest_u
                 if DIVERGENCE == FORWARD:
                     g -= tl.where(inside & (log_p_s >= FLOOR_2), tl.exp2(log_q), 0.0)
@@ -398,11 +390,11 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                     log_m = _log2_mixture(log_q, _floored(log_p_s), log2_w, log2_1mw)
                     on = (1.0 - js_weight) * p * (_floored(log_p_s) - log_m - expected) * LN_2
                     g = tl.where(inside, on, g)
-            if STUDENT_CAPPED:
+            if student_inner is not None:
                 tanh = y2 / student_gain
                 g *= 1.0 - tanh * tanh
             g *= factor
-            if RAGGED or STUDENT_CAPPED:
+            if RAGGED or student_inner is not None:
                 # The padding of a row is impossible again for the next chunk.
                 g = tl.where(at < V, g, MINUS_INF)
             tl.store(student_ptr + at, g.to(student_ptr.dtype.element_ty), mask=at < V_LOAD)
@@ -451,25 +443,23 @@ class TritonEngine:
         vocabulary, objective = problem.vocabulary, problem.objective
         student, teacher = problem.student.head, problem.teacher.head
         block = max(BLOCK, triton.next_power_of_2(triton.cdiv(vocabulary, MAX_BLOCKS.value)))
-        none = tiles.student_CV  # stands for a pointer that the kernel does not touch
-        control_CV = tiles.original_CV if tiles.control_CV is None else tiles.control_CV
-        contrast = none if out.realised_contrast is None else out.realised_contrast
+        ends = _end_ids(objective.end_token_ids, tiles.student_CV.device) if objective.end_token_ids else None
         _row_kernel[(len(tiles.student_CV),)](
             tiles.student_CV,
             tiles.original_CV,
-            control_CV,
+            tiles.control_CV,
             tiles.student_CV.stride(0),
-            _or(student.bias_V, none),
-            _or(teacher.bias_V, none),
-            _end_ids(objective.end_token_ids, none.device) if objective.end_token_ids else none,
-            _or(realised_C, none),
-            _or(weights_C, none),
+            _contiguous(student.bias_V),
+            _contiguous(teacher.bias_V),
+            ends,
+            _contiguous(realised_C),
+            _contiguous(weights_C),
             out.divergence,
             out.support_size,
             out.kl_target_original,
             out.argmax_changed.view(torch.int8),
             out.student_entropy,
-            contrast,
+            out.realised_contrast,
             vocabulary,
             _stride(vocabulary),
             triton.cdiv(vocabulary, block),
@@ -477,9 +467,6 @@ class TritonEngine:
             **_head_constants(teacher, "teacher", objective),
             **_objective_constants(objective),
             grad_factor=student.logit_scale / objective.temperature,
-            FORM_GRADIENT=weights_C is not None,
-            HAS_CONTROL=tiles.control_CV is not None,
-            HAS_REALISED=out.realised_contrast is not None,
             RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
             BLOCK=block,
             **_lanes(block, tiles),
@@ -503,8 +490,8 @@ def _lanes(block: int, tiles: Tiles) -> dict[str, int]:
     return {"LANES": min(32 * NUM_WARPS, block // wide), "WIDE": wide}
 
 
-def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
-    return otherwise if tensor is None else tensor.contiguous()
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 @functools.lru_cache(maxsize=16)
@@ -519,9 +506,7 @@ def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, A
     per_temperature = LOG2_E / objective.temperature
     return {
         f"{whose}_gain": (head.logit_scale if cap is None else cap) * per_temperature,
-        f"{whose}_inner": 0.0 if cap is None else 2 * LOG2_E * head.logit_scale / cap,
-        f"{whose.upper()}_BIAS": head.bias_V is not None,
-        f"{whose.upper()}_CAPPED": cap is not None,
+        f"{whose}_inner": None if cap is None else 2 * LOG2_E * head.logit_scale / cap,
     }
 
 
