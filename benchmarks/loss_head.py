@@ -2,7 +2,7 @@
 
     python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, a few minutes
     python benchmarks/loss_head.py --quick                              # D 2048 and 4096, V 151936, N 4096
-    python benchmarks/loss_head.py --quick --chunk-rows 1024 1664 2048 --block 2048 4096 --num-warps 4 8
+    python benchmarks/loss_head.py --quick --teacher-rows 512 1024 --block 2048 4096 --num-warps 4 8
     python benchmarks/loss_head.py --cpu --out results/                 # chunked against the naive computation
 
 The floor is the time of exactly five products in bfloat16: student, original and control logits, gradient of the
@@ -220,7 +220,12 @@ def apply_settings(settings: dict[str, Any]) -> None:
 
 def tunings(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every combination of the settings given on the command line."""
-    given = {"CHUNK_ROWS": args.chunk_rows, "BLOCK": args.block, "NUM_WARPS": args.num_warps}
+    given = {
+        "CHUNK_ROWS": args.chunk_rows,
+        "TEACHER_ROWS": args.teacher_rows,
+        "BLOCK": args.block,
+        "NUM_WARPS": args.num_warps,
+    }
     given = {name: values for name, values in given.items() if values}
     return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
 
@@ -403,7 +408,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--divergences", nargs="+", default=list(DIVERGENCES), choices=DIVERGENCES)
     parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
     parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
-    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of a chunk to try (Triton)")
+    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of the student's tile to try (Triton)")
+    parser.add_argument("--teacher-rows", type=int, nargs="+", help="least rows of the teacher's tiles to try (Triton)")
     parser.add_argument("--block", type=int, nargs="+", help="logits a program holds at a time, to try (Triton)")
     parser.add_argument("--num-warps", type=int, nargs="+", help="warps of a program to try (Triton)")
     parser.add_argument("--logit-std", type=float, default=3.0, help="3 gives supports of tens of tokens at T = 2")

@@ -21,9 +21,11 @@ forward KL's is then p Q - q there and p Q elsewhere off it, with Q the mass of 
 
 Memory
 ------
-A chunk of C rows holds one (C, V) tile per view, reused by all chunks: TILE_BYTES, whatever N is. The gradient on the
-student's logits overwrites the student's tile. With V = 151,936 in bfloat16 and three views, C = 2,176 rows are
-1.85 GiB; at N = 65,536 the three full tensors would be 56 GiB, and their float32 copies twice that.
+The student's tile holds C rows, the teacher's a few of these at a time, TILE_BYTES together, whatever N is; all chunks
+share them. The gradient on the student's logits overwrites the student's tile. C is made as large as it can be, since
+each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,084 student rows (1.43 GiB)
+and 512 rows of two views (0.47 GiB). At N = 65,536 the three full tensors would be 91 GiB, and their float32 copies
+twice that.
 
 Traffic
 -------
@@ -60,14 +62,17 @@ if TYPE_CHECKING:
     from vcsd.kernels.statistics import Statistics
     from vcsd.types import Head
 
-TILE_BYTES = int(1.85 * 2**30)
-"""Sum of the tiles of a chunk: fewer and larger chunks touch the float32 gradient of the head less often."""
+TILE_BYTES = int(1.9 * 2**30)
+"""Sum of all tiles: fewer and larger chunks touch the float32 gradient of the head less often."""
+
+TEACHER_ROWS = 512
+"""Rows the teacher scores at a time, at least: enough for its matrix products, and for a program on every processor."""
 
 FREE_FRACTION = 0.5
 """Of the free memory, what the tiles may take where it is scarce."""
 
 CHUNK_ROWS: int | None = None
-"""Rows of a chunk, if they are not to follow from TILE_BYTES: for measurements."""
+"""Rows of the student's tile, if they are not to follow from TILE_BYTES: for measurements."""
 
 ROW_MULTIPLE = 128
 """Rows of a chunk are a multiple of the matrix products' tile height."""
@@ -416,18 +421,16 @@ def _rescale_kernel(x_ptr, factor_ptr, size, BLOCK: tl.constexpr):
 class TritonEngine:
     """Runs `_row_kernel` on the tiles of a chunk."""
 
-    def rows_per_chunk(self, problem: Problem) -> int:
-        """As many as fit TILE_BYTES, spread evenly over the chunks; a multiple of ROW_MULTIPLE where N allows."""
-        if CHUNK_ROWS is not None:
-            return min(CHUNK_ROWS, problem.num_positions)
-        views = (problem.student.views[0], *problem.teacher.views)
-        bytes_per_row = _stride(problem.vocabulary) * sum(view_ND.element_size() for view_ND in views)
-        device = problem.student.weight_VD.device
-        most = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(device))) // bytes_per_row
-        most = max(most // ROW_MULTIPLE * ROW_MULTIPLE, 1)
-        num_chunks = math.ceil(problem.num_positions / most)
-        even = math.ceil(problem.num_positions / num_chunks)
-        return min(math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE, most, problem.num_positions)
+    def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
+        """TILE_BYTES go to the student's rows first, less what TEACHER_ROWS need; what is left over, to the teacher."""
+        num, stride = problem.num_positions, _stride(problem.vocabulary)
+        student_bytes = stride * problem.student.views[0].element_size()
+        teacher_bytes = stride * sum(view_ND.element_size() for view_ND in problem.teacher.views)
+        budget = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(problem.student.weight_VD.device)))
+        least = min(TEACHER_ROWS, num, max(budget // (student_bytes + teacher_bytes), 1))
+        rows = CHUNK_ROWS or _spread(num, max((budget - least * teacher_bytes) // student_bytes, least))
+        rows = min(rows, num)
+        return rows, _spread(rows, max((budget - rows * student_bytes) // teacher_bytes, least))
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Rows start at aligned addresses; what lies between the vocabulary and the next row is impossible."""
@@ -478,6 +481,17 @@ class TritonEngine:
         programs = min(RESCALE_PROGRAMS, triton.cdiv(gradient.numel(), RESCALE_BLOCK))
         if programs > 0:
             _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+
+
+def _spread(total: int, most: int) -> int:
+    """Rows of a chunk: as few chunks as `most` allows, of even size; a multiple of ROW_MULTIPLE where that fits.
+
+    >>> _spread(4096, 3127), _spread(4096, 1383), _spread(100, 4096)
+    (2048, 1366, 100)
+    """
+    even = math.ceil(total / math.ceil(total / most))
+    rounded = math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE
+    return min(rounded if rounded <= most else even, total)
 
 
 def _stride(vocabulary: int) -> int:
