@@ -2,7 +2,7 @@
 
     python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, a few minutes
     python benchmarks/loss_head.py --quick                              # D 2048 and 4096, V 151936, N 4096
-    python benchmarks/loss_head.py --quick --chunk-rows 1024 1664 2048 --block 2048 4096 --num-warps 4 8
+    python benchmarks/loss_head.py --quick --teacher-rows 512 1024 --block 2048 4096 --num-warps 4 8
     python benchmarks/loss_head.py --cpu --out results/                 # chunked against the naive computation
 
 The floor is the time of exactly five products in bfloat16: student, original and control logits, gradient of the
@@ -220,7 +220,12 @@ def apply_settings(settings: dict[str, Any]) -> None:
 
 def tunings(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every combination of the settings given on the command line."""
-    given = {"CHUNK_ROWS": args.chunk_rows, "BLOCK": args.block, "NUM_WARPS": args.num_warps}
+    given = {
+        "CHUNK_ROWS": args.chunk_rows,
+        "TEACHER_ROWS": args.teacher_rows,
+        "BLOCK": args.block,
+        "NUM_WARPS": args.num_warps,
+    }
     given = {name: values for name, values in given.items() if values}
     return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
 
@@ -250,11 +255,27 @@ def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row
     return rows
 
 
+def profile(shape: tuple[int, int, int], divergence: str, args: argparse.Namespace) -> None:
+    """Print the kernels of one call, the longest first."""
+    inputs = Inputs.draw(*shape, args.logit_std)
+    call = vcsd_call(inputs, "triton", divergence)
+    call()
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as recorded:
+        call()
+        torch.cuda.synchronize()
+    print(shape, divergence)
+    print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=70))
+
+
 def run_gpu(args: argparse.Namespace) -> dict[str, Any]:
     rows: list[Row] = []
     for shape in itertools.product(args.widths, args.vocabularies, args.positions):
         try:
             rows += run_shape(shape, args)
+            if args.profile:
+                profile(shape, args.divergences[0], args)
         except Exception as problem:  # e.g. inputs that do not fit
             rows.append(Row(*shape, "all", "-", failure=repr(problem)[:160]))
         gc.collect()
@@ -387,11 +408,15 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--divergences", nargs="+", default=list(DIVERGENCES), choices=DIVERGENCES)
     parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
     parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
-    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of a chunk to try (Triton)")
+    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of the student's tile to try (Triton)")
+    parser.add_argument("--teacher-rows", type=int, nargs="+", help="least rows of the teacher's tiles to try (Triton)")
     parser.add_argument("--block", type=int, nargs="+", help="logits a program holds at a time, to try (Triton)")
     parser.add_argument("--num-warps", type=int, nargs="+", help="warps of a program to try (Triton)")
     parser.add_argument("--logit-std", type=float, default=3.0, help="3 gives supports of tens of tokens at T = 2")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds per measurement, about")
+    parser.add_argument(
+        "--profile", action="store_true", help="where the time of one Triton call goes, kernel by kernel"
+    )
     parser.add_argument("--cpu", action="store_true", help="chunked against naive on the CPU")
     parser.add_argument("--cpu-child", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="folder for JSON, Markdown and plot")

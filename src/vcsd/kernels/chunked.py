@@ -33,13 +33,14 @@ FREE_FRACTION = 0.25
 class ChunkedEngine:
     """Core on tiles of rows, with autograd from the divergence to the student's raw logits and no further."""
 
-    def rows_per_chunk(self, problem: Problem) -> int:
-        """A power of two, so that a little more or less free memory does not change the order of summation."""
+    def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
+        """Powers of two, so that a little more or less free memory does not change the order of summation."""
         weight_VD = problem.student.weight_VD
         budget = min(_constant(TILE_BYTES, weight_VD.device), FREE_FRACTION * free_bytes(weight_VD.device))
         views = (problem.student.views[0], *problem.teacher.views)
         bytes_per_row = problem.vocabulary * sum(view_ND.element_size() for view_ND in views)
-        return min(_power_of_two(budget / bytes_per_row), problem.num_positions)
+        rows = min(_power_of_two(budget / bytes_per_row), problem.num_positions)
+        return rows, rows
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Contiguous rows."""

@@ -1,8 +1,10 @@
 """The loop over chunks of rows, and how its gradient meets autograd.
 
-For C rows at a time: project them with the heads into tiles of (C, V) logits that all chunks share, let an engine turn
-the tiles into divergences, statistics and, in place of the student's logits, the gradient on those logits; multiply
-that with the head's weight (gradient of the hidden states) and with the hidden states (gradient of the head).
+For C rows at a time: project them with the student's head into a (C, V) tile of logits that all chunks share; then, a
+few rows at a time, the teacher's views of them into tiles of their own, and let an engine turn these rows into
+divergences, statistics and, in place of the student's logits, the gradient on those logits. When all C rows hold their
+gradient, multiply them with the head's weight (gradient of the hidden states) and with the hidden states (gradient of
+the head). The student's tile is the larger one, because each chunk reads and writes the whole gradient of the head.
 
 The gradient needs each row's weight in the loss before the tile is dropped. A caller that gives the weights gets the
 weighted sum, with the gradient formed in the same pass; what comes from upstream is then one number, and rescales it.
@@ -109,8 +111,8 @@ class Gradients:
 class Engine(Protocol):
     """What an implementation provides: the size of a chunk, its tiles, and the work on their rows."""
 
-    def rows_per_chunk(self, problem: Problem) -> int:
-        """C: as many rows as memory allows and the matrix products need."""
+    def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
+        """C, and how many of these rows the teacher scores at a time: as memory allows and matrix products need."""
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """A (rows, V) tile."""
@@ -136,30 +138,37 @@ def run_chunks(
         return statistics, gradients
     if gradients is not None and gradients.factor is not None and weights_N is not None:
         weights_N = weights_N / gradients.factor
-    rows = engine.rows_per_chunk(problem)
-    num_views = problem.num_teacher_views
+    rows, teacher_rows = engine.rows_per_chunk(problem)
     student_tile = engine.new_tile(rows, problem, hidden_ND.dtype)
-    teacher_tile = engine.new_tile(rows * num_views, problem, problem.teacher.views[0].dtype)
-    for start in range(0, problem.num_positions, rows):
-        stop = min(start + rows, problem.num_positions)
-        tiles = _project(problem, student_tile, teacher_tile, start, stop)
-        realised_C = None if problem.realised_N is None else problem.realised_N[start:stop]
-        weights_C = None if weights_N is None else weights_N[start:stop]
-        engine.work(tiles, problem, realised_C, weights_C, statistics.rows(start, stop))
+    teacher_tile = engine.new_tile(teacher_rows * problem.num_teacher_views, problem, problem.teacher.views[0].dtype)
+    for start, stop in _ranges(0, problem.num_positions, rows):
+        student_CV = student_tile[: stop - start]
+        project_(student_CV, hidden_ND[start:stop], weight_VD)
+        for first, last in _ranges(start, stop, teacher_rows):
+            tiles = Tiles(student_CV[first - start : last - start], *_teacher_tiles(problem, teacher_tile, first, last))
+            realised_C = None if problem.realised_N is None else problem.realised_N[first:last]
+            weights_C = None if weights_N is None else weights_N[first:last]
+            engine.work(tiles, problem, realised_C, weights_C, statistics.rows(first, last))
         if gradients is not None:
-            _add_gradients(gradients, tiles.student_CV, problem, start, stop)
+            _add_gradients(gradients, student_CV, problem, start, stop)
     return statistics, gradients
 
 
-def _project(problem: Problem, student_tile: Tensor, teacher_tile: Tensor, start: int, stop: int) -> Tiles:
+def _ranges(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """
+    >>> _ranges(0, 7, 3)
+    [(0, 3), (3, 6), (6, 7)]
+    """
+    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
+
+
+def _teacher_tiles(problem: Problem, tile: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
     """The two views of the teacher share one matrix product: larger ones fill the device better."""
-    num_rows, student, teacher = stop - start, problem.student, problem.teacher
-    project_(student_tile[:num_rows], student.views[0][start:stop], student.weight_VD)
-    views_CD = [view_ND[start:stop] for view_ND in teacher.views]
+    views_CD = [view_ND[start:stop] for view_ND in problem.teacher.views]
     hidden_CD = views_CD[0] if len(views_CD) == 1 else torch.cat(views_CD)
-    project_(teacher_tile[: len(hidden_CD)], hidden_CD, teacher.weight_VD)
-    control_CV = teacher_tile[num_rows : 2 * num_rows] if len(views_CD) == 2 else None
-    return Tiles(student_tile[:num_rows], teacher_tile[:num_rows], control_CV)
+    project_(tile[: len(hidden_CD)], hidden_CD, problem.teacher.weight_VD)
+    num_rows = stop - start
+    return tile[:num_rows], tile[num_rows : 2 * num_rows] if len(views_CD) == 2 else None
 
 
 def _new_gradients(hidden_ND: Tensor, weight_VD: Tensor, wanted: Wanted, weights_N: Tensor) -> Gradients:

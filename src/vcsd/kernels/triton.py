@@ -21,9 +21,11 @@ forward KL's is then p Q - q there and p Q elsewhere off it, with Q the mass of 
 
 Memory
 ------
-A chunk of C rows holds one (C, V) tile per view, reused by all chunks: TILE_BYTES, whatever N is. The gradient on the
-student's logits overwrites the student's tile. With V = 151,936 in bfloat16 and three views, C = 2,176 rows are
-1.85 GiB; at N = 65,536 the three full tensors would be 56 GiB, and their float32 copies twice that.
+The student's tile holds C rows, the teacher's a few of these at a time, TILE_BYTES together, whatever N is; all chunks
+share them. The gradient on the student's logits overwrites the student's tile. C is made as large as it can be, since
+each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,084 student rows (1.43 GiB)
+and 512 rows of two views (0.47 GiB). At N = 65,536 the three full tensors would be 91 GiB, and their float32 copies
+twice that.
 
 Traffic
 -------
@@ -40,6 +42,7 @@ Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +62,17 @@ if TYPE_CHECKING:
     from vcsd.kernels.statistics import Statistics
     from vcsd.types import Head
 
-TILE_BYTES = int(1.85 * 2**30)
-"""Sum of the tiles of a chunk: fewer and larger chunks touch the float32 gradient of the head less often."""
+TILE_BYTES = int(1.9 * 2**30)
+"""Sum of all tiles: fewer and larger chunks touch the float32 gradient of the head less often."""
+
+TEACHER_ROWS = 512
+"""Rows the teacher scores at a time, at least: enough for its matrix products, and for a program on every processor."""
 
 FREE_FRACTION = 0.5
 """Of the free memory, what the tiles may take where it is scarce."""
 
 CHUNK_ROWS: int | None = None
-"""Rows of a chunk, if they are not to follow from TILE_BYTES: for measurements."""
+"""Rows of the student's tile, if they are not to follow from TILE_BYTES: for measurements."""
 
 ROW_MULTIPLE = 128
 """Rows of a chunk are a multiple of the matrix products' tile height."""
@@ -101,20 +107,15 @@ def _floored(log2_p):
 
 
 @triton.jit
-def _load_y2(
-    row_ptr, bias_ptr, at, V, V_LOAD, gain, inner,
-    HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr, EVICT: tl.constexpr,
-):  # fmt: skip
-    """Logits over temperature in base 2, -inf beyond the vocabulary."""
+def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Logits over temperature in base 2, -inf beyond the vocabulary. No bias, no cap: `bias_ptr`, `inner` are None."""
     raw = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
-    if HAS_BIAS:
+    if bias_ptr is not None:
         raw += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
-    if CAPPED:
-        tanh = 1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0)
-        y2 = gain * tanh
-    else:
-        y2 = raw * gain
-    if RAGGED or CAPPED:
+    y2 = raw * gain
+    if inner is not None:
+        y2 = gain * (1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0))
+    if RAGGED or inner is not None:
         y2 = tl.where(at < V, y2, MINUS_INF)
     return y2
 
@@ -126,11 +127,35 @@ def _finite_or_zero(maximum):
 
 
 @triton.jit
-def _logsumexp_step(maximum, total, y2, block_max):
-    new_max = tl.maximum(maximum, block_max)
-    shift = _finite_or_zero(new_max)
-    total = total * tl.exp2(maximum - shift) + tl.sum(tl.exp2(y2 - shift), 0)
-    return new_max, total
+def _by_lane(x, LANES: tl.constexpr, WIDE: tl.constexpr):
+    """(G, LANES, WIDE) view of a block: axis 1 is the thread, so that reductions over 0 and 2 stay inside it."""
+    return tl.reshape(x, [x.shape[0] // (LANES * WIDE), LANES, WIDE])
+
+
+@triton.jit
+def _lane_max(x):
+    return tl.max(tl.max(x, 2), 0)
+
+
+@triton.jit
+def _lane_sum(x):
+    return tl.sum(tl.sum(x, 2), 0)
+
+
+@triton.jit
+def _logsumexp_step(tops, totals, y2, block_tops):
+    """Each lane keeps a maximum and a sum of its own: threads meet once a row, not once a block."""
+    new_tops = tl.maximum(tops, block_tops)
+    shift = _finite_or_zero(new_tops)
+    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, None]))
+    return new_tops, totals
+
+
+@triton.jit
+def _logsumexp_end(tops, totals):
+    """Logsumexp in two parts, the maximum and the rest: subtracted one by one, they lose less to rounding."""
+    top = tl.max(tops, 0)
+    return top, tl.log2(tl.sum(totals * tl.exp2(tops - _finite_or_zero(top)), 0))
 
 
 @triton.jit
@@ -148,26 +173,25 @@ def _holds_support(i, low_bits, high_bits):
 
 @triton.jit
 def _target_block(
-    original_ptr, control_ptr, bias_ptr, ends_ptr, at, V, V_LOAD, gain, inner,
-    threshold, top, log2_z_original, log2_z_control, alpha, anchor,
-    HAS_CONTROL: tl.constexpr, HAS_BIAS: tl.constexpr, CAPPED: tl.constexpr, RAGGED: tl.constexpr,
-    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
+    original_ptr, control_ptr, bias_ptr, gain, inner, ends_ptr, at, V, V_LOAD,
+    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor,
+    RAGGED: tl.constexpr, NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr,
 ):  # fmt: skip
     """Of a block: who is in the support, who has the original's maximum, log p_o, and the score u (-inf off S)."""
-    y2 = _load_y2(original_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
+    y2 = _load_y2(original_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED, "")
     inside = (y2 >= threshold) & (y2 > MINUS_INF)
-    log_p = _floored(y2 - log2_z_original)
+    log_p = _floored(y2 - top_o - rest_o)
     score = anchor * log_p
     is_end = at < 0
     for e in tl.static_range(NUM_ENDS):
         is_end = is_end | (at == tl.load(ends_ptr + e))
     if KEEP_ANCHOR:
         score = tl.where(is_end, log_p, score)
-    if HAS_CONTROL:
-        y2_control = _load_y2(control_ptr, bias_ptr, at, V, V_LOAD, gain, inner, HAS_BIAS, CAPPED, RAGGED, "")
-        contrast = log_p - _floored(y2_control - log2_z_control)
+    if control_ptr is not None:
+        y2_c = _load_y2(control_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED, "")
+        contrast = log_p - _floored(y2_c - top_c - rest_c)
         score += alpha * tl.where(is_end, 0.0, contrast)
-    return inside, y2 == top, log_p, tl.where(inside, score, MINUS_INF)
+    return inside, y2 == top_o, log_p, tl.where(inside, score, MINUS_INF)
 
 
 @triton.jit
@@ -185,74 +209,83 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     V, V_LOAD, num_blocks,
     student_gain, student_inner, teacher_gain, teacher_inner, grad_factor,
     alpha, anchor, log2_beta, log2_floor, js_weight, log2_w, log2_1mw,
-    DIVERGENCE: tl.constexpr, FORM_GRADIENT: tl.constexpr, HAS_CONTROL: tl.constexpr, HAS_REALISED: tl.constexpr,
-    STUDENT_BIAS: tl.constexpr, STUDENT_CAPPED: tl.constexpr, TEACHER_BIAS: tl.constexpr, TEACHER_CAPPED: tl.constexpr,
-    NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr,
+    DIVERGENCE: tl.constexpr, NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """One row: logsumexps, the target on its support, divergence and statistics, gradient in place."""
+    """One row: logsumexps, the target on its support, divergence and statistics, gradient in place.
+
+    A pointer that is None is a part left out: control, bias, sampled tokens, weights (then no gradient is formed).
+    """
     row = tl.program_id(0)
     student_ptr += row.to(tl.int64) * stride
     original_ptr += row.to(tl.int64) * stride
-    control_ptr += row.to(tl.int64) * stride
+    if control_ptr is not None:
+        control_ptr += row.to(tl.int64) * stride
     lanes = tl.arange(0, BLOCK)
 
     # 1. Logsumexp of original and control; the maximum of each of the original's blocks.
     blocks = tl.arange(0, MAX_BLOCKS)
     block_maxima = tl.full([MAX_BLOCKS], MINUS_INF, tl.float32)
-    top, total_o = float("-inf"), 0.0
-    top_c, total_c = float("-inf"), 0.0
+    tops_o, totals_o = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
         at = i * BLOCK + lanes
-        y2 = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                      TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
-        if HAS_CONTROL:
-            y2_c = _load_y2(control_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                            TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "evict_first")  # fmt: skip
-        block_max = tl.max(y2, 0)
-        block_maxima = tl.where(blocks == i, block_max, block_maxima)
-        top, total_o = _logsumexp_step(top, total_o, y2, block_max)
-        if HAS_CONTROL:
-            top_c, total_c = _logsumexp_step(top_c, total_c, y2_c, tl.max(y2_c, 0))
-    log2_z_o = top + tl.log2(total_o)
-    log2_z_c = top_c + tl.log2(total_c)
-    threshold = top + log2_beta
+        y2 = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+        if control_ptr is not None:
+            y2_c = _load_y2(
+                control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first"
+            )
+        y2 = _by_lane(y2, LANES, WIDE)
+        block_tops = _lane_max(y2)
+        block_maxima = tl.where(blocks == i, tl.max(block_tops, 0), block_maxima)
+        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, y2, block_tops)
+        if control_ptr is not None:
+            y2_c = _by_lane(y2_c, LANES, WIDE)
+            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, y2_c, _lane_max(y2_c))
+    top_o, rest_o = _logsumexp_end(tops_o, totals_o)
+    top_c, rest_c = _logsumexp_end(tops_c, totals_c)
+    threshold = top_o + log2_beta
     candidate = (block_maxima >= threshold) & (blocks < num_blocks)
     low_bits = _bits_of(blocks, candidate, 0)
     high_bits = _bits_of(blocks, candidate, 64)
 
     # 2. Logsumexp and entropy of the student; its mass off the support, where the divergence asks for it.
-    top_s, total_s, moment, off, off_moment = float("-inf"), 0.0, 0.0, 0.0, 0.0
+    # Moments are sums of p (y2 - top): their reference moves with the maximum.
+    tops_s, totals_s = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
         at = i * BLOCK + lanes
-        y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                      STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-        new_top = tl.maximum(top_s, tl.max(y2, 0))
-        shift = _finite_or_zero(new_top)
-        # moment = Σ p (y2 - top), whose reference moves with the maximum.
-        step = tl.where(top_s == MINUS_INF, 0.0, top_s - shift)
+        y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
+        y2 = _by_lane(y2, LANES, WIDE)
+        new_tops = tl.maximum(tops_s, _lane_max(y2))
+        shift = _finite_or_zero(new_tops)
+        step = tl.where(tops_s == MINUS_INF, 0.0, tops_s - shift)
         shrink = tl.exp2(step)
-        below = y2 - shift
+        below = y2 - shift[None, :, None]
         mass = tl.exp2(below)
-        weighted = tl.where(below == MINUS_INF, 0.0, mass * below)
-        block_total, block_moment = tl.sum(mass, 0), tl.sum(weighted, 0)
-        if DIVERGENCE != FORWARD:
-            off_moment = shrink * (off_moment + step * off)
-            off = shrink * off
-        moment = shrink * (moment + step * total_s) + block_moment
-        total_s = shrink * total_s + block_total
-        top_s = new_top
+        # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
+        weighted = mass * tl.maximum(below, -1000.0)
+        block_totals, block_moments = _lane_sum(mass), _lane_sum(weighted)
+        moments = shrink * (moments + step * totals_s) + block_moments
+        totals_s = shrink * totals_s + block_totals
+        tops_s = new_tops
         if DIVERGENCE != FORWARD:
             if _holds_support(i, low_bits, high_bits):
-                y2_o = _load_y2(original_ptr, teacher_bias_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                                TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-                inside = (y2_o >= threshold) & (y2_o > MINUS_INF)
-                block_total = tl.sum(tl.where(inside, 0.0, mass), 0)
+                y2_o = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "")
+                outside = _by_lane(tl.where((y2_o >= threshold) & (y2_o > MINUS_INF), 0.0, 1.0), LANES, WIDE)
+                block_totals = _lane_sum(mass * outside)
                 if DIVERGENCE == REVERSE:
-                    block_moment = tl.sum(tl.where(inside, 0.0, weighted), 0)
-            off += block_total
-            off_moment += block_moment
-    log2_z_s = top_s + tl.log2(total_s)
-    entropy2 = tl.log2(total_s) - moment / total_s
+                    block_moments = _lane_sum(weighted * outside)
+            off_moments = shrink * (off_moments + step * offs) + block_moments
+            offs = shrink * offs + block_totals
+    top_s, rest_s = _logsumexp_end(tops_s, totals_s)
+    # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
+    lane_gap = tops_s - top_s - rest_s
+    lane_p = tl.exp2(lane_gap)
+    lane_gap = tl.where(tops_s == MINUS_INF, 0.0, lane_gap)
+    entropy2 = -tl.sum(lane_p * (moments + lane_gap * totals_s), 0)
+    off = tl.sum(lane_p * offs, 0)
+    off_log_p = tl.sum(lane_p * (off_moments + lane_gap * offs), 0)
 
     # 3. The target: normaliser, its distance to student and original, on blocks that hold support.
     top_u, total_u, to_student, to_original, covered = float("-inf"), 0.0, 0.0, 0.0, 0.0
@@ -262,12 +295,12 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         if _holds_support(i, low_bits, high_bits):
             at = i * BLOCK + lanes
             inside, is_top, log_p_o, score = _target_block(
-                original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                threshold, top, log2_z_o, log2_z_c, alpha, anchor,
-                HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-            log_p_s = y2 - log2_z_s
+                original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+            y2 = _load_y2(
+                student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
+            )
+            log_p_s = y2 - top_s - rest_s
             new_top = tl.maximum(top_u, tl.max(score, 0))
             shift = _finite_or_zero(new_top)
             shrink = tl.exp2(top_u - shift)
@@ -279,10 +312,10 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             top_u = new_top
             best_of_top = tl.maximum(best_of_top, tl.max(tl.where(is_top, score, MINUS_INF), 0))
             support_size += tl.sum(inside.to(tl.int32), 0)
-    log2_z_u = top_u + tl.log2(total_u)
+    rest_u = tl.log2(total_u)
     covered = covered / total_u
-    divergence2 = to_student / total_u - log2_z_u
-    kl2 = to_original / total_u - log2_z_u
+    divergence2 = to_student / total_u - top_u - rest_u
+    kl2 = to_original / total_u - top_u - rest_u
 
     # 4. Reverse KL and JSD sum the student's mass against the normalised target.
     expected = 0.0
@@ -292,13 +325,13 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             if _holds_support(i, low_bits, high_bits):
                 at = i * BLOCK + lanes
                 inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
-                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                              STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_last")  # fmt: skip
-                log_p_s = _floored(y2 - log2_z_s)
-                log_q = score - log2_z_u
+                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                y2 = _load_y2(
+                    student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
+                )
+                log_p_s = _floored(y2 - top_s - rest_s)
+                log_q = score - top_u - rest_u
                 if DIVERGENCE == REVERSE:
                     raised = tl.where(log_q < log2_floor, log2_floor, log_q)
                     on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - raised), 0.0), 0)
@@ -306,12 +339,10 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                     log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
                     on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - log_m), 0.0), 0)
                     on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0), 0)
-        off = off / total_s
+        expected = on_student - log2_1mw * off
         if DIVERGENCE == REVERSE:
             # Both parts are sums of p (log p - t): no large numbers cancel where the student is near the target.
-            expected = on_student + off_moment / total_s - (tl.log2(total_s) + log2_floor) * off
-        else:
-            expected = on_student - log2_1mw * off
+            expected = on_student + (off_log_p - log2_floor * off)
         # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
         expected = tl.where(total_u > 0.0, expected, float("nan"))
         divergence2 = expected
@@ -323,26 +354,25 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tl.store(kl_ptr + row, kl2 * LN_2)
     tl.store(changed_ptr + row, (best_of_top < top_u).to(tl.int8))
     tl.store(entropy_ptr + row, entropy2 * LN_2)
-    if HAS_REALISED:
+    if realised_ptr is not None:
         token = tl.load(realised_ptr + row)
-        y2_o = _load_y2(original_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
-                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-        y2_c = _load_y2(control_ptr, teacher_bias_ptr, token, V, V_LOAD, teacher_gain, teacher_inner,
-                        TEACHER_BIAS, TEACHER_CAPPED, RAGGED, "")  # fmt: skip
-        contrast2 = _floored(y2_o - log2_z_o) - _floored(y2_c - log2_z_c)
+        y2_o = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, token, V, V_LOAD, RAGGED, "")
+        y2_c = _load_y2(control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, token, V, V_LOAD, RAGGED, "")
+        contrast2 = _floored(y2_o - top_o - rest_o) - _floored(y2_c - top_c - rest_c)
         for e in tl.static_range(NUM_ENDS):
             contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
         tl.store(contrast_ptr + row, contrast2 * LN_2)
 
     # 5. The gradient takes the place of the student's logits, last block first: that one is still in the cache.
-    if FORM_GRADIENT:
+    if weights_ptr is not None:
         factor = tl.load(weights_ptr + row).to(tl.float32) * grad_factor
         for j in range(num_blocks):
             i = num_blocks - 1 - j
             at = i * BLOCK + lanes
-            y2 = _load_y2(student_ptr, student_bias_ptr, at, V, V_LOAD, student_gain, student_inner,
-                          STUDENT_BIAS, STUDENT_CAPPED, RAGGED, "evict_first")  # fmt: skip
-            log_p_s = y2 - log2_z_s
+            y2 = _load_y2(
+                student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_first"
+            )
+            log_p_s = y2 - top_s - rest_s
             p = tl.exp2(log_p_s)
             if DIVERGENCE == FORWARD:
                 g = p * covered
@@ -352,10 +382,9 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                 g = (1.0 - js_weight) * p * (-log2_1mw - expected) * LN_2
             if _holds_support(i, low_bits, high_bits):
                 inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, ends_ptr, at, V, V_LOAD, teacher_gain, teacher_inner,
-                    threshold, top, log2_z_o, log2_z_c, alpha, anchor,
-                    HAS_CONTROL, TEACHER_BIAS, TEACHER_CAPPED, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                log_q = score - log2_z_u
+                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+                log_q = score - top_u - rest_u
                 if DIVERGENCE == FORWARD:
                     g -= tl.where(inside & (log_p_s >= FLOOR_2), tl.exp2(log_q), 0.0)
                 elif DIVERGENCE == REVERSE:
@@ -366,11 +395,11 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
                     log_m = _log2_mixture(log_q, _floored(log_p_s), log2_w, log2_1mw)
                     on = (1.0 - js_weight) * p * (_floored(log_p_s) - log_m - expected) * LN_2
                     g = tl.where(inside, on, g)
-            if STUDENT_CAPPED:
+            if student_inner is not None:
                 tanh = y2 / student_gain
                 g *= 1.0 - tanh * tanh
             g *= factor
-            if RAGGED or STUDENT_CAPPED:
+            if RAGGED or student_inner is not None:
                 # The padding of a row is impossible again for the next chunk.
                 g = tl.where(at < V, g, MINUS_INF)
             tl.store(student_ptr + at, g.to(student_ptr.dtype.element_ty), mask=at < V_LOAD)
@@ -392,18 +421,16 @@ def _rescale_kernel(x_ptr, factor_ptr, size, BLOCK: tl.constexpr):
 class TritonEngine:
     """Runs `_row_kernel` on the tiles of a chunk."""
 
-    def rows_per_chunk(self, problem: Problem) -> int:
-        """As many as fit TILE_BYTES, spread evenly over the chunks; a multiple of ROW_MULTIPLE where N allows."""
-        if CHUNK_ROWS is not None:
-            return min(CHUNK_ROWS, problem.num_positions)
-        views = (problem.student.views[0], *problem.teacher.views)
-        bytes_per_row = _stride(problem.vocabulary) * sum(view_ND.element_size() for view_ND in views)
-        device = problem.student.weight_VD.device
-        most = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(device))) // bytes_per_row
-        most = max(most // ROW_MULTIPLE * ROW_MULTIPLE, 1)
-        num_chunks = math.ceil(problem.num_positions / most)
-        even = math.ceil(problem.num_positions / num_chunks)
-        return min(math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE, most, problem.num_positions)
+    def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
+        """TILE_BYTES go to the student's rows first, less what TEACHER_ROWS need; what is left over, to the teacher."""
+        num, stride = problem.num_positions, _stride(problem.vocabulary)
+        student_bytes = stride * problem.student.views[0].element_size()
+        teacher_bytes = stride * sum(view_ND.element_size() for view_ND in problem.teacher.views)
+        budget = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(problem.student.weight_VD.device)))
+        least = min(TEACHER_ROWS, num, max(budget // (student_bytes + teacher_bytes), 1))
+        rows = CHUNK_ROWS or _spread(num, max((budget - least * teacher_bytes) // student_bytes, least))
+        rows = min(rows, num)
+        return rows, _spread(rows, max((budget - rows * student_bytes) // teacher_bytes, least))
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Rows start at aligned addresses; what lies between the vocabulary and the next row is impossible."""
@@ -419,25 +446,23 @@ class TritonEngine:
         vocabulary, objective = problem.vocabulary, problem.objective
         student, teacher = problem.student.head, problem.teacher.head
         block = max(BLOCK, triton.next_power_of_2(triton.cdiv(vocabulary, MAX_BLOCKS.value)))
-        none = tiles.student_CV  # stands for a pointer that the kernel does not touch
-        control_CV = tiles.original_CV if tiles.control_CV is None else tiles.control_CV
-        contrast = none if out.realised_contrast is None else out.realised_contrast
+        ends = _end_ids(objective.end_token_ids, tiles.student_CV.device) if objective.end_token_ids else None
         _row_kernel[(len(tiles.student_CV),)](
             tiles.student_CV,
             tiles.original_CV,
-            control_CV,
+            tiles.control_CV,
             tiles.student_CV.stride(0),
-            _or(student.bias_V, none),
-            _or(teacher.bias_V, none),
-            _end_ids(objective, none),
-            _or(realised_C, none),
-            _or(weights_C, none),
+            _contiguous(student.bias_V),
+            _contiguous(teacher.bias_V),
+            ends,
+            _contiguous(realised_C),
+            _contiguous(weights_C),
             out.divergence,
             out.support_size,
             out.kl_target_original,
             out.argmax_changed.view(torch.int8),
             out.student_entropy,
-            contrast,
+            out.realised_contrast,
             vocabulary,
             _stride(vocabulary),
             triton.cdiv(vocabulary, block),
@@ -445,11 +470,9 @@ class TritonEngine:
             **_head_constants(teacher, "teacher", objective),
             **_objective_constants(objective),
             grad_factor=student.logit_scale / objective.temperature,
-            FORM_GRADIENT=weights_C is not None,
-            HAS_CONTROL=tiles.control_CV is not None,
-            HAS_REALISED=out.realised_contrast is not None,
             RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
             BLOCK=block,
+            **_lanes(block, tiles),
             num_warps=NUM_WARPS,
         )
 
@@ -460,18 +483,35 @@ class TritonEngine:
             _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
 
 
+def _spread(total: int, most: int) -> int:
+    """Rows of a chunk: as few chunks as `most` allows, of even size; a multiple of ROW_MULTIPLE where that fits.
+
+    >>> _spread(4096, 3127), _spread(4096, 1383), _spread(100, 4096)
+    (2048, 1366, 100)
+    """
+    even = math.ceil(total / math.ceil(total / most))
+    rounded = math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE
+    return min(rounded if rounded <= most else even, total)
+
+
 def _stride(vocabulary: int) -> int:
     return math.ceil(vocabulary / STRIDE_MULTIPLE) * STRIDE_MULTIPLE
 
 
-def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
-    return otherwise if tensor is None else tensor.contiguous()
+def _lanes(block: int, tiles: Tiles) -> dict[str, int]:
+    """How a block lies over threads when each loads 16 bytes at a time."""
+    wide = min(16 // max(tiles.student_CV.element_size(), tiles.original_CV.element_size()), block)
+    return {"LANES": min(32 * NUM_WARPS, block // wide), "WIDE": wide}
 
 
-def _end_ids(objective: Objective, none: Tensor) -> Tensor:
-    if not objective.end_token_ids:
-        return none
-    return torch.tensor(objective.end_token_ids, dtype=torch.int32).to(none.device, non_blocking=True)
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
+
+
+@functools.lru_cache(maxsize=16)
+def _end_ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """Kept on the device: a copy from the host for every chunk would hold up the queue."""
+    return torch.tensor(token_ids, dtype=torch.int32, device=device)
 
 
 def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, Any]:
@@ -480,9 +520,7 @@ def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, A
     per_temperature = LOG2_E / objective.temperature
     return {
         f"{whose}_gain": (head.logit_scale if cap is None else cap) * per_temperature,
-        f"{whose}_inner": 0.0 if cap is None else 2 * LOG2_E * head.logit_scale / cap,
-        f"{whose.upper()}_BIAS": head.bias_V is not None,
-        f"{whose.upper()}_CAPPED": cap is not None,
+        f"{whose}_inner": None if cap is None else 2 * LOG2_E * head.logit_scale / cap,
     }
 
 

@@ -429,7 +429,9 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
         monkeypatch.setattr("vcsd.kernels.chunked.TILE_BYTES", {"cpu": 2 * 3 * 4 * 301, "cuda": 2 * 3 * 4 * 301})
         monkeypatch.setattr("vcsd.kernels.chunked.BLOCK_BYTES", {"cpu": 1, "cuda": 1})
     else:
-        monkeypatch.setattr("vcsd.kernels.triton.CHUNK_ROWS", 3)
+        row_bytes = 4 * 320  # 301 tokens, padded
+        monkeypatch.setattr("vcsd.kernels.triton.TILE_BYTES", (3 + 2 * 2) * row_bytes)
+        monkeypatch.setattr("vcsd.kernels.triton.TEACHER_ROWS", 2)
         monkeypatch.setattr("vcsd.kernels.triton.BLOCK", 16)
     chunks = problem.run(impl, **FIELDS)
     torch.testing.assert_close(chunks.statistics.divergence, whole.statistics.divergence)
