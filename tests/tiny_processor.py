@@ -1,4 +1,4 @@
-"""Tiny offline processors: a byte-level tokenizer, an image processor and a chat template, laid out as the releases are.
+"""Tiny offline processors: a byte-level tokenizer, an image processor, a chat template, as released.
 
 write_processor_files(folder, family)   the files of a released folder: "qwen3_vl", "qwen3_5" or "llava" (a fallback)
 build_processor(family)                 the same, loaded with `vcsd.models.processor.load_processor`
@@ -37,7 +37,7 @@ _PARTS = """{%- for message in messages -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
 THINK{% endif -%}"""
 _QWEN = _PARTS.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
-_SWITCH = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
+_SWITCH = "<think>\n{% if enable_thinking is defined and not enable_thinking %}{{ '\n</think>\n\n' }}{% endif %}"
 CHAT_TEMPLATES = {
     "qwen3_vl": _QWEN.replace("THINK", ""),
     "qwen3_5": _QWEN.replace("THINK", _SWITCH),
