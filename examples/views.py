@@ -14,7 +14,7 @@ from vcsd.views import VIEWS
 PANEL = (160, 120)
 CAPTION = 16
 SHOWN = ("original", "black", "noise", "blur", "no_image", "crop", "crop_added")
-NUM_COLOURS = 64  # a palette keeps the picture small: noise does not compress
+NUM_COLOURS = 256  # a palette keeps the picture small: noise does not compress
 
 
 def picture() -> Image.Image:
@@ -57,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/views.png"))
     out: Path = parser.parse_args().out
-    contact_sheet().quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(out, optimize=True)
+    contact_sheet().quantize(NUM_COLOURS).save(out, optimize=True)
     print(f"{out}: {out.stat().st_size} bytes")
 
 

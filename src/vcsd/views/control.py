@@ -32,11 +32,12 @@ NOISE_MEAN = 127.5
 NOISE_STD = 64.0
 """A quarter of the range: both ends lie two deviations away, so the noise is strong and only 5% of it is clipped."""
 
-BLUR_FRACTION = 0.1
+BLUR_FRACTION = 0.2
 """The deviation of the blur, as a fraction of the longer side.
 
-A tenth leaves the palette and at most a few large blobs: letters, digits, counts and edges are gone. A fraction, so
-that a thumbnail and a photograph lose the same; of the longer side, so that a thin strip is erased too.
+At a fifth, the light and the main tint of each region remain and objects do not; at a tenth, four objects a sixth of
+the width apart can still be counted and their colours named. A fraction, so that a thumbnail and a photograph lose the
+same; of the longer side, so that a thin strip is erased too.
 """
 
 
@@ -96,7 +97,7 @@ def _noise_image(size: tuple[int, int], key: str) -> Image.Image:
     width, height = size
     num_values = height * width * 3
     seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "big")
-    bits = np.random.PCG64(seed).random_raw(-(-num_values // 4)).astype("<u8").view("<u2")[:num_values]
+    bits = np.random.PCG64(seed).random_raw(-(-num_values // 4)).astype("<u8", copy=False).view("<u2")[:num_values]
     return Image.fromarray(_noise_levels()[bits].reshape(height, width, 3))
 
 
