@@ -14,17 +14,21 @@ control of a crop.
 from collections.abc import Callable, Mapping
 
 from vcsd.types import Example
-from vcsd.views.control import black, blur, no_image, noise
-from vcsd.views.crop import crop, crop_added
-from vcsd.views.hint import hint
-from vcsd.views.original import original
-from vcsd.views.text import demonstration, feedback
+from vcsd.views import control, crop, hint, original, text
 
 View = Callable[[Example], Example]
 
 VIEWS: Mapping[str, View] = {
-    view.__name__: view
-    for view in (original, black, noise, blur, no_image, hint, crop, crop_added, demonstration, feedback)
+    "original": original.original,
+    "black": control.black,
+    "noise": control.noise,
+    "blur": control.blur,
+    "no_image": control.no_image,
+    "hint": hint.hint,
+    "crop": crop.crop,
+    "crop_added": crop.crop_added,
+    "demonstration": text.demonstration,
+    "feedback": text.feedback,
 }
 """Every view by the name a method calls it."""
 
