@@ -1,0 +1,39 @@
+"""Qwen3-VL, dense and mixture of experts: attention everywhere, three position axes, features added to early layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vcsd.models import prefix_tree, vision
+from vcsd.models.family import Family, base_model
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from vcsd.models.packing import Prompt
+
+
+class Qwen3VL(Family):
+    """Shares prefixes by attention alone. Image tokens occur once per group, so deepstack features need no care."""
+
+    name = "qwen3_vl"
+    shares_prefix = True
+
+    def prepare(self, model: nn.Module) -> None:
+        """Besides the head: shared-prefix mixing, batched vision attention and the vision features' cache."""
+        super().prepare(model)
+        base = base_model(model)
+        prefix_tree.install(base)
+        vision.install(base)
+
+    def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:
+        """Time, height and width (3, P), by the model's own rule."""
+        rule: Any = base_model(model).model
+        ids = prompt.input_ids.cpu()[None]
+        is_image = (ids == base_model(model).config.image_token_id).int()
+        grid = None if prompt.grid_thw is None else prompt.grid_thw.cpu()
+        positions: Tensor = rule.get_rope_index(ids, mm_token_type_ids=is_image, image_grid_thw=grid)[0]
+        return positions[:, 0]
+
+
+FAMILY = Qwen3VL()

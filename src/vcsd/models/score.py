@@ -1,0 +1,117 @@
+"""Scoring: hidden states at every response position of a row, under one view and one set of weights.
+
+    family = family_of(model)
+    family.prepare(model)                                        # once, before wrapping and copying
+    plan = plan_rows(longest_view([originals, controls]), budget)
+    for row in range(len(plan.rows)):
+        scores = score(model, plan.select(originals, row))
+
+Under DDP, FSDP2 and accelerate's autocast, `score` must run inside the wrapped model's forward, and the head inside its
+own: nothing here bypasses them if the caller writes
+
+    def loss(model):
+        hidden_ND = hidden_states(model, groups)
+        return family.with_head(model, lambda head: distill(Scores(hidden_ND, lengths, head), ...))
+
+    inside(wrapped_model, loss)
+
+Gradients, gradient checkpointing (both kinds) and LoRA work as in any forward of the model.
+
+Shape legend: N response positions, D hidden width, T tokens in the row, P prompt tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vcsd.models.family import Family, base_model, family_of
+from vcsd.models.layout import Layout, Segment
+from vcsd.models.packing import Group, refuse_vision_tokens
+from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
+from vcsd.types import Scores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A packed row: the model's inputs, its layout, and the N positions that predict the responses' tokens."""
+
+    inputs: dict[str, Any]
+    layout: Layout
+    index_N: Tensor
+
+
+def score(model: nn.Module, groups: Sequence[Group]) -> Scores:
+    """What a model thinks at every position of every response of a row, in the order of the groups.
+
+    Position i of a response is where its token i is predicted: the last prompt token, then the response without its
+    last token. The scores' head is the model's; see the module's docstring for a sharded one.
+    """
+    lengths = tuple(length for group in groups for length in group.lengths)
+    return Scores(hidden_states(model, groups), lengths, family_of(model).head(model))
+
+
+def hidden_states(model: nn.Module, groups: Sequence[Group]) -> Tensor:
+    """The hidden states (N, D) at every response position of a row."""
+    family, base = family_of(model), base_model(model)
+    refuse_vision_tokens(groups, family.vision_token_ids(model))
+    if not family.shares_prefix:
+        raise NotImplementedError
+    refuse_dropout(model)
+    row = pack(model, family, groups)
+    with every_layer_mixes(base, row.layout):
+        hidden_TD: Tensor = base.base_model(**row.inputs).last_hidden_state[0]
+    return hidden_TD.index_select(0, row.index_N)
+
+
+def pack(model: nn.Module, family: Family, groups: Sequence[Group]) -> Row:
+    """Lay groups out as one row: each prompt, then its responses, without padding."""
+    base = base_model(model)
+    ids: list[Tensor] = []
+    positions: list[Tensor] = []
+    segments: list[Segment] = []
+    scored: list[Tensor] = []
+    start = 0
+    for group in groups:
+        prompt, root = group.prompt, len(segments)
+        ids.append(prompt.input_ids.cpu())
+        positions.append(family.prompt_positions(model, prompt))
+        segments.append(Segment(len(ids[-1]), None))
+        start += len(ids[-1])
+        last_of_prompt, next_position = start - 1, int(positions[-1].max()) + 1
+        for response in group.responses:
+            ids.append(torch.tensor(response))
+            positions.append((next_position + torch.arange(len(response))).expand(len(positions[-1]), -1))
+            segments.append(Segment(len(response), root))
+            scored.append(torch.tensor([last_of_prompt, *range(start, start + len(response) - 1)]))
+            start += len(response)
+    device = base.device
+    num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
+    layout = Layout(segments, device, num_taps)
+    inputs = {
+        "input_ids": torch.cat(ids)[None].to(device),
+        # Three axes, never four: with a fourth, transformers looks for packed documents and cuts responses off.
+        "position_ids": torch.cat(positions, 1)[:, None].to(device),
+        "mixer": PrefixTree(layout),
+        "use_cache": False,
+        **_images(groups, device),
+    }
+    return Row(inputs, layout, torch.cat(scored).to(device))
+
+
+def _images(groups: Sequence[Group], device: torch.device) -> dict[str, Tensor]:
+    """The row's images in the order of their placeholders; nothing without any."""
+    with_image = [group.prompt for group in groups if group.prompt.pixel_values is not None]
+    if not with_image:
+        return {}
+    pixels = [prompt.pixel_values.to(device) for prompt in with_image if prompt.pixel_values is not None]
+    grids = [prompt.grid_thw.to(device) for prompt in with_image if prompt.grid_thw is not None]
+    return {"pixel_values": torch.cat(pixels), "image_grid_thw": torch.cat(grids)}
