@@ -110,8 +110,8 @@ def load_processor(
     """The processor of a model folder, with images resized by Pillow whether or not torchvision is installed.
 
     torchvision's resize differs from Pillow's in the last bits; with one of them, pixels do not depend on what else is
-    installed. `min_pixels` and `max_pixels` bound the area of a resized image and replace the folder's own values.
-    No code from the folder is run.
+    installed. `min_pixels` and `max_pixels` bound the area of a resized image and replace the folder's own values;
+    only a strip that would become thinner than one visual token may end up larger. No code from the folder is run.
     """
     folder = Path(folder)
     name = _processor_class_name(folder)

@@ -38,17 +38,14 @@ def test_a_view_ends_where_the_response_begins_and_never_sees_it(view: str) -> N
     rollout = Rollout(example_id="virl-7", index=0, token_ids=(7, 8, 9), stop="end")
     fields = {each.name for each in dataclasses.fields(Example)}
     assert not fields & {each.name for each in dataclasses.fields(Rollout)}
-    encoded = encode(
-        build_processor("qwen3_5"), VIEWS[view](full_example()), chat_template_kwargs={"enable_thinking": False}
-    )
+    processor = build_processor("qwen3_5")
+    encoded = encode(processor, VIEWS[view](full_example()), chat_template_kwargs={"enable_thinking": False})
     assert encoded.text.endswith("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    tail = build_processor("qwen3_5").tokenizer("assistant\n<think>\n\n</think>\n\n")["input_ids"]
+    tail = processor.tokenizer("assistant\n<think>\n\n</think>\n\n")["input_ids"]
     assert [*encoded.input_ids.tolist(), *rollout.token_ids][-len(tail) - 3 :] == [*tail, 7, 8, 9]
 
 
-@pytest.mark.parametrize(
-    "view", ["noise", "blur", "hint", "crop", "crop_added", "demonstration", "feedback", "no_image", "black"]
-)
+@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"original"}))
 def test_a_view_shows_something_else_than_the_original(view: str) -> None:
     processor = build_processor()
     shown, other = (encode(processor, VIEWS[each](full_example())) for each in ("original", view))
