@@ -43,6 +43,7 @@ def _forward(self: nn.Module, *args: Any, run: Callable[[nn.Module], Any] | None
 def inside(module: nn.Module, run: Callable[[Any], Result]) -> Result:
     """`run(module)` inside the forward of a module that is open to code.
 
+    >>> from torch import nn
     >>> layer = nn.Linear(2, 3)
     >>> open_to_code(layer)
     >>> inside(layer, lambda layer: layer.weight.shape)
