@@ -20,6 +20,7 @@ class TinyPrompt:
     pixel_values: Tensor | None
     grid_thw: Tensor | None
     extra: dict[str, Any] = field(default_factory=dict)
+    example_id: str = "tiny-1"
 
 
 def make_prompt(
@@ -28,6 +29,7 @@ def make_prompt(
     num_before: int = 5,
     num_after: int = 7,
     seed: int = 0,
+    example_id: str = "tiny-1",
 ) -> TinyPrompt:
     """Text, then each image (height and width in patches) followed by one token, then text; random everywhere."""
     generator = torch.Generator().manual_seed(seed)
@@ -41,24 +43,24 @@ def make_prompt(
     shape = (len(grids), 3, LLAVA_SIDE, LLAVA_SIDE) if is_llava else (sum(h * w for h, w in grids), 3 * 2 * PATCH**2)
     pixels = torch.randn(shape, generator=generator, dtype=torch.float64) if grids else None
     grid_thw = torch.tensor([[1, h, w] for h, w in grids]) if grids and not is_llava else None
-    return TinyPrompt(torch.cat(parts), pixels, grid_thw)
+    return TinyPrompt(torch.cat(parts), pixels, grid_thw, example_id=example_id)
 
 
 def words(count: int, generator: torch.Generator) -> Tensor:
     return torch.randint(1, NUM_WORDS, (count,), generator=generator)
 
 
-def make_group(prompt: TinyPrompt, lengths: Sequence[int], seed: int = 0, example_id: str = "tiny-1") -> Group:
+def make_group(prompt: TinyPrompt, lengths: Sequence[int], seed: int = 0) -> Group:
     generator = torch.Generator().manual_seed(1000 + seed)
-    return Group(example_id, prompt, [words(length, generator).tolist() for length in lengths])
+    return Group(prompt, [words(length, generator).tolist() for length in lengths])
 
 
 def three_groups(family: str) -> list[Group]:
     """Uneven prompts and responses: 1 to 70 tokens, a short prompt, a long one, two images, another seed each."""
     return [
-        make_group(make_prompt(family, ((8, 12),), 5, 7, seed=1), (9, 3, 17, 1), seed=1, example_id="tiny-a"),
-        make_group(make_prompt(family, ((4, 4), (4, 6)), 66, 3, seed=2), (6, 70), seed=2, example_id="tiny-b"),
-        make_group(make_prompt(family, ((12, 8),), 1, 0, seed=3), (2, 2, 5), seed=3, example_id="tiny-c"),
+        make_group(make_prompt(family, ((8, 12),), 5, 7, seed=1, example_id="a"), (9, 3, 17, 1), seed=1),
+        make_group(make_prompt(family, ((4, 4), (4, 6)), 66, 3, seed=2, example_id="b"), (6, 70), seed=2),
+        make_group(make_prompt(family, ((12, 8),), 1, 0, seed=3, example_id="c"), (2, 2, 5), seed=3),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -17,7 +18,7 @@ from vcsd.models.inside import inside, open_to_code
 from vcsd.types import Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from vcsd.models.packing import Prompt
 
@@ -64,6 +65,13 @@ class Family:
         """Positions of a prompt's tokens (axes, P), on the CPU. A response's token k has max + 1 + k on every axis."""
         raise NotImplementedError(f"{self.name} does not say its positions")
 
+    def prompt_inputs(
+        self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What a left-padded batch of prompts needs besides ids and mask, and the next position of each (B,)."""
+        position_BP = (mask_BP.cumsum(1) - 1).clamp(min=0)
+        return {"position_ids": position_BP, **image_inputs(prompts)}, position_BP[:, -1] + 1
+
     def head_module(self, model: nn.Module) -> nn.Module:
         """The module that turns hidden states into logits."""
         head: nn.Module | None = base_model(model).get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -89,6 +97,14 @@ class Family:
     def with_head(self, model: nn.Module, run: Callable[[Head], Result]) -> Result:
         """`run(head)` inside the head's own forward: a sharded head exists only there."""
         return inside(self.head_module(model), lambda _: run(self.head(model)))
+
+
+def image_inputs(prompts: Sequence[Prompt]) -> dict[str, Tensor]:
+    """The images of some prompts in the order of their placeholders, as model inputs; nothing without any."""
+    pixels = [prompt.pixel_values for prompt in prompts if prompt.pixel_values is not None]
+    grids = [prompt.grid_thw for prompt in prompts if prompt.grid_thw is not None]
+    inputs = {"pixel_values": torch.cat(pixels)} if pixels else {}
+    return inputs | ({"image_grid_thw": torch.cat(grids)} if grids else {})
 
 
 def base_model(model: nn.Module) -> PreTrainedModel:

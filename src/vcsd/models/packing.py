@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class Prompt(Protocol):
-    """What the processor makes of a prompt under one view."""
+    """What the processor makes of a prompt under one view: see `processor.Encoded`."""
+
+    @property
+    def example_id(self) -> str:
+        """Whose prompt it is."""
+        ...
 
     @property
     def input_ids(self) -> Tensor:
@@ -49,15 +54,20 @@ class Group:
 
     >>> from types import SimpleNamespace
     >>> import torch
-    >>> prompt = SimpleNamespace(input_ids=torch.arange(9), pixel_values=None, grid_thw=None, extra={})
-    >>> Group("virl-00042", prompt, responses=((785, 22, 151645), (22, 151645))).lengths
-    (3, 2)
+    >>> prompt = SimpleNamespace(example_id="virl-00042", input_ids=torch.arange(9), pixel_values=None, grid_thw=None)
+    >>> group = Group(prompt, responses=((785, 22, 151645), (22, 151645)))
+    >>> group.example_id, group.lengths
+    ('virl-00042', (3, 2))
     """
 
-    example_id: str
     prompt: Prompt
     responses: Sequence[Sequence[int]]
     image_keys: Sequence[Hashable] = ()
+
+    @property
+    def example_id(self) -> str:
+        """Whose responses they are."""
+        return self.prompt.example_id
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.nn import functional
+
 from vcsd.models import prefix_tree, vision
-from vcsd.models.family import Family, base_model
+from vcsd.models.family import Family, base_model, image_inputs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor, nn
 
     from vcsd.models.packing import Prompt
@@ -34,6 +39,16 @@ class Qwen3VL(Family):
         grid = None if prompt.grid_thw is None else prompt.grid_thw.cpu()
         positions: Tensor = rule.get_rope_index(ids, mm_token_type_ids=is_image, image_grid_thw=grid)[0]
         return positions[:, 0]
+
+    def prompt_inputs(
+        self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Positions on three axes (3, B, P), zero on the padding."""
+        axes = [self.prompt_positions(model, prompt) for prompt in prompts]
+        longest = mask_BP.shape[1]
+        padded = [functional.pad(positions, (longest - positions.shape[1], 0)) for positions in axes]
+        next_B = torch.stack([positions.max() + 1 for positions in axes])
+        return {"position_ids": torch.stack(padded, 1), **image_inputs(prompts)}, next_B
 
 
 FAMILY = Qwen3VL()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vcsd.models.family import Family, base_model, family_of
+from vcsd.models.family import Family, base_model, family_of, image_inputs
 from vcsd.models.layout import Layout, Segment
 from vcsd.models.packing import Group, refuse_vision_tokens
 from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
@@ -96,22 +96,13 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group]) -> Row:
     device = base.device
     num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
     layout = Layout(segments, device, num_taps)
+    images = image_inputs([group.prompt for group in groups])
     inputs = {
         "input_ids": torch.cat(ids)[None].to(device),
         # Three axes, never four: with a fourth, transformers looks for packed documents and cuts responses off.
         "position_ids": torch.cat(positions, 1)[:, None].to(device),
         "mixer": PrefixTree(layout),
         "use_cache": False,
-        **_images(groups, device),
+        **{name: tensor.to(device) for name, tensor in images.items()},
     }
     return Row(inputs, layout, torch.cat(scored).to(device))
-
-
-def _images(groups: Sequence[Group], device: torch.device) -> dict[str, Tensor]:
-    """The row's images in the order of their placeholders; nothing without any."""
-    with_image = [group.prompt for group in groups if group.prompt.pixel_values is not None]
-    if not with_image:
-        return {}
-    pixels = [prompt.pixel_values.to(device) for prompt in with_image if prompt.pixel_values is not None]
-    grids = [prompt.grid_thw.to(device) for prompt in with_image if prompt.grid_thw is not None]
-    return {"pixel_values": torch.cat(pixels), "image_grid_thw": torch.cat(grids)}

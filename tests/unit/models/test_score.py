@@ -83,7 +83,7 @@ def test_mixture_of_experts_variants_are_exact_too(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_untied_head_and_a_prompt_without_an_image_are_exact(family: str) -> None:
-    text_only = make_group(make_prompt(family, grids=(), num_before=9), (4, 11), example_id="tiny-text")
+    text_only = make_group(make_prompt(family, grids=(), num_before=9), (4, 11))
     for groups in ([text_only], [three_groups(family)[0], text_only]):
         model = prepared(family, tie_word_embeddings=False)
         assert_same(shared(model, groups), reference(family, groups, tie_word_embeddings=False))
@@ -238,7 +238,7 @@ def test_the_scores_carry_the_head_and_one_row_per_response_token() -> None:
 
 
 def test_a_response_with_a_vision_token_is_refused_by_name() -> None:
-    bad = Group("virl-00042", make_prompt(), [[1, 2, image_token_id("qwen3_vl")]])
+    bad = Group(make_prompt(example_id="virl-00042"), [[1, 2, image_token_id("qwen3_vl")]])
     with pytest.raises(DataError, match=r"virl-00042.*response 0 contains the vision token id"):
         score(prepared("qwen3_vl"), [bad])
 
