@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from vcsd.errors import ConfigError
 from vcsd.models.inside import inside, open_to_code
+from vcsd.models.packing import padded_cost, shared_cost
 from vcsd.types import Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from vcsd.models.packing import Prompt
+    from vcsd.models.packing import Cost, Group, Prompt
 
 Result = TypeVar("Result")
 
@@ -39,6 +41,11 @@ class Family:
     name = "any"
     shares_prefix = False
     """Whether a prompt can be computed once for all responses to it."""
+
+    @property
+    def cost(self) -> Cost:
+        """How many tokens a row costs, for the packing plan."""
+        return shared_cost if self.shares_prefix else padded_cost
 
     def prepare(self, model: nn.Module) -> None:
         """Make a model ready to be scored. Call it before the model is wrapped or copied; twice does no harm."""
@@ -70,7 +77,12 @@ class Family:
     ) -> tuple[dict[str, Tensor], Tensor]:
         """What a left-padded batch of prompts needs besides ids and mask, and the next position of each (B,)."""
         position_BP = (mask_BP.cumsum(1) - 1).clamp(min=0)
-        return {"position_ids": position_BP, **image_inputs(prompts)}, position_BP[:, -1] + 1
+        inputs = {**image_inputs(prompts), **extra_inputs(prompts, mask_BP.shape[1], left=True)}
+        return {"position_ids": position_BP, **inputs}, position_BP[:, -1] + 1
+
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+        """The hidden states (N, D) at every response position of a row."""
+        raise NotImplementedError(f"{self.name} does not say how it is scored")
 
     def head_module(self, model: nn.Module) -> nn.Module:
         """The module that turns hidden states into logits."""
@@ -105,6 +117,18 @@ def image_inputs(prompts: Sequence[Prompt]) -> dict[str, Tensor]:
     grids = [prompt.grid_thw for prompt in prompts if prompt.grid_thw is not None]
     inputs = {"pixel_values": torch.cat(pixels)} if pixels else {}
     return inputs | ({"image_grid_thw": torch.cat(grids)} if grids else {})
+
+
+def extra_inputs(prompts: Sequence[Prompt], length: int, *, left: bool) -> dict[str, Tensor]:
+    """What else the processor returned: one value per token is padded with 0 to `length`, anything else stacked."""
+    inputs: dict[str, list[Tensor]] = {}
+    for prompt in prompts:
+        missing = length - len(prompt.input_ids)
+        for name, value in prompt.extra.items():
+            is_per_token = value.ndim == 2 and value.shape == (1, len(prompt.input_ids))
+            padding = (missing, 0) if left else (0, missing)
+            inputs.setdefault(name, []).append(functional.pad(value, padding) if is_per_token else value)
+    return {name: torch.cat(values) for name, values in inputs.items()}
 
 
 def base_model(model: nn.Module) -> PreTrainedModel:

@@ -9,13 +9,14 @@ from torch.nn import functional
 
 from vcsd.models import prefix_tree, vision
 from vcsd.models.family import Family, base_model, image_inputs
+from vcsd.models.row import shared_hidden_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor, nn
 
-    from vcsd.models.packing import Prompt
+    from vcsd.models.packing import Group, Prompt
 
 
 class Qwen3VL(Family):
@@ -49,6 +50,10 @@ class Qwen3VL(Family):
         padded = [functional.pad(positions, (longest - positions.shape[1], 0)) for positions in axes]
         next_B = torch.stack([positions.max() + 1 for positions in axes])
         return {"position_ids": torch.stack(padded, 1), **image_inputs(prompts)}, next_B
+
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+        """The hidden states (N, D) at every response position, with each prompt computed once."""
+        return shared_hidden_states(model, self, groups)
 
 
 FAMILY = Qwen3VL()

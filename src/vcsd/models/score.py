@@ -22,31 +22,16 @@ Shape legend: N response positions, D hidden width, T tokens in the row, P promp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from vcsd.models.family import Family, base_model, family_of, image_inputs
-from vcsd.models.layout import Layout, Segment
+from vcsd.models.family import family_of
 from vcsd.models.packing import Group, refuse_vision_tokens
-from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
 from vcsd.types import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import nn
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """A packed row: the model's inputs, its layout, and the N positions that predict the responses' tokens."""
-
-    inputs: dict[str, Any]
-    layout: Layout
-    index_N: Tensor
+    from torch import Tensor, nn
 
 
 def score(model: nn.Module, groups: Sequence[Group]) -> Scores:
@@ -61,48 +46,6 @@ def score(model: nn.Module, groups: Sequence[Group]) -> Scores:
 
 def hidden_states(model: nn.Module, groups: Sequence[Group]) -> Tensor:
     """The hidden states (N, D) at every response position of a row."""
-    family, base = family_of(model), base_model(model)
+    family = family_of(model)
     refuse_vision_tokens(groups, family.vision_token_ids(model))
-    if not family.shares_prefix:
-        raise NotImplementedError
-    refuse_dropout(model)
-    row = pack(model, family, groups)
-    with every_layer_mixes(base, row.layout):
-        hidden_TD: Tensor = base.base_model(**row.inputs).last_hidden_state[0]
-    return hidden_TD.index_select(0, row.index_N)
-
-
-def pack(model: nn.Module, family: Family, groups: Sequence[Group]) -> Row:
-    """Lay groups out as one row: each prompt, then its responses, without padding."""
-    base = base_model(model)
-    ids: list[Tensor] = []
-    positions: list[Tensor] = []
-    segments: list[Segment] = []
-    scored: list[Tensor] = []
-    start = 0
-    for group in groups:
-        prompt, root = group.prompt, len(segments)
-        ids.append(prompt.input_ids.cpu())
-        positions.append(family.prompt_positions(model, prompt))
-        segments.append(Segment(len(ids[-1]), None))
-        start += len(ids[-1])
-        last_of_prompt, next_position = start - 1, int(positions[-1].max()) + 1
-        for response in group.responses:
-            ids.append(torch.tensor(response))
-            positions.append((next_position + torch.arange(len(response))).expand(len(positions[-1]), -1))
-            segments.append(Segment(len(response), root))
-            scored.append(torch.tensor([last_of_prompt, *range(start, start + len(response) - 1)]))
-            start += len(response)
-    device = base.device
-    num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
-    layout = Layout(segments, device, num_taps)
-    images = image_inputs([group.prompt for group in groups])
-    inputs = {
-        "input_ids": torch.cat(ids)[None].to(device),
-        # Three axes, never four: with a fourth, transformers looks for packed documents and cuts responses off.
-        "position_ids": torch.cat(positions, 1)[:, None].to(device),
-        "mixer": PrefixTree(layout),
-        "use_cache": False,
-        **{name: tensor.to(device) for name, tensor in images.items()},
-    }
-    return Row(inputs, layout, torch.cat(scored).to(device))
+    return family.hidden_states(model, groups)

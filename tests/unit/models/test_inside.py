@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
-from tiny_groups import nonlinear_loss, three_groups
-from tiny_models import build_model
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from tiny_groups import nonlinear_loss, three_groups
+from tiny_models import build_model
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
 from vcsd.models.packing import Group

@@ -203,8 +203,25 @@ def test_a_shape_the_processor_refuses_names_the_example_and_its_file(tmp_path: 
 
 @pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
 def test_text_may_not_pass_for_vision(token: str) -> None:
-    with pytest.raises(DataError, match="example 'virl-7': the model would take text for an image"):
+    with pytest.raises(DataError, match=r"example 'virl-7': .*_pad\|>' [12] times, for 1 images. Remove the token"):
         encode(build_processor(), shown(picture(), text=f"What is {token}?"))
+
+
+def test_an_image_the_chat_template_drops_is_noticed(tmp_path: Path) -> None:
+    text_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    (write_processor_files(tmp_path, "qwen3_5") / "chat_template.jinja").write_text(text_only)
+    with pytest.raises(DataError, match="0 times, for 1 images. The chat template drops images"):
+        encode(load_processor(tmp_path), shown(picture()))
+
+
+def test_a_family_that_needs_torchvision_says_so(tmp_path: Path) -> None:
+    if transformers.utils.is_torchvision_available():
+        pytest.skip("torchvision is installed")
+    settings = json.loads((write_processor_files(tmp_path) / "preprocessor_config.json").read_text())
+    settings["processor_class"] = "Qwen2_5_VLProcessor"
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"(?s)Qwen2_5_VLProcessor has other parts .*video_processor.*[Tt]orchvision"):
+        load_processor(tmp_path)
 
 
 def test_a_question_the_chat_template_drops_is_refused(tmp_path: Path) -> None:
