@@ -224,13 +224,21 @@ def encode(
         image_sizes=tuple(image.size for image in images),
         extra=inputs,
     )
+    _check_encoded(processor, encoded, images, max_tokens)
+    return encoded
+
+
+def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], max_tokens: int | None) -> None:
+    """The prompt fits, and its images have reached it."""
     if max_tokens is not None and len(encoded) > max_tokens:
         raise DataError(
-            example.id,
+            encoded.example_id,
             f"its prompt has {len(encoded)} tokens, {max_tokens} are allowed. {_shown(images)} "
             "Lower max_pixels, shorten the text, or allow more tokens.",
         )
-    return encoded
+    image_token_id = getattr(processor, "image_token_id", None)
+    if images and image_token_id is not None and not (encoded.input_ids == image_token_id).any():
+        raise DataError(encoded.example_id, "its prompt has no image tokens. The chat template drops images.")
 
 
 def _render(processor: Processor, example: Example, switches: Mapping[str, Any]) -> str:
@@ -257,16 +265,22 @@ def _check_rendered(processor: Processor, example: Example, text: str) -> None:
                 f"the chat template dropped {part.strip()!r}. Write the message content as a list of parts: "
                 '[{"type": "image"}, {"type": "text", "text": "..."}].',
             )
-    expected = {"image_token": len(example.images), "video_token": 0}
-    for name, num_expected in expected.items():
+    _check_places(processor, example, text)
+
+
+def _check_places(processor: Processor, example: Example, text: str) -> None:
+    """As many places for images as there are images, and none for a video."""
+    # Only Qwen's places can be counted before they are expanded; some families first write another mark.
+    num_fewest = len(example.images) if isinstance(processor, ImageOnlyQwenProcessor) else 0
+    for name, fewest, most in (("image_token", num_fewest, len(example.images)), ("video_token", 0, 0)):
         token = getattr(processor, name, None)
-        # Fewer is fine: some families write another mark for an image and expand it themselves.
-        if token is not None and text.count(token) > num_expected:
-            raise DataError(
-                example.id,
-                f"the model would take text for an image: its prompt has {token!r} {text.count(token)} times, "
-                f"for {len(example.images)} images. Remove the token from the text.",
-            )
+        if token is None or fewest <= text.count(token) <= most:
+            continue
+        advice = "Remove the token from the text." if text.count(token) > most else "The chat template drops images."
+        raise DataError(
+            example.id,
+            f"its prompt has {token!r} {text.count(token)} times, for {len(example.images)} images. {advice}",
+        )
 
 
 def _user_texts(prompt: Sequence[Message]) -> Iterator[str]:
