@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vcsd.models.packing import Group
+    from vcsd.models.vision import FeatureCache
 
 
 class Fallback(Family):
@@ -38,8 +39,8 @@ class Fallback(Family):
             stacklevel=2,
         )
 
-    def hidden_states(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
-        """The hidden states (N, D) at every response position, from the repeated batch."""
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
+        """The hidden states (N, D) at every response position, from the repeated batch. Features are not cached."""
         base: Any = base_model(model)
         if base.base_model is base:
             raise ConfigError([f"{type(base).__name__} has no model without its head; it cannot be scored."])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vcsd.models.packing import Cost, Group, Prompt
+    from vcsd.models.vision import FeatureCache
 
 Result = TypeVar("Result")
 
@@ -80,7 +81,7 @@ class Family:
         inputs = {**image_inputs(prompts), **extra_inputs(prompts, mask_BP.shape[1], left=True)}
         return {"position_ids": position_BP, **inputs}, position_BP[:, -1] + 1
 
-    def hidden_states(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position of a row."""
         raise NotImplementedError(f"{self.name} does not say how it is scored")
 

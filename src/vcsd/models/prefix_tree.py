@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vcsd.models.layout import Layout
+    from vcsd.models.vision import RowFeatures
 
 ATTENTION = "vcsd_prefix_tree"
 """Our name in the AttentionInterface. It must not contain "flash": the vision tower would take another branch."""
@@ -49,11 +50,12 @@ class Mixer(Protocol):
 class PrefixTree:
     """Mixes the tokens of one packed row by its layout, and counts the layers that did.
 
-    A plain class on purpose: FSDP2 rebuilds dataclasses among a layer's arguments, and the count would be lost.
+    The row's vision features ride along: the tower gets the same keywords. A plain class on purpose: FSDP2 rebuilds
+    dataclasses among a layer's arguments, and the count would be lost.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, features: RowFeatures | None = None) -> None:
+        self.layout, self.features = layout, features
 
     def attention(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """Every segment attends to its ancestors and, causally, to itself."""

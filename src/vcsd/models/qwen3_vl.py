@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vcsd.models.packing import Group, Prompt
+    from vcsd.models.vision import FeatureCache
 
 
 class Qwen3VL(Family):
@@ -51,9 +52,9 @@ class Qwen3VL(Family):
         next_B = torch.stack([positions.max() + 1 for positions in axes])
         return {"position_ids": torch.stack(padded, 1), **image_inputs(prompts)}, next_B
 
-    def hidden_states(self, model: nn.Module, groups: Sequence[Group]) -> Tensor:
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position, with each prompt computed once."""
-        return shared_hidden_states(model, self, groups)
+        return shared_hidden_states(model, self, groups, features)
 
 
 FAMILY = Qwen3VL()

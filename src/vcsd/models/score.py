@@ -33,19 +33,21 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from vcsd.models.vision import FeatureCache
 
-def score(model: nn.Module, groups: Sequence[Group]) -> Scores:
+
+def score(model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Scores:
     """What a model thinks at every position of every response of a row, in the order of the groups.
 
     Position i of a response is where its token i is predicted: the last prompt token, then the response without its
     last token. The scores' head is the model's; see the module's docstring for a sharded one.
     """
     lengths = tuple(length for group in groups for length in group.lengths)
-    return Scores(hidden_states(model, groups), lengths, family_of(model).head(model))
+    return Scores(hidden_states(model, groups, features), lengths, family_of(model).head(model))
 
 
-def hidden_states(model: nn.Module, groups: Sequence[Group]) -> Tensor:
-    """The hidden states (N, D) at every response position of a row."""
+def hidden_states(model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
+    """The hidden states (N, D) at every response position of a row; `features` keeps those of the images."""
     family = family_of(model)
     refuse_vision_tokens(groups, family.vision_token_ids(model))
-    return family.hidden_states(model, groups)
+    return family.hidden_states(model, groups, features)
