@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from vcsd.models.prefix_tree import compute_dtype
+
 if TYPE_CHECKING:
     from torch import nn
     from transformers import DynamicCache
@@ -48,7 +50,8 @@ class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
     def _grown(self, buffer: Tensor | None, like: Tensor) -> Tensor:
         rows, heads, _, width = like.shape
         room = _FIRST_ROOM if buffer is None else 2 * buffer.shape[2]
-        grown = like.new_empty(rows, heads, room, width)
+        # Keys leave their norm in float32 under autocast: that would be twice the memory and a slow product.
+        grown = like.new_empty(rows, heads, room, width, dtype=compute_dtype(like))
         if buffer is not None:
             grown[:, :, : buffer.shape[2]] = buffer
         return grown
@@ -99,10 +102,10 @@ class SharedPrompts:
         to_prompt = self._to_rows(_scores(self._to_prompts(query_RKGE), prompt_key))
         if self.hidden_BP is not None:
             to_prompt = to_prompt.masked_fill(self.hidden_BP[self.prompt_R][:, None, None], -torch.inf)
-        to_own = _scores(query_RKGE, key.to(dtype))
+        to_own = _scores(query_RKGE, key)
         weight = (torch.cat([to_prompt, to_own], -1) * scale).softmax(-1).to(dtype)
         on_prompt, on_own = torch.split(weight, [to_prompt.shape[-1], to_own.shape[-1]], -1)
-        mixed_RKGE = self._to_rows(self._to_prompts(on_prompt) @ prompt_value) + on_own @ value.to(dtype)
+        mixed_RKGE = self._to_rows(self._to_prompts(on_prompt) @ prompt_value) + on_own @ value
         return mixed_RKGE.reshape(rows, 1, heads, width)
 
     def _to_prompts(self, x_RKGX: Tensor) -> Tensor:
@@ -136,7 +139,8 @@ def share_prompts(cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor) -> Sha
         if isinstance(layer, DynamicLayer):
             assert layer.keys is not None
             assert layer.values is not None
-            layers[index] = (layer.keys, layer.values)
+            dtype = compute_dtype(layer.values)
+            layers[index] = (layer.keys.to(dtype), layer.values.to(dtype))
             cache.layers[index] = OwnTokens()
         else:
             layer.reorder_cache(prompt_R)  # type: ignore[arg-type]
