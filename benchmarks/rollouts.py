@@ -28,8 +28,9 @@ from vcsd.rollout.transformers import TransformersEngine
 NUM_ROLLOUTS, NUM_TEXT = 8, 40
 
 
-def ours(model: Any, prompts: list[Any], num_new: int, dtype: torch.dtype | None) -> None:
-    engine = TransformersEngine(model, compute_dtype=dtype, max_rows=len(prompts) * NUM_ROLLOUTS)
+def ours(model: Any, prompts: list[Any], num_new: int, dtype: torch.dtype | None, graph: bool) -> None:
+    rows = len(prompts) * NUM_ROLLOUTS
+    engine = TransformersEngine(model, compute_dtype=dtype, max_rows=rows, use_graph=graph)
     rollouts = engine.sample(prompts, Sampling(max_new_tokens=num_new), num_rollouts=NUM_ROLLOUTS, seed=0).rollouts
     drawn = sum(len(rollout.token_ids) for rollout in rollouts)
     assert drawn > 0.9 * len(rollouts) * num_new, "random weights stopped early: the comparison would be unfair"
@@ -72,18 +73,32 @@ def compare(family: str, precision: str, options: argparse.Namespace) -> dict[st
     prompts = [random_prompt(model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
     generated = measure(lambda new: by_generate(model, prompts, new, dtype), options.new, options.repeats)
     free_memory()
-    engine = measure(lambda new: ours(model, prompts, new, dtype), options.new, options.repeats)
-    ratios = {new: generated["total_s"][new] / engine["total_s"][new] for new in options.new}
-    per_step = {new: 1000 * engine["decode_s"][new] / max(1, new - 1) for new in options.new}
-    return {"ours": engine, "generate": generated, "ratio": ratios, "ours_ms_per_step": per_step}
+    sides = {}
+    for name, graph in (("plain", False), ("graph", True)):
+        try:
+            sides[name] = against(
+                generated,
+                measure(lambda new, g=graph: ours(model, prompts, new, dtype, g), options.new, options.repeats),
+            )
+        except Exception as error:  # a failing graph must not cost the plain numbers
+            sides[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
+            print(family, precision, name, "FAILED", traceback.format_exc(), flush=True)
+        free_memory()
+    return {"generate": generated, **sides}
+
+
+def against(generated: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
+    ratios = {new: total / engine["total_s"][new] for new, total in generated["total_s"].items()}
+    per_step = {new: 1000 * seconds / max(1, new - 1) for new, seconds in engine["decode_s"].items()}
+    return {**engine, "ratio": ratios, "ms_per_step": per_step}
 
 
 def as_markdown(results: dict[str, Any]) -> str:
     lines = ["# Rollouts against generate", "", f"`{results['about']}`", ""]
     heads = ["case", "new tokens", "prefill s", "decode s", "generate prefill s", "generate decode s", "ratio"]
     lines += ["| " + " | ".join(heads) + " |", "|" + len(heads) * "---|"]
-    for name, r in results.items():
-        for new, ratio in r.get("ratio", {}).items() if name != "about" else ():
+    for name, r in flat(results).items():
+        for new, ratio in r.get("ratio", {}).items():
             sides = [
                 f"{r[side][key]:.2f}" if key == "prefill_s" else f"{r[side][key][new]:.2f}"
                 for side in ("ours", "generate")
@@ -93,6 +108,15 @@ def as_markdown(results: dict[str, Any]) -> str:
         if "error" in r:
             lines.append(f"| {name} | {r['error']} |")
     return "\n".join([*lines, ""])
+
+
+def flat(results: dict[str, Any]) -> dict[str, Any]:
+    """One entry per case and way to decode."""
+    rows: dict[str, Any] = {}
+    for name, case in results.items():
+        for way in ("plain", "graph") if name != "about" and "error" not in case else ():
+            rows[f"{name} {way}"] = case[way] | {"ours": case[way], "generate": case["generate"]}
+    return rows | {name: case for name, case in results.items() if "error" in case}
 
 
 def parse() -> argparse.Namespace:

@@ -19,6 +19,7 @@ import torch
 from transformers import DynamicCache
 
 from vcsd.models.family import Family, base_model, family_of
+from vcsd.rollout.graph import GraphedStep
 from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ class Decoder:
         self.logits, self.mask, self.next = logits_BV, mask_BP, next_B
         self.family = family_of(model)
         self.shared: SharedPrompts | None = None
+        self.graphed: GraphedStep | None = None
         self.num_steps = 0
 
-    def fork(self, prompt_R: Tensor) -> None:
+    def fork(self, prompt_R: Tensor, *, use_graph: bool = False) -> None:
         """Begin one row for every entry: the prompt that the row continues. Rows of a prompt stand together."""
         self.logits, self.next = self.logits[prompt_R], self.next[prompt_R]
         if self.family.shares_prefix:
-            self.shared = share_prompts(self.cache, self.mask, prompt_R)
+            self.shared = share_prompts(self.cache, self.mask, prompt_R, is_static=use_graph)
+            self.graphed = GraphedStep(self._forward) if use_graph else None
         else:
             self.cache.reorder_cache(prompt_R)
             self.mask = self.mask[prompt_R]
@@ -55,11 +58,18 @@ class Decoder:
         """Append one token to every row; the logits (R, V) of the next."""
         position_R1 = (self.next + self.num_steps)[:, None]
         self.num_steps += 1
+        if self.shared is None:
+            self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
+        elif self.shared.clock.tick() and self.graphed is not None:
+            self.graphed.forget()
+        forward = self._forward if self.graphed is None else self.graphed
+        return forward(token_R, position_R1)
+
+    def _forward(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
         inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
         if self.shared is not None:
             inputs |= {"position_ids": position_R1[None].expand(3, -1, -1), "mixer": self.shared}
         else:
-            self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
             inputs |= {"position_ids": position_R1, "attention_mask": self.mask}
         logits_R1V: Tensor = self.model(**inputs).logits
         return logits_R1V[:, -1]
@@ -67,6 +77,8 @@ class Decoder:
     def keep(self, rows: Tensor) -> None:
         """Go on with some rows only, by index."""
         self.next = self.next[rows]
+        if self.graphed is not None:
+            self.graphed.forget()
         if self.shared is not None:
             self.shared.keep(rows)
         else:

@@ -30,42 +30,69 @@ _FIRST_ROOM = 64
 
 
 class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's keys and values of the rows' own tokens, in a buffer that doubles when full."""
+    """One layer's keys and values of the rows' own tokens, in a buffer with room for some more."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.num_tokens = 0
+        self.clock = clock
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append one token per row; return all of them (R, K, S, E)."""
+        """Write one token per row; return all of them (R, K, S, E), or the whole buffer if shapes must not change."""
         keys, values = self.keys, self.values
-        if keys is None or values is None or self.num_tokens == keys.shape[2]:
+        if keys is None or values is None or keys.shape[2] < self.clock.room:
             keys, values = self._grown(keys, key_states), self._grown(values, value_states)
             self.keys, self.values, self.is_initialized = keys, values, True
-        keys[:, :, self.num_tokens] = key_states[:, :, 0]
-        values[:, :, self.num_tokens] = value_states[:, :, 0]
-        self.num_tokens += 1
-        return keys[:, :, : self.num_tokens], values[:, :, : self.num_tokens]
+        keys.index_copy_(2, self.clock.now_1, key_states.to(keys.dtype))
+        values.index_copy_(2, self.clock.now_1, value_states.to(values.dtype))
+        if self.clock.is_static:
+            return keys, values
+        return keys[:, :, : self.clock.num_tokens], values[:, :, : self.clock.num_tokens]
 
     def _grown(self, buffer: Tensor | None, like: Tensor) -> Tensor:
         rows, heads, _, width = like.shape
-        room = _FIRST_ROOM if buffer is None else 2 * buffer.shape[2]
         # Keys leave their norm in float32 under autocast: that would be twice the memory and a slow product.
-        grown = like.new_empty(rows, heads, room, width, dtype=compute_dtype(like))
+        # Zeros, not garbage: places not yet written get weight 0, and 0 times NaN is NaN.
+        grown = like.new_zeros(rows, heads, self.clock.room, width, dtype=compute_dtype(like))
         if buffer is not None:
             grown[:, :, : buffer.shape[2]] = buffer
         return grown
 
     def get_seq_length(self) -> int:
         """How many own tokens each row has."""
-        return self.num_tokens
+        return self.clock.num_tokens
+
+
+class Clock:
+    """How many own tokens the rows have, and for how many there is room: twice as many whenever it is used up.
+
+    In static mode nothing but the contents of tensors changes between two steps, as a CUDA graph needs it: attention
+    runs over the whole room, with the places not yet written hidden.
+    """
+
+    def __init__(self, device: torch.device, *, is_static: bool) -> None:
+        self.is_static, self.num_tokens, self.room = is_static, 0, _FIRST_ROOM
+        self.now_1 = torch.zeros(1, dtype=torch.long, device=device)
+        self.is_later_S = torch.arange(self.room, device=device) > 0
+
+    def tick(self) -> bool:
+        """Make a place for the next token; whether the room had to grow."""
+        has_grown = self.num_tokens == self.room
+        if has_grown:
+            self.room *= 2
+            self.is_later_S = torch.empty(self.room, dtype=torch.bool, device=self.now_1.device)
+        self.now_1.fill_(self.num_tokens)
+        self.num_tokens += 1
+        self.is_later_S.copy_(torch.arange(self.room, device=self.now_1.device) > self.now_1)
+        return has_grown
 
 
 class SharedPrompts:
     """The prompts' keys and values of every layer, and which rows continue which prompt. A `Mixer` for decoding."""
 
-    def __init__(self, layers: dict[int, tuple[Tensor, Tensor]], mask_BP: Tensor, prompt_R: Tensor) -> None:
-        self.layers = layers
+    def __init__(
+        self, layers: dict[int, tuple[Tensor, Tensor]], mask_BP: Tensor, prompt_R: Tensor, clock: Clock
+    ) -> None:
+        self.layers, self.clock = layers, clock
         self.hidden_BP = None if bool(mask_BP.all()) else mask_BP == 0
         self.num_prompts = len(mask_BP)
         self._arrange(prompt_R)
@@ -103,6 +130,8 @@ class SharedPrompts:
         if self.hidden_BP is not None:
             to_prompt = to_prompt.masked_fill(self.hidden_BP[self.prompt_R][:, None, None], -torch.inf)
         to_own = _scores(query_RKGE, key)
+        if self.clock.is_static:
+            to_own = to_own.masked_fill(self.clock.is_later_S, -torch.inf)
         weight = (torch.cat([to_prompt, to_own], -1) * scale).softmax(-1).to(dtype)
         on_prompt, on_own = torch.split(weight, [to_prompt.shape[-1], to_own.shape[-1]], -1)
         mixed_RKGE = self._to_rows(self._to_prompts(on_prompt) @ prompt_value) + on_own @ value
@@ -131,17 +160,18 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
     return query @ key.transpose(-1, -2)
 
 
-def share_prompts(cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor) -> SharedPrompts:
+def share_prompts(cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor, *, is_static: bool = False) -> SharedPrompts:
     """Take the prompts out of a prefilled cache; the cache then holds the rows' own tokens and forked states."""
     assert bool((prompt_R[1:] >= prompt_R[:-1]).all()), "the rows of a prompt must stand together"
     layers: dict[int, tuple[Tensor, Tensor]] = {}
+    clock = Clock(prompt_R.device, is_static=is_static)
     for index, layer in enumerate(cache.layers):
         if isinstance(layer, DynamicLayer):
             assert layer.keys is not None
             assert layer.values is not None
             dtype = compute_dtype(layer.values)
             layers[index] = (layer.keys.to(dtype), layer.values.to(dtype))
-            cache.layers[index] = OwnTokens()
+            cache.layers[index] = OwnTokens(clock)
         else:
             layer.reorder_cache(prompt_R)  # type: ignore[arg-type]
-    return SharedPrompts(layers, mask_BP, prompt_R)
+    return SharedPrompts(layers, mask_BP, prompt_R, clock)

@@ -39,6 +39,9 @@ _LOOK_EVERY = 8
 _KEEP_ABOVE = 7 / 8
 """Finished rows stay in the batch while more than this share is alive: dropping them copies the cache."""
 
+_KEEP_ABOVE_GRAPH = 1 / 2
+"""The same with a graph, which has to be recorded again."""
+
 _DRAW_AHEAD = 64
 """Random numbers made at a time for every rollout."""
 
@@ -67,7 +70,8 @@ class TransformersEngine:
     """Draws rollouts from a model in this process.
 
     compute_dtype runs a whole batch under one autocast: float32 weights are then cast once, not in every step.
-    max_rows bounds the rollouts decoded at once; by default the bound follows from free memory.
+    max_rows bounds the rollouts decoded at once; by default the bound follows from free memory. use_graph replays the
+    decoding step as a CUDA graph, in families that share prefixes.
     """
 
     def __init__(
@@ -77,8 +81,9 @@ class TransformersEngine:
         tokenizer: Any = None,
         compute_dtype: torch.dtype | None = None,
         max_rows: int | None = None,
+        use_graph: bool = False,
     ) -> None:
-        self.model, self.compute_dtype, self.max_rows = model, compute_dtype, max_rows
+        self.model, self.compute_dtype, self.max_rows, self.use_graph = model, compute_dtype, max_rows, use_graph
         self.family, self.base = family_of(model), base_model(model)
         self.family.prepare(model)
         self.vision_ids = sorted(self.family.vision_token_ids(model))
@@ -143,7 +148,7 @@ class TransformersEngine:
         slots = {p: slot for slot, p in enumerate(dict.fromkeys(job.prompt for job in batch))}
         device = self.base.device
         decoder = prefill(self.model, [prompts[p] for p in slots])
-        decoder.fork(torch.tensor([slots[job.prompt] for job in batch], device=device))
+        decoder.fork(torch.tensor([slots[job.prompt] for job in batch], device=device), use_graph=self.use_graph)
         state = _Batch(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)
         logits_LV = decoder.logits
         for position in range(sampling.max_new_tokens):
@@ -154,7 +159,7 @@ class TransformersEngine:
                 alive = state.alive()
                 if not len(alive):
                     break
-                if len(alive) <= _KEEP_ABOVE * len(token_L):
+                if len(alive) <= (_KEEP_ABOVE_GRAPH if self.use_graph else _KEEP_ABOVE) * len(token_L):
                     decoder.keep(alive)
                     state.keep(alive)
                     token_L = token_L[alive]

@@ -59,9 +59,9 @@ def test_greedy_rollouts_are_the_tokens_of_generate(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("per_forward", [1, 10_000])
+@pytest.mark.parametrize(("per_forward", "use_graph"), [(1, False), (10_000, False), (10_000, True)])
 def test_the_logits_of_every_step_are_those_of_a_full_forward(
-    family: str, per_forward: int, monkeypatch: pytest.MonkeyPatch
+    family: str, per_forward: int, use_graph: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder, "PREFILL_TOKENS", per_forward)
     model = build_model(family, dtype=torch.float64)
@@ -73,7 +73,7 @@ def test_the_logits_of_every_step_are_those_of_a_full_forward(
     with exact_arithmetic(model), torch.no_grad():
         expected = model.lm_head(torch.stack(repeated_batch(model, groups, family)))
         decoding = decoder.prefill(model, [group.prompt for group in groups])
-        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)))
+        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), use_graph=use_graph)
         rows = torch.arange(6)
         assert_close(decoding.logits, expected[:, 0])
         for position in range(1, length):
@@ -126,6 +126,7 @@ def test_a_rollout_depends_on_its_key_and_not_on_its_batch(family: str) -> None:
     assert {len(ids) for ids in expected.values()} != {24}, "some stop early"
     assert drawn(prompts[::-1]) == expected
     assert drawn(prompts, max_rows=2) == expected
+    assert drawn(prompts, use_graph=True) == expected
     assert drawn(prompts[1:2]) | drawn([prompts[2], prompts[0]]) == expected
     assert {key: ids for key, ids in drawn(prompts, num_rollouts=5).items() if key[1] < 3} == expected
     assert drawn(prompts, seed=6) != expected
