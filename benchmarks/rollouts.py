@@ -76,10 +76,8 @@ def compare(family: str, precision: str, options: argparse.Namespace) -> dict[st
     sides = {}
     for name, graph in (("plain", False), ("graph", True)):
         try:
-            sides[name] = against(
-                generated,
-                measure(lambda new, g=graph: ours(model, prompts, new, dtype, g), options.new, options.repeats),
-            )
+            run = lambda new, graph=graph: ours(model, prompts, new, dtype, graph)  # noqa: E731
+            sides[name] = against(generated, measure(run, options.new, options.repeats))
         except Exception as error:  # a failing graph must not cost the plain numbers
             sides[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
             print(family, precision, name, "FAILED", traceback.format_exc(), flush=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vcsd.models.family import Family, base_model, image_inputs
-from vcsd.models.layout import Layout, Segment
+from vcsd.models.layout import Gather, Layout, Segment
 from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
 from vcsd.models.vision import RowFeatures
 
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A packed row: the model's inputs, its layout, and the N positions that predict the responses' tokens."""
+    """A packed row: the model's inputs, its layout, and the N positions that predict the responses' tokens.
+
+    All responses to a prompt begin at its last token, so that its gradient is a sum: hence a gather.
+    """
 
     inputs: dict[str, Any]
     layout: Layout
-    index_N: Tensor
+    scored: Gather
 
 
 def shared_hidden_states(
@@ -43,7 +46,7 @@ def shared_hidden_states(
     base: Any = base_model(model)
     with every_layer_mixes(base, row.layout):
         hidden_TD: Tensor = base.base_model(**row.inputs).last_hidden_state[0]
-    return hidden_TD.index_select(0, row.index_N)
+    return row.scored(hidden_TD)
 
 
 def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: FeatureCache | None = None) -> Row:
@@ -79,7 +82,7 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
         "use_cache": False,
         **{name: tensor.to(device) for name, tensor in images.items()},
     }
-    return Row(inputs, layout, torch.cat(scored).to(device))
+    return Row(inputs, layout, Gather(torch.cat(scored), start, device))
 
 
 def _image_keys(groups: Sequence[Group]) -> list[Hashable]:
