@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
+_LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
 
 
@@ -88,6 +89,15 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
     return recur
 
 
+def _chunk_size(longest: int) -> int:
+    """Tokens that torch's recurrence takes at a time: it pads to a multiple, so fewer for short responses.
+
+    >>> _chunk_size(5), _chunk_size(33), _chunk_size(1000)
+    (8, 64, 64)
+    """
+    return min(_LONGEST_CHUNK, max(8, 1 << (longest - 1).bit_length()))
+
+
 def _by_level(
     original: Callable[..., tuple[Tensor, Tensor | None]],
     layout: Layout,
@@ -101,8 +111,9 @@ def _by_level(
         query, key, value, g, beta = (level.batch(x).view(*level.shape_NL, *x.shape[1:]) for x in inputs)
         start = None if level.fork is None or state is None else level.fork(state)
         is_last = depth + 1 == len(layout.levels)
+        chunk = {"chunk_size": _chunk_size(level.shape_NL[1])} | settings
         mixed, state = original(
-            query, key, value, g=g, beta=beta, initial_state=start, output_final_state=not is_last, **settings
+            query, key, value, g=g, beta=beta, initial_state=start, output_final_state=not is_last, **chunk
         )
         out.append(mixed.flatten(0, 1))
     return layout.unpad(torch.cat(out))[None]

@@ -98,7 +98,10 @@ class Level:
     batch: Gather
     shape_NL: tuple[int, int]
     fork: Gather | None
-    """From the states after the level above to the initial states of this level; None for the roots."""
+    """From the segments of the level above to those of this level that continue them; None for the roots."""
+    sees_NLS: Tensor
+    """Which keys each token sees: all real ones of the ancestors, padded level by level, then its own up to itself."""
+    is_real_NS: Tensor
 
 
 class Layout:
@@ -164,7 +167,20 @@ class Layout:
         depths: list[int] = []
         for segment in self.segments:
             depths.append(0 if segment.parent is None else depths[segment.parent] + 1)
-        return [self._level(depths, depth) for depth in range(max(depths) + 1)]
+        levels: list[Level] = []
+        for depth in range(max(depths) + 1):
+            levels.append(self._level(depths, depth, levels[-1] if levels else None))
+        return levels
+
+    @property
+    def num_pairs(self) -> int:
+        """(query, key) pairs of all segments, each with its path."""
+        return sum(q * k for q, k in zip(self.lengths_q, self.lengths_k, strict=True))
+
+    @cached_property
+    def num_padded_pairs(self) -> int:
+        """The same if the segments of a level are padded to the longest."""
+        return sum(level.sees_NLS.numel() for level in self.levels)
 
     @cached_property
     def unpad(self) -> Gather:
@@ -174,7 +190,7 @@ class Layout:
         place_T[padded] = torch.arange(len(padded))
         return Gather(place_T[:-1], len(padded), self.device)
 
-    def _level(self, depths: list[int], depth: int) -> Level:
+    def _level(self, depths: list[int], depth: int, parent_level: Level | None) -> Level:
         members = [i for i, d in enumerate(depths) if d == depth]
         above = {i: slot for slot, i in enumerate(i for i, d in enumerate(depths) if d == depth - 1)}
         longest = max(len(self._own[i]) for i in members)
@@ -183,7 +199,14 @@ class Layout:
             row[: len(self._own[i])] = self._own[i]
         parents = [above[parent] for i in members if (parent := self.segments[i].parent) is not None]
         fork = Gather(torch.tensor(parents), len(above), self.device) if above else None
-        return Level(Gather(index_NL.flatten(), self.num_tokens, self.device), (len(members), longest), fork)
+        is_real = (index_NL < self.num_tokens).to(self.device)
+        sees = torch.ones(longest, longest, dtype=torch.bool, device=self.device).tril().expand(len(members), -1, -1)
+        if fork is not None and parent_level is not None:
+            ancestors = parent_level.is_real_NS.index_select(0, fork.index_M)
+            is_real = torch.cat([ancestors, is_real], 1)
+            sees = torch.cat([ancestors[:, None].expand(-1, longest, -1), sees], 2)
+        batch = Gather(index_NL.flatten(), self.num_tokens, self.device)
+        return Level(batch, (len(members), longest), fork, sees, is_real)
 
     def _cumulative(self, lengths: list[int]) -> Tensor:
         return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32).to(self.device)

@@ -9,28 +9,25 @@ What to do travels as the keyword `mixer=` through the model's forward, so that 
 checkpointing sees it too; a global would already be gone by then. Without the keyword the model is bit for bit what it
 is with attn_implementation="sdpa": rollouts, evaluation and padded batches run through the same model.
 
-Shape legend: T tokens in the row, M keys gathered for all segments, H heads, E head width.
+Shape legend: T tokens in the row, H heads, E head width.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from vcsd.errors import ConfigError
+from vcsd.models.attention import attend, compute_dtype
 from vcsd.models.delta_net import mix_delta_net
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from vcsd.models.layout import Layout
     from vcsd.models.vision import RowFeatures
@@ -64,58 +61,7 @@ class PrefixTree:
         # q and k leave their norms in float32 under autocast, v does not
         dtype = compute_dtype(value)
         query_THE, key_THE, value_THE = (x[0].transpose(0, 1).to(dtype) for x in (query, key, value))
-        key_MHE, value_MHE = layout.keys(key_THE), layout.keys(value_THE)
-        attend = _varlen if query_THE.is_cuda and dtype in (torch.float16, torch.bfloat16) else _segment_by_segment
-        return attend(query_THE, key_MHE, value_MHE, layout, scaling)[None]
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which autocast would multiply x, or its own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-def _segment_by_segment(
-    query_THE: Tensor, key_MHE: Tensor, value_MHE: Tensor, layout: Layout, scaling: float | None
-) -> Tensor:
-    """One call per segment, for the CPU and for float32. The keys are those of the fused kernel."""
-    out = []
-    pieces = zip(
-        torch.split(query_THE, layout.lengths_q),  # split, not slices: a slice's backward allocates a whole row
-        torch.split(key_MHE, layout.lengths_k),
-        torch.split(value_MHE, layout.lengths_k),
-        strict=True,
-    )
-    for piece in pieces:
-        query, key, value = (x.transpose(0, 1)[None] for x in piece)
-        num_q, num_k = query.shape[2], key.shape[2]
-        see_all_before = torch.ones(num_q, num_k, dtype=torch.bool, device=query.device).tril(num_k - num_q)
-        mask = None if num_q == num_k else see_all_before
-        many = query.shape[1] != key.shape[1]
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=many
-        )
-        out.append(mixed[0].transpose(0, 1))
-    return torch.cat(out)
-
-
-def _varlen(query_THE: Tensor, key_MHE: Tensor, value_MHE: Tensor, layout: Layout, scaling: float | None) -> Tensor:
-    """One fused call for the whole row; window (-1, 0) is causal, aligned at the end where keys outnumber queries."""
-    sizes = (layout.cu_q, layout.cu_k, max(layout.lengths_q), max(layout.lengths_k))
-    out: Tensor = varlen_attention()(
-        query_THE.contiguous(), key_MHE, value_MHE, *sizes, scale=scaling, window_size=(-1, 0)
-    )
-    return out
-
-
-@functools.cache
-def varlen_attention() -> Callable[..., Any]:
-    """torch's variable-length attention: flash kernels without the flash-attn package."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    # torch 2.11 has neither the argument nor the check that asks for it
-    takes_gqa = "enable_gqa" in inspect.signature(varlen_attn).parameters
-    return functools.partial(varlen_attn, enable_gqa=True) if takes_gqa else varlen_attn
+        return attend(query_THE, key_THE, value_THE, layout, scaling)[None]
 
 
 def _attention(

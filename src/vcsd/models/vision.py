@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from vcsd.models.prefix_tree import compute_dtype, varlen_attention
+from vcsd.models.attention import compute_dtype, varlen_attention
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from vcsd.models import attention
 from vcsd.models.layout import Gather, Layout, Segment
 from vcsd.models.prefix_tree import PrefixTree
 
@@ -82,7 +83,11 @@ def test_the_convolution_of_a_row_is_that_of_each_path(num_taps: int) -> None:
 
 
 @pytest.mark.parametrize("num_kv_heads", [4, 2])
-def test_attention_over_a_row_is_attention_over_each_path(num_kv_heads: int) -> None:
+@pytest.mark.parametrize("call_in_pairs", [-1, 10**9], ids=["by_segment", "by_level"])
+def test_attention_over_a_row_is_attention_over_each_path(
+    num_kv_heads: int, call_in_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "CALL_IN_PAIRS", call_in_pairs)
     torch.manual_seed(0)
     query = torch.randn(1, 4, 12, 8, dtype=torch.float64)
     key, value = torch.randn(2, 1, num_kv_heads, 12, 8, dtype=torch.float64)
@@ -105,3 +110,27 @@ def test_a_tree_of_three_levels_works() -> None:
         [0, 1, 2, 3, 5, 6, 7],
     ]
     assert [level.shape_NL for level in layout.levels] == [(1, 2), (1, 2), (2, 3)]
+    assert layout.levels[2].sees_NLS[0].int().tolist() == [
+        [1, 1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 1, 1, 1, 0],
+        [1, 1, 1, 1, 1, 1, 1],
+    ]
+
+
+def test_padding_of_ancestors_is_not_seen() -> None:
+    sees_NLS = Layout(FOREST, CPU).levels[1].sees_NLS
+    assert sees_NLS[0].int().tolist() == [[1, 1, 1, 0, 1, 0], [1, 1, 1, 0, 1, 1]]
+    assert sees_NLS[2].int().tolist() == [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]
+
+
+def test_a_row_takes_the_way_with_fewer_calls_or_less_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = []
+    for name in ("by_level", "by_segment"):
+        way = getattr(attention, name)
+        monkeypatch.setattr(attention, name, lambda *args, way=way, name=name: ways.append(name) or way(*args))
+    even = [Segment(20, None), *8 * [Segment(10, 0)]]
+    uneven = [Segment(600, None), Segment(5, 0), Segment(5, None), Segment(400, 2)]
+    for segments in (even, uneven):
+        x = torch.randn(1, 1, sum(segment.length for segment in segments), 8)
+        PrefixTree(Layout(segments, CPU)).attention(nn.Module(), x, x, x, None)
+    assert ways == ["by_level", "by_segment"]

@@ -20,6 +20,7 @@ from tiny_groups import (
 )
 from tiny_models import build_model, exact_arithmetic, image_token_id
 from vcsd.errors import ConfigError, DataError
+from vcsd.models import attention
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group, longest_view, plan_rows
 from vcsd.models.score import hidden_states, score
@@ -59,7 +60,11 @@ def assert_same(found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor,
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", ["off", "on", "reentrant"])
-def test_three_uneven_groups_in_one_row_equal_the_repeated_batch(family: str, checkpointing: str) -> None:
+@pytest.mark.parametrize("call_in_pairs", [-1, 10**9], ids=["by_segment", "by_level"])
+def test_three_uneven_groups_in_one_row_equal_the_repeated_batch(
+    family: str, checkpointing: str, call_in_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "CALL_IN_PAIRS", call_in_pairs)
     groups = three_groups(family)
     model = prepared(family)
     if checkpointing != "off":
