@@ -42,6 +42,7 @@ Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,12 @@ RESCALE_PROGRAMS = 132 * 8
 
 FORWARD, REVERSE, JENSEN_SHANNON = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 CODES = {"forward_kl": 0, "reverse_kl": 1, "jensen_shannon": 2}
+
+PER_POSITION = (
+    *("realised_ptr", "weights_ptr", "divergence_ptr", "support_ptr"),
+    *("kl_ptr", "changed_ptr", "entropy_ptr", "contrast_ptr"),
+)
+"""Pointers into vectors of N: where a chunk begins in them must not be a reason to compile again."""
 
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
@@ -201,7 +208,7 @@ def _log2_mixture(log2_q, log2_p, log2_w, log2_1mw):
     return high + tl.log2(1.0 + tl.exp2(low - high))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=PER_POSITION)
 def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by phase; branches are compile-time
     student_ptr, original_ptr, control_ptr, stride,
     student_bias_ptr, teacher_bias_ptr, ends_ptr, realised_ptr, weights_ptr,
@@ -447,40 +454,47 @@ class TritonEngine:
         student, teacher = problem.student.head, problem.teacher.head
         block = max(BLOCK, triton.next_power_of_2(triton.cdiv(vocabulary, MAX_BLOCKS.value)))
         ends = _end_ids(objective.end_token_ids, tiles.student_CV.device) if objective.end_token_ids else None
-        _row_kernel[(len(tiles.student_CV),)](
-            tiles.student_CV,
-            tiles.original_CV,
-            tiles.control_CV,
-            tiles.student_CV.stride(0),
-            _contiguous(student.bias_V),
-            _contiguous(teacher.bias_V),
-            ends,
-            _contiguous(realised_C),
-            _contiguous(weights_C),
-            out.divergence,
-            out.support_size,
-            out.kl_target_original,
-            out.argmax_changed.view(torch.int8),
-            out.student_entropy,
-            out.realised_contrast,
-            vocabulary,
-            _stride(vocabulary),
-            triton.cdiv(vocabulary, block),
-            **_head_constants(student, "student", objective),
-            **_head_constants(teacher, "teacher", objective),
-            **_objective_constants(objective),
-            grad_factor=student.logit_scale / objective.temperature,
-            RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
-            BLOCK=block,
-            **_lanes(block, tiles),
-            num_warps=NUM_WARPS,
-        )
+        with _device_of(tiles.student_CV):
+            _row_kernel[(len(tiles.student_CV),)](
+                tiles.student_CV,
+                tiles.original_CV,
+                tiles.control_CV,
+                tiles.student_CV.stride(0),
+                _contiguous(student.bias_V),
+                _contiguous(teacher.bias_V),
+                ends,
+                _contiguous(realised_C),
+                _contiguous(weights_C),
+                out.divergence,
+                out.support_size,
+                out.kl_target_original,
+                out.argmax_changed.view(torch.int8),
+                out.student_entropy,
+                out.realised_contrast,
+                vocabulary,
+                _stride(vocabulary),
+                triton.cdiv(vocabulary, block),
+                **_head_constants(student, "student", objective),
+                **_head_constants(teacher, "teacher", objective),
+                **_objective_constants(objective),
+                grad_factor=student.logit_scale / objective.temperature,
+                RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
+                BLOCK=block,
+                **_lanes(block, tiles),
+                num_warps=NUM_WARPS,
+            )
 
     def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
         """Multiply in place, without asking the device for the number."""
         programs = min(RESCALE_PROGRAMS, triton.cdiv(gradient.numel(), RESCALE_BLOCK))
         if programs > 0:
-            _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+            with _device_of(gradient):
+                _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+
+
+def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Triton launches on the current device, which need not be the tensor's."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
 
 
 def _spread(total: int, most: int) -> int:
