@@ -16,9 +16,10 @@ from vcsd.kernels import triton as kernels
 
 kernel, divergence, left_out = kernels._row_kernel, int(sys.argv[1]), sys.argv[2].split()
 constants = dict(DIVERGENCE=divergence, NUM_ENDS=0 if "ends_ptr" in left_out else 2, KEEP_ANCHOR=True)
-constants |= dict(RAGGED=True, BLOCK=4096, LANES=256, WIDE=8) | dict.fromkeys(left_out)
-types = dict(student_ptr="*bf16", original_ptr="*bf16", control_ptr="*bf16", ends_ptr="*i32", support_ptr="*i32")
-types |= dict(realised_ptr="*i64", changed_ptr="*i8", stride="i32", V="i32", V_LOAD="i32", num_blocks="i32")
+constants |= dict(RAGGED=True, RUNS=16, RUN=256, MAX_RUNS=1024, WARPS=8, WIDE=8) | dict.fromkeys(left_out)
+types = dict(student_ptr="*bf16", original_ptr="*bf16", control_ptr="*bf16", ends_ptr="*i32", run_ids_ptr="*i32")
+types |= dict(support_ptr="*i32", realised_ptr="*i64", changed_ptr="*i8")
+types |= dict.fromkeys(("stride", "V", "V_LOAD", "num_blocks"), "i32")
 
 def kind(name):
     return "constexpr" if name in constants else types.get(name, "*fp32" if name.endswith("_ptr") else "fp32")
