@@ -88,6 +88,7 @@ def random_prompt(model: Any, num_visual: int, num_text: int, seed: int) -> Rand
     patches, values = height * width * 4, 3 * vision.temporal_patch_size * vision.patch_size**2
     words = torch.randint(16, model.config.text_config.vocab_size - 1, (num_text,), generator=generator)
     half = num_text // 2
+    words[half - 1] = model.config.vision_start_token_id  # generate counts a prompt's images by it
     ids = torch.cat([words[:half], torch.full((height * width,), IMAGE), words[half:]])
     on_device = torch.Generator(model.device).manual_seed(seed)
     pixels = torch.randn(patches, values, generator=on_device, device=model.device)
