@@ -59,7 +59,7 @@ def doctor() -> None:
     from vcsd.doctor import examine
 
     console = Console()
-    marks = {"ok": "[green]✓[/]", "off": "[dim]-[/]", "broken": "[bold red]✗[/]"}
+    marks = {"ok": "[green]ok[/]", "off": "[dim]off[/]", "broken": "[bold red]BROKEN[/]"}
     num_broken = 0
     for title, findings in examine():
         table = Table(
@@ -94,7 +94,7 @@ def methods() -> None:
     console = Console()
     console.print(table)
     for name, preset in PRESETS.items():
-        values = ", ".join(f"{key} {'T²' if value is None else value}" for key, value in preset.items())
+        values = ", ".join(f"{key} {'T*T' if value is None else value}" for key, value in preset.items())
         console.print(f"preset [bold]{name}[/]: {values}", highlight=False)
 
 

@@ -11,13 +11,24 @@ again, only checked against it. The resolved tree is written back as JSON, which
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields, replace
+from enum import EnumMeta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.method import METHODS, PRESETS, Method
@@ -35,10 +46,11 @@ TRAINER_DEFAULTS: Mapping[str, Any] = {
     "warmup_steps": 10,
     "max_grad_norm": 1.0,
 }
-"""The paper's training configuration (Section 4.1), in the words of TrainingArguments."""
+"""The paper's training configuration (Section 4.1), as TrainingArguments; clipping is the authors' code's."""
 
 TRAINER_OWNED = {
     "gradient_accumulation_steps": "Set prompts_per_step; micro-batches are made from it by token budget.",
+    "num_train_epochs": "Set trainer.max_steps, which would win over it.",
     "per_device_train_batch_size": "Set prompts_per_step, a global number; it is divided among the ranks.",
 }
 """TrainingArguments that would change the algorithm's step, and what to use instead."""
@@ -56,6 +68,12 @@ class ModelConfig(Group):
     path: str = Field(min_length=1, description="A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct.")
     min_pixels: int | None = Field(None, ge=1, description="Smaller images are enlarged; null keeps the processor's.")
     max_pixels: int | None = Field(None, ge=1, description="Larger images are reduced; null keeps the processor's.")
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ModelConfig:
+        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
+            raise ConfigError([f"model.min_pixels = {self.min_pixels} exceeds model.max_pixels = {self.max_pixels}."])
+        return self
 
 
 class DataConfig(Group):
@@ -112,6 +130,10 @@ def _check_trainer(values: object) -> dict[str, Any]:
             problems.append(f"trainer.{key} = {shown(value)} cannot be set. {TRAINER_OWNED[key]}")
         elif key not in hints:
             problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
+        elif not _is_finite(value):
+            problems.append(f"trainer.{key} = {shown(value)} is not finite.")
+        elif (words := _words(hints[key])) and isinstance(value, str) and value not in words:
+            problems.append(_unknown_word(f"trainer.{key}", value, words))
         elif not _fits(value, hints[key]):
             problems.append(f"trainer.{key} = {shown(value)} is not of type {_type_name(hints[key])}.")
     if problems:
@@ -137,7 +159,7 @@ class Recipe(Group):
 
         try:
             return TrainingArguments(**self.trainer)
-        except (ValueError, TypeError, ImportError) as error:
+        except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
             raise ConfigError([f"trainer: transformers refuses these arguments: {error}"]) from error
 
     def to_json(self) -> str:
@@ -152,7 +174,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError([f"recipe {str(path)!r} cannot be read: {error}."]) from error
     return build_recipe(parse_yaml(text, source=str(path)), overrides)
 
@@ -179,13 +201,16 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
 def _apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
     """A copy of the tree with each `a.b=c` set, and what is wrong with those that cannot be."""
     copy = dict(deepcopy(tree))
-    problems = []
+    problems, seen = [], set()
     for override in overrides:
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not text.strip() or not all(keys):
             problems.append(f"override {override!r} is not of the form key.key=value. For nothing, write null.")
             continue
+        if path.strip() in seen:
+            problems.append(f"override {override!r}: {path.strip()} is overridden twice.")
+        seen.add(path.strip())
         try:
             value = parse_yaml(text, source=f"override {override!r}")
         except ConfigError as error:
@@ -193,12 +218,23 @@ def _apply_overrides(tree: Mapping[str, Any], overrides: Iterable[str]) -> tuple
             continue
         node: Any = copy
         for key in keys[:-1]:
-            node = node.setdefault(key, {}) if isinstance(node, dict) else None
+            node = _group_at(node, key)
         if isinstance(node, dict):
             node[keys[-1]] = value
         else:
             problems.append(f"override {override!r}: {path.rpartition('.')[0]} is a value, not a group of keys.")
     return copy, problems
+
+
+def _group_at(node: Any, key: str) -> Any:
+    """The group under a key, made if there is none yet; a method named in one word becomes a group with that name."""
+    if not isinstance(node, dict):
+        return None
+    if node.get(key) is None:
+        node[key] = {}
+    elif key == "method" and isinstance(node[key], str):
+        node[key] = {"name": node[key]}
+    return node[key]
 
 
 _PHRASES = {
@@ -269,6 +305,21 @@ def _training_argument_types() -> dict[str, Any]:
 
     hints = get_type_hints(TrainingArguments)
     return {field.name: hints[field.name] for field in fields(TrainingArguments) if field.init}
+
+
+def _words(kind: Any) -> list[str]:
+    """What a field that is an enumeration (written as "enumeration or text") may say."""
+    enumerations: list[Iterable[Any]] = [each for each in get_args(kind) if isinstance(each, EnumMeta)]
+    return [word.value for enumeration in enumerations for word in enumeration]
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value can be written as JSON, which knows neither NaN nor infinity."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def _fits(value: object, kind: Any) -> bool:

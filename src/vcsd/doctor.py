@@ -36,6 +36,12 @@ class Finding:
 
 def examine() -> Iterator[tuple[str, list[Finding]]]:
     """The report's sections in order. Later ones import torch and transformers, so they come as they are ready."""
+    if not _is_installed():
+        yield (
+            "Needed",
+            [Finding("vcsd", "broken", "not installed, only on the path; run make test, or pip install -e .")],
+        )
+        return
     yield "Needed", [_python(), *_requirements(None)]
     yield (
         "Works",
@@ -49,12 +55,20 @@ def examine() -> Iterator[tuple[str, list[Finding]]]:
         "Used here",
         [
             _attempt("device", _device),
-            _attempt("loss", lambda: "reference: vcsd.core on full logits"),
+            _attempt("loss", _loss),
             _attempt("attention", _attention),
-            _attempt("rollouts", lambda: "transformers"),
+            _attempt("rollouts", _engine),
         ],
     )
     yield "Extras", [_extra(name) for name in _extras()]
+
+
+def _is_installed() -> bool:
+    try:
+        metadata.version("vcsd")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _python() -> Finding:
@@ -67,11 +81,8 @@ def _requirements(extra: str | None) -> list[Finding]:
     for line in metadata.requires("vcsd") or []:
         requirement = Requirement(line)
         always = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if (
-            always
-            if extra is None
-            else not always and requirement.marker and requirement.marker.evaluate({"extra": extra})
-        ):
+        wanted = requirement.marker is None or requirement.marker.evaluate({"extra": extra or ""})
+        if wanted and always == (extra is None):
             findings.append(_requirement(requirement))
     return findings
 
@@ -95,7 +106,7 @@ def _extra(name: str) -> Finding:
     if not lacking:
         return Finding(name, "ok", "installed")
     packages = ", ".join(f"{finding.subject} {finding.detail}" for finding in lacking)
-    return Finding(name, "off", f"pip install 'vcsd[{name}]' ({packages})")
+    return Finding(name, "off", f"pip install -c constraints.txt -e '.[{name}]' ({packages})")
 
 
 def _attempt(subject: str, trial: Callable[[], str]) -> Finding:
@@ -151,6 +162,20 @@ def _device() -> str:
         return f"CPU, {torch.get_num_threads()} threads, no CUDA device"
     cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
     return ", ".join(f"{card.name} ({card.total_memory / 2**30:.0f} GiB)" for card in cards)
+
+
+def _loss() -> str:
+    import torch
+
+    from vcsd.kernels import which_impl
+
+    return which_impl("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _engine() -> str:
+    from vcsd.rollout.transformers import TransformersEngine
+
+    return f"transformers ({TransformersEngine.__name__})"
 
 
 def _attention() -> str:

@@ -8,7 +8,6 @@ What is not here: the size of a batch, the learning rate, the model. A method sa
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 """What the fields that are words may say."""
 
 NEEDS = {"hint": "answer"}
-"""The column of an Example that a view shows."""
+"""The field of an Example that a view shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +83,17 @@ class Method:
     def check(self, example: Example) -> None:
         """Raise a DataError if this method would show its teacher something the example does not have."""
         column = NEEDS.get(self.target_view)
-        if column is not None and getattr(example, column) is None:
+        if column is not None and not getattr(example, column):
             raise DataError(
                 example.id,
                 f"view {self.target_view!r} needs an {column}, but there is none. "
                 f"Add an {column!r} column or choose target_view: original.",
+            )
+        if self.alpha > 0 and not example.images:
+            raise DataError(
+                example.id,
+                f"view {self.contrast_view!r} erases images, but there is none: the contrast would be zero. "
+                "Drop the example, or choose a method without contrast.",
             )
 
 
@@ -119,21 +124,21 @@ def _word_problems(method: Method) -> list[str]:
             if name == "contrast_view" and value == "none":
                 hint = "Write no_image for a control without the image, or null for no contrast at all."
             problems.append(f"method.{name} = {value!r} is not a choice. {hint}")
-    if not isinstance(method.name, str):
-        problems.append(f"method.name = {method.name!r} is not text.")
+    if not isinstance(method.name, str) or not method.name:
+        problems.append(f"method.name = {method.name!r} is not a name.")
     if not isinstance(method.end_tokens_keep_anchor, bool):
         problems.append(f"method.end_tokens_keep_anchor = {method.end_tokens_keep_anchor!r} is not true or false.")
     return problems
 
 
 _RANGES: dict[str, tuple[str, str]] = {
-    "alpha": ("[0, inf)", "1 is the paper's value; 0 switches the contrast off."),
+    "alpha": ("[0, 100]", "1 is the paper's value; 0 switches the contrast off."),
     "beta": ("[0, 1]", "0.1 is the paper's value; 0 shapes the full vocabulary."),
-    "anchor": ("[0, inf)", "1 is the paper's value; 0 removes the original-image anchor."),
+    "anchor": ("[0, 100]", "1 is the paper's value; 0 removes the original-image anchor."),
     "js_weight": ("(0, 1)", "0.5 is the symmetric Jensen-Shannon divergence."),
-    "log_floor": ("(-inf, 0)", "-10000 is the authors' value."),
-    "temperature": ("(0, inf)", "2 is the paper's value."),
-    "loss_scale": ("(0, inf)", "Leave it out for the squared temperature."),
+    "log_floor": ("[-1e6, 0)", "-10000 is the authors' value."),
+    "temperature": ("[0.01, 100]", "2 is the paper's value."),
+    "loss_scale": ("(0, 1e6]", "Leave it out for the squared temperature."),
     "ema_rate": ("(0, 1]", "It is the weight of the student; 0.05 is the paper's value."),
 }
 """Field -> interval and a word of advice."""
@@ -161,7 +166,7 @@ def _inside(value: float, interval: str) -> bool:
     low, high = (float(end) for end in interval[1:-1].split(","))
     above = value >= low if interval[0] == "[" else value > low
     below = value <= high if interval[-1] == "]" else value < high
-    return above and below and math.isfinite(value)
+    return above and below
 
 
 _ONLY_WITH = {
@@ -181,6 +186,10 @@ def _sense_problems(method: Method) -> list[str]:
         )
     if method.alpha == 0 and method.anchor == 0:
         problems.append("method.alpha and method.anchor are both 0: the target would be uniform. Set one of them to 1.")
+    if method.alpha == 0 and method.contrast_view not in (None, "black"):
+        problems.append(
+            f"method.contrast_view = {method.contrast_view!r} has no effect with alpha: 0. Remove it, or raise alpha."
+        )
     defaults = {field.name: field.default for field in fields(Method)}
     for name, (owner, needed) in _ONLY_WITH.items():
         if getattr(method, owner) != needed and getattr(method, name) != defaults[name]:

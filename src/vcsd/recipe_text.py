@@ -25,7 +25,7 @@ def parse_yaml(text: str, *, source: str) -> Any:
         json.dumps(tree)
     except yaml.YAMLError as error:
         raise ConfigError([f"{source} is not valid YAML: {_one_line(error)}"]) from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # constructors of !!tags
         raise ConfigError(
             [f"{source} holds what a recipe cannot: a circle, a huge number, too deep a nest, or a tagged object."]
         ) from error

@@ -2,7 +2,7 @@
 
     Example -> Rollout -> (View) -> Scores -> Target -> loss -> update
 
-student, teacher   whose weights are used. The teacher is a moving average of the student.
+student, teacher   whose weights are used. The teacher is by default a moving average of the student.
 view               what is shown: the original image, a control with its content erased, a hint. Not whose weights.
 rollout            an answer the student sampled. After sampling it is a fact: the same token ids under every view.
 scores             hidden states at the response positions, with the head that turns them into logits.
@@ -56,8 +56,17 @@ class Example:
     feedback: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.id:
-            raise DataError(self.id, "an example needs an id: rollouts are seeded by it. Add an 'id' column.")
+        if not self.id or not isinstance(self.id, str):
+            raise DataError(
+                str(self.id), "an example needs a text as id: rollouts are seeded by it. Add an 'id' column."
+            )
+        for name in ("images", "prompt", "boxes"):
+            object.__setattr__(self, name, _as_tuple(self.id, name, getattr(self, name)))
+        for name in ("answer", "demonstration", "feedback"):
+            if not isinstance(getattr(self, name), str | None):
+                raise DataError(self.id, f"{name} = {getattr(self, name)!r} is not text.")
+        if any(len(box) != 4 for box in self.boxes):
+            raise DataError(self.id, f"boxes = {self.boxes!r}: a box is (left, top, right, bottom).")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
         num_places = sum(part.get("type") == "image" for message in self.prompt for part in _parts(self.id, message))
@@ -67,6 +76,13 @@ class Example:
                 f"the prompt has places for {num_places} images, but {len(self.images)} are given. "
                 'Put one {"type": "image"} part into the message content for each image.',
             )
+
+
+def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
+    """A frozen copy of a list; a single text or nothing in its place is an error."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise DataError(example_id, f"{name} = {values!r} is not a list.")
+    return tuple(values)
 
 
 def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
@@ -94,6 +110,10 @@ class Rollout:
     index: int
     token_ids: tuple[int, ...]
     stop: Literal["end", "length"]
+
+    def __post_init__(self) -> None:
+        assert self.stop in ("end", "length"), f"a rollout stops at its end or its length, not {self.stop!r}"
+        assert self.index >= 0, f"rollout index {self.index}"
 
 
 @dataclass(frozen=True, eq=False)

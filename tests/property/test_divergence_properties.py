@@ -110,29 +110,39 @@ def step_of_responses(seed=0):
     return torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64), lengths
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2])
-@pytest.mark.parametrize("micro_batches", [[[0, 1, 2, 3, 4, 5]], [[0], [1, 2], [3, 4, 5]], [[0, 1], [2], [3, 4, 5]]])
+WHOLE = [[[0, 1, 2, 3, 4, 5]]]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [WHOLE, [[[0], [1, 2], [3, 4, 5]]], [[[0, 1], [2]], [[3, 4, 5]]], [[[0]], [[5, 1]], [[2, 3], [4]]]],
+    ids=["one", "micro-batches", "two ranks", "three ranks"],
+)
 @pytest.mark.parametrize("reduction", ["response_mean", "token_mean"])
-def test_any_split_over_micro_batches_and_ranks_gives_the_same_gradient(reduction, micro_batches, num_ranks):
+def test_any_split_over_micro_batches_and_ranks_gives_the_same_gradient(reduction, ranks):
+    """ranks[r][b]: the responses in micro-batch b of rank r."""
     divergence, lengths = step_of_responses()
     num_responses, num_tokens = int((lengths > 0).sum()), int(lengths.sum())
 
-    def gradient(parts, ranks):
-        """The mean over ranks, as DDP forms it, of what each rank accumulates over its micro-batches."""
+    def accumulated(micro_batches, num_ranks):
+        """The gradient that one rank accumulates."""
         weight = torch.ones((), dtype=torch.float64, requires_grad=True)
         starts = [0, *lengths.cumsum(0).tolist()]
-        for part in parts:
+        for part in micro_batches:
             values = weight * torch.cat([divergence[starts[i] : starts[i + 1]] for i in part])
-            scale = {"loss_scale": 4.0, "num_ranks": ranks}
+            scale = {"loss_scale": 4.0, "num_ranks": num_ranks}
             if reduction == "response_mean":
-                loss = response_mean(values, lengths[part], num_responses=num_responses, **scale)
+                response_mean(values, lengths[part], num_responses=num_responses, **scale).backward()
             else:
-                loss = token_mean(values, num_tokens=num_tokens, **scale)
-            (loss / ranks).backward()
+                token_mean(values, num_tokens=num_tokens, **scale).backward()
         return weight.grad
 
-    whole = gradient([[0, 1, 2, 3, 4, 5]], 1)
-    torch.testing.assert_close(gradient(micro_batches, num_ranks), whole)
+    def averaged(ranks):
+        """What DDP makes of it."""
+        return torch.stack([accumulated(micro_batches, len(ranks)) for micro_batches in ranks]).mean()
+
+    whole = averaged(WHOLE)
+    torch.testing.assert_close(averaged(ranks), whole)
     means = [part.mean() for part in divergence.split(lengths.tolist()) if len(part)]
     expected = 4 * (sum(means) / 5 if reduction == "response_mean" else divergence.mean())
     torch.testing.assert_close(whole, expected)

@@ -68,7 +68,20 @@ def test_doctor_is_content_with_the_tested_set():
     assert result.exit_code == 0, result.output
     for subject in ("torch", "transformers", "attention", "device", "peft", "vllm"):
         assert subject in result.output
-    assert "'vcsd[vllm]'" in result.output or "installed" in result.output
+    loss = [line.split() for line in result.output.splitlines() if line.split()[1:2] == ["loss"]]
+    assert loss in ([["ok", "loss", "chunked"]], [["ok", "loss", "triton"]])
+
+
+@pytest.mark.parametrize("command", ["doctor", "methods"])
+def test_tables_print_in_any_encoding(command):
+    assert invoke(command).output.isascii()
+
+
+def test_doctor_says_when_vcsd_is_only_on_the_path(monkeypatch):
+    monkeypatch.setattr(doctor, "_is_installed", lambda: False)
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert "not installed, only on the path" in result.output
 
 
 def test_doctor_fails_when_something_needed_is_broken(monkeypatch):

@@ -25,7 +25,7 @@ def test_an_extra_that_lacks_a_package_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(metadata, "version", version)
     finding = doctor._extra("peft")
     assert finding.state == "off"
-    assert finding.detail.startswith("pip install 'vcsd[peft]' (peft not installed")
+    assert finding.detail.startswith("pip install -c constraints.txt -e '.[peft]' (peft not installed")
 
 
 def test_the_requirements_of_an_extra_are_its_own():

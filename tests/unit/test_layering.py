@@ -32,8 +32,14 @@ def imports():
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path.name} imports relatively: rooms are named in full"
+                # `from vcsd import x` may name a room or an attribute; `from vcsd.room import x` names the room
+                is_top = node.module == "vcsd"
+                names += (
+                    [f"vcsd.{alias.name}" for alias in node.names if alias.name in RANK] if is_top else [node.module]
+                )
             for name in names:
                 if name.startswith("vcsd."):
                     yield path.name, parts[0], name.split(".")[1]

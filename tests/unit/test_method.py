@@ -64,19 +64,22 @@ def test_an_unknown_preset_is_named_with_the_nearest():
 
 
 NONSENSE = [
-    ({"alpha": -0.1}, "method.alpha = -0.1 is outside [0, inf). 1 is the paper's value; 0 switches the contrast off."),
+    ({"alpha": -0.1}, "method.alpha = -0.1 is outside [0, 100]. 1 is the paper's value; 0 switches the contrast off."),
     ({"beta": 1.7}, "method.beta = 1.7 is outside [0, 1]. 0.1 is the paper's value; 0 shapes the full vocabulary."),
     ({"beta": float("nan")}, "method.beta = nan is outside [0, 1]."),
-    ({"anchor": -1}, "method.anchor = -1 is outside [0, inf)."),
-    ({"temperature": 0}, "method.temperature = 0 is outside (0, inf). 2 is the paper's value."),
-    ({"temperature": float("inf")}, "method.temperature = inf is outside (0, inf)."),
-    ({"loss_scale": 0.0}, "method.loss_scale = 0.0 is outside (0, inf). Leave it out for the squared temperature."),
+    ({"anchor": -1}, "method.anchor = -1 is outside [0, 100]."),
+    ({"temperature": 0}, "method.temperature = 0 is outside [0.01, 100]. 2 is the paper's value."),
+    ({"temperature": float("inf")}, "method.temperature = inf is outside [0.01, 100]."),
+    ({"loss_scale": 0.0}, "method.loss_scale = 0.0 is outside (0, 1e6]. Leave it out for the squared temperature."),
     ({"js_weight": 1.0}, "method.js_weight = 1.0 is outside (0, 1)."),
-    ({"log_floor": 1.0}, "method.log_floor = 1.0 is outside (-inf, 0). -10000 is the authors' value."),
+    ({"log_floor": 1.0}, "method.log_floor = 1.0 is outside [-1e6, 0). -10000 is the authors' value."),
     ({"ema_rate": 0.0}, "method.ema_rate = 0.0 is outside (0, 1]. It is the weight of the student;"),
     ({"alpha": "1"}, "method.alpha = '1' is not a number."),
     ({"alpha": True}, "method.alpha = True is not a number."),
-    ({"name": 3}, "method.name = 3 is not text."),
+    ({"name": 3}, "method.name = 3 is not a name."),
+    ({"name": ""}, "method.name = '' is not a name."),
+    ({"alpha": 10**400}, "is outside [0, 100]."),
+    ({"alpha": 0, "contrast_view": "noise"}, "method.contrast_view = 'noise' has no effect with alpha: 0."),
     ({"end_tokens_keep_anchor": 1}, "method.end_tokens_keep_anchor = 1 is not true or false."),
     ({"target_view": "hints"}, "method.target_view = 'hints' is not a choice. Did you mean 'hint'?"),
     ({"contrast_view": "blck"}, "method.contrast_view = 'blck' is not a choice. Did you mean 'black'?"),
@@ -125,6 +128,24 @@ def test_a_hint_needs_an_answer():
     assert "example 'virl-00042': view 'hint' needs an answer, but there is none." in str(error.value)
     assert "Add an 'answer' column or choose target_view: original." in str(error.value)
     METHODS["opsd"].check(example(answer="7"))
+
+
+def test_an_empty_answer_is_none():
+    with pytest.raises(DataError, match="needs an answer"):
+        METHODS["opsd"].check(example(answer=""))
+
+
+def test_a_contrast_needs_an_image_to_erase():
+    blind = example(images=[], prompt=[{"role": "user", "content": "How many?"}], answer="7")
+    with pytest.raises(DataError, match="view 'black' erases images, but there is none"):
+        METHODS["vcsd"].check(blind)
+    METHODS["opsd"].check(blind)
+    METHODS["no_contrast"].check(blind)
+
+
+def test_the_views_of_the_papers_control_ablation_can_be_chosen():
+    for view in ("black", "noise", "blur", "no_image"):
+        assert Method(contrast_view=view).contrast_view == view
 
 
 def test_vcsd_needs_no_answer():

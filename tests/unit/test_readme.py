@@ -67,7 +67,8 @@ def test_every_vcsd_command_in_the_readme_exists():
 
 def test_links_lead_to_files():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md"]:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)#:]+)\)", prose):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 

@@ -26,7 +26,12 @@ def test_places_and_images_are_counted_over_all_messages():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"id": ""}, "needs an id"),
+        ({"id": ""}, "needs a text as id"),
+        ({"id": 3}, "needs a text as id"),
+        ({"images": "a.png"}, "images = 'a.png' is not a list"),
+        ({"images": None}, "images = None is not a list"),
+        ({"answer": 7}, "answer = 7 is not text"),
+        ({"boxes": [(1, 2)]}, "a box is"),
         ({"prompt": []}, "the prompt has no messages"),
         ({"images": ["a.png", "b.png"]}, "places for 1 images, but 2 are given"),
         ({"images": []}, "places for 1 images, but 0 are given"),
@@ -40,7 +45,20 @@ def test_a_malformed_example_is_refused_with_its_id(fields, message):
     good = {"id": "virl-1", "images": ["a.png"], "prompt": [user([IMAGE, TEXT])]}
     with pytest.raises(DataError, match=message) as error:
         Example(**{**good, **fields})
-    assert error.value.example_id == {**good, **fields}["id"]
+    assert error.value.example_id == str({**good, **fields}["id"])
+
+
+def test_a_list_given_to_an_example_can_change_without_it():
+    images = ["a.png"]
+    example = Example(id="a", images=images, prompt=[user([IMAGE, TEXT])])
+    images.append("b.png")
+    assert example.images == ("a.png",)
+
+
+@pytest.mark.parametrize(("index", "stop"), [(-1, "end"), (0, "banana")])
+def test_a_rollout_that_cannot_be_is_refused(index, stop):
+    with pytest.raises(AssertionError):
+        Rollout("a", index, (1,), stop)
 
 
 def test_a_rollout_compares_by_value():

@@ -3,7 +3,8 @@
 Shape legend, used as suffixes throughout: N positions (response tokens), V vocabulary, M responses.
 Space legend, used as prefixes: `logits_`, `log_p_` (normalised log-probabilities), `log_q` (the target's), `p_`.
 Every function reduces over the last dimension, works in at least float32, and returns floating-point numbers that are
-finite wherever its inputs describe distributions. A NaN that comes in goes out: it is never masked away.
+finite wherever its inputs describe distributions. A NaN among the logits of a position makes all its probabilities NaN,
+and so its divergence: nothing here hides it.
 """
 
 from vcsd.core.contrast import contrast, plausible_support

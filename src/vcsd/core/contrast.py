@@ -3,12 +3,14 @@
 import math
 from collections.abc import Collection
 
+import torch
 from torch import Tensor
 
 from vcsd.core.probability import LOG_FLOOR, at_least_float32
 
 TIE_SLACK = 1e-6
-"""Nats. A token this close below the threshold is a tie and stays inside: rounding must not decide who is plausible."""
+"""Nats. A token this close below the threshold is a tie and stays inside, so that rounding of the logarithms does not
+evict it. Logits beyond about 10 are themselves rounded more coarsely than this in float32."""
 
 
 def contrast(log_p_original: Tensor, log_p_control: Tensor, end_token_ids: Collection[int] = ()) -> Tensor:
@@ -20,7 +22,6 @@ def contrast(log_p_original: Tensor, log_p_control: Tensor, end_token_ids: Colle
         end_token_ids: indices into V.
         returns: (..., V), between LOG_FLOOR and -LOG_FLOOR.
 
-    >>> import torch
     >>> contrast(torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([-2.0, -2.0, -1.0]), end_token_ids=[2])
     tensor([1., 0., 0.])
     """
@@ -38,7 +39,6 @@ def plausible_support(log_p_original: Tensor, beta: float) -> Tensor:
         log_p_original: (..., V).
         returns: (..., V), bool.
 
-    >>> import torch
     >>> plausible_support(torch.tensor([0.6, 0.3, 0.06, 0.04]).log(), beta=0.1)
     tensor([ True,  True,  True, False])
     """
@@ -53,4 +53,4 @@ def plausible_support(log_p_original: Tensor, beta: float) -> Tensor:
 
 def index_tensor(token_ids: Collection[int], like: Tensor) -> Tensor:
     """Token ids as an index tensor on the device of `like`."""
-    return like.new_tensor(sorted(token_ids)).long()
+    return torch.tensor(sorted(token_ids), dtype=torch.long, device=like.device)

@@ -19,8 +19,9 @@ from vcsd.core.probability import LOG_FLOOR, at_least_float32
 def forward_kl(log_target: Tensor, log_student: Tensor) -> Tensor:
     """KL(target || student), the paper's divergence (Eq. 10): the student must cover all that the target holds likely.
 
-    With a student of logits z at temperature T, the gradient is (softmax(z / T) - target) / T.
-    A student that rules out (-inf) a token of the target pays -LOG_FLOOR nats for it instead of infinitely many.
+    With a student of logits z at temperature T, the gradient is (softmax(z / T) - target) / T. A student that rules out
+    a token of the target (log-probability below LOG_FLOOR) pays -LOG_FLOOR nats for it instead of infinitely many, a
+    constant: that token has no gradient then.
 
         log_target, log_student: (..., V), normalised; the target may be -inf.
         returns: (...).

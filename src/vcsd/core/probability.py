@@ -26,4 +26,6 @@ def log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
     tensor([0.2689, 0.7311])
     """
     assert temperature > 0, f"temperature = {temperature} is not positive"
-    return (at_least_float32(logits) / temperature).log_softmax(-1)
+    logits = at_least_float32(logits)
+    # Below the maximum first: a small temperature would overflow large logits, and the difference cannot.
+    return ((logits - logits.detach().amax(-1, keepdim=True)) / temperature).log_softmax(-1)

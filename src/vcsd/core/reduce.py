@@ -32,7 +32,8 @@ def response_mean(
     assert int(lengths.sum()) == len(divergence), f"{len(divergence)} positions, lengths {lengths.tolist()}"
     divergence = at_least_float32(divergence)
     weights = (1.0 / lengths.to(divergence)).repeat_interleave(lengths, output_size=len(divergence))
-    return (divergence * weights).sum() * _scale(loss_scale, num_ranks, num_responses)
+    num_here = int((lengths > 0).sum())
+    return (divergence * weights).sum() * _scale(loss_scale, num_ranks, num_responses, num_here)
 
 
 def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, num_ranks: int = 1) -> Tensor:
@@ -47,10 +48,10 @@ def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, 
     tensor(3.)
     """
     assert divergence.dim() == 1, f"positions lie in one dimension, not {tuple(divergence.shape)}"
-    return at_least_float32(divergence).sum() * _scale(loss_scale, num_ranks, num_tokens)
+    return at_least_float32(divergence).sum() * _scale(loss_scale, num_ranks, num_tokens, len(divergence))
 
 
-def _scale(loss_scale: float, num_ranks: int, total: int) -> float:
+def _scale(loss_scale: float, num_ranks: int, total: int, num_here: int) -> float:
     """A step in which nothing can be trained has a loss of zero, with a gradient of zero."""
-    assert total >= 0, f"a step of {total} items"
+    assert total >= num_here, f"{num_here} items here, but a step of {total}"
     return loss_scale * num_ranks / total if total else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from torch import Tensor
 
 from vcsd.core.contrast import contrast, index_tensor, plausible_support
-from vcsd.core.probability import LOG_FLOOR, at_least_float32
+from vcsd.core.probability import at_least_float32
 
 
 def shape_target(
@@ -35,9 +35,9 @@ def shape_target(
     """
     assert alpha >= 0, f"alpha = {alpha} is negative"
     log_p = at_least_float32(log_p_original)
-    anchored = anchor * log_p.clamp(min=LOG_FLOOR)
+    anchored = anchor * log_p
     if end_tokens_keep_anchor:
         ends = index_tensor(end_token_ids, log_p)
-        anchored = anchored.index_copy(-1, ends, log_p.clamp(min=LOG_FLOOR).index_select(-1, ends))
+        anchored = anchored.index_copy(-1, ends, log_p.index_select(-1, ends))
     score = anchored + alpha * contrast(log_p, log_p_control, end_token_ids)
     return score.masked_fill(~plausible_support(log_p, beta), -math.inf).log_softmax(-1)

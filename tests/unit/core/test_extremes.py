@@ -113,14 +113,48 @@ def test_an_empty_response_beside_others_adds_nothing():
     assert beside == full
 
 
-def test_a_nan_is_never_masked_away():
-    bad, good = torch.tensor([0.0, math.nan, -1.0]), torch.tensor([0.5, 0.3, 0.2]).log()
-    for beta in (0.0, 0.1):
-        assert shape_target(bad, good, beta=beta).isnan().any()
-        assert shape_target(good, bad, beta=beta).isnan().any()
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_nan_logit_reaches_the_loss_wherever_it_is(place):
+    """Also off the support and at an end token: its whole position becomes NaN."""
+    good = torch.tensor([4.0, 1.0, -9.0])
+    bad = good.index_fill(0, torch.tensor(place), math.nan)
+    for logits in ((bad, good, good), (good, bad, good), (good, good, bad)):
+        student, original, control = (log_probs(one) for one in logits)
+        for divergence in DIVERGENCES:
+            assert divergence(shape_target(original, control, end_token_ids=[1]), student).isnan()
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 2.0, 100.0])
+def test_no_temperature_overflows_the_largest_logits(dtype, temperature):
+    big = LARGEST[dtype]
+    p = log_probs(torch.tensor([big, 0.0, -big], dtype=dtype), temperature).exp()
+    assert p.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_the_temperature_divides_in_float32():
+    logits = torch.randn(4, 100).bfloat16()
+    torch.testing.assert_close(log_probs(logits, 3.0), log_probs(logits.double(), 3.0).float())
+
+
+def test_a_target_in_half_precision_is_widened():
+    log_q = log_probs(torch.randn(5, 50)).bfloat16()
+    student = log_probs(torch.randn(5, 50))
     for divergence in DIVERGENCES:
-        assert divergence(good, bad).isnan()
-        assert divergence(bad, good).isnan()
+        torch.testing.assert_close(divergence(log_q, student), divergence(log_q.float(), student), rtol=0, atol=0)
+
+
+def test_reductions_sum_half_precision_in_float32():
+    ones = torch.ones(4000, dtype=torch.bfloat16)
+    assert token_mean(ones, num_tokens=4000).item() == pytest.approx(1, rel=1e-5)
+    assert response_mean(ones, torch.tensor([4000]), num_responses=1).item() == pytest.approx(1, rel=1e-5)
+
+
+def test_large_end_token_ids_are_exact():
+    log_p = torch.zeros(1, 151_646).bfloat16()
+    zeroed = contrast(log_p, log_p - 1, end_token_ids=[151_645])
+    assert zeroed[0, 151_645] == 0
+    assert zeroed[0, :151_645].min() == 1
 
 
 def test_half_precision_is_computed_in_float32():
@@ -166,7 +200,8 @@ def test_gradients_reach_the_student_only(num_ranks):
         (lambda x: token_mean(x[None], num_tokens=3), "one dimension"),
         (lambda x: response_mean(x[None], torch.tensor([3]), num_responses=1), "one dimension"),
         (lambda x: response_mean(x, torch.tensor([2]), num_responses=1), "3 positions, lengths"),
-        (lambda x: token_mean(x, num_tokens=-1), "a step of -1 items"),
+        (lambda x: token_mean(x, num_tokens=2), "3 items here, but a step of 2"),
+        (lambda x: response_mean(x, torch.tensor([1, 0, 2]), num_responses=1), "2 items here, but a step of 1"),
     ],
 )
 def test_a_broken_promise_is_said(call, message):

@@ -53,6 +53,19 @@ def test_ties_at_the_threshold_are_inside(beta, dtype):
     assert plausible_support(ORIGINAL.to(dtype), beta).sum() == inside
 
 
+def test_rounding_does_not_evict_a_tie():
+    """In float32 and float64, over probabilities whose logarithms round either way."""
+    for dtype in (torch.float32, torch.float64):
+        top = torch.linspace(0.02, 0.98, 997, dtype=dtype)
+        for beta in (0.1, 0.3, 0.7):
+            assert plausible_support(torch.stack([top, beta * top], -1).log(), beta).all()
+
+
+def test_a_token_visibly_below_the_threshold_is_outside():
+    log_p = torch.tensor([0.5, 0.05 * (1 - 1e-4)], dtype=torch.float64).log()
+    assert plausible_support(log_p, 0.1).tolist() == [True, False]
+
+
 def test_target_multiplies_the_original_by_the_exponential_of_the_contrast():
     # [1/2 * 2, 1/4 / 2, 1/5] = [1, 1/8, 1/5], sum 53/40
     assert target() == pytest.approx([40 / 53, 5 / 53, 8 / 53, 0])
