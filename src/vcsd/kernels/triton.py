@@ -23,7 +23,7 @@ Memory
 ------
 The student's tile holds C rows, the teacher's a few of these at a time, TILE_BYTES together, whatever N is; all chunks
 share them. The gradient on the student's logits overwrites the student's tile. C is made as large as it can be, since
-each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,084 student rows (1.43 GiB)
+each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,072 student rows (1.42 GiB)
 and 512 rows of two views (0.47 GiB). At N = 65,536 the three full tensors would be 91 GiB, and their float32 copies
 twice that.
 
@@ -68,7 +68,8 @@ TILE_BYTES = int(1.9 * 2**30)
 """Sum of all tiles: fewer and larger chunks touch the float32 gradient of the head less often."""
 
 TEACHER_ROWS = 512
-"""Rows the teacher scores at a time, at least: enough for its matrix products, and for a program on every processor."""
+"""Rows the teacher scores at a time, or a multiple: whole tiles of its matrix products, and just under two programs for
+each of 132 multiprocessors, which hold two at a time. A few more rows would wait for a third turn."""
 
 FREE_FRACTION = 0.5
 """Of the free memory, what the tiles may take where it is scarce."""
@@ -76,8 +77,8 @@ FREE_FRACTION = 0.5
 CHUNK_ROWS: int | None = None
 """Rows of the student's tile, if they are not to follow from TILE_BYTES: for measurements."""
 
-ROW_MULTIPLE = 128
-"""Rows of a chunk are a multiple of the matrix products' tile height."""
+ROW_MULTIPLE = 512
+"""Rows of the student's tile are a multiple of this where that fits: whole turns of the teacher."""
 
 BLOCK = 4096
 """Logits a program holds at a time."""
@@ -442,7 +443,8 @@ class TritonEngine:
         least = min(TEACHER_ROWS, num, max(budget // (student_bytes + teacher_bytes), 1))
         rows = CHUNK_ROWS or _spread(num, max((budget - least * teacher_bytes) // student_bytes, least))
         rows = min(rows, num)
-        return rows, _spread(rows, max((budget - rows * student_bytes) // teacher_bytes, least))
+        left = (budget - rows * student_bytes) // teacher_bytes
+        return rows, min(max(left // TEACHER_ROWS * TEACHER_ROWS, least), rows)
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Rows start at aligned addresses; what lies between the vocabulary and the next row is impossible."""
@@ -508,8 +510,8 @@ def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
 def _spread(total: int, most: int) -> int:
     """Rows of a chunk: as few chunks as `most` allows, of even size; a multiple of ROW_MULTIPLE where that fits.
 
-    >>> _spread(4096, 3127), _spread(4096, 1383), _spread(100, 4096)
-    (2048, 1366, 100)
+    >>> _spread(16384, 5689), _spread(4096, 1383), _spread(100, 4096)
+    (5632, 1366, 100)
     """
     even = math.ceil(total / math.ceil(total / most))
     rounded = math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE
@@ -556,11 +558,11 @@ def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, A
 def _objective_constants(objective: Objective) -> dict[str, Any]:
     beta, weight = objective.beta, objective.js_weight
     return {
-        "alpha": objective.alpha,
-        "anchor": objective.anchor,
+        "alpha": float(objective.alpha),  # a whole number would be compiled into the kernel
+        "anchor": float(objective.anchor),
         "log2_beta": -math.inf if beta == 0 else (math.log(beta) - TIE_SLACK) * LOG2_E,
         "log2_floor": objective.log_floor * LOG2_E,
-        "js_weight": weight,
+        "js_weight": float(weight),
         "log2_w": math.log2(weight),
         "log2_1mw": math.log1p(-weight) * LOG2_E,
         "DIVERGENCE": CODES[objective.divergence],

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vcsd.core import contrast, log_probs
+from vcsd.core import contrast, log_probs, response_mean
 from vcsd.errors import ConfigError
 from vcsd.kernels import CastHead, cast_head, distillation_loss, which_impl
 from vcsd.types import Head
@@ -173,6 +173,25 @@ def test_without_weights_any_upstream_gradient_is_exact(case, impl):
         for name in ("loss", "grad_hidden", "grad_weight"):
             value, exact, plain = getattr(outcome, name), getattr(truth, name), getattr(naive, name)
             assert error(value, exact) <= error(plain, exact) + tolerance, name
+
+
+def test_the_weights_of_a_reduction_give_its_loss_and_gradient(case, impl):
+    """A reduction is linear, so its derivative is the weights: `vcsd.core.reduce` stays the only place that divides."""
+    problem = case(num=5)
+
+    def reduce(divergence):
+        lengths = torch.tensor([2, 3], device=divergence.device)
+        return response_mean(divergence, lengths, num_responses=7, loss_scale=4.0)
+
+    ones = torch.ones(5, device=problem.hidden.device, requires_grad=True)
+    (weights,) = torch.autograd.grad(reduce(ones), ones)
+    outcome = replace(problem, weights=weights).run(impl)
+    hidden = problem.hidden.clone().requires_grad_()
+    loss, _ = distillation_loss(hidden, problem.head, problem.original, problem.control, problem.teacher, impl=impl)
+    expected = reduce(loss)
+    expected.backward()
+    torch.testing.assert_close(outcome.loss, expected.detach())
+    torch.testing.assert_close(outcome.grad_hidden, hidden.grad, atol=1e-6, rtol=1e-5)
 
 
 def test_an_upstream_factor_rescales_the_gradient_of_the_weighted_sum(case, impl):
@@ -426,7 +445,8 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
     problem = case(num=7, vocabulary=301, bias=True, soft_cap=4.0)
     whole = problem.run(impl, **FIELDS)
     if impl == "chunked":
-        monkeypatch.setattr("vcsd.kernels.chunked.TILE_BYTES", {"cpu": 2 * 3 * 4 * 301, "cuda": 2 * 3 * 4 * 301})
+        row_bytes = 4 * 301
+        monkeypatch.setattr("vcsd.kernels.chunked.TILE_BYTES", dict.fromkeys(("cpu", "cuda"), 6 * row_bytes))
         monkeypatch.setattr("vcsd.kernels.chunked.BLOCK_BYTES", {"cpu": 1, "cuda": 1})
     else:
         row_bytes = 4 * 320  # 301 tokens, padded
