@@ -26,7 +26,7 @@ TILE_BYTES = {"cpu": 208 * 2**20, "cuda": 2**30}
 STUDENT_SHARE = 0.75
 """Of the tiles, the student's part: its rows decide how often the head's gradient is read and written."""
 
-BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
+BLOCK_BYTES = {"cpu": 2 * 2**20, "cuda": 32 * 2**20}
 """Largest float32 tensor of the element-wise part."""
 
 FREE_FRACTION = 0.25

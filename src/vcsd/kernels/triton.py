@@ -5,8 +5,8 @@ Derivation
 Write y for a row of logits over temperature, L(y) = log Σ exp y, and s, o, c for student, original, control. Then
 log p_x = y_x - L(y_x). The support is S = {v : y_o(v) >= max y_o + log β}, the target's score there is
 u(v) = λ log p_o(v) + α (log p_o(v) - log p_c(v)), and log q = u - L(u over S). All that reaches over the vocabulary
-are three logsumexps and a maximum; everything else lives on S, which is small and clustered. Divergence and gradient
-on y_s, with p the student's probabilities:
+are three logsumexps and a maximum; everything else lives on S, which is small. Divergence and gradient on y_s, with
+p the student's probabilities:
 
     forward KL   Σ_S q (log q - log p)                                  p - q
     reverse KL   Σ p (log p - t),  t = max(log q, floor)                p (log p - t - loss)
@@ -16,8 +16,9 @@ on y_s, with p the student's probabilities:
 Off the support t is the floor and r is -log(1 - w): those sums are a constant times the student's mass off the
 support. That mass is summed as it is; 1 - (mass on S) would lose it to rounding just when training succeeds.
 As in `vcsd.core`, log-probabilities are floored at LOG_FLOOR and ties at the threshold stay in the support. A token
-of the target at which the student's log-probability is below the floor pays a constant, hence has no gradient:
-forward KL's is then p Q - q there and p Q elsewhere off it, with Q the mass of the other tokens of S.
+that the student rules out, below the floor, costs forward KL a constant and so adds nothing to the gradient: with Q the
+target's mass on all other tokens, the gradient is p Q - q on those and 0 on it. Q is one but for such tokens.
+On a raw logit the gradient is times weight * logit_scale / T, and with a soft cap times 1 - tanh².
 
 Memory
 ------
