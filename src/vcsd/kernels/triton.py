@@ -35,7 +35,9 @@ second walk over s runs backwards, so that it meets what the cache still holds. 
 in runs of RUN tokens (256 in bfloat16) that hold some of it: the first pass notes the original's maximum of each run,
 the runs that reach the threshold are listed, and gathered a block at a time. No atomics: bitwise repeatable.
 
-Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e).
+Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e), which
+is `gain` times `z`, the raw logit (or, with a soft cap, its tanh). Maxima are taken of z, so that gain and shift of an
+exponent are one instruction.
 """
 
 # Kernels are Python only in form: their arguments are pointers and compile-time constants.
@@ -114,17 +116,22 @@ def _floored(log2_p):
 
 
 @triton.jit
-def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
-    """Logits over temperature in base 2, -inf beyond the vocabulary. No bias, no cap: `bias_ptr`, `inner` are None."""
-    raw = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
+def _load_z(row_ptr, bias_ptr, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Raw logits with bias, or the tanh of the soft cap; -inf beyond the vocabulary. No bias, no cap: None."""
+    z = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
     if bias_ptr is not None:
-        raw += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
-    y2 = raw * gain
+        z += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
     if inner is not None:
-        y2 = gain * (1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0))
+        z = 1.0 - 2.0 / (tl.exp2(z * inner) + 1.0)
     if RAGGED or inner is not None:
-        y2 = tl.where(at < V, y2, MINUS_INF)
-    return y2
+        z = tl.where(at < V, z, MINUS_INF)
+    return z
+
+
+@triton.jit
+def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Logits over temperature in base 2."""
+    return gain * _load_z(row_ptr, bias_ptr, inner, at, V, V_LOAD, RAGGED, EVICT)
 
 
 @triton.jit
@@ -150,11 +157,11 @@ def _lane_sum(x):
 
 
 @triton.jit
-def _logsumexp_step(tops, totals, y2):
-    """Each thread keeps a maximum and a sum of its own: they meet once a row, not once a block."""
-    new_tops = tl.maximum(tops, _lane_max(y2))
-    shift = _finite_or_zero(new_tops)
-    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, :, None]))
+def _logsumexp_step(tops, totals, z, gain):
+    """Each thread keeps a maximum of z and a sum of 2^(gain z) of its own: they meet once a row, not once a block."""
+    new_tops = tl.maximum(tops, _lane_max(z))
+    shift = gain * _finite_or_zero(new_tops)
+    totals = totals * tl.exp2(gain * tops - shift) + _lane_sum(tl.exp2(gain * z - shift[None, :, :, None]))
     return new_tops, totals
 
 
@@ -255,16 +262,14 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
         at = i * (RUNS * RUN) + within
-        y2 = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+        z = _load_z(original_ptr, teacher_bias_ptr, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
         if control_ptr is not None:
-            y2_c = _load_y2(
-                control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first"
-            )
-            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, _by_lane(y2_c, WARPS, WIDE))
-        tl.store(run_max_ptr + i * RUNS + runs, tl.max(y2, 1))
-        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, _by_lane(y2, WARPS, WIDE))
-    top_o, rest_o = _logsumexp_end(tops_o, totals_o)
-    top_c, rest_c = _logsumexp_end(tops_c, totals_c)
+            z_c = _load_z(control_ptr, teacher_bias_ptr, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, _by_lane(z_c, WARPS, WIDE), teacher_gain)
+        tl.store(run_max_ptr + i * RUNS + runs, teacher_gain * tl.max(z, 1))
+        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, _by_lane(z, WARPS, WIDE), teacher_gain)
+    top_o, rest_o = _logsumexp_end(teacher_gain * tops_o, totals_o)
+    top_c, rest_c = _logsumexp_end(teacher_gain * tops_c, totals_c)
     threshold = top_o + log2_beta
 
     # 2. List the runs that hold support. What one thread wrote another reads, hence the barriers.
@@ -282,13 +287,13 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
         at = i * (RUNS * RUN) + within
-        y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
-        y2 = _by_lane(y2, WARPS, WIDE)
-        new_tops = tl.maximum(tops_s, _lane_max(y2))
-        shift = _finite_or_zero(new_tops)
-        step = tl.where(tops_s == MINUS_INF, 0.0, tops_s - shift)
+        z = _load_z(student_ptr, student_bias_ptr, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
+        z = _by_lane(z, WARPS, WIDE)
+        new_tops = tl.maximum(tops_s, _lane_max(z))
+        shift = student_gain * _finite_or_zero(new_tops)
+        step = tl.where(tops_s == MINUS_INF, 0.0, student_gain * tops_s - shift)
         shrink = tl.exp2(step)
-        below = y2 - shift[None, :, :, None]
+        below = student_gain * z - shift[None, :, :, None]
         mass = tl.exp2(below)
         # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
         weighted = mass * tl.maximum(below, -1000.0)
@@ -300,6 +305,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             without = tl.reshape(without, [RUNS // WARPS, WARPS])[:, :, None, None]
             off_moments = shrink * (off_moments + step * offs) + _lane_sum(weighted * without)
             offs = shrink * offs + _lane_sum(mass * without)
+    tops_s *= student_gain
     top_s, rest_s = _logsumexp_end(tops_s, totals_s)
     # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
     gap = tops_s - top_s - rest_s
@@ -407,13 +413,14 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             y2 = _load_y2(
                 student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_first"
             )
-            log_p_s = y2 - top_s - rest_s
+            below = y2 - top_s
             if DIVERGENCE == FORWARD:
-                g = tl.exp2(log_p_s) * (covered * factor)
+                g = tl.exp2(below) * (tl.exp2(-rest_s) * covered * factor)
             elif DIVERGENCE == REVERSE:
+                log_p_s = below - rest_s
                 g = tl.exp2(log_p_s) * (_floored(log_p_s) - (log2_floor + expected)) * factor
             else:
-                g = tl.exp2(log_p_s) * ((-log2_1mw - expected) * factor)
+                g = tl.exp2(below) * (tl.exp2(-rest_s) * (-log2_1mw - expected) * factor)
             done = tl.load(run_max_ptr + i * RUNS + runs) >= threshold
             others = (at < V_LOAD) & (done[:, None] == 0)
             _store_gradient(student_ptr, at, g, y2, student_gain, student_inner, V, others, RAGGED)
