@@ -216,6 +216,15 @@ def test_a_graph_can_be_run_backward_twice(case, impl):
     torch.testing.assert_close(first, second)
 
 
+def test_the_buffer_of_the_heads_gradient_becomes_its_grad_without_a_copy(case, monkeypatch):
+    """A copy of V x D float32 numbers would be the largest allocation of a call."""
+    seen = []
+    monkeypatch.setattr(
+        "vcsd.kernels.chunked.ChunkedEngine.rescale_", lambda self, gradient, factor: seen.append(gradient.data_ptr())
+    )
+    assert case().run("chunked").grad_weight.data_ptr() in seen
+
+
 def test_gradients_of_micro_batches_add_up(case, impl):
     problem = case(num=6)
     whole = problem.run(impl)
