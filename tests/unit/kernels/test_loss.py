@@ -29,6 +29,8 @@ def error(value, truth):
 
 def assert_as_exact_as_naive(case, impl, dtype, tolerance, **fields):
     """Error against float64 at most that of the naive computation in the same dtype, plus a tolerance."""
+    if case.hidden.is_cuda:
+        tolerance *= 10  # the hardware's exponentials and logarithms are good to two units in the last place
     case = case.to(dtype)
     truth = case.to(torch.float64).run("reference", **fields)
     naive, outcome = case.run("reference", **fields), case.run(impl, **fields)
