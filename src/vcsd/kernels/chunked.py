@@ -1,8 +1,8 @@
 """The loss in plain torch, on any device: `vcsd.core` on a few rows at a time.
 
-Memory: a chunk holds one (C, V) tile per view in the compute dtype, TILE_BYTES in all. The equations need about twenty
-tensors of the tile's shape in float32, so they run on a few rows of it at a time, BLOCK_BYTES per tensor: small enough
-that the allocator hands out the same memory again and again.
+Memory: a (C, V) tile of the student's logits, and tiles of a few of these rows for the teacher's views, in the compute
+dtype, TILE_BYTES in all. The equations need about twenty tensors of a tile's shape in float32, so they run on a few
+rows at a time, BLOCK_BYTES per tensor: small enough that the allocator hands out the same memory again and again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from vcsd.kernels.statistics import Statistics
 
-TILE_BYTES = {"cpu": 192 * 2**20, "cuda": 2**30}
-"""Largest sum of the tiles of a chunk. More rows would not make the matrix products faster."""
+TILE_BYTES = {"cpu": 208 * 2**20, "cuda": 2**30}
+"""Largest sum of the tiles. More rows would not make the matrix products faster."""
 
-BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 32 * 2**20}
+STUDENT_SHARE = 0.75
+"""Of the tiles, the student's part: its rows decide how often the head's gradient is read and written."""
+
+BLOCK_BYTES = {"cpu": 2 * 2**20, "cuda": 32 * 2**20}
 """Largest float32 tensor of the element-wise part."""
 
 FREE_FRACTION = 0.25
@@ -35,12 +38,12 @@ class ChunkedEngine:
 
     def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
         """Powers of two, so that a little more or less free memory does not change the order of summation."""
-        weight_VD = problem.student.weight_VD
-        budget = min(_constant(TILE_BYTES, weight_VD.device), FREE_FRACTION * free_bytes(weight_VD.device))
-        views = (problem.student.views[0], *problem.teacher.views)
-        bytes_per_row = problem.vocabulary * sum(view_ND.element_size() for view_ND in views)
-        rows = min(_power_of_two(budget / bytes_per_row), problem.num_positions)
-        return rows, rows
+        device, vocabulary = problem.student.weight_VD.device, problem.vocabulary
+        budget = min(_constant(TILE_BYTES, device), FREE_FRACTION * free_bytes(device))
+        student_bytes = vocabulary * problem.student.views[0].element_size()
+        teacher_bytes = vocabulary * sum(view_ND.element_size() for view_ND in problem.teacher.views)
+        rows = min(_power_of_two(STUDENT_SHARE * budget / student_bytes), problem.num_positions)
+        return rows, min(_power_of_two((budget - rows * student_bytes) / teacher_bytes), rows)
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Contiguous rows."""

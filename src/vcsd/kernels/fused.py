@@ -155,7 +155,8 @@ def run_chunks(
 
 
 def _ranges(start: int, stop: int, step: int) -> list[tuple[int, int]]:
-    """
+    """Consecutive pieces of at most `step`, from start to stop.
+
     >>> _ranges(0, 7, 3)
     [(0, 3), (3, 6), (6, 7)]
     """

@@ -77,11 +77,6 @@ def finish_logits(raw_NV: Tensor, head: Head) -> Tensor:
     return logits_NV
 
 
-def finished_is_raw(head: Head) -> bool:
-    """Whether a product of hidden states and weight is the logits already."""
-    return head.bias_V is None and head.logit_scale == 1 and head.soft_cap is None
-
-
 def project_(out_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor) -> None:
     """Write hidden @ weight.T into a reused tile."""
     torch.mm(hidden_CD, weight_VD.T, out=out_CV)

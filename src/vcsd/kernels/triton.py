@@ -5,8 +5,8 @@ Derivation
 Write y for a row of logits over temperature, L(y) = log Σ exp y, and s, o, c for student, original, control. Then
 log p_x = y_x - L(y_x). The support is S = {v : y_o(v) >= max y_o + log β}, the target's score there is
 u(v) = λ log p_o(v) + α (log p_o(v) - log p_c(v)), and log q = u - L(u over S). All that reaches over the vocabulary
-are three logsumexps and a maximum; everything else lives on S, which is small and clustered. Divergence and gradient
-on y_s, with p the student's probabilities:
+are three logsumexps and a maximum; everything else lives on S, which is small. Divergence and gradient on y_s, with
+p the student's probabilities:
 
     forward KL   Σ_S q (log q - log p)                                  p - q
     reverse KL   Σ p (log p - t),  t = max(log q, floor)                p (log p - t - loss)
@@ -16,14 +16,15 @@ on y_s, with p the student's probabilities:
 Off the support t is the floor and r is -log(1 - w): those sums are a constant times the student's mass off the
 support. That mass is summed as it is; 1 - (mass on S) would lose it to rounding just when training succeeds.
 As in `vcsd.core`, log-probabilities are floored at LOG_FLOOR and ties at the threshold stay in the support. A token
-of the target at which the student's log-probability is below the floor pays a constant, hence has no gradient:
-forward KL's is then p Q - q there and p Q elsewhere off it, with Q the mass of the other tokens of S.
+that the student rules out, below the floor, costs forward KL a constant and so adds nothing to the gradient: with Q the
+target's mass on all other tokens, the gradient is p Q - q on those and 0 on it. Q is one but for such tokens.
+On a raw logit the gradient is times weight * logit_scale / T, and with a soft cap times 1 - tanh².
 
 Memory
 ------
 The student's tile holds C rows, the teacher's a few of these at a time, TILE_BYTES together, whatever N is; all chunks
 share them. The gradient on the student's logits overwrites the student's tile. C is made as large as it can be, since
-each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,084 student rows (1.43 GiB)
+each chunk reads and writes the head's float32 gradient: with V = 248,320 in bfloat16, 3,072 student rows (1.42 GiB)
 and 512 rows of two views (0.47 GiB). At N = 65,536 the three full tensors would be 91 GiB, and their float32 copies
 twice that.
 
@@ -34,7 +35,9 @@ second walk over s runs backwards, so that it meets what the cache still holds. 
 in runs of RUN tokens (256 in bfloat16) that hold some of it: the first pass notes the original's maximum of each run,
 the runs that reach the threshold are listed, and gathered a block at a time. No atomics: bitwise repeatable.
 
-Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e).
+Logarithms are to base 2 inside (the hardware's exponential is): `y2` is a logit over temperature times log2(e), which
+is `gain` times `z`, the raw logit (or, with a soft cap, its tanh). Maxima are taken of z, so that gain and shift of an
+exponent are one instruction.
 """
 
 # Kernels are Python only in form: their arguments are pointers and compile-time constants.
@@ -68,7 +71,8 @@ TILE_BYTES = int(1.9 * 2**30)
 """Sum of all tiles: fewer and larger chunks touch the float32 gradient of the head less often."""
 
 TEACHER_ROWS = 512
-"""Rows the teacher scores at a time, at least: enough for its matrix products, and for a program on every processor."""
+"""Rows the teacher scores at a time, or a multiple: whole tiles of its matrix products, and just under two programs for
+each of 132 multiprocessors, which hold two at a time. A few more rows would wait for a third turn."""
 
 FREE_FRACTION = 0.5
 """Of the free memory, what the tiles may take where it is scarce."""
@@ -76,8 +80,8 @@ FREE_FRACTION = 0.5
 CHUNK_ROWS: int | None = None
 """Rows of the student's tile, if they are not to follow from TILE_BYTES: for measurements."""
 
-ROW_MULTIPLE = 128
-"""Rows of a chunk are a multiple of the matrix products' tile height."""
+ROW_MULTIPLE = 512
+"""Rows of the student's tile are a multiple of this where that fits: whole turns of the teacher."""
 
 BLOCK = 4096
 """Logits a program holds at a time."""
@@ -112,17 +116,22 @@ def _floored(log2_p):
 
 
 @triton.jit
-def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
-    """Logits over temperature in base 2, -inf beyond the vocabulary. No bias, no cap: `bias_ptr`, `inner` are None."""
-    raw = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
+def _load_z(row_ptr, bias_ptr, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Raw logits with bias, or the tanh of the soft cap; -inf beyond the vocabulary. No bias, no cap: None."""
+    z = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
     if bias_ptr is not None:
-        raw += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
-    y2 = raw * gain
+        z += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
     if inner is not None:
-        y2 = gain * (1.0 - 2.0 / (tl.exp2(raw * inner) + 1.0))
+        z = 1.0 - 2.0 / (tl.exp2(z * inner) + 1.0)
     if RAGGED or inner is not None:
-        y2 = tl.where(at < V, y2, MINUS_INF)
-    return y2
+        z = tl.where(at < V, z, MINUS_INF)
+    return z
+
+
+@triton.jit
+def _load_y2(row_ptr, bias_ptr, gain, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
+    """Logits over temperature in base 2."""
+    return gain * _load_z(row_ptr, bias_ptr, inner, at, V, V_LOAD, RAGGED, EVICT)
 
 
 @triton.jit
@@ -148,11 +157,11 @@ def _lane_sum(x):
 
 
 @triton.jit
-def _logsumexp_step(tops, totals, y2):
-    """Each thread keeps a maximum and a sum of its own: they meet once a row, not once a block."""
-    new_tops = tl.maximum(tops, _lane_max(y2))
-    shift = _finite_or_zero(new_tops)
-    totals = totals * tl.exp2(tops - shift) + _lane_sum(tl.exp2(y2 - shift[None, :, :, None]))
+def _logsumexp_step(tops, totals, z, gain):
+    """Each thread keeps a maximum of z and a sum of 2^(gain z) of its own: they meet once a row, not once a block."""
+    new_tops = tl.maximum(tops, _lane_max(z))
+    shift = gain * _finite_or_zero(new_tops)
+    totals = totals * tl.exp2(gain * tops - shift) + _lane_sum(tl.exp2(gain * z - shift[None, :, :, None]))
     return new_tops, totals
 
 
@@ -253,16 +262,14 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tops_c, totals_c = tops_o, totals_o
     for i in range(num_blocks):
         at = i * (RUNS * RUN) + within
-        y2 = _load_y2(original_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+        z = _load_z(original_ptr, teacher_bias_ptr, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
         if control_ptr is not None:
-            y2_c = _load_y2(
-                control_ptr, teacher_bias_ptr, teacher_gain, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first"
-            )
-            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, _by_lane(y2_c, WARPS, WIDE))
-        tl.store(run_max_ptr + i * RUNS + runs, tl.max(y2, 1))
-        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, _by_lane(y2, WARPS, WIDE))
-    top_o, rest_o = _logsumexp_end(tops_o, totals_o)
-    top_c, rest_c = _logsumexp_end(tops_c, totals_c)
+            z_c = _load_z(control_ptr, teacher_bias_ptr, teacher_inner, at, V, V_LOAD, RAGGED, "evict_first")
+            tops_c, totals_c = _logsumexp_step(tops_c, totals_c, _by_lane(z_c, WARPS, WIDE), teacher_gain)
+        tl.store(run_max_ptr + i * RUNS + runs, teacher_gain * tl.max(z, 1))
+        tops_o, totals_o = _logsumexp_step(tops_o, totals_o, _by_lane(z, WARPS, WIDE), teacher_gain)
+    top_o, rest_o = _logsumexp_end(teacher_gain * tops_o, totals_o)
+    top_c, rest_c = _logsumexp_end(teacher_gain * tops_c, totals_c)
     threshold = top_o + log2_beta
 
     # 2. List the runs that hold support. What one thread wrote another reads, hence the barriers.
@@ -280,13 +287,13 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
         at = i * (RUNS * RUN) + within
-        y2 = _load_y2(student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
-        y2 = _by_lane(y2, WARPS, WIDE)
-        new_tops = tl.maximum(tops_s, _lane_max(y2))
-        shift = _finite_or_zero(new_tops)
-        step = tl.where(tops_s == MINUS_INF, 0.0, tops_s - shift)
+        z = _load_z(student_ptr, student_bias_ptr, student_inner, at, V, V_LOAD, RAGGED, "evict_last")
+        z = _by_lane(z, WARPS, WIDE)
+        new_tops = tl.maximum(tops_s, _lane_max(z))
+        shift = student_gain * _finite_or_zero(new_tops)
+        step = tl.where(tops_s == MINUS_INF, 0.0, student_gain * tops_s - shift)
         shrink = tl.exp2(step)
-        below = y2 - shift[None, :, :, None]
+        below = student_gain * z - shift[None, :, :, None]
         mass = tl.exp2(below)
         # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
         weighted = mass * tl.maximum(below, -1000.0)
@@ -298,6 +305,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             without = tl.reshape(without, [RUNS // WARPS, WARPS])[:, :, None, None]
             off_moments = shrink * (off_moments + step * offs) + _lane_sum(weighted * without)
             offs = shrink * offs + _lane_sum(mass * without)
+    tops_s *= student_gain
     top_s, rest_s = _logsumexp_end(tops_s, totals_s)
     # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
     gap = tops_s - top_s - rest_s
@@ -405,13 +413,14 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             y2 = _load_y2(
                 student_ptr, student_bias_ptr, student_gain, student_inner, at, V, V_LOAD, RAGGED, "evict_first"
             )
-            log_p_s = y2 - top_s - rest_s
+            below = y2 - top_s
             if DIVERGENCE == FORWARD:
-                g = tl.exp2(log_p_s) * (covered * factor)
+                g = tl.exp2(below) * (tl.exp2(-rest_s) * covered * factor)
             elif DIVERGENCE == REVERSE:
+                log_p_s = below - rest_s
                 g = tl.exp2(log_p_s) * (_floored(log_p_s) - (log2_floor + expected)) * factor
             else:
-                g = tl.exp2(log_p_s) * ((-log2_1mw - expected) * factor)
+                g = tl.exp2(below) * (tl.exp2(-rest_s) * (-log2_1mw - expected) * factor)
             done = tl.load(run_max_ptr + i * RUNS + runs) >= threshold
             others = (at < V_LOAD) & (done[:, None] == 0)
             _store_gradient(student_ptr, at, g, y2, student_gain, student_inner, V, others, RAGGED)
@@ -442,7 +451,8 @@ class TritonEngine:
         least = min(TEACHER_ROWS, num, max(budget // (student_bytes + teacher_bytes), 1))
         rows = CHUNK_ROWS or _spread(num, max((budget - least * teacher_bytes) // student_bytes, least))
         rows = min(rows, num)
-        return rows, _spread(rows, max((budget - rows * student_bytes) // teacher_bytes, least))
+        left = (budget - rows * student_bytes) // teacher_bytes
+        return rows, min(max(left // TEACHER_ROWS * TEACHER_ROWS, least), rows)
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Rows start at aligned addresses; what lies between the vocabulary and the next row is impossible."""
@@ -508,8 +518,8 @@ def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
 def _spread(total: int, most: int) -> int:
     """Rows of a chunk: as few chunks as `most` allows, of even size; a multiple of ROW_MULTIPLE where that fits.
 
-    >>> _spread(4096, 3127), _spread(4096, 1383), _spread(100, 4096)
-    (2048, 1366, 100)
+    >>> _spread(16384, 5689), _spread(4096, 1383), _spread(100, 4096)
+    (5632, 1366, 100)
     """
     even = math.ceil(total / math.ceil(total / most))
     rounded = math.ceil(even / ROW_MULTIPLE) * ROW_MULTIPLE
@@ -556,11 +566,11 @@ def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, A
 def _objective_constants(objective: Objective) -> dict[str, Any]:
     beta, weight = objective.beta, objective.js_weight
     return {
-        "alpha": objective.alpha,
-        "anchor": objective.anchor,
+        "alpha": float(objective.alpha),  # a whole number would be compiled into the kernel
+        "anchor": float(objective.anchor),
         "log2_beta": -math.inf if beta == 0 else (math.log(beta) - TIE_SLACK) * LOG2_E,
         "log2_floor": objective.log_floor * LOG2_E,
-        "js_weight": weight,
+        "js_weight": float(weight),
         "log2_w": math.log2(weight),
         "log2_1mw": math.log1p(-weight) * LOG2_E,
         "DIVERGENCE": CODES[objective.divergence],
