@@ -9,7 +9,8 @@ A step is one student forward and backward with gradient checkpointing, and two 
 of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
 in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
 `vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. "autocast" is float32 weights under bfloat16 autocast, casts included.
+optimizer is not part of the step. Precisions: "autocast" is float32 weights under bfloat16 autocast, casts included;
+"bf16" and "fp32" are weights and arithmetic of that type.
 """
 
 from __future__ import annotations
@@ -292,13 +293,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="*", default=["autocast", "bf16"])
     parser.add_argument("--cases", nargs="*", help="visual tokens x response length, as 1024x300")
     parser.add_argument("--parts", nargs="*", default=["exactness", "reproducibility", "cases"])
-    parser.add_argument("--budget", type=int, default=16384, help="tokens per row, and per repeated micro-batch")
+    parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
-    options.budget = 600 if options.tiny else options.budget
+    options.budget = options.budget or (600 if options.tiny else 16384)
     return options
 
 
