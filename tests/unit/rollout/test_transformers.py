@@ -1,6 +1,7 @@
 """Rollouts against `generate` and against a full forward; keyed randomness; what is never drawn; what is restored."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,6 +57,17 @@ def test_greedy_rollouts_are_the_tokens_of_generate(family: str) -> None:
     assert [rollout.index for rollout in found] == [0, 1, 0, 1, 0, 1]
     assert [rollout.example_id for rollout in found] == ["a", "a", "b", "b", "c", "c"]
     assert [list(rollout.token_ids) for rollout in found] == [ids for ids in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_a_prepared_model_still_generates_and_saves_as_a_stock_one(family: str, tmp_path: Path) -> None:
+    model, prompt = build_model(family), three_prompts(family)[0]
+    expected = by_generate(model, prompt, family)
+    family_of(model).prepare(model)
+    assert by_generate(model, prompt, family) == expected
+    model.save_pretrained(tmp_path)
+    assert "vcsd" not in (tmp_path / "config.json").read_text()
+    assert by_generate(type(model).from_pretrained(tmp_path), prompt, family) == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)
