@@ -77,7 +77,7 @@ def test_a_graph_gives_the_logits_of_plain_decoding(family: str) -> None:
     with torch.no_grad():
         for use_graph in (False, True):
             decoding = decoder.prefill(model, [group.prompt for group in groups])
-            decoding.fork(prompt_R, use_graph=use_graph)
+            decoding.fork(prompt_R, 150, use_graph=use_graph)
             logits[use_graph] = [decoding.step(token).clone() for token in forced[:80]]
             decoding.keep(torch.tensor([0, 2], device="cuda"))
             logits[use_graph] += [decoding.step(token[:2]).clone() for token in forced[80:]]

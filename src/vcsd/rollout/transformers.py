@@ -148,7 +148,8 @@ class TransformersEngine:
         slots = {p: slot for slot, p in enumerate(dict.fromkeys(job.prompt for job in batch))}
         device = self.base.device
         decoder = prefill(self.model, [prompts[p] for p in slots])
-        decoder.fork(torch.tensor([slots[job.prompt] for job in batch], device=device), use_graph=self.use_graph)
+        prompt_R = torch.tensor([slots[job.prompt] for job in batch], device=device)
+        decoder.fork(prompt_R, sampling.max_new_tokens, use_graph=self.use_graph)
         state = _Batch(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)
         logits_LV = decoder.logits
         for position in range(sampling.max_new_tokens):

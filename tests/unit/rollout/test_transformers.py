@@ -85,7 +85,7 @@ def test_the_logits_of_every_step_are_those_of_a_full_forward(
     with exact_arithmetic(model), torch.no_grad():
         expected = model.lm_head(torch.stack(repeated_batch(model, groups, family)))
         decoding = decoder.prefill(model, [group.prompt for group in groups])
-        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), use_graph=use_graph)
+        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), length, use_graph=use_graph)
         rows = torch.arange(6)
         assert_close(decoding.logits, expected[:, 0])
         for position in range(1, length):
