@@ -111,6 +111,7 @@ class SharedPrompts:
     def _arrange(self, prompt_R: Tensor) -> None:
         """Give every row a place (prompt, m) in a table of prompts x M rows."""
         self.prompt_R = prompt_R
+        self.hidden_R11P = None if self.hidden_BP is None else self.hidden_BP[prompt_R][:, None, None]
         counts_B = torch.bincount(prompt_R, minlength=self.num_prompts)
         self.most = int(counts_B.max())
         first_B = counts_B.cumsum(0) - counts_B
@@ -129,8 +130,8 @@ class SharedPrompts:
         dtype = prompt_key.dtype
         query_RKGE = query.to(dtype).view(rows, key_heads, heads // key_heads, width)
         to_prompt = self._to_rows(_scores(self._to_prompts(query_RKGE), prompt_key))
-        if self.hidden_BP is not None:
-            to_prompt = to_prompt.masked_fill(self.hidden_BP[self.prompt_R][:, None, None], -torch.inf)
+        if self.hidden_R11P is not None:
+            to_prompt = to_prompt.masked_fill(self.hidden_R11P, -torch.inf)
         to_own = _scores(query_RKGE, key)
         if self.clock.is_static:
             to_own = to_own.masked_fill(self.clock.is_later_S, -torch.inf)

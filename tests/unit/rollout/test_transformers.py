@@ -222,17 +222,20 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
         TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
 
 
-def test_progress_is_reported_after_every_batch() -> None:
+def test_progress_grows_up_to_the_number_of_rollouts() -> None:
     seen: list[tuple[int, int]] = []
-    engine = TransformersEngine(build_model(), max_rows=4)
-    engine.sample(
+    model = likely_to_stop(build_model(), "qwen3_vl")
+    TransformersEngine(model, max_rows=40).sample(
         three_prompts("qwen3_vl"),
-        Sampling(max_new_tokens=2),
-        num_rollouts=2,
+        Sampling(max_new_tokens=20),
+        num_rollouts=20,
         seed=0,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert seen == [(4, 6), (6, 6)]
+    assert seen == sorted(seen)
+    assert (40, 60) in seen
+    assert seen[-1] == (60, 60)
+    assert any(0 < done < 40 for done, _ in seen), "also within a batch"
 
 
 def test_finished_rows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
