@@ -246,11 +246,16 @@ class _Batch:
 def _decoding(model: nn.Module, compute_dtype: torch.dtype | None) -> Iterator[None]:
     """Eval mode without gradients, restored after. In train mode, gradient checkpointing silently drops the cache."""
     modes = [(module, module.training) for module in model.modules()]
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    # Deterministic mode refuses a cumulative sum on CUDA, where its last bits may vary: too little to change a token.
+    torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
     model.eval()
     device = base_model(model).device.type
     try:
         with torch.no_grad(), torch.autocast(device, compute_dtype, enabled=compute_dtype is not None):
             yield
     finally:
+        torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
         for module, mode in modes:
             module.training = mode

@@ -195,6 +195,17 @@ def test_mode_gradients_and_checkpointing_are_as_before() -> None:
     assert model.model.rope_deltas is None
 
 
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_deterministic_mode_is_as_before(is_deterministic: bool) -> None:
+    torch.use_deterministic_algorithms(is_deterministic)
+    try:
+        TransformersEngine(build_model()).sample(three_prompts("qwen3_vl"), Sampling(2), num_rollouts=1, seed=0)
+        assert torch.are_deterministic_algorithms_enabled() == is_deterministic
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_sampling_values_do_not_come_from_the_generation_config() -> None:
     model, prompts = build_model(), three_prompts("qwen3_vl")
     expected = TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=9), num_rollouts=2, seed=0).rollouts
