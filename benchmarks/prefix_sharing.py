@@ -50,6 +50,7 @@ from shapes import (
 )
 
 from vcsd.models.family import family_of
+from vcsd.models.norms import fuse_norms, unfuse_norms
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
 
@@ -128,10 +129,13 @@ class Bench:
         count = max(1, self.options.budget // (prompt + sum(lengths)))
         groups = self.groups(case, count)
         self.model.set_attn_implementation(self.prepared_attention)
+        if self.options.fused_norms:
+            fuse_norms(self.model)
         shared = self.measure(lambda: hidden_states(self.model, groups))
         rows = max(1, self.options.budget // (prompt + lengths[0]))
         batch = [(group.prompt, response) for group in groups for response in group.responses][:rows]
         self.model.set_attn_implementation({"text_config": "sdpa", "vision_config": "sdpa"})
+        unfuse_norms(self.model)
         repeated = self.measure(lambda: repeated_hidden(self.model, batch))
         factor = count * NUM_RESPONSES / len(batch)
         repeated |= {key: repeated[key] * factor for key in ("teacher_s", "student_s")}
@@ -297,6 +301,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
+    parser.add_argument("--fused-norms", action="store_true", help="one kernel per norm, on the shared side only")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
