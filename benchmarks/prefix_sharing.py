@@ -9,7 +9,8 @@ A step is one student forward and backward with gradient checkpointing, and two 
 of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
 in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
 `vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. "autocast" is float32 weights under bfloat16 autocast, casts included.
+optimizer is not part of the step. Precisions: "autocast" is float32 weights under bfloat16 autocast, casts included;
+"bf16" and "fp32" are weights and arithmetic of that type.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from shapes import (
 )
 
 from vcsd.models.family import family_of
+from vcsd.models.norms import fuse_norms, unfuse_norms
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
 
@@ -127,10 +129,13 @@ class Bench:
         count = max(1, self.options.budget // (prompt + sum(lengths)))
         groups = self.groups(case, count)
         self.model.set_attn_implementation(self.prepared_attention)
+        if self.options.fused_norms:
+            fuse_norms(self.model)
         shared = self.measure(lambda: hidden_states(self.model, groups))
         rows = max(1, self.options.budget // (prompt + lengths[0]))
         batch = [(group.prompt, response) for group in groups for response in group.responses][:rows]
         self.model.set_attn_implementation({"text_config": "sdpa", "vision_config": "sdpa"})
+        unfuse_norms(self.model)
         repeated = self.measure(lambda: repeated_hidden(self.model, batch))
         factor = count * NUM_RESPONSES / len(batch)
         repeated |= {key: repeated[key] * factor for key in ("teacher_s", "student_s")}
@@ -236,17 +241,21 @@ def reproducibility(family: str, precision: str, options: argparse.Namespace) ->
     case = Case(family, precision, *((256, 100) if not options.tiny else (16, 8)))
     groups = bench.groups(case, 2)
 
-    def grads() -> Tensor:
+    def grads() -> list[Tensor]:
         bench.student(lambda: hidden_states(bench.model, groups), (torch.empty(0), torch.empty(0)))
-        return torch.cat([p.grad.flatten().float().cpu() for p in bench.model.parameters() if p.grad is not None])
+        return [p.grad.clone() for p in bench.model.parameters() if p.grad is not None]
 
     result: dict[str, Any] = {}
-    for name, setting in (("plain", {"mode": False}), ("deterministic", {"mode": True})):
+    settings = {"plain": (False, False), "deterministic": (True, False), "deterministic, warn only": (True, True)}
+    for name, (mode, warn_only) in settings.items():
         try:
-            torch.use_deterministic_algorithms(**setting)
+            torch.use_deterministic_algorithms(mode, warn_only=warn_only)
             first, second = grads(), grads()
-            gap = ((first - second).norm() / first.norm()).item()
-            result[name] = {"bitwise_equal": bool(torch.equal(first, second)), "relative_gap": gap}
+            is_equal = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+            gap = sum((a - b).double().square().sum() for a, b in zip(first, second, strict=True))
+            size = sum(a.double().square().sum() for a in first)
+            result[name] = {"bitwise_equal": is_equal, "relative_gap": float((gap / size) ** 0.5)}
+            del first, second
         except RuntimeError as error:
             result[name] = {"error": str(error)[:300]}
         finally:
@@ -292,13 +301,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precisions", nargs="*", default=["autocast", "bf16"])
     parser.add_argument("--cases", nargs="*", help="visual tokens x response length, as 1024x300")
     parser.add_argument("--parts", nargs="*", default=["exactness", "reproducibility", "cases"])
-    parser.add_argument("--budget", type=int, default=16384, help="tokens per row, and per repeated micro-batch")
+    parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
+    parser.add_argument("--fused-norms", action="store_true", help="one kernel per norm, on the shared side only")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
-    options.budget = 600 if options.tiny else options.budget
+    options.budget = options.budget or (600 if options.tiny else 16384)
     return options
 
 

@@ -35,7 +35,7 @@ def make_prompt(
     generator = torch.Generator().manual_seed(seed)
     image_id = image_token_id(family)
     is_llava = family == "llava"
-    num_places = [(LLAVA_SIDE // PATCH) ** 2 + 1 if is_llava else h * w // MERGE**2 for h, w in grids]
+    num_places = [(LLAVA_SIDE // PATCH) ** 2 if is_llava else h * w // MERGE**2 for h, w in grids]
     parts = [words(num_before, generator)]
     for count in num_places:
         parts += [torch.full((count,), image_id), words(1, generator)]

@@ -121,6 +121,6 @@ def _llava() -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_token_id,
     }
     image = tokenizer.convert_tokens_to_ids("<image>")
-    # "full": the class token is a feature too, as the tiny processor counts it
-    select = {"vision_feature_select_strategy": "full", "vision_feature_layer": -1}
+    # "default" drops the class token, which the tiny processor does not count
+    select = {"vision_feature_select_strategy": "default", "vision_feature_layer": -1}
     return {"vision_config": vision, "text_config": text, "image_token_index": image, "image_token_id": image, **select}

@@ -15,6 +15,7 @@ root's arguments to its compute type.
 
 from __future__ import annotations
 
+from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,13 +32,17 @@ def open_to_code(*modules: nn.Module) -> None:
     """Let `module(run=f)` be `f(module)`, inside the module's hooks. Calling twice does no harm."""
     for module in modules:
         if not getattr(module, _OPEN, False):  # accelerate may have wrapped our forward since: leave it
-            module.forward = MethodType(_forward, module)
+            module.forward = MethodType(_redirected(type(module)), module)
             setattr(module, _OPEN, True)
 
 
-def _forward(self: nn.Module, *args: Any, run: Callable[[nn.Module], Any] | None = None, **keywords: Any) -> Any:
-    # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
-    return run(self) if run is not None else type(self).forward(self, *args, **keywords)
+def _redirected(kind: type[nn.Module]) -> Callable[..., Any]:
+    @wraps(kind.forward)  # `generate` and Trainer read the signature to see which inputs the model takes
+    def forward(self: nn.Module, *args: Any, run: Callable[[nn.Module], Any] | None = None, **keywords: Any) -> Any:
+        # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
+        return run(self) if run is not None else type(self).forward(self, *args, **keywords)
+
+    return forward
 
 
 def inside(module: nn.Module, run: Callable[[Any], Result]) -> Result:

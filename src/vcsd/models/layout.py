@@ -99,9 +99,16 @@ class Level:
     shape_NL: tuple[int, int]
     fork: Gather | None
     """From the segments of the level above to those of this level that continue them; None for the roots."""
-    sees_NLS: Tensor
-    """Which keys each token sees: all real ones of the ancestors, padded level by level, then its own up to itself."""
     is_real_NS: Tensor
+    """Which keys are tokens and which padding: those of the ancestors, level by level, then the level's own."""
+
+    @cached_property
+    def sees_NLS(self) -> Tensor:
+        """Which keys each token sees: the real ones of its ancestors, and its own segment up to itself."""
+        num_segments, longest = self.shape_NL
+        own = torch.ones(longest, longest, dtype=torch.bool, device=self.is_real_NS.device).tril()
+        ancestors_NS = self.is_real_NS[:, None, : self.is_real_NS.shape[1] - longest]
+        return torch.cat([ancestors_NS.expand(-1, longest, -1), own.expand(num_segments, -1, -1)], 2)
 
 
 class Layout:
@@ -180,7 +187,7 @@ class Layout:
     @cached_property
     def num_padded_pairs(self) -> int:
         """The same if the segments of a level are padded to the longest."""
-        return sum(level.sees_NLS.numel() for level in self.levels)
+        return sum(level.shape_NL[1] * level.is_real_NS.numel() for level in self.levels)
 
     @cached_property
     def unpad(self) -> Gather:
@@ -200,13 +207,10 @@ class Layout:
         parents = [above[parent] for i in members if (parent := self.segments[i].parent) is not None]
         fork = Gather(torch.tensor(parents), len(above), self.device) if above else None
         is_real = (index_NL < self.num_tokens).to(self.device)
-        sees = torch.ones(longest, longest, dtype=torch.bool, device=self.device).tril().expand(len(members), -1, -1)
         if fork is not None and parent_level is not None:
-            ancestors = parent_level.is_real_NS.index_select(0, fork.index_M)
-            is_real = torch.cat([ancestors, is_real], 1)
-            sees = torch.cat([ancestors[:, None].expand(-1, longest, -1), sees], 2)
+            is_real = torch.cat([parent_level.is_real_NS.index_select(0, fork.index_M), is_real], 1)
         batch = Gather(index_NL.flatten(), self.num_tokens, self.device)
-        return Level(batch, (len(members), longest), fork, sees, is_real)
+        return Level(batch, (len(members), longest), fork, is_real)
 
     def _cumulative(self, lengths: list[int]) -> Tensor:
         return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32).to(self.device)

@@ -1,7 +1,7 @@
 """Decoding n rollouts of each prompt after one pass over it: prefill, fork, step, drop.
 
     decoder = prefill(model, prompts)       # every prompt once; decoder.logits are those of the first new token
-    decoder.fork(prompt_of_row)             # one row per rollout
+    decoder.fork(prompt_of_row, 512)        # one row per rollout, with room for 512 tokens
     logits = decoder.step(tokens)           # one token per row
     decoder.keep(rows)                      # finished rows are dropped
 
@@ -44,11 +44,11 @@ class Decoder:
         self.graphed: GraphedStep | None = None
         self.num_steps = 0
 
-    def fork(self, prompt_R: Tensor, *, use_graph: bool = False) -> None:
+    def fork(self, prompt_R: Tensor, max_new_tokens: int, *, use_graph: bool = False) -> None:
         """Begin one row for every entry: the prompt that the row continues. Rows of a prompt stand together."""
         self.logits, self.next = self.logits[prompt_R], self.next[prompt_R]
         if self.family.shares_prefix:
-            self.shared = share_prompts(self.cache, self.mask, prompt_R, is_static=use_graph)
+            self.shared = share_prompts(self.cache, self.mask, prompt_R, max_new_tokens, is_static=use_graph)
             self.graphed = GraphedStep(self._forward) if use_graph else None
         else:
             self.cache.reorder_cache(prompt_R)

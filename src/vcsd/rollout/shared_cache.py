@@ -63,14 +63,15 @@ class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class Clock:
-    """How many own tokens the rows have, and for how many there is room: twice as many whenever it is used up.
+    """How many own tokens the rows have, and for how many there is room: twice as many, up to a limit, when used up.
 
     In static mode nothing but the contents of tensors changes between two steps, as a CUDA graph needs it: attention
     runs over the whole room, with the places not yet written hidden.
     """
 
-    def __init__(self, device: torch.device, *, is_static: bool) -> None:
-        self.is_static, self.num_tokens, self.room = is_static, 0, _FIRST_ROOM
+    def __init__(self, device: torch.device, limit: int, *, is_static: bool) -> None:
+        self.is_static, self.num_tokens, self.limit = is_static, 0, limit
+        self.room = min(_FIRST_ROOM, limit)
         self.now_1 = torch.zeros(1, dtype=torch.long, device=device)
         self.is_later_S = torch.arange(self.room, device=device) > 0
 
@@ -78,7 +79,8 @@ class Clock:
         """Make a place for the next token; whether the room had to grow."""
         has_grown = self.num_tokens == self.room
         if has_grown:
-            self.room *= 2
+            assert self.room < self.limit, f"more than {self.limit} tokens"
+            self.room = min(2 * self.room, self.limit)
             self.is_later_S = torch.empty(self.room, dtype=torch.bool, device=self.now_1.device)
         self.now_1.fill_(self.num_tokens)
         self.num_tokens += 1
@@ -109,6 +111,7 @@ class SharedPrompts:
     def _arrange(self, prompt_R: Tensor) -> None:
         """Give every row a place (prompt, m) in a table of prompts x M rows."""
         self.prompt_R = prompt_R
+        self.hidden_R11P = None if self.hidden_BP is None else self.hidden_BP[prompt_R][:, None, None]
         counts_B = torch.bincount(prompt_R, minlength=self.num_prompts)
         self.most = int(counts_B.max())
         first_B = counts_B.cumsum(0) - counts_B
@@ -127,8 +130,8 @@ class SharedPrompts:
         dtype = prompt_key.dtype
         query_RKGE = query.to(dtype).view(rows, key_heads, heads // key_heads, width)
         to_prompt = self._to_rows(_scores(self._to_prompts(query_RKGE), prompt_key))
-        if self.hidden_BP is not None:
-            to_prompt = to_prompt.masked_fill(self.hidden_BP[self.prompt_R][:, None, None], -torch.inf)
+        if self.hidden_R11P is not None:
+            to_prompt = to_prompt.masked_fill(self.hidden_R11P, -torch.inf)
         to_own = _scores(query_RKGE, key)
         if self.clock.is_static:
             to_own = to_own.masked_fill(self.clock.is_later_S, -torch.inf)
@@ -160,11 +163,13 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
     return query @ key.transpose(-1, -2)
 
 
-def share_prompts(cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor, *, is_static: bool = False) -> SharedPrompts:
+def share_prompts(
+    cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor, max_new_tokens: int, *, is_static: bool = False
+) -> SharedPrompts:
     """Take the prompts out of a prefilled cache; the cache then holds the rows' own tokens and forked states."""
     assert bool((prompt_R[1:] >= prompt_R[:-1]).all()), "the rows of a prompt must stand together"
     layers: dict[int, tuple[Tensor, Tensor]] = {}
-    clock = Clock(prompt_R.device, is_static=is_static)
+    clock = Clock(prompt_R.device, max_new_tokens, is_static=is_static)
     for index, layer in enumerate(cache.layers):
         if isinstance(layer, DynamicLayer):
             assert layer.keys is not None

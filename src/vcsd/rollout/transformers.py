@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vcsd.models.packing import Prompt
 
 Progress = Callable[[int, int], None]
-"""Called after every batch with the number of finished rollouts and of all."""
+"""Called every few tokens with the number of finished rollouts and of all."""
 
 _LOOK_EVERY = 8
 """Steps between looks at what has finished: a look waits for the device."""
@@ -113,14 +113,13 @@ class TransformersEngine:
         with _decoding(self.model, self.compute_dtype):
             while todo:
                 batch = todo[: rows - rows % num_rollouts if rows > num_rollouts else rows]
-                drawn = self._attempt(prompts, batch, sampling, with_log_probs)
-                if drawn is None:
+                state = self._attempt(prompts, batch, sampling, with_log_probs, _told(progress, len(found), len(jobs)))
+                if state is None:
                     rows = len(batch) // 2
                     continue
-                found |= zip(batch, drawn, strict=True)
+                for row, job in enumerate(batch):
+                    found[job] = state.result(row, prompts[job.prompt].example_id)
                 todo = todo[len(batch) :]
-                if progress is not None:
-                    progress(len(found), len(jobs))
         logs = tuple(log for job in jobs if (log := found[job][1]) is not None)
         return Sampled(tuple(found[job][0] for job in jobs), logs if with_log_probs else None)
 
@@ -131,11 +130,16 @@ class TransformersEngine:
         return rows_that_fit(cost, free, longest, sampling.max_new_tokens, num_rollouts, is_shared=is_shared)
 
     def _attempt(
-        self, prompts: Sequence[Prompt], batch: Sequence[_Job], sampling: Sampling, with_log_probs: bool
-    ) -> list[tuple[Rollout, Tensor | None]] | None:
+        self,
+        prompts: Sequence[Prompt],
+        batch: Sequence[_Job],
+        sampling: Sampling,
+        with_log_probs: bool,
+        tell: Callable[[int], None],
+    ) -> _Batch | None:
         """Draw a batch, or None if it does not fit into memory and could be halved."""
         try:
-            return self._draw_batch(prompts, batch, sampling, with_log_probs)
+            return self._draw_batch(prompts, batch, sampling, with_log_probs, tell)
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 raise
@@ -143,12 +147,18 @@ class TransformersEngine:
         return None
 
     def _draw_batch(
-        self, prompts: Sequence[Prompt], batch: Sequence[_Job], sampling: Sampling, with_log_probs: bool
-    ) -> list[tuple[Rollout, Tensor | None]]:
+        self,
+        prompts: Sequence[Prompt],
+        batch: Sequence[_Job],
+        sampling: Sampling,
+        with_log_probs: bool,
+        tell: Callable[[int], None],
+    ) -> _Batch:
         slots = {p: slot for slot, p in enumerate(dict.fromkeys(job.prompt for job in batch))}
         device = self.base.device
         decoder = prefill(self.model, [prompts[p] for p in slots])
-        decoder.fork(torch.tensor([slots[job.prompt] for job in batch], device=device), use_graph=self.use_graph)
+        prompt_R = torch.tensor([slots[job.prompt] for job in batch], device=device)
+        decoder.fork(prompt_R, sampling.max_new_tokens, use_graph=self.use_graph)
         state = _Batch(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)
         logits_LV = decoder.logits
         for position in range(sampling.max_new_tokens):
@@ -157,6 +167,7 @@ class TransformersEngine:
                 break
             if (position + 1) % _LOOK_EVERY == 0:
                 alive = state.alive()
+                tell(len(batch) - len(alive))
                 if not len(alive):
                     break
                 if len(alive) <= (_KEEP_ABOVE_GRAPH if self.use_graph else _KEEP_ABOVE) * len(token_L):
@@ -164,8 +175,13 @@ class TransformersEngine:
                     state.keep(alive)
                     token_L = token_L[alive]
             logits_LV = decoder.step(token_L)
-        ids = [prompts[job.prompt].example_id for job in batch]
-        return [state.result(row, example_id) for row, example_id in enumerate(ids)]
+        tell(len(batch))
+        return state
+
+
+def _told(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
+    """Progress within a batch as progress of the whole."""
+    return lambda finished: progress(before + finished, total) if progress is not None else None
 
 
 class _Batch:
@@ -230,11 +246,16 @@ class _Batch:
 def _decoding(model: nn.Module, compute_dtype: torch.dtype | None) -> Iterator[None]:
     """Eval mode without gradients, restored after. In train mode, gradient checkpointing silently drops the cache."""
     modes = [(module, module.training) for module in model.modules()]
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    # Deterministic mode refuses a cumulative sum on CUDA, where its last bits may vary: too little to change a token.
+    torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
     model.eval()
     device = base_model(model).device.type
     try:
         with torch.no_grad(), torch.autocast(device, compute_dtype, enabled=compute_dtype is not None):
             yield
     finally:
+        torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
         for module, mode in modes:
             module.training = mode

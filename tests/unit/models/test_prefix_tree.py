@@ -1,11 +1,13 @@
 """The layout of a packed row, its gathers with their fixed-order backward, and the attention that reads them."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from vcsd.models import attention
+from vcsd.models import attention, vision
 from vcsd.models.layout import Gather, Layout, Segment
 from vcsd.models.prefix_tree import PrefixTree
 
@@ -99,6 +101,39 @@ def test_attention_over_a_row_is_attention_over_each_path(
         )
         torch.testing.assert_close(mixed_1THE[0, token], alone[0, :, 0])
     assert layout.seen == {"attention": 1}
+
+
+def fused_by_hand(query, key, value, cu_q, cu_k, max_q, max_k, *, scale, window_size=(-1, -1)) -> torch.Tensor:
+    """What the fused kernel promises: sequences by their ends, causal from the end with window (-1, 0)."""
+    out = []
+    for (a, b), (c, d) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        assert b - a <= max_q
+        assert d - c <= max_k
+        mask = torch.ones(b - a, d - c, dtype=torch.bool)
+        mask = mask.tril(d - c - (b - a)) if window_size == (-1, 0) else mask
+        parts = (x.transpose(0, 1)[None] for x in (query[a:b], key[c:d], value[c:d]))
+        out.append(functional.scaled_dot_product_attention(*parts, attn_mask=mask, scale=scale, enable_gqa=True))
+    return torch.cat([x[0].transpose(0, 1) for x in out])
+
+
+def test_the_fused_kernel_is_given_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(attention, "varlen_attention", lambda: fused_by_hand)
+    layout = Layout(FOREST, CPU)
+    query, (key, value) = torch.randn(12, 4, 8), torch.randn(2, 12, 2, 8)
+    expected = attention.by_segment(query, key, value, layout, 0.3)
+    torch.testing.assert_close(attention.varlen(query, key, value, layout, 0.3), expected)
+
+
+def test_the_fused_kernel_keeps_images_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(vision, "varlen_attention", lambda: fused_by_hand)
+    query, key, value = torch.randn(3, 1, 2, 10, 8)
+    ends = torch.tensor([0, 4, 10], dtype=torch.int32)
+    expected, _ = vision._attention(
+        nn.Module(), query, key, value, None, cu_seq_lens_q=ends, max_length_q=6, scaling=0.3
+    )
+    torch.testing.assert_close(vision._all_at_once(query, key, value, ends, 6, 0.3), expected)
 
 
 def test_a_tree_of_three_levels_works() -> None:

@@ -1,6 +1,7 @@
 """Rollouts against `generate` and against a full forward; keyed randomness; what is never drawn; what is restored."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +59,17 @@ def test_greedy_rollouts_are_the_tokens_of_generate(family: str) -> None:
     assert [list(rollout.token_ids) for rollout in found] == [ids for ids in expected for _ in range(2)]
 
 
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_a_prepared_model_still_generates_and_saves_as_a_stock_one(family: str, tmp_path: Path) -> None:
+    model, prompt = build_model(family), three_prompts(family)[0]
+    expected = by_generate(model, prompt, family)
+    family_of(model).prepare(model)
+    assert by_generate(model, prompt, family) == expected
+    model.save_pretrained(tmp_path)
+    assert "vcsd" not in (tmp_path / "config.json").read_text()
+    assert by_generate(type(model).from_pretrained(tmp_path), prompt, family) == expected
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(("per_forward", "use_graph"), [(1, False), (10_000, False), (10_000, True)])
 def test_the_logits_of_every_step_are_those_of_a_full_forward(
@@ -73,7 +85,7 @@ def test_the_logits_of_every_step_are_those_of_a_full_forward(
     with exact_arithmetic(model), torch.no_grad():
         expected = model.lm_head(torch.stack(repeated_batch(model, groups, family)))
         decoding = decoder.prefill(model, [group.prompt for group in groups])
-        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), use_graph=use_graph)
+        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), length, use_graph=use_graph)
         rows = torch.arange(6)
         assert_close(decoding.logits, expected[:, 0])
         for position in range(1, length):
@@ -183,6 +195,17 @@ def test_mode_gradients_and_checkpointing_are_as_before() -> None:
     assert model.model.rope_deltas is None
 
 
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_deterministic_mode_is_as_before(is_deterministic: bool) -> None:
+    torch.use_deterministic_algorithms(is_deterministic)
+    try:
+        TransformersEngine(build_model()).sample(three_prompts("qwen3_vl"), Sampling(2), num_rollouts=1, seed=0)
+        assert torch.are_deterministic_algorithms_enabled() == is_deterministic
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_sampling_values_do_not_come_from_the_generation_config() -> None:
     model, prompts = build_model(), three_prompts("qwen3_vl")
     expected = TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=9), num_rollouts=2, seed=0).rollouts
@@ -210,17 +233,20 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
         TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
 
 
-def test_progress_is_reported_after_every_batch() -> None:
+def test_progress_grows_up_to_the_number_of_rollouts() -> None:
     seen: list[tuple[int, int]] = []
-    engine = TransformersEngine(build_model(), max_rows=4)
-    engine.sample(
+    model = likely_to_stop(build_model(), "qwen3_vl")
+    TransformersEngine(model, max_rows=40).sample(
         three_prompts("qwen3_vl"),
-        Sampling(max_new_tokens=2),
-        num_rollouts=2,
+        Sampling(max_new_tokens=20),
+        num_rollouts=20,
         seed=0,
         progress=lambda done, total: seen.append((done, total)),
     )
-    assert seen == [(4, 6), (6, 6)]
+    assert seen == sorted(seen)
+    assert (40, 60) in seen
+    assert seen[-1] == (60, 60)
+    assert any(0 < done < 40 for done, _ in seen), "also within a batch"
 
 
 def test_finished_rows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
