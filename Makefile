@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types coverage format clean
+.PHONY: help demo test test-slow test-oldest check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,12 +29,18 @@ types: .venv/.installed-dev  ## mypy, strict
 coverage: .venv/.installed-dev  ## the tests, with branch coverage of core, method and config
 	$(PYTEST) --cov --cov-report=term --cov-fail-under=95
 
+test-slow: .venv/.installed-dev  ## the tests that take minutes
+	$(PYTEST) -m "slow and not gpu"
+
+test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
+	PYTHONPATH=.oldest $(PYTEST) tests/unit/models tests/unit/rollout tests/unit/views tests/golden
+
 format: .venv/.installed-dev  ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .oldest .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,3 +55,8 @@ clean:  ## remove the environment and caches
 .venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) '.[dev]'
 	@touch .venv/.installed $@
+
+# Beside the environment, not in it: PYTHONPATH puts the older packages first.
+.oldest/.installed: Makefile | .venv/.installed-dev
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oldest transformers==5.17.0
+	@touch $@

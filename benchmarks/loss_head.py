@@ -237,17 +237,23 @@ def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row
     gc.collect()
     torch.cuda.empty_cache()
     rows = [Row(width, vocabulary, positions, "floor", "-", floor_ms, floor_ms, 1.0)]
-    for impl in args.impls:
-        divergences = args.divergences if impl in ("triton", "chunked", "reference") else ("-",)
-        if impl != "triton" and not args.all_divergences:
-            divergences = divergences[:1]
-        for divergence, settings in itertools.product(divergences, tunings(args) if impl == "triton" else [{}]):
+    for impl in args.impls if positions in args.others_at else args.impls[:1]:
+        settings_to_try = tunings(args) if impl == "triton" else [{}]
+        for divergence, settings in itertools.product(divergences_of(impl, positions, args), settings_to_try):
             apply_settings(settings)
             row = Row(width, vocabulary, positions, impl, divergence, floor_ms=floor_ms, settings=settings)
             measure(inputs, row, args.budget)
             rows.append(row)
             print(table([row], header=False), flush=True)
     return rows
+
+
+def divergences_of(impl: str, positions: int, args: argparse.Namespace) -> list[str]:
+    """Which divergences of an implementation are measured at N positions; the peers have their own."""
+    if impl not in ("triton", "chunked", "reference"):
+        return ["-"]
+    is_wide = positions in args.others_at and (impl == "triton" or args.all_divergences)
+    return args.divergences if is_wide else args.divergences[:1]
 
 
 def profile(shape: tuple[int, int, int], divergence: str, args: argparse.Namespace) -> None:
@@ -275,12 +281,20 @@ def run_gpu(args: argparse.Namespace) -> dict[str, Any]:
             rows.append(Row(*shape, "all", "-", failure=repr(problem)[:160]))
         gc.collect()
         torch.cuda.empty_cache()
-    return {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "logit_std": args.logit_std,
-        "rows": [asdict(row) for row in rows],
-    }
+        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "logit_std": args.logit_std}
+        report = {**about, "rows": [asdict(row) for row in rows]}
+        write(report, "loss_head", args.out)  # after every shape: a run that is cut short keeps what it found
+    return report
+
+
+def write(report: dict[str, Any], name: str, out: Path | None) -> None:
+    """JSON, and a Markdown table of a GPU's rows."""
+    if out is None:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    if name == "loss_head":
+        (out / f"{name}.md").write_text(table([Row(**row) for row in report["rows"]]) + "\n")
 
 
 def table(rows: list[Row], *, header: bool = True) -> str:
@@ -308,22 +322,28 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Ratio to the floor over N, one panel per width and vocabulary."""
+    """Ratio to the floor over N, one panel per vocabulary and width."""
     from matplotlib import pyplot
 
-    shapes = sorted({(row.vocabulary, row.width) for row in rows})
-    figure, axes = pyplot.subplots(1, len(shapes), figsize=(3.2 * len(shapes), 3), sharey=True, squeeze=False)
-    for axis, (vocabulary, width) in zip(axes[0], shapes, strict=True):
-        for impl in dict.fromkeys(row.impl for row in rows if row.impl != "floor"):
-            chosen = [r for r in rows if (r.vocabulary, r.width, r.impl) == (vocabulary, width, impl)]
-            chosen = [r for r in chosen if r.ratio is not None and r.divergence in ("forward_kl", "-")]
-            axis.plot([r.positions for r in chosen], [r.ratio for r in chosen], marker="o", label=impl)
+    vocabularies, widths = sorted({row.vocabulary for row in rows}), sorted({row.width for row in rows})
+    size = (3.2 * len(widths), 2.6 * len(vocabularies))
+    figure, axes = pyplot.subplots(
+        len(vocabularies), len(widths), figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for (vocabulary, width), axis in zip(itertools.product(vocabularies, widths), axes.flat, strict=True):
+        here = [r for r in rows if (r.vocabulary, r.width) == (vocabulary, width) and r.ratio is not None]
+        for impl in dict.fromkeys(row.impl for row in here if row.impl != "floor"):
+            chosen = [r for r in here if r.impl == impl and r.divergence in ("forward_kl", "-")]
+            chosen.sort(key=lambda r: r.positions)
+            axis.plot([r.positions for r in chosen], [r.ratio for r in chosen], marker="o", markersize=4, label=impl)
         axis.axhline(1.0, color="0.6", linewidth=0.8)
-        axis.set(xscale="log", xlabel="positions N", title=f"V = {vocabulary:,}, D = {width:,}")
-    axes[0][0].set_ylabel("time / five matrix products")
-    axes[0][0].legend(frameon=False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+        axis.set(xscale="log", yscale="log", title=f"V = {vocabulary:,}, D = {width:,}")
+        axis.set_yticks([1, 1.2, 1.5, 2, 3, 5, 10], ["1", "1.2", "1.5", "2", "3", "5", "10"], minor=False)
+        axis.minorticks_off()
+    figure.supxlabel("response positions N")
+    figure.supylabel("time / five matrix products")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    figure.savefig(path, dpi=110)
 
 
 # CPU: each measurement in a process of its own, since the peak of a process never falls.
@@ -405,6 +425,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--positions", type=int, nargs="+", default=list(POSITIONS), help="N")
     parser.add_argument("--impls", nargs="+", default=list(IMPLS), choices=IMPLS)
     parser.add_argument("--divergences", nargs="+", default=list(DIVERGENCES), choices=DIVERGENCES)
+    parser.add_argument(
+        "--others-at",
+        type=int,
+        nargs="*",
+        default=[4096, 16_384],
+        help="N at which more than the first implementation's first divergence is measured",
+    )
     parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
     parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
     parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of the student's tile to try (Triton)")
@@ -434,19 +461,18 @@ def main() -> None:
     if args.quick:
         args.widths, args.vocabularies, args.positions = [2048, 4096], [151_936], [4096]
         args.impls, args.divergences = ["triton"], ["forward_kl"]
-    report = run_cpu(args) if args.cpu else run_gpu(args)
-    rows = [] if args.cpu else [Row(**row) for row in report["rows"]]
-    print(json.dumps(report, indent=2) if args.cpu else table(rows))
+    if args.cpu:
+        report = run_cpu(args)
+        print(json.dumps(report, indent=2))
+        write(report, "loss_head_cpu", args.out)
+        return
+    rows = [Row(**row) for row in run_gpu(args)["rows"]]
+    print(table(rows))
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        name = "loss_head_cpu" if args.cpu else "loss_head"
-        (args.out / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
-        if rows:
-            (args.out / f"{name}.md").write_text(table(rows) + "\n")
-            try:
-                plot(rows, args.out / f"{name}.png")
-            except ImportError:
-                print("no plot: matplotlib is not installed")
+        try:
+            plot(rows, args.out / "loss_head.png")
+        except ImportError:
+            print("no plot: matplotlib is not installed")
 
 
 if __name__ == "__main__":

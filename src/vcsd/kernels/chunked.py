@@ -26,8 +26,8 @@ TILE_BYTES = {"cpu": 208 * 2**20, "cuda": 2**30}
 STUDENT_SHARE = 0.75
 """Of the tiles, the student's part: its rows decide how often the head's gradient is read and written."""
 
-BLOCK_BYTES = {"cpu": 2 * 2**20, "cuda": 32 * 2**20}
-"""Largest float32 tensor of the element-wise part."""
+BLOCK_BYTES = {"cpu": 2 * 2**20, "cuda": 128 * 2**20}
+"""Largest float32 tensor of the element-wise part: a cache's worth on a CPU; on CUDA, enough to outlast its launch."""
 
 FREE_FRACTION = 0.25
 """Of the free memory, what the tiles may take where it is scarce."""
