@@ -65,8 +65,9 @@ class Example:
         for name in ("answer", "demonstration", "feedback"):
             if not isinstance(getattr(self, name), str | None):
                 raise DataError(self.id, f"{name} = {getattr(self, name)!r} is not text.")
-        if any(len(box) != 4 for box in self.boxes):
-            raise DataError(self.id, f"boxes = {self.boxes!r}: a box is (left, top, right, bottom).")
+        for box in self.boxes:
+            if len(box) != 4:
+                raise DataError(self.id, f"the box {box!r} is not left, top, right, bottom.")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
         num_places = sum(part.get("type") == "image" for message in self.prompt for part in _parts(self.id, message))

@@ -31,7 +31,7 @@ def test_places_and_images_are_counted_over_all_messages():
         ({"images": "a.png"}, "images = 'a.png' is not a list"),
         ({"images": None}, "images = None is not a list"),
         ({"answer": 7}, "answer = 7 is not text"),
-        ({"boxes": [(1, 2)]}, "a box is"),
+        ({"boxes": [(1, 2)]}, "is not left, top, right, bottom"),
         ({"prompt": []}, "the prompt has no messages"),
         ({"images": ["a.png", "b.png"]}, "places for 1 images, but 2 are given"),
         ({"images": []}, "places for 1 images, but 0 are given"),
