@@ -3,13 +3,15 @@
     python benchmarks/prefix_sharing.py --out results/                        # everything, some minutes on an H200
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_vl --cases 1024x300 --precisions autocast
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_5 --without-fla
+    python benchmarks/prefix_sharing.py --out results/ --cases 1024x300 --no-fusion
     python benchmarks/prefix_sharing.py --out /tmp/b --tiny                   # on the CPU, seconds: does it run?
 
 A step is one student forward and backward with gradient checkpointing, and two teacher forwards, over the same groups
 of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
 in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
 `vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. "autocast" is float32 weights under bfloat16 autocast, casts included.
+optimizer is not part of the step. Only the shared side fuses norms and rotary embeddings; --no-fusion tells how much
+of the ratio that is. "autocast" is float32 weights under bfloat16 autocast, casts included.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from shapes import (
     work_of,
 )
 
+from vcsd.models import fused
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
@@ -185,13 +188,13 @@ def _loss() -> tuple[str, Callable[..., Tensor]]:
 
         return "stand-in", stand_in
 
-    def fused(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
+    def fused_loss(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
         head = family_of(model).head(model)
         weights = torch.full((len(hidden),), 1 / len(hidden), device=hidden.device)
         loss, _ = distillation_loss(hidden, head, original, control, head, weights=weights)
         return loss
 
-    return "vcsd.kernels", fused
+    return "vcsd.kernels", fused_loss
 
 
 def exactness(family: str, device: str) -> dict[str, float]:
@@ -294,6 +297,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="*", default=["exactness", "reproducibility", "cases"])
     parser.add_argument("--budget", type=int, default=16384, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--no-fusion", action="store_true", help="norms and rotary embeddings as transformers has them")
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
@@ -312,6 +316,7 @@ def has_fla() -> bool:
 
 def main() -> None:
     options = parse()
+    fused.FUSE = not options.no_fusion
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "fla": has_fla(), "device": device}
