@@ -3,14 +3,15 @@
     python benchmarks/prefix_sharing.py --out results/                        # everything, some minutes on an H200
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_vl --cases 1024x300 --precisions autocast
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_5 --without-fla
+    python benchmarks/prefix_sharing.py --out results/ --cases 1024x300 --no-fusion
     python benchmarks/prefix_sharing.py --out /tmp/b --tiny                   # on the CPU, seconds: does it run?
 
 A step is one student forward and backward with gradient checkpointing, and two teacher forwards, over the same groups
 of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
 in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
 `vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. Precisions: "autocast" is float32 weights under bfloat16 autocast, casts included;
-"bf16" and "fp32" are weights and arithmetic of that type.
+optimizer is not part of the step. Only the shared side fuses norms and rotary embeddings; --no-fusion tells how much
+of the ratio that is. "autocast" is float32 weights under bfloat16 autocast, casts included.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from shapes import (
     work_of,
 )
 
+from vcsd.models import fused
 from vcsd.models.family import family_of
-from vcsd.models.norms import fuse_norms, unfuse_norms
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
 
@@ -129,13 +130,10 @@ class Bench:
         count = max(1, self.options.budget // (prompt + sum(lengths)))
         groups = self.groups(case, count)
         self.model.set_attn_implementation(self.prepared_attention)
-        if self.options.fused_norms:
-            fuse_norms(self.model)
         shared = self.measure(lambda: hidden_states(self.model, groups))
         rows = max(1, self.options.budget // (prompt + lengths[0]))
         batch = [(group.prompt, response) for group in groups for response in group.responses][:rows]
         self.model.set_attn_implementation({"text_config": "sdpa", "vision_config": "sdpa"})
-        unfuse_norms(self.model)
         repeated = self.measure(lambda: repeated_hidden(self.model, batch))
         factor = count * NUM_RESPONSES / len(batch)
         repeated |= {key: repeated[key] * factor for key in ("teacher_s", "student_s")}
@@ -190,13 +188,13 @@ def _loss() -> tuple[str, Callable[..., Tensor]]:
 
         return "stand-in", stand_in
 
-    def fused(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
+    def fused_loss(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
         head = family_of(model).head(model)
         weights = torch.full((len(hidden),), 1 / len(hidden), device=hidden.device)
         loss, _ = distillation_loss(hidden, head, original, control, head, weights=weights)
         return loss
 
-    return "vcsd.kernels", fused
+    return "vcsd.kernels", fused_loss
 
 
 def exactness(family: str, device: str) -> dict[str, float]:
@@ -303,8 +301,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--parts", nargs="*", default=["exactness", "reproducibility", "cases"])
     parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--no-fusion", action="store_true", help="norms and rotary embeddings as transformers has them")
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
-    parser.add_argument("--fused-norms", action="store_true", help="one kernel per norm, on the shared side only")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
@@ -322,6 +320,7 @@ def has_fla() -> bool:
 
 def main() -> None:
     options = parse()
+    fused.FUSE = not options.no_fusion
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "fla": has_fla(), "device": device}

@@ -36,7 +36,18 @@ def listed_files():
 
 def test_the_file_tree_is_what_is_on_disk():
     tracked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "src", "examples", "recipes", "docs", "benchmarks"],
+        [
+            "git",
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "src",
+            "examples",
+            "recipes",
+            "docs",
+            "benchmarks",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from vcsd.models import prefix_tree, vision
+from vcsd.models import fused, prefix_tree, vision
 from vcsd.models.family import Family, base_model, image_inputs
 from vcsd.models.row import shared_hidden_states
 
@@ -27,10 +27,11 @@ class Qwen3VL(Family):
     shares_prefix = True
 
     def prepare(self, model: nn.Module) -> None:
-        """Besides the head: shared-prefix mixing, batched vision attention and the vision features' cache."""
+        """Besides the head: shared-prefix mixing, fused norms and rotations, batched vision attention and its cache."""
         super().prepare(model)
         base = base_model(model)
         prefix_tree.install(base)
+        fused.install(base)
         vision.install(base)
 
     def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:

@@ -1,0 +1,175 @@
+"""Norms and rotary embeddings of the text layers in one kernel each, while a packed row is scored on CUDA.
+
+transformers writes both as chains of element-wise operations. Under autocast with float32 weights these run on float32
+tensors of T tokens times the width, and take about as long as all matrix products. What is changed, and where:
+
+  RMSNorm      every norm in a decoder layer gets a `forward` of its own, with torch's fused `rms_norm`:
+                   x / sqrt(mean(x²) + eps) * weight             Qwen3-VL
+                   x / sqrt(mean(x²) + eps) * (1 + weight)       Qwen3.5, in float32, then rounded to x's type
+  rotary       `apply_rotary_pos_emb` of the modelling module is wrapped once per process, as `delta_net.py` wraps its
+               functions, and calls `vcsd.kernels.rotary` (the derivation is there)
+  layer        every decoder layer gets a `forward` that says to the two above whether it is scoring
+
+Only what happens inside a decoder layer with a `mixer=` that has a layout is changed, so that rollouts, evaluation and
+padded batches run transformers' own code, bit for bit, and so does everything on the CPU and in float64. The keyword
+is among the layer's arguments, therefore recomputation under gradient checkpointing takes the same path; the switch it
+turns is local to the thread, since autograd recomputes in threads of its own. The last norm of the model is in no
+layer and stays as it is; so do the vision tower and the delta nets' gated norm.
+
+What differs from transformers' own, all of it rounding:
+
+  float32      sums are taken in another order
+  bfloat16     rounded once, at the end. transformers rounds what it normalised before Qwen3-VL's weight multiplies it
+               (under autocast too, where q and k arrive in bfloat16), and each product of the rotation
+  autocast     queries and keys are written in the type in which attention reads them, rounded from the same float32.
+               Where no gradient is asked for, so is the output of a norm that only linear layers read: the same bits,
+               but each of them would cast it again. With gradients it stays float32, in which theirs are then added.
+
+FUSE = False, set before scoring, brings back transformers' own code everywhere.
+
+Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a head.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from functools import cache, wraps
+from importlib.util import find_spec
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+from vcsd.models.attention import compute_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+FUSE = True
+"""Whether scoring uses the fused operations: for measurements."""
+
+_ROTARY = "apply_rotary_pos_emb"
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_scoring: ContextVar[bool] = ContextVar("scoring", default=False)
+
+
+def install(model: PreTrainedModel) -> None:
+    """Fuse norms and rotary embeddings of a model's text layers under `mixer=`. Twice does no harm."""
+    text: Any = model.base_model.language_model
+    for layer in text.layers:
+        _override(layer, _layer_forward)
+        for norm in layer.modules():
+            forward = _NORMS.get(type(norm).__name__)
+            if forward is not None:
+                _override(norm, forward)
+        layer.input_layernorm.feeds_linears = True
+        # experts are no linear layers: autocast leaves alone what they are given
+        layer.post_attention_layernorm.feeds_linears = hasattr(layer.mlp, "gate_proj")
+    homes = (sys.modules[base.__module__] for base in type(model).__mro__)
+    module = next((home for home in homes if hasattr(home, _ROTARY)), None)
+    if module is not None and not hasattr(getattr(module, _ROTARY), "without_fusion"):
+        setattr(module, _ROTARY, _rotary(getattr(module, _ROTARY)))
+
+
+def _override(module: nn.Module, forward: Callable[..., Any]) -> None:
+    if "forward" not in vars(module):  # ours, or another library's: leave it
+        module.forward = MethodType(forward, module)
+
+
+def _layer_forward(self: nn.Module, *args: Any, **keywords: Any) -> Any:
+    before = _scoring.set(FUSE and hasattr(keywords.get("mixer"), "layout"))
+    try:
+        # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
+        return type(self).forward(self, *args, **keywords)
+    finally:
+        _scoring.reset(before)
+
+
+def _suits(x: Tensor) -> bool:
+    """Whether fused operations take x."""
+    return x.is_cuda and x.dtype in _DTYPES
+
+
+def _norm_forward(self: Any, x: Tensor) -> Tensor:
+    """Qwen3-VL's: in the wider of the types of x and weight."""
+    if not (_scoring.get() and _suits(x)):
+        own: Tensor = type(self).forward(self, x)
+        return own
+    dtype = torch.promote_types(x.dtype, self.weight.dtype)
+    out = functional.rms_norm(x.to(dtype), self.weight.shape, self.weight.to(dtype), self.variance_epsilon)
+    return _for_its_readers(self, out.to(dtype))  # autocast computes norms in float32
+
+
+def _zero_centred_forward(self: Any, x: Tensor) -> Tensor:
+    """Qwen3.5's: the weight is what is added to one, and nothing is rounded before the end."""
+    if not (_scoring.get() and _suits(x)):
+        own: Tensor = type(self).forward(self, x)
+        return own
+    weight = 1.0 + self.weight.float()
+    out = functional.rms_norm(x.float(), weight.shape, weight, self.eps)
+    return _for_its_readers(self, out.to(x.dtype))
+
+
+_NORMS: dict[str, Callable[..., Tensor]] = {
+    "Qwen3VLTextRMSNorm": _norm_forward,
+    "Qwen3VLMoeTextRMSNorm": _norm_forward,
+    "Qwen3_5RMSNorm": _zero_centred_forward,
+    "Qwen3_5MoeRMSNorm": _zero_centred_forward,
+}
+
+
+def _for_its_readers(norm: nn.Module, out: Tensor) -> Tensor:
+    """A norm's output, cast once for all linear layers that would each cast it."""
+    if torch.is_grad_enabled() or not getattr(norm, "feeds_linears", False):
+        return out
+    return out.to(compute_dtype(out))
+
+
+def _rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    @wraps(original)
+    def apply(
+        q_BHTE: Tensor, k_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, *args: Any, **keywords: Any
+    ) -> tuple[Tensor, Tensor]:
+        pair = (q_BHTE, k_BHTE)
+        fuses = _scoring.get() and not args and not keywords and all(_can_rotate(x, cos_BTR, sin_BTR) for x in pair)
+        if not (fuses and _has_triton()):
+            return original(q_BHTE, k_BHTE, cos_BTR, sin_BTR, *args, **keywords)
+        from vcsd.kernels.rotary import rotate  # here, since it imports Triton
+
+        q, k = (rotate(x, cos_BTR, sin_BTR, _dtype_for_attention(x, cos_BTR)) for x in pair)
+        return q, k
+
+    apply.without_fusion = original  # type: ignore[attr-defined]
+    return apply
+
+
+def _can_rotate(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
+    """Whether x is (B, H, T, E), and cos and sin are constants (B or 1, T, R) with an even R of at most E."""
+    return (
+        _suits(x)
+        and x.ndim == 4
+        and cos.ndim == 3
+        and cos.shape == sin.shape
+        and cos.shape[0] in (1, x.shape[0])
+        and cos.shape[1] == x.shape[2]
+        and 0 < cos.shape[2] <= x.shape[3]
+        and cos.shape[2] % 2 == 0
+        and cos.dtype in _DTYPES
+        and not (cos.requires_grad or sin.requires_grad)
+    )
+
+
+def _dtype_for_attention(x: Tensor, cos: Tensor) -> torch.dtype:
+    """Autocast's type where it is on, else that of the products."""
+    is_on = torch.is_autocast_enabled(x.device.type)
+    return compute_dtype(x) if is_on else torch.promote_types(x.dtype, cos.dtype)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None

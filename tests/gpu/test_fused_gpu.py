@@ -1,0 +1,152 @@
+"""On a GPU: fused norms and rotations against transformers' own, alone and in the whole tiny model."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_vl import modeling_qwen3_vl
+
+from tiny_groups import gradients, nonlinear_loss, three_groups
+from tiny_models import build_model
+from vcsd.models import fused
+from vcsd.models.family import family_of
+from vcsd.models.score import hidden_states
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+FAMILIES = ["qwen3_vl", "qwen3_5"]
+NORMS = {"qwen3_vl": modeling_qwen3_vl.Qwen3VLTextRMSNorm, "qwen3_5": modeling_qwen3_5.Qwen3_5RMSNorm}
+MODULES = {"qwen3_vl": modeling_qwen3_vl, "qwen3_5": modeling_qwen3_5}
+TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator("cuda").manual_seed(seed), device="cuda").to(dtype)
+
+
+def distance(found: Tensor, true: Tensor) -> float:
+    return ((found.double() - true.double()).norm() / true.double().norm()).item()
+
+
+@pytest.fixture
+def scoring() -> Any:
+    before = fused._scoring.set(True)
+    yield
+    fused._scoring.reset(before)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("autocast", "out_dtype"), [(False, None), (True, torch.bfloat16)])
+def test_rotations_equal_transformers(
+    scoring: None, family: str, dtype: torch.dtype, autocast: bool, out_dtype: torch.dtype | None
+) -> None:
+    R = 128 if family == "qwen3_vl" else 64
+    original = getattr(MODULES[family].apply_rotary_pos_emb, "without_fusion", MODULES[family].apply_rotary_pos_emb)
+    q, k = draw(1, 3001, 16, 128, dtype=dtype), draw(1, 3001, 5, 128, dtype=dtype, seed=1)
+    angle = 100 * draw(1, 3001, R // 2, seed=2)
+    cos, sin = (torch.cat([x, x], -1) for x in (angle.cos(), angle.sin()))
+    out: dict[bool, list[Tensor]] = {}
+    for fuses, apply in ((False, original), (True, fused._rotary(original))):
+        leaves = [x.clone().requires_grad_() for x in (q, k)]
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            rotated = apply(*(x.transpose(1, 2) for x in leaves), cos, sin)
+        assert not fuses or all(x.dtype == (out_dtype or torch.float32) for x in rotated)
+        # as attention does: it casts, so that the gradient is a cast one
+        (rotated[0].to(out_dtype or torch.float32).float() * draw(1, 16, 3001, 128, seed=3)).sum().backward()
+        (rotated[1].to(out_dtype or torch.float32).float() * draw(1, 5, 3001, 128, seed=4)).sum().backward()
+        out[fuses] = [*(x.detach() for x in rotated), *(x.grad for x in leaves)]
+    for mine, theirs in zip(out[True], out[False], strict=True):
+        assert distance(mine, theirs) < TOLERANCE[torch.bfloat16 if autocast else dtype]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("shape", [(2, 700, 2048), (1, 900, 7, 128), (3, 11, 96)])
+def test_norms_equal_transformers(
+    scoring: None, family: str, dtype: torch.dtype, weight_dtype: torch.dtype, autocast: bool, shape: tuple[int, ...]
+) -> None:
+    own = NORMS[family](shape[-1], eps=1e-6).cuda()
+    with torch.no_grad():
+        own.weight.add_(0.3 * draw(shape[-1], seed=1))
+    own = own.to(weight_dtype)
+    mine = deepcopy(own)
+    fused._override(mine, fused._NORMS[type(mine).__name__])
+    x, grad = 3 * draw(*shape, dtype=dtype), draw(*shape, seed=2)
+    found = []
+    for norm in (mine, own):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            out = norm(leaf)
+        (out.float() * grad).sum().backward()
+        assert leaf.grad is not None
+        found.append((out.detach(), leaf.grad, norm.weight.grad))
+    assert found[0][0].dtype == found[1][0].dtype
+    is_exact = dtype == weight_dtype == torch.float32
+    for a, b in zip(*found, strict=True):
+        assert distance(a, b) < (1e-5 if is_exact else 1e-2)
+
+
+def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:
+    model = build_model(family).to("cuda", dtype).train()
+    family_of(model).prepare(model)
+    return model
+
+
+def scored(model: PreTrainedModel, family: str) -> tuple[Tensor, Tensor]:
+    hidden = hidden_states(model, three_groups(family))
+    nonlinear_loss(hidden.float()).backward()
+    grads = gradients(model)
+    return hidden.detach(), torch.cat([grads[name].double().flatten() for name in sorted(grads)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "autocast", "tolerance"),
+    [(torch.float32, False, 1e-3), (torch.float32, True, 0.1), (torch.bfloat16, False, 0.1)],
+)
+def test_a_model_gives_the_same_scores_and_gradients(
+    family: str,
+    checkpointing: bool,
+    dtype: torch.dtype,
+    autocast: bool,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = on_gpu(family, dtype)
+    if checkpointing:
+        model.gradient_checkpointing_enable()
+    out = {}
+    for fuse in (True, False):
+        monkeypatch.setattr(fused, "FUSE", fuse)
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            out[fuse] = scored(model, family)
+    for mine, theirs in zip(out[True], out[False], strict=True):
+        assert distance(mine, theirs) < tolerance
+    assert not torch.equal(out[True][0], out[False][0]), "as if nothing had been fused"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_plain_batch_is_bit_for_bit_transformers_own(family: str) -> None:
+    model, stock = on_gpu(family, torch.float32).eval(), build_model(family).cuda()
+    stock.set_attn_implementation({"text_config": "sdpa"})
+    ids = torch.randint(1, 200, (2, 30), generator=torch.Generator().manual_seed(0)).cuda()
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        found, expected = (m.base_model(input_ids=ids, use_cache=False).last_hidden_state for m in (model, stock))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_teacher_scores_bit_for_bit_as_a_student_does(family: str) -> None:
+    model, groups = on_gpu(family, torch.float32), three_groups(family)
+    with torch.autocast("cuda", torch.bfloat16):
+        student = hidden_states(model, groups).detach()
+        with torch.no_grad():
+            teacher = hidden_states(model, groups)
+    assert torch.equal(student, teacher)
