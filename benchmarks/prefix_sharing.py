@@ -157,7 +157,7 @@ def _summary(
         "ratio_teacher": repeated["teacher_s"] / shared["teacher_s"],
         "ratio_analytic": repeated_flops(work, prompt, lengths) / shared_flops(work, prompt, lengths),
         "rate_student": PASSES["student"] * flops / shared["student_s"] / rate,
-        "rate_step": sum(PASSES.values()) * flops / step / rate,
+        "rate_step": (sum(PASSES.values()) * flops + work.per_position * count * sum(lengths)) / step / rate,
     }
 
 

@@ -103,11 +103,13 @@ def random_responses(model: Any, count: int, length: int, seed: int) -> list[lis
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations of a forward: per text token, per (query, key) pair of text, per image."""
+    """Floating-point operations of a forward per text token, per (query, key) pair of text, per image; of a loss."""
 
     per_token: float
     per_pair: float
     per_image: float
+    per_position: float
+    """Of the loss head: five matrix products of two operations each."""
 
 
 def work_of(config: Any, num_visual: int) -> Work:
@@ -131,7 +133,7 @@ def work_of(config: Any, num_visual: int) -> Work:
     per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.intermediate_size)
     merger = num_visual * 4 * tower * (4 * tower + vision.out_hidden_size) * (1 + len(_deepstack(vision)))
     image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
-    return Work(2 * weights, 4 * num_full * heads, image)
+    return Work(2 * weights, 4 * num_full * heads, image, 10 * wide * text.vocab_size)
 
 
 def _deepstack(vision: Any) -> list[int]:
