@@ -1,0 +1,199 @@
+"""Shapes of the models that are measured, the work they do, and how time and memory are taken.
+
+Weights are random: speed does not depend on them. The Qwen3-VL-2B sizes are those of its released config; the
+Qwen3.5-2B sizes are assumed (`assumed: true` in the results) and should be compared with its config.json.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+IMAGE, VIDEO, START, END = 5, 6, 7, 8
+"""Ids of special tokens; words are drawn from the rest."""
+
+NAMES = {"qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5"}
+
+
+def config_of(family: str, size: str) -> Any:
+    """The configuration of a family: "2b"; "small" has its head widths in four layers; "tiny" is for a CPU."""
+    text: dict[str, Any] = {"hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144}
+    vision: dict[str, Any] = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16}
+    vision |= {"patch_size": 16, "spatial_merge_size": 2, "out_hidden_size": 2048, "num_position_embeddings": 2304}
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_interleaved": True}
+    if family == "qwen3_vl":
+        text |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
+        text |= {"vocab_size": 151936, "rope_parameters": {**rope, "mrope_section": [24, 20, 20]}}
+        vision |= {"deepstack_visual_indexes": [5, 11, 17]}
+    else:
+        rope |= {"partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}
+        text |= {"num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256}
+        text |= {"vocab_size": 248320, "rope_parameters": rope, "linear_conv_kernel_dim": 4}
+        text |= {f"linear_num_{kind}_heads": 16 for kind in ("key", "value")}
+        text |= {f"linear_{kind}_head_dim": 128 for kind in ("key", "value")}
+        vision |= {"deepstack_visual_indexes": []}
+    if size != "2b":
+        text |= {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 256, "vocab_size": 512}
+        vision |= {"depth": 3, "hidden_size": 128, "intermediate_size": 256, "num_heads": 2, "out_hidden_size": 128}
+        vision |= {"deepstack_visual_indexes": [0, 1] if family == "qwen3_vl" else []}
+    if size == "tiny":
+        text |= {"num_attention_heads": 2, "num_key_value_heads": 1}
+        vision |= {"patch_size": 4}
+    if size == "tiny" and family == "qwen3_5":
+        text |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2}
+        text |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
+    ids = {"image_token_id": IMAGE, "video_token_id": VIDEO, "vision_start_token_id": START, "vision_end_token_id": END}
+    make = getattr(transformers, f"{NAMES[family]}Config")
+    return make(text_config=text, vision_config=vision, tie_word_embeddings=True, **ids)
+
+
+def random_model(family: str, size: str, dtype: torch.dtype, device: str) -> Any:
+    torch.manual_seed(0)
+    make = getattr(transformers, f"{NAMES[family]}ForConditionalGeneration")
+    with torch.device(device):
+        model = make(config_of(family, size)).to(dtype)
+    model.generation_config.eos_token_id = model.config.text_config.vocab_size - 1
+    model.generation_config.pad_token_id = 0
+    return model.eval()
+
+
+@dataclass(frozen=True, eq=False)
+class RandomPrompt:
+    """A prompt with one image, its pixels already on the device."""
+
+    example_id: str
+    input_ids: Tensor
+    pixel_values: Tensor
+    grid_thw: Tensor
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def random_prompt(model: Any, num_visual: int, num_text: int, seed: int) -> RandomPrompt:
+    """num_visual must be a product of two near-equal even sides over 4; the nearest such number is used."""
+    side = max(1, round(num_visual**0.5))
+    height, width = side, max(1, round(num_visual / side))
+    generator = torch.Generator().manual_seed(seed)
+    vision = model.config.vision_config
+    patches, values = height * width * 4, 3 * vision.temporal_patch_size * vision.patch_size**2
+    words = torch.randint(16, model.config.text_config.vocab_size - 1, (num_text,), generator=generator)
+    half = num_text // 2
+    ids = torch.cat([words[:half], torch.full((height * width,), IMAGE), words[half:]])
+    on_device = torch.Generator(model.device).manual_seed(seed)
+    pixels = torch.randn(patches, values, generator=on_device, device=model.device)
+    return RandomPrompt(f"random-{seed}", ids, pixels, torch.tensor([[1, 2 * height, 2 * width]]))
+
+
+def random_responses(model: Any, count: int, length: int, seed: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = model.config.text_config.vocab_size - 1
+    return torch.randint(16, vocabulary, (count, length), generator=generator).tolist()
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations of a forward: per text token, per (query, key) pair of text, per image."""
+
+    per_token: float
+    per_pair: float
+    per_image: float
+
+
+def work_of(config: Any, num_visual: int) -> Work:
+    """Counted from the sizes: 2 per weight and token, 4 per pair, head and width; norms and the like are left out."""
+    text, vision = config.text_config, config.vision_config
+    types = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
+    num_full, wide, inner = types.count("full_attention"), text.hidden_size, text.intermediate_size
+    heads = text.num_attention_heads * text.head_dim
+    attention = wide * (2 * heads + 2 * text.num_key_value_heads * text.head_dim)
+    linear = 0
+    if num_full < len(types):
+        attention += wide * heads  # Qwen3.5's attention has an output gate as wide as its queries
+        keys, values = (
+            text.linear_num_key_heads * text.linear_key_head_dim,
+            text.linear_num_value_heads * text.linear_value_head_dim,
+        )
+        # projections in and out, and the state: read, corrected and written once per token
+        linear = wide * (2 * keys + 3 * values) + 3 * values * text.linear_key_head_dim
+    weights = len(types) * 3 * wide * inner + num_full * attention + (len(types) - num_full) * linear
+    patches, tower = 4 * num_visual, vision.hidden_size
+    per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.intermediate_size)
+    merger = num_visual * 4 * tower * (4 * tower + vision.out_hidden_size) * (1 + len(_deepstack(vision)))
+    image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
+    return Work(2 * weights, 4 * num_full * heads, image)
+
+
+def _deepstack(vision: Any) -> list[int]:
+    return list(getattr(vision, "deepstack_visual_indexes", None) or [])
+
+
+def shared_flops(work: Work, prompt: int, responses: list[int]) -> float:
+    """A forward over one group with a shared prefix."""
+    pairs = prompt**2 / 2 + sum(prompt * r + r**2 / 2 for r in responses)
+    return work.per_image + (prompt + sum(responses)) * work.per_token + pairs * work.per_pair
+
+
+def repeated_flops(work: Work, prompt: int, responses: list[int]) -> float:
+    """A forward over the repeated, padded batch of one group."""
+    length, count = prompt + max(responses), len(responses)
+    return count * (work.per_image + length * work.per_token + length**2 / 2 * work.per_pair)
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def median_time(run: Callable[[], Any], repeats: int, warmups: int = 0) -> float:
+    """Seconds of one run: the median after warming up, with the device waited for."""
+    for _ in range(warmups):
+        run()
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        start = time.perf_counter()
+        run()
+        synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+class Peak:
+    """The most memory that the runs inside add to what was allocated before them, in GiB."""
+
+    gib: float | None = None
+
+    def __enter__(self) -> Peak:
+        free_memory()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if torch.cuda.is_available():
+            self.gib = (torch.cuda.max_memory_allocated() - self.before) / 2**30
+
+
+def free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def matrix_rate(device: str, size: int = 8192) -> float:
+    """Floating-point operations per second of a large bfloat16 product of random matrices."""
+    size = size if device == "cuda" else 256
+    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    count = 20
+    return count * 2 * size**3 / median_time(lambda: [a @ b for _ in range(count)], repeats=5, warmups=2)

@@ -1,0 +1,1 @@
+"""Models: the processor, family adapters, packed rows that share prefixes, and scoring."""

@@ -1,0 +1,148 @@
+"""Model families: what the package must know about a model that transformers does not say in one place.
+
+A family is found from `model.config.model_type`. Any image-text-to-text model works through the fallback; the families
+with an adapter share prefixes. An adapter is a class of a page: see `qwen3_vl.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from vcsd.errors import ConfigError
+from vcsd.models.inside import inside, open_to_code
+from vcsd.models.packing import padded_cost, shared_cost
+from vcsd.types import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from vcsd.models.packing import Cost, Group, Prompt
+    from vcsd.models.vision import FeatureCache
+
+Result = TypeVar("Result")
+
+_ADAPTERS = {
+    "qwen3_vl": "vcsd.models.qwen3_vl",
+    "qwen3_vl_moe": "vcsd.models.qwen3_vl",
+    "qwen3_5": "vcsd.models.qwen3_5",
+    "qwen3_5_moe": "vcsd.models.qwen3_5",
+}
+_PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+
+
+class Family:
+    """What every family can say, read from the model's own configuration."""
+
+    name = "any"
+    shares_prefix = False
+    """Whether a prompt can be computed once for all responses to it."""
+
+    @property
+    def cost(self) -> Cost:
+        """How many tokens a row costs, for the packing plan."""
+        return shared_cost if self.shares_prefix else padded_cost
+
+    def prepare(self, model: nn.Module) -> None:
+        """Make a model ready to be scored. Call it before the model is wrapped or copied; twice does no harm."""
+        base = base_model(model)
+        open_to_code(model, self.head_module(base))
+
+    def vision_token_ids(self, model: nn.Module) -> frozenset[int]:
+        """The placeholders of images and videos: banned in sampling, refused in responses."""
+        config = base_model(model).config
+        found = {getattr(config, name, None) for name in _PLACEHOLDERS}
+        return frozenset(token for token in found if token is not None)
+
+    def end_token_ids(self, model: nn.Module, tokenizer: Any = None) -> frozenset[int]:
+        """The tokens that end a response: those of the generation config and the tokenizer's own."""
+        generation: Any = getattr(base_model(model), "generation_config", None)
+        found = [getattr(generation, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)]
+        flat = {token for given in found for token in (given if isinstance(given, list | tuple) else [given])}
+        ends = frozenset(token for token in flat if token is not None)
+        if not ends:
+            raise ConfigError(["the model's generation config and the tokenizer name no end token. Set eos_token_id."])
+        return ends
+
+    def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:
+        """Positions of a prompt's tokens (axes, P), on the CPU. A response's token k has max + 1 + k on every axis."""
+        raise NotImplementedError(f"{self.name} does not say its positions")
+
+    def prompt_inputs(
+        self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What a left-padded batch of prompts needs besides ids and mask, and the next position of each (B,)."""
+        position_BP = (mask_BP.cumsum(1) - 1).clamp(min=0)
+        inputs = {**image_inputs(prompts), **extra_inputs(prompts, mask_BP.shape[1], left=True)}
+        return {"position_ids": position_BP, **inputs}, position_BP[:, -1] + 1
+
+    def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
+        """The hidden states (N, D) at every response position of a row."""
+        raise NotImplementedError(f"{self.name} does not say how it is scored")
+
+    def head_module(self, model: nn.Module) -> nn.Module:
+        """The module that turns hidden states into logits."""
+        head: nn.Module | None = base_model(model).get_output_embeddings()  # type: ignore[no-untyped-call]
+        if head is None or not isinstance(getattr(head, "weight", None), Tensor):
+            raise ConfigError([f"{type(model).__name__} has no linear head that could be scored."])
+        if hasattr(head, "lora_A"):
+            raise ConfigError(["the head has a LoRA adapter, which its weight lacks. Leave lm_head out of LoRA."])
+        return head
+
+    def head(self, model: nn.Module) -> Head:
+        """The head as tensors. Inside `with_head` the weight is whole also where it is sharded."""
+        text = base_model(model).config.get_text_config()
+        module = self.head_module(model)
+        divisor = getattr(text, "logits_scaling", None)
+        scale = 1 / divisor if divisor else getattr(text, "logit_scale", None)
+        return Head(
+            weight_VD=module.weight,  # type: ignore[arg-type]
+            bias_V=getattr(module, "bias", None),
+            logit_scale=1.0 if scale is None else scale,
+            soft_cap=getattr(text, "final_logit_softcapping", None),
+        )
+
+    def with_head(self, model: nn.Module, run: Callable[[Head], Result]) -> Result:
+        """`run(head)` inside the head's own forward: a sharded head exists only there."""
+        return inside(self.head_module(model), lambda _: run(self.head(model)))
+
+
+def image_inputs(prompts: Sequence[Prompt]) -> dict[str, Tensor]:
+    """The images of some prompts in the order of their placeholders, as model inputs; nothing without any."""
+    pixels = [prompt.pixel_values for prompt in prompts if prompt.pixel_values is not None]
+    grids = [prompt.grid_thw for prompt in prompts if prompt.grid_thw is not None]
+    inputs = {"pixel_values": torch.cat(pixels)} if pixels else {}
+    return inputs | ({"image_grid_thw": torch.cat(grids)} if grids else {})
+
+
+def extra_inputs(prompts: Sequence[Prompt], length: int, *, left: bool) -> dict[str, Tensor]:
+    """What else the processor returned: one value per token is padded with 0 to `length`, anything else stacked."""
+    inputs: dict[str, list[Tensor]] = {}
+    for prompt in prompts:
+        missing = length - len(prompt.input_ids)
+        for name, value in prompt.extra.items():
+            is_per_token = value.ndim == 2 and value.shape == (1, len(prompt.input_ids))
+            padding = (missing, 0) if left else (0, missing)
+            inputs.setdefault(name, []).append(functional.pad(value, padding) if is_per_token else value)
+    return {name: torch.cat(values) for name, values in inputs.items()}
+
+
+def base_model(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside a PEFT wrapper, or the model itself."""
+    get_base_model = getattr(model, "get_base_model", None)
+    base = get_base_model() if get_base_model is not None else model
+    assert isinstance(base, PreTrainedModel), f"{type(model).__name__} is not a transformers model; unwrap it first"
+    return base
+
+
+def family_of(model: nn.Module) -> Family:
+    """The adapter of a model's family, or the fallback."""
+    model_type = base_model(model).config.model_type
+    module = import_module(_ADAPTERS.get(model_type, "vcsd.models.fallback"))
+    family: Family = module.FAMILY
+    return family

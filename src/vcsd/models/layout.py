@@ -1,0 +1,189 @@
+"""The layout of a packed row: which tokens continue which, and how rows move between the shapes a layer needs.
+
+A row is a forest of segments. A segment continues its parent: a response continues its prompt, so several responses
+share one prompt. Token-wise layers need no layout; the layers that mix tokens read it from here.
+
+    segment   0          1     2        3          4
+    row      [prompt A | A.1 | A.2    | prompt B | B.1 ]
+    parent    -          0     0        -          3
+
+Shape legend: T tokens in the row, M rows after a gather, N segments of one level, L the longest of them, K taps of the
+short convolution.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of tokens that continues another segment, or nothing (parent None).
+
+    >>> Segment(length=9, parent=None), Segment(length=3, parent=0)
+    (Segment(length=9, parent=None), Segment(length=3, parent=0))
+    """
+
+    length: int
+    parent: int | None
+
+
+class Gather:
+    """Copies rows to new places: out[m] = x[index[m]], and a zero row where index[m] is num_sources.
+
+    A row that is copied several times receives the sum of several gradients. The sum is taken in float32 and in a fixed
+    order, without atomics, so that gradients are bitwise reproducible on any device.
+    """
+
+    def __init__(self, index_M: Tensor, num_sources: int, device: torch.device) -> None:
+        self.num_sources, self.device = num_sources, device
+        self._cpu_index_M = index_M
+        self.index_M = index_M.clamp(max=num_sources - 1).to(device)
+        zeros = (index_M == num_sources).nonzero()[:, 0]
+        self.zeros = zeros.to(device) if len(zeros) else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Gather along the first dimension of x (num_sources, ...)."""
+        out: Tensor = _Gather.apply(x, self)  # type: ignore[no-untyped-call]
+        return out
+
+    @cached_property
+    def references(self) -> list[tuple[Tensor, Tensor]]:
+        """For each number of copies c: the rows copied c times (R,), and where each went (R * c,)."""
+        counts = torch.bincount(self._cpu_index_M, minlength=self.num_sources + 1)[: self.num_sources]
+        starts = counts.cumsum(0) - counts
+        places = self._cpu_index_M.argsort(stable=True)
+        found = []
+        for count in sorted(set(counts.tolist())):
+            rows = (counts == count).nonzero()[:, 0]
+            if count:
+                where = places[(starts[rows][:, None] + torch.arange(count)).flatten()]
+                found.append((rows.to(self.device), where.to(self.device)))
+        return found
+
+    def add_up(self, grad: Tensor) -> Tensor:
+        """The gradient of every source row: its copies' gradients, added in the order of their places."""
+        if len(self.references) == 1 and len(self.references[0][0]) == self.num_sources == len(self.references[0][1]):
+            return grad.index_select(0, self.references[0][1])
+        out = grad.new_zeros(self.num_sources, *grad.shape[1:])
+        wide = torch.promote_types(grad.dtype, torch.float32)
+        for rows, where in self.references:
+            copies = grad.index_select(0, where).view(len(rows), -1, *grad.shape[1:])
+            out.index_copy_(0, rows, copies.sum(1, dtype=wide).to(grad.dtype))
+        return out
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gather: Gather) -> Tensor:
+        ctx.gather = gather
+        out = x.index_select(0, gather.index_M)
+        return out if gather.zeros is None else out.index_fill_(0, gather.zeros, 0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return ctx.gather.add_up(grads[0]), None
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """Segments of equal depth as a right-padded batch. A zero row is an exact no-op of the delta rule."""
+
+    batch: Gather
+    shape_NL: tuple[int, int]
+    fork: Gather | None
+    """From the states after the level above to the initial states of this level; None for the roots."""
+
+
+class Layout:
+    """Where every token of a packed row is, and whom it continues.
+
+    A plain class on purpose: FSDP2 rebuilds dataclasses among a layer's arguments, and `seen` would count on a copy.
+    """
+
+    def __init__(self, segments: list[Segment], device: torch.device, num_taps: int = 4) -> None:
+        assert segments, "a row without segments"
+        assert all(segment.length > 0 for segment in segments), "an empty segment"
+        self.segments, self.device, self.num_taps = segments, device, num_taps
+        self.num_tokens = sum(segment.length for segment in segments)
+        self.lengths_q = [segment.length for segment in segments]
+        self.lengths_k = [len(path) for path in self._paths]
+        self.seen: Counter[str] = Counter()
+        """How many layers of each kind mixed tokens by this layout in the current forward."""
+
+    @cached_property
+    def _own(self) -> list[Tensor]:
+        """Each segment's rows."""
+        return list(torch.split(torch.arange(self.num_tokens), [segment.length for segment in self.segments]))
+
+    @cached_property
+    def _paths(self) -> list[Tensor]:
+        """Each segment's rows preceded by its ancestors' rows: what its last token may see."""
+        paths: list[Tensor] = []
+        for segment, own in zip(self.segments, self._own, strict=True):
+            paths.append(own if segment.parent is None else torch.cat([paths[segment.parent], own]))
+        return paths
+
+    @cached_property
+    def keys(self) -> Gather:
+        """The keys and values that each segment sees, one segment after the other."""
+        return Gather(torch.cat(self._paths), self.num_tokens, self.device)
+
+    @cached_property
+    def cu_q(self) -> Tensor:
+        """Where each segment's queries begin, and the end."""
+        return self._cumulative(self.lengths_q)
+
+    @cached_property
+    def cu_k(self) -> Tensor:
+        """Where each segment's gathered keys begin, and the end."""
+        return self._cumulative(self.lengths_k)
+
+    @cached_property
+    def taps(self) -> tuple[Gather, Gather]:
+        """Each segment preceded by the K - 1 tokens before it (zeros before a root); and the way back."""
+        before = self.num_tokens + torch.zeros(self.num_taps - 1, dtype=torch.long)
+        rows = [
+            torch.cat([before, path])[-(len(own) + self.num_taps - 1) :]
+            for path, own in zip(self._paths, self._own, strict=True)
+        ]
+        index_M = torch.cat(rows)
+        starts = torch.arange(len(rows)).repeat_interleave(torch.tensor(self.lengths_q)) + 1
+        back_T = torch.arange(self.num_tokens) + (self.num_taps - 1) * starts
+        return Gather(index_M, self.num_tokens, self.device), Gather(back_T, len(index_M), self.device)
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """The segments by depth: roots first, then the segments that continue them."""
+        depths: list[int] = []
+        for segment in self.segments:
+            depths.append(0 if segment.parent is None else depths[segment.parent] + 1)
+        return [self._level(depths, depth) for depth in range(max(depths) + 1)]
+
+    @cached_property
+    def unpad(self) -> Gather:
+        """From all levels' batches, flattened and concatenated, back to the row."""
+        padded = torch.cat([level.batch._cpu_index_M for level in self.levels])
+        place_T = torch.empty(self.num_tokens + 1, dtype=torch.long)
+        place_T[padded] = torch.arange(len(padded))
+        return Gather(place_T[:-1], len(padded), self.device)
+
+    def _level(self, depths: list[int], depth: int) -> Level:
+        members = [i for i, d in enumerate(depths) if d == depth]
+        above = {i: slot for slot, i in enumerate(i for i, d in enumerate(depths) if d == depth - 1)}
+        longest = max(len(self._own[i]) for i in members)
+        index_NL = torch.full((len(members), longest), self.num_tokens)
+        for row, i in zip(index_NL, members, strict=True):
+            row[: len(self._own[i])] = self._own[i]
+        parents = [above[parent] for i in members if (parent := self.segments[i].parent) is not None]
+        fork = Gather(torch.tensor(parents), len(above), self.device) if above else None
+        return Level(Gather(index_NL.flatten(), self.num_tokens, self.device), (len(members), longest), fork)
+
+    def _cumulative(self, lengths: list[int]) -> Tensor:
+        return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32).to(self.device)

@@ -1,0 +1,163 @@
+"""The vision tower: attention over all images in one call, and features that are computed once.
+
+Attention. Without the flash-attn package, transformers' tower loops over images in Python, one attention call per image
+and layer, with device synchronisations between. torch's variable-length attention takes them all at once. The tower
+asks for it only if its implementation's name contains "flash"; ours does, and falls back to one call per image on the
+CPU and in float32.
+
+Features. An image's features are the same in every pass whose vision weights are the same. A `FeatureCache` keeps them:
+
+    features = FeatureCache()
+    features.begin_step(version)                             # version: any value that changes with the vision weights
+    score(model, groups, features)                           # images with a key are looked up, the rest is computed
+
+A frozen tower: the original image once per step, for student and teacher. A constant image (black) depends on its grid
+alone: once per version of the weights. While the tower trains and gradients are on, nothing is cached: each image is
+computed once per row, and its graph goes with the backward. Under FSDP2 leave the tower unsharded, or every rank must
+skip it at the same time.
+
+Shape legend: I images, K patches of all images, F visual tokens, D hidden width, H heads, E head width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from vcsd.models.prefix_tree import compute_dtype, varlen_attention
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from transformers import PreTrainedModel
+
+ATTENTION = "vcsd_flash_varlen"
+"""Our name in the AttentionInterface; "flash" makes the tower pass all images at once."""
+
+Levels = tuple[Tensor, ...]
+"""An image's features: those for the embeddings, then one tensor per deepstack layer."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The key of an image whose content depends on its grid alone.
+
+    >>> Constant("black") == Constant("black")
+    True
+    """
+
+    name: str
+
+
+class FeatureCache:
+    """Vision features by image key and grid, valid for one step, or for one version of the weights if constant."""
+
+    def __init__(self) -> None:
+        self._version: Hashable = None
+        self._of_step: dict[Hashable, Levels] = {}
+        self._constant: dict[Hashable, Levels] = {}
+        self.output_class: Any = None
+        self.num_computed = 0
+        """Images that went through a tower by way of this cache."""
+
+    def begin_step(self, version: Hashable) -> None:
+        """Forget the last step's images; forget constant images too if the vision weights have changed."""
+        self._of_step.clear()
+        if version != self._version:
+            self._constant.clear()
+        self._version = version
+
+    def store_of(self, key: Hashable) -> dict[Hashable, Levels]:
+        """Where an image with this key is kept."""
+        return self._constant if isinstance(key, Constant) else self._of_step
+
+
+class RowFeatures:
+    """The features of one row's images: looked up where a key is given and known, else computed."""
+
+    def __init__(self, cache: FeatureCache, keys: Sequence[Hashable]) -> None:
+        self.cache, self.keys = cache, keys
+
+    def compute(self, tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, Any]) -> Any:
+        """The tower's output; images that are not in the cache go through the tower, each once."""
+        grids = [tuple(grid) for grid in grid_I3.tolist()]
+        assert len(grids) == len(self.keys), f"{len(self.keys)} image keys for {len(grids)} images"
+        # The compute type is part of the name: a pass without autocast must not read features of one with it.
+        names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, grids, strict=True)]
+        images = [(i, name, self.cache.store_of(name[0])) for i, name in enumerate(names)]
+        todo = [i for i, name, store in images if name[0] is None or (name not in store and names.index(name) == i)]
+        own = self._run(tower, pixels_KC, grid_I3, todo, settings)
+        for i, name, store in images:
+            if i in own and name[0] is not None:
+                store[name] = tuple(level.detach() for level in own[i])
+        levels = [own[i] if i in own else store[name] for i, name, store in images]
+        pooled_FD, *deep = (torch.cat(level) for level in zip(*levels, strict=True))
+        assert self.cache.output_class is not None
+        output = self.cache.output_class(pooler_output=pooled_FD)
+        if deep:
+            output["deepstack_features"] = deep
+        return output
+
+    def _run(
+        self, tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, todo: list[int], settings: dict[str, Any]
+    ) -> dict[int, Levels]:
+        """Send some of the images through the tower."""
+        if not todo:
+            return {}
+        self.cache.num_computed += len(todo)
+        patches = torch.split(pixels_KC, grid_I3.prod(-1).tolist())
+        chosen_I3 = grid_I3[todo]
+        out = type(tower).forward(tower, torch.cat([patches[i] for i in todo]), grid_thw=chosen_I3, **settings)
+        self.cache.output_class = type(out)
+        merge: Any = tower.spatial_merge_size
+        sizes = (chosen_I3.prod(-1) // merge**2).tolist()
+        levels = [out.pooler_output, *(getattr(out, "deepstack_features", None) or ())]
+        return dict(zip(todo, zip(*(torch.split(level, sizes) for level in levels), strict=True), strict=True))
+
+
+def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:
+    """The tower's forward, with the features that a row brings along."""
+    features: RowFeatures | None = getattr(mixer, "features", None)
+    trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+    if features is None or trains:
+        return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
+    return features.compute(self, hidden_states, grid_thw, settings)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    cu_seq_lens_q: Tensor,
+    max_length_q: int,
+    scaling: float,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Every image attends to itself: (1, H, K, E) each -> (1, K, H, E)."""
+    dtype = compute_dtype(value)
+    query_KHE, key_KHE, value_KHE = (x[0].transpose(0, 1).to(dtype) for x in (query, key, value))
+    if query.is_cuda and dtype in (torch.float16, torch.bfloat16):
+        sizes = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
+        packed = (x.contiguous() for x in (query_KHE, key_KHE, value_KHE))
+        return varlen_attention()(*packed, *sizes, scale=scaling)[None], None
+    lengths = cu_seq_lens_q.diff().tolist()
+    images = zip(*(torch.split(x, lengths, dim=2) for x in (query, key, value)), strict=True)
+    mixed = [functional.scaled_dot_product_attention(q, k, v, scale=scaling).transpose(1, 2) for q, k, v in images]
+    return torch.cat(mixed, 1), None
+
+
+def install(model: PreTrainedModel) -> None:
+    """Batched attention in the tower of `model`, and a forward that looks features up. Twice does no harm."""
+    AttentionInterface.register(ATTENTION, _attention)
+    model.set_attn_implementation({"vision_config": ATTENTION})
+    tower: Any = model.base_model.visual
+    tower.forward = MethodType(_tower_forward, tower)

@@ -1,0 +1,1 @@
+"""Rollouts: answers sampled from the student, with one engine per file."""

@@ -1,0 +1,137 @@
+"""Decoding n rollouts of each prompt after one pass over it: prefill, fork, step, drop.
+
+    decoder = prefill(model, prompts)       # every prompt once; decoder.logits are those of the first new token
+    decoder.fork(prompt_of_row)             # one row per rollout
+    logits = decoder.step(tokens)           # one token per row
+    decoder.keep(rows)                      # finished rows are dropped
+
+Families with an adapter keep a prompt's keys and values once for all its rollouts (`shared_cache.py`); any other family
+repeats them. Positions are explicit, so nothing is read from or left on the model.
+
+Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import DynamicCache
+
+from vcsd.models.family import Family, base_model, family_of
+from vcsd.rollout.graph import GraphedStep
+from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from vcsd.models.packing import Prompt
+
+PREFILL_TOKENS = 32768
+"""Prompt tokens per forward while prefilling: enough to keep a device busy, few enough for its activations."""
+
+
+class Decoder:
+    """The cache of some prompts and how to go on from it. Made by `prefill`."""
+
+    def __init__(self, model: nn.Module, cache: Any, logits_BV: Tensor, mask_BP: Tensor, next_B: Tensor) -> None:
+        self.model, self.cache = model, cache
+        self.logits, self.mask, self.next = logits_BV, mask_BP, next_B
+        self.family = family_of(model)
+        self.shared: SharedPrompts | None = None
+        self.graphed: GraphedStep | None = None
+        self.num_steps = 0
+
+    def fork(self, prompt_R: Tensor, *, use_graph: bool = False) -> None:
+        """Begin one row for every entry: the prompt that the row continues. Rows of a prompt stand together."""
+        self.logits, self.next = self.logits[prompt_R], self.next[prompt_R]
+        if self.family.shares_prefix:
+            self.shared = share_prompts(self.cache, self.mask, prompt_R, is_static=use_graph)
+            self.graphed = GraphedStep(self._forward) if use_graph else None
+        else:
+            self.cache.reorder_cache(prompt_R)
+            self.mask = self.mask[prompt_R]
+
+    def step(self, token_R: Tensor) -> Tensor:
+        """Append one token to every row; the logits (R, V) of the next."""
+        position_R1 = (self.next + self.num_steps)[:, None]
+        self.num_steps += 1
+        if self.shared is None:
+            self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
+        elif self.shared.clock.tick() and self.graphed is not None:
+            self.graphed.forget()
+        forward = self._forward if self.graphed is None else self.graphed
+        return forward(token_R, position_R1)
+
+    def _forward(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
+        inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
+        if self.shared is not None:
+            inputs |= {"position_ids": position_R1[None].expand(3, -1, -1), "mixer": self.shared}
+        else:
+            inputs |= {"position_ids": position_R1, "attention_mask": self.mask}
+        logits_R1V: Tensor = self.model(**inputs).logits
+        return logits_R1V[:, -1]
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some rows only, by index."""
+        self.next = self.next[rows]
+        if self.graphed is not None:
+            self.graphed.forget()
+        if self.shared is not None:
+            self.shared.keep(rows)
+        else:
+            self.mask = self.mask[rows]
+        self.cache.reorder_cache(rows)
+
+
+def prefill(model: nn.Module, prompts: Sequence[Prompt]) -> Decoder:
+    """One pass over each prompt, left padded, in as many forwards as `PREFILL_TOKENS` asks for."""
+    family, longest = family_of(model), max(len(prompt.input_ids) for prompt in prompts)
+    per_forward = max(1, PREFILL_TOKENS // longest)
+    parts = [
+        _prefill(model, family, prompts[start : start + per_forward], longest)
+        for start in range(0, len(prompts), per_forward)
+    ]
+    caches, logits, masks, nexts = zip(*parts, strict=True)
+    return Decoder(model, _join(caches), torch.cat(logits), torch.cat(masks), torch.cat(nexts))
+
+
+def _prefill(
+    model: nn.Module, family: Family, prompts: Sequence[Prompt], longest: int
+) -> tuple[DynamicCache, Tensor, Tensor, Tensor]:
+    base = base_model(model)
+    pad = base.config.get_text_config().pad_token_id or 0
+    ids_BP = torch.full((len(prompts), longest), pad)
+    mask_BP = torch.zeros_like(ids_BP)
+    for row, mask, prompt in zip(ids_BP, mask_BP, prompts, strict=True):
+        row[longest - len(prompt.input_ids) :] = prompt.input_ids
+        mask[longest - len(prompt.input_ids) :] = 1
+    inputs, next_B = family.prompt_inputs(model, prompts, mask_BP)
+    cache = DynamicCache(config=base.config.get_text_config())
+    device = base.device
+    out = model(
+        input_ids=ids_BP.to(device),
+        attention_mask=mask_BP.to(device),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+        **{name: tensor.to(device) for name, tensor in inputs.items()},
+    )
+    return cache, out.logits[:, -1], mask_BP.to(device), next_B.to(device)
+
+
+def _join(caches: Sequence[DynamicCache]) -> DynamicCache:
+    """Caches of several forwards, equally long, as one."""
+    first = caches[0]
+    for index, layer in enumerate(first.layers if len(caches) > 1 else ()):
+        others = [cache.layers[index] for cache in caches]
+        for name in ("keys", "values"):
+            if isinstance(getattr(layer, name, None), torch.Tensor):
+                setattr(layer, name, torch.cat([getattr(other, name) for other in others]))
+        for name in ("conv_states", "recurrent_states"):
+            states: Any = getattr(layer, name, None) or []
+            for state in range(len(states)):
+                states[state] = torch.cat([getattr(other, name)[state] for other in others])
+    return first

@@ -1,0 +1,45 @@
+"""A decoding step as a CUDA graph: hundreds of small kernels launched at once instead of one by one.
+
+Launching them takes the CPU longer than running them takes the GPU. A graph is recorded when the same shapes come a
+second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs as usual:
+it warms up what must exist before recording, and recording itself computes nothing, so every step is taken once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+class GraphedStep:
+    """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed."""
+
+    def __init__(self, forward: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._forward = forward
+        self._graph: Any = None
+        self._is_warm = False
+
+    def forget(self) -> None:
+        """The shapes or the tensors behind the step have changed: record again."""
+        self._graph, self._is_warm = None, False
+
+    def __call__(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
+        """One step. The logits are overwritten by the next."""
+        if not self._is_warm or not token_R.is_cuda:
+            self._is_warm = True
+            return self._forward(token_R, position_R1)
+        if self._graph is None:
+            self._token, self._position = token_R.clone(), position_R1.clone()
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._logits = self._forward(self._token, self._position)
+        self._token.copy_(token_R)
+        self._position.copy_(position_R1)
+        self._graph.replay()
+        return self._logits

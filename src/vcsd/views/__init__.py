@@ -1,0 +1,38 @@
+"""Views: what is shown. Not whose weights look at it.
+
+A view is a pure function from an example to the example as it is shown, with its images loaded. It never sees a
+response: the token ids of a rollout are the same under every view. Views compose: `black(crop(example))` is the
+control of a crop.
+
+    original                       the example itself
+    black, noise, blur, no_image   controls: the content of the images erased
+    hint                           the reference answer in the prompt
+    crop, crop_added               the evidence box instead of the image, or beside it
+    demonstration, feedback        a good response, or a remark on an earlier one, in the prompt
+"""
+
+from collections.abc import Callable, Mapping
+
+from vcsd.types import Example
+from vcsd.views import control, crop, hint, original, text
+
+View = Callable[[Example], Example]
+
+VIEWS: Mapping[str, View] = {
+    "original": original.original,
+    "black": control.black,
+    "noise": control.noise,
+    "blur": control.blur,
+    "no_image": control.no_image,
+    "hint": hint.hint,
+    "crop": crop.crop,
+    "crop_added": crop.crop_added,
+    "demonstration": text.demonstration,
+    "feedback": text.feedback,
+}
+"""Every view by the name a method calls it."""
+
+SAME_LAYOUT = ("black", "noise", "blur")
+"""The views that change pixel values only: image sizes, grid, tokens and positions stay those of the original."""
+
+__all__ = ["SAME_LAYOUT", "VIEWS", "View"]

@@ -1,0 +1,105 @@
+"""The original view: the example as it is, with its images loaded. Every other view starts from it.
+
+An image is read the way a person would see it in a viewer: turned upright by its EXIF orientation, its first frame if
+it is animated, and flattened to 8-bit RGB:
+
+transparent (RGBA, LA, palette)   laid on white. Dropping the alpha channel shows what lies under it, which is black in
+                                  most exported charts and formulas: dark lines on black, an unreadable image.
+grey, palette, CMYK, 1 bit        converted by Pillow.
+16-bit grey                       the upper 8 bits. Pillow's own conversion clips, which turns most of it white.
+32-bit grey (integer or float)    refused: there is no agreed white, so any scaling would be a guess.
+
+Colour profiles are not applied, as no processor of transformers applies them.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from vcsd.errors import DataError
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from vcsd.types import Example
+
+MAX_IMAGE_PIXELS = 2**26
+"""The largest image that is decoded: 8192 x 8192, twice the area of an 8K screen, 192 MiB as RGB.
+
+A file that claims more is more likely a decompression bomb than a photograph. It is checked on the header, before any
+pixel is decoded, and lies below the limit at which Pillow itself begins to warn.
+"""
+
+
+def original(example: Example) -> Example:
+    """Show the example as it is: images upright, in 8-bit RGB.
+
+    >>> from vcsd.types import Example
+    >>> grey = Image.new("L", (4, 2))
+    >>> shown = original(Example(id="a", images=(grey,), prompt=({"role": "user", "content": [{"type": "image"}]},)))
+    >>> shown.images[0].mode, shown.images[0].size
+    ('RGB', (4, 2))
+    """
+    return replace(example, images=tuple(load_image(example.id, image) for image in example.images))
+
+
+def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Image.Image:
+    """Load one image as upright 8-bit RGB. Its `info` holds nothing but the name of its file, for error messages."""
+    name = file_name(source)
+    try:
+        with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
+            _check_size(example_id, name, image)
+            if image.mode == "RGB" and image.info == {"file": name}:
+                return image
+            shown = to_rgb(ImageOps.exif_transpose(image))
+    except (DataError, MemoryError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(example_id, _too_large(name, str(error))) from error
+    except Exception as error:  # on a broken file, decoders fail in whatever way the bytes lead them to
+        raise DataError(
+            example_id, f"the image {name!r} cannot be read: {error}. Replace the file or leave the example out."
+        ) from error
+    shown.info = {"file": name}
+    return shown
+
+
+def file_name(source: Image.Image | str | PathLike[str]) -> str:
+    """What to call an image in a message."""
+    if not isinstance(source, Image.Image):
+        return str(source)
+    return str(source.info.get("file") or getattr(source, "filename", "") or "image in memory")
+
+
+def _check_size(example_id: str, name: str, image: Image.Image) -> None:
+    if image.width * image.height > MAX_IMAGE_PIXELS:
+        raise DataError(example_id, _too_large(name, f"{image.width} x {image.height} pixels"))
+    if not image.width or not image.height:
+        raise DataError(example_id, f"the image {name!r} is {image.width} x {image.height}: it has no pixels.")
+
+
+def _too_large(name: str, found: str) -> str:
+    return f"the image {name!r} is too large: {found}. {MAX_IMAGE_PIXELS} pixels are decoded at most; make it smaller."
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Flatten to 8-bit RGB, transparent parts on white.
+
+    >>> to_rgb(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
+    (255, 255, 255)
+    >>> to_rgb(Image.new("I;16", (1, 1), 0x80FF)).getpixel((0, 0))
+    (128, 128, 128)
+    """
+    if image.mode in ("I", "F"):
+        raise ValueError(f"its mode {image.mode!r} has no agreed white. Save it with 8 or 16 bits per channel")
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

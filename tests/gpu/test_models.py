@@ -1,0 +1,96 @@
+"""On a GPU: fused attention is as close to the truth as the repeated batch, gradients repeat, and graphs change nothing."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, three_groups
+from tiny_models import build_model
+from vcsd.models.family import family_of
+from vcsd.models.packing import Group
+from vcsd.models.score import hidden_states
+from vcsd.rollout import decoder
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.transformers import TransformersEngine
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+FAMILIES = ["qwen3_vl", "qwen3_5"]
+
+
+def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:
+    model = build_model(family).to("cuda", dtype).train()
+    family_of(model).prepare(model)
+    return model
+
+
+def scored(model: PreTrainedModel, groups: list[Group]) -> tuple[Tensor, Tensor]:
+    hidden = hidden_states(model, groups)
+    nonlinear_loss(hidden.float()).backward()
+    return hidden.detach().double().cpu(), flat(gradients(model))
+
+
+def flat(grads: dict[str, Tensor]) -> Tensor:
+    return torch.cat([grads[name].double().cpu().flatten() for name in sorted(grads)])
+
+
+def truth(family: str, groups: list[Group]) -> tuple[Tensor, Tensor]:
+    model = build_model(family).double().train()
+    hidden = torch.cat(repeated_batch(model, groups, family))
+    nonlinear_loss(hidden).backward()
+    return hidden.detach(), flat(gradients(model))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("dtype", "autocast", "tolerance"),
+    [(torch.float32, False, 1e-3), (torch.float32, True, 0.1), (torch.bfloat16, False, 0.1)],
+)
+def test_scores_and_gradients_are_close_to_the_truth(
+    family: str, dtype: torch.dtype, autocast: bool, tolerance: float
+) -> None:
+    groups = three_groups(family)
+    with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+        found = scored(on_gpu(family, dtype), groups)
+    for mine, true in zip(found, truth(family, groups), strict=True):
+        assert (mine - true).norm() / true.norm() < tolerance
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_repeat_bit_for_bit_with_deterministic_algorithms(family: str) -> None:
+    model, groups = on_gpu(family, torch.bfloat16), three_groups(family)
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, second = scored(model, groups), scored(model, groups)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(first[1], second[1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_graph_gives_the_logits_of_plain_decoding(family: str) -> None:
+    model = on_gpu(family, torch.float32).eval()
+    groups = three_groups(family)
+    prompt_R = torch.tensor([0, 0, 1, 2], device="cuda")
+    forced = torch.randint(1, 200, (150, 4), device="cuda")
+    logits: dict[bool, list[Tensor]] = {}
+    with torch.no_grad():
+        for use_graph in (False, True):
+            decoding = decoder.prefill(model, [group.prompt for group in groups])
+            decoding.fork(prompt_R, use_graph=use_graph)
+            logits[use_graph] = [decoding.step(token).clone() for token in forced[:80]]
+            decoding.keep(torch.tensor([0, 2], device="cuda"))
+            logits[use_graph] += [decoding.step(token[:2]).clone() for token in forced[80:]]
+    for plain, graphed in zip(logits[False], logits[True], strict=True):
+        torch.testing.assert_close(graphed, plain, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_rollouts_run_under_autocast(use_graph: bool) -> None:
+    model = on_gpu("qwen3_vl", torch.float32)
+    prompts: list[TinyPrompt] = [group.prompt for group in three_groups("qwen3_vl")]
+    engine = TransformersEngine(model, compute_dtype=torch.bfloat16, use_graph=use_graph)
+    sampling = Sampling(max_new_tokens=100, top_p=0.9, presence_penalty=0.5)
+    rollouts = engine.sample(prompts, sampling, num_rollouts=8, seed=0).rollouts
+    assert len(rollouts) == 24
+    assert model.training

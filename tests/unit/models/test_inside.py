@@ -1,0 +1,76 @@
+"""Code that travels inside a wrapped model's forward: gradients under FSDP2 equal those of the plain model."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from tiny_groups import nonlinear_loss, three_groups
+from tiny_models import build_model
+from vcsd.models.family import family_of
+from vcsd.models.inside import inside
+from vcsd.models.packing import Group
+from vcsd.models.score import hidden_states
+
+
+@pytest.fixture
+def one_rank(tmp_path) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def loss(model: nn.Module, groups: list[Group]) -> Tensor:
+    """A function of hidden states and head, as a trainer would write it."""
+    hidden_ND = hidden_states(model, groups)
+    return family_of(model).with_head(model, lambda head: nonlinear_loss(hidden_ND @ head.weight_VD.T))
+
+
+def all_gradients(model: nn.Module) -> Tensor:
+    return torch.cat([_local(p.grad).float().flatten() for p in model.parameters() if p.grad is not None])
+
+
+def _local(x: Tensor) -> Tensor:
+    return x.to_local() if hasattr(x, "to_local") else x
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sharded_model_gives_the_gradients_of_the_plain_one(
+    one_rank: None, family: str, tied: bool, dtype: torch.dtype
+) -> None:
+    groups = three_groups(family)
+    plain, sharded = (build_model(family, tie_word_embeddings=tied).train() for _ in range(2))
+    for model in (plain, sharded):
+        family_of(model).prepare(model)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    policy = MixedPrecisionPolicy(dtype, torch.float32)  # with a compute type, FSDP2 copies dataclasses at every layer
+    for layer in [*sharded.model.language_model.layers, *sharded.model.visual.blocks]:
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    if not tied:
+        fully_shard(sharded.lm_head, mesh=mesh, mp_policy=policy)
+    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    for model in (plain, sharded):
+        model.gradient_checkpointing_enable()
+        for _ in range(2):
+            model.zero_grad()
+            inside(model, partial(loss, groups=groups)).backward()
+    expected, found = all_gradients(plain), all_gradients(sharded)
+    tolerance = 1e-3 if dtype == torch.float32 else 0.2
+    assert (found - expected).norm() / expected.norm() < tolerance
+
+
+def test_the_head_of_a_sharded_model_is_whole_only_inside(one_rank: None) -> None:
+    model = build_model(tie_word_embeddings=False)
+    family = family_of(model)
+    family.prepare(model)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    fully_shard(model.lm_head, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    assert hasattr(family.head(model).weight_VD, "to_local")
+    assert not inside(model, lambda m: family.with_head(m, lambda head: hasattr(head.weight_VD, "to_local")))

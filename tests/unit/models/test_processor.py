@@ -1,0 +1,345 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from tiny_examples import example, picture
+from tiny_processor import CHAT_TEMPLATES, build_processor, build_tokenizer, write_processor_files
+from vcsd.errors import ConfigError, DataError
+from vcsd.models.processor import Encoded, assert_same_layout, encode, load_processor, save_processor_files
+from vcsd.types import Example
+from vcsd.views import VIEWS
+
+FAMILIES = ("qwen3_vl", "qwen3_5", "llava")
+QWEN = FAMILIES[:2]
+
+
+def shown(*args: object, **columns: object) -> Example:
+    return VIEWS["original"](example(*args, **columns))  # type: ignore[arg-type]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Loading
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_processor_loads_with_the_pil_backend(family: str) -> None:
+    assert type(build_processor(family).image_processor).__name__.endswith("ImageProcessorPil")
+
+
+@pytest.mark.parametrize("family", QWEN)
+def test_the_kind_of_model_is_enough_to_find_the_processor(family: str, tmp_path: Path) -> None:
+    settings = json.loads((write_processor_files(tmp_path, family) / "preprocessor_config.json").read_text())
+    del settings["processor_class"]
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="does not say which processor it needs"):
+        load_processor(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
+    assert encode(load_processor(tmp_path), shown(picture())).grid_thw.tolist() == [[1, 4, 6]]
+
+
+def test_the_layout_written_by_transformers_5_loads_too(tmp_path: Path) -> None:
+    settings = json.loads((write_processor_files(tmp_path) / "preprocessor_config.json").read_text())
+    (tmp_path / "preprocessor_config.json").unlink()
+    nested = {"processor_class": "Qwen3VLProcessor", "image_processor": settings, "video_processor": {}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(nested))
+    assert encode(load_processor(tmp_path), shown(picture())).grid_thw.tolist() == [[1, 4, 6]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_chat_template_may_stand_in_the_tokenizer_file(family: str, tmp_path: Path) -> None:
+    write_processor_files(tmp_path, family)
+    expected = encode(load_processor(tmp_path), shown(picture())).text
+    for name in ("chat_template.json", "chat_template.jinja"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with pytest.raises(ConfigError, match="has no chat template"):
+        load_processor(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings["chat_template"] = CHAT_TEMPLATES[family]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert encode(load_processor(tmp_path), shown(picture())).text == expected
+
+
+def test_a_folder_that_is_not_there_and_a_class_of_its_own_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="missing is not a folder"):
+        load_processor(tmp_path / "missing")
+    (write_processor_files(tmp_path) / "processor_config.json").write_text('{"processor_class": "MyProcessor"}')
+    with pytest.raises(ConfigError, match="'MyProcessor' is not part of transformers"):
+        load_processor(tmp_path)
+
+
+# Pixel bounds
+
+
+@pytest.mark.parametrize("size", [(640, 480), (97, 61), (60, 300), (5, 5)])
+def test_pixel_bounds_are_honoured(size: tuple[int, int]) -> None:
+    for low, high in ((32 * 32, 64 * 64), (128 * 128, 256 * 256)):
+        encoded = encode(build_processor(min_pixels=low, max_pixels=high), shown(picture(*size)))
+        assert low <= 16 * 16 * int(encoded.grid_thw.prod()) <= high
+
+
+def test_one_bound_leaves_the_other_to_the_folder() -> None:
+    size = build_processor(max_pixels=64 * 64).image_processor.size
+    assert (size["shortest_edge"], size["longest_edge"]) == (32 * 32, 64 * 64)
+
+
+def test_bounds_replace_those_of_the_folder_under_either_name(tmp_path: Path) -> None:
+    settings = json.loads((write_processor_files(tmp_path) / "preprocessor_config.json").read_text())
+    settings.update(min_pixels=999, max_pixels=99_999)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    size = load_processor(tmp_path, min_pixels=2048, max_pixels=4096).image_processor.size
+    assert (size["shortest_edge"], size["longest_edge"]) == (2048, 4096)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"min_pixels": 0}, "min_pixels = 0 is not a positive number"),
+        ({"min_pixels": 200, "max_pixels": 100}, "min_pixels = 200 is larger than max_pixels = 100"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(bounds: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_processor(**bounds)
+
+
+def test_bounds_are_refused_where_they_would_do_nothing() -> None:
+    with pytest.raises(
+        ConfigError, match="max_pixels cannot be set: CLIPImageProcessorPil sizes images by another rule"
+    ):
+        build_processor("llava", max_pixels=1000)
+
+
+# Encoding
+
+
+@pytest.mark.parametrize("family", QWEN)
+def test_an_example_becomes_one_unpadded_row_that_ends_where_the_answer_begins(family: str) -> None:
+    processor = build_processor(family)
+    encoded = encode(processor, shown(picture(96, 64), picture(32, 64)))
+    assert encoded.input_ids.dtype == torch.int64
+    assert encoded.input_ids.dim() == 1
+    assert encoded.grid_thw.tolist() == [[1, 4, 6], [1, 4, 2]]
+    assert encoded.pixel_values.shape == (24 + 8, 3 * 2 * 16 * 16)
+    assert encoded.image_sizes == ((96, 64), (32, 64))
+    assert (encoded.input_ids == processor.image_token_id).sum() == (24 + 8) // 4
+    assert set(encoded.extra) == {"mm_token_type_ids"}
+    assert encoded.extra["mm_token_type_ids"].shape == (1, len(encoded))
+    opening = "<|im_start|>assistant\n" + ("<think>\n" if family == "qwen3_5" else "")
+    assert processor.tokenizer.decode(encoded.input_ids).endswith(f"How many?<|im_end|>\n{opening}")
+
+
+def test_another_family_keeps_what_its_model_takes() -> None:
+    encoded = encode(build_processor("llava"), shown(picture(96, 64), picture(32, 64)))
+    assert encoded.pixel_values.shape == (2, 3, 32, 32)
+    assert (encoded.grid_thw, dict(encoded.extra)) == (None, {})
+    assert (encoded.input_ids == build_tokenizer().convert_tokens_to_ids("<image>")).sum() == 2 * 4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_encoding_is_what_the_stock_processor_does(family: str) -> None:
+    processor = build_processor(family)
+    given = shown(picture(97, 61))
+    chat = [{"role": "user", "content": [{"type": "image", "image": given.images[0]}, given.prompt[0]["content"][1]]}]
+    expected = processor.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    encoded = encode(processor, given)
+    assert torch.equal(encoded.input_ids, expected["input_ids"][0])
+    assert torch.equal(encoded.pixel_values, expected["pixel_values"])
+
+
+def test_a_text_only_example_has_no_pixels() -> None:
+    encoded = encode(build_processor(), shown())
+    assert (encoded.pixel_values, encoded.grid_thw, encoded.image_sizes) == (None, None, ())
+    assert encoded.text == "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_thinking_is_switched_by_the_caller() -> None:
+    processor = build_processor("qwen3_5")
+    texts = [
+        encode(processor, shown(), chat_template_kwargs=switch).text for switch in (None, {"enable_thinking": False})
+    ]
+    assert texts[0].endswith("assistant\n<think>\n")
+    assert texts[1].endswith("assistant\n<think>\n\n</think>\n\n")
+
+
+def test_a_switch_the_template_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"chat_template_kwargs\.enable_thinking: the chat template does not know it"):
+        encode(build_processor("qwen3_vl"), shown(), chat_template_kwargs={"enable_thinking": False})
+
+
+def test_images_that_no_view_has_loaded_are_a_mistake_of_the_caller() -> None:
+    with pytest.raises(AssertionError, match="example 'virl-7': images are loaded by a view"):
+        encode(build_processor(), example("a.png"))
+
+
+# What an example may not be
+
+
+def test_a_prompt_over_the_budget_names_the_example_and_its_files(tmp_path: Path) -> None:
+    picture(200, 120).save(tmp_path / "large.png")
+    processor, given = build_processor(), shown(tmp_path / "large.png")
+    num_tokens = len(encode(processor, given))
+    assert len(encode(processor, given, max_tokens=num_tokens)) == num_tokens
+    message = rf"example 'virl-7': its prompt has {num_tokens} tokens, 20 are allowed.*large.png \(200 x 120\)"
+    with pytest.raises(DataError, match=message):
+        encode(processor, given, max_tokens=20)
+    with pytest.raises(DataError, match=message):
+        encode(processor, VIEWS["black"](given), max_tokens=20)
+
+
+def test_a_shape_the_processor_refuses_names_the_example_and_its_file(tmp_path: Path) -> None:
+    picture(900, 1).save(tmp_path / "thin.png")
+    with pytest.raises(DataError, match=r"example 'virl-7': the processor refuses it: .*200.*thin.png \(900 x 1\)"):
+        encode(build_processor(), shown(tmp_path / "thin.png"))
+
+
+@pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
+def test_text_may_not_pass_for_vision(token: str) -> None:
+    with pytest.raises(DataError, match=r"example 'virl-7': .*_pad\|>' [12] times, for 1 images\. Remove the token"):
+        encode(build_processor(), shown(picture(), text=f"What is {token}?"))
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "llava"])
+def test_an_image_the_chat_template_drops_is_noticed(family: str, tmp_path: Path) -> None:
+    text_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    (write_processor_files(tmp_path, family) / "chat_template.jinja").write_text(text_only)
+    with pytest.raises(DataError, match=r"example 'virl-7': its prompt has .* The chat template drops images"):
+        encode(load_processor(tmp_path), shown(picture()))
+
+
+def test_a_family_that_needs_torchvision_says_so(tmp_path: Path) -> None:
+    if transformers.utils.is_torchvision_available():
+        pytest.skip("torchvision is installed")
+    settings = json.loads((write_processor_files(tmp_path) / "preprocessor_config.json").read_text())
+    settings["processor_class"] = "Qwen2_5_VLProcessor"
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match=r"(?s)Qwen2_5_VLProcessor has other parts .*video_processor.*[Tt]orchvision"):
+        load_processor(tmp_path)
+
+
+def test_a_question_the_chat_template_drops_is_refused(tmp_path: Path) -> None:
+    write_processor_files(tmp_path, "llava")
+    parts_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(parts_only)
+    processor = load_processor(tmp_path)
+    with pytest.raises(DataError, match=r"example 'a': the chat template dropped 'How many\?'"):
+        encode(processor, Example(id="a", images=(), prompt=({"role": "user", "content": "How many?"},)))
+
+
+def test_a_prompt_the_chat_template_refuses_names_the_example(tmp_path: Path) -> None:
+    (write_processor_files(tmp_path, "llava") / "chat_template.jinja").write_text("{{ raise_exception('no system') }}")
+    with pytest.raises(DataError, match="example 'virl-7': the chat template refuses it: no system"):
+        encode(load_processor(tmp_path), shown())
+
+
+# Layout
+
+
+def encoded_pair() -> tuple[Encoded, Encoded]:
+    processor = build_processor()
+    first, second = (encode(processor, VIEWS[view](example(picture()))) for view in ("original", "black"))
+    return first, second
+
+
+def test_equal_layouts_pass_although_the_pixels_differ() -> None:
+    original, control = encoded_pair()
+    assert_same_layout(original, control, view="black")
+    assert not torch.equal(original.pixel_values, control.pixel_values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"example_id": "other"}, "example virl-7 became other"),
+        ({"image_sizes": ((96, 65),)}, r"image sizes \(\(96, 64\),\) became \(\(96, 65\),\)"),
+        ({"grid_thw": torch.tensor([[1, 6, 4]])}, r"grid \[\[1, 4, 6\]\] became \[\[1, 6, 4\]\]"),
+        ({"grid_thw": None}, r"grid \[\[1, 4, 6\]\] became None"),
+        ({"input_ids": torch.arange(3)}, r"token count \d+ became 3"),
+        ({"pixel_values": torch.zeros(1, 2)}, r"shape of pixel values \(24, 1536\) became \(1, 2\)"),
+        ({"pixel_values": None}, r"shape of pixel values \(24, 1536\) became None"),
+        ({"extra": {}}, "shape of mm_token_type_ids"),
+    ],
+)
+def test_a_control_of_another_layout_is_named(changes: dict[str, object], message: str) -> None:
+    original, control = encoded_pair()
+    with pytest.raises(
+        AssertionError, match=f"example 'virl-7': view 'noise' must change pixel values only, .*{message}"
+    ):
+        assert_same_layout(original, dataclasses.replace(control, **changes), view="noise")
+
+
+def test_one_changed_token_is_noticed() -> None:
+    original, control = encoded_pair()
+    input_ids = control.input_ids.clone()
+    input_ids[-1] += 1
+    with pytest.raises(AssertionError, match="the token ids differ"):
+        assert_same_layout(original, dataclasses.replace(control, input_ids=input_ids))
+
+
+@pytest.mark.parametrize("view", ["no_image", "crop", "crop_added", "hint"])
+def test_views_that_change_the_layout_do_not_pass(view: str) -> None:
+    processor = build_processor()
+    given = example(picture(300, 200), boxes=((10, 10, 60, 50),), answer="7")
+    with pytest.raises(AssertionError, match=f"view '{view}' must change pixel values only"):
+        assert_same_layout(
+            encode(processor, VIEWS["original"](given)), encode(processor, VIEWS[view](given)), view=view
+        )
+
+
+# Saving
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_saved_folder_is_equal_byte_for_byte_and_loads_again(family: str, tmp_path: Path) -> None:
+    source = write_processor_files(tmp_path / "source", family)
+    save_processor_files(source, tmp_path / "student")
+    assert contents(tmp_path / "student") == contents(source)
+    first, second = (encode(load_processor(tmp_path / name), shown(picture())) for name in ("source", "student"))
+    assert_same_layout(first, second)
+    assert torch.equal(first.pixel_values, second.pixel_values)
+
+
+def test_bounds_used_in_training_do_not_reach_the_saved_files(tmp_path: Path) -> None:
+    source = write_processor_files(tmp_path / "source")
+    load_processor(source, max_pixels=64 * 64).save_pretrained(tmp_path / "student")
+    assert contents(tmp_path / "student") == contents(source)
+
+
+def test_weights_stay_and_processor_files_of_another_layout_go(tmp_path: Path) -> None:
+    source = write_processor_files(tmp_path / "source")
+    (source / "model.safetensors").write_bytes(b"old weights")
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "tools.jinja").write_text("tools")
+    student = tmp_path / "student"
+    student.mkdir()
+    (student / "config.json").write_text("{}")
+    (student / "model.safetensors").write_bytes(b"new weights")
+    (student / "chat_template.jinja").write_text("another template")
+    save_processor_files(source, student)
+    expected = contents(source) | {"config.json": b"{}", "model.safetensors": b"new weights"}
+    assert contents(student) == expected
+
+
+def test_saving_onto_itself_changes_nothing(tmp_path: Path) -> None:
+    before = contents(write_processor_files(tmp_path))
+    save_processor_files(tmp_path, tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_source_without_processor_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no processor files"):
+        save_processor_files(tmp_path, tmp_path / "student")
+
+
+def test_the_saved_folder_names_the_stock_class_for_other_programs(tmp_path: Path) -> None:
+    load_processor(write_processor_files(tmp_path / "source")).save_pretrained(tmp_path / "student")
+    name = json.loads((tmp_path / "student" / "preprocessor_config.json").read_text())["processor_class"]
+    assert hasattr(transformers, name)

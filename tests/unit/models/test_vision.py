@@ -1,0 +1,142 @@
+"""The vision tower: one attention call for all images, and features that are computed once but never stale."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tiny_groups import gradients, make_group, make_prompt, nonlinear_loss, three_groups
+from tiny_models import build_model
+from vcsd.models.family import family_of
+from vcsd.models.packing import Group
+from vcsd.models.score import hidden_states
+from vcsd.models.vision import ATTENTION, Constant, FeatureCache
+
+FAMILIES = ["qwen3_vl", "qwen3_5"]
+
+
+def prepared(family: str, frozen: bool = True) -> PreTrainedModel:
+    model = build_model(family, dtype=torch.float64)
+    family_of(model).prepare(model)
+    model.model.visual.requires_grad_(not frozen)
+    return model
+
+
+def with_keys(groups: Sequence[Group]) -> list[Group]:
+    return [
+        replace(group, image_keys=[f"{group.example_id}/{i}" for i in range(len(group.prompt.grid_thw))])
+        for group in groups
+    ]
+
+
+def black(group: Group, family: str) -> Group:
+    prompt = replace(group.prompt, pixel_values=torch.full_like(group.prompt.pixel_values, -1.0))
+    return replace(group, prompt=prompt, image_keys=len(prompt.grid_thw) * [Constant("black")])
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    assert (found - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tower_gets_all_images_in_one_call_per_layer(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    model, groups = prepared(family), three_groups(family)
+    assert model.config.vision_config._attn_implementation == ATTENTION
+    attention, calls = ALL_ATTENTION_FUNCTIONS[ATTENTION], []
+
+    def counted(*args, **keywords):
+        calls.append(len(keywords["cu_seq_lens_q"]) - 1)
+        return attention(*args, **keywords)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, ATTENTION, counted)
+    hidden_states(model, groups)
+    assert calls == model.config.vision_config.depth * [4]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_frozen_towers_features_are_computed_once_per_step(family: str) -> None:
+    model, groups, cache = prepared(family), with_keys(three_groups(family)), FeatureCache()
+    expected = hidden_states(model, groups)
+    cache.begin_step(version=0)
+    for _ in range(3):
+        assert_close(hidden_states(model, groups, cache), expected)
+    assert cache.num_computed == 4
+    assert_close(hidden_states(model, groups[1:2], cache), hidden_states(model, groups[1:2]))
+    assert cache.num_computed == 4
+    cache.begin_step(version=0)
+    hidden_states(model, groups, cache)
+    assert cache.num_computed == 8, "the next step shows other images"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_black_features_are_computed_once_per_grid_and_version_of_the_weights(family: str) -> None:
+    model, cache = prepared(family), FeatureCache()
+    groups = [black(group, family) for group in [*three_groups(family), make_group(make_prompt(family), (3,))]]
+    cache.begin_step(version=0)
+    expected = hidden_states(model, groups)
+    assert_close(hidden_states(model, groups, cache), expected)
+    assert cache.num_computed == 4, "four grids among five images"
+    cache.begin_step(version=0)
+    assert_close(hidden_states(model, groups, cache), expected)
+    assert cache.num_computed == 4
+    with torch.no_grad():
+        for parameter in model.model.visual.parameters():
+            parameter.mul_(1.1)
+    assert_close(hidden_states(model, groups, cache), expected)
+    cache.begin_step(version=1)
+    fresh = hidden_states(model, groups)
+    assert (fresh - expected).abs().max() > 1e-3
+    assert_close(hidden_states(model, groups, cache), fresh)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cached_and_new_images_mix_in_one_row(family: str) -> None:
+    model, cache = prepared(family), FeatureCache()
+    first, second, third = with_keys(three_groups(family))
+    cache.begin_step(version=0)
+    hidden_states(model, [second], cache)
+    row = [first, black(third, family), second, replace(third, image_keys=())]
+    assert_close(hidden_states(model, row, cache), hidden_states(model, row))
+    assert cache.num_computed == 2 + 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_text_models_gradients_are_the_same_with_cached_features(family: str) -> None:
+    model, groups, cache = prepared(family).train(), with_keys(three_groups(family)), FeatureCache()
+    cache.begin_step(version=0)
+    nonlinear_loss(hidden_states(model, groups)).backward()
+    expected = gradients(model)
+    with torch.no_grad():
+        hidden_states(model, groups, cache)
+    nonlinear_loss(hidden_states(model, groups, cache)).backward()
+    found = gradients(model)
+    assert found.keys() == expected.keys()
+    assert all((found[name] - grad).norm() <= 1e-9 * grad.norm() for name, grad in expected.items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tower_that_trains_is_never_read_from_the_cache(family: str) -> None:
+    model, groups, cache = prepared(family, frozen=False), with_keys(three_groups(family)), FeatureCache()
+    cache.begin_step(version=0)
+    with torch.no_grad():
+        hidden_states(model, groups, cache)
+    nonlinear_loss(hidden_states(model, groups, cache)).backward()
+    assert any("visual" in name and grad.norm() > 0 for name, grad in gradients(model).items())
+
+
+def test_autocast_does_not_read_features_of_another_type() -> None:
+    model = build_model()
+    family_of(model).prepare(model)
+    groups, cache = with_keys(three_groups("qwen3_vl")), FeatureCache()
+    cache.begin_step(version=0)
+    with torch.no_grad():
+        exact = hidden_states(model, groups, cache)
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden_states(model, groups, cache)
+        assert cache.num_computed == 8
+        assert torch.equal(hidden_states(model, groups, cache), exact)

@@ -1,0 +1,264 @@
+"""Rollouts against `generate` and against a full forward; keyed randomness; what is never drawn; what is restored."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tiny_groups import TinyPrompt, make_group, make_prompt, repeated_batch
+from tiny_models import build_model, exact_arithmetic, image_token_id
+from vcsd.models.family import family_of
+from vcsd.rollout import decoder, memory
+from vcsd.rollout import transformers as engine_module
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.transformers import TransformersEngine
+
+FAMILIES = ["qwen3_vl", "qwen3_5", "llava"]
+GREEDY = Sampling(temperature=0, max_new_tokens=20)
+
+
+def three_prompts(family: str) -> list[TinyPrompt]:
+    return [
+        make_prompt(family, ((8, 12),), 5, 7, seed=1, example_id="a"),
+        make_prompt(family, ((4, 4),), 30, 3, seed=2, example_id="b"),
+        make_prompt(family, ((12, 8),), 1, 1, seed=3, example_id="c"),
+    ]
+
+
+def likely_to_stop(model: PreTrainedModel, family: str) -> PreTrainedModel:
+    """Give the end and image tokens larger logits, so that random models stop early and are tempted to draw images."""
+    with torch.no_grad():
+        head = model.get_output_embeddings().weight
+        for token in (*model.generation_config.eos_token_id, image_token_id(family)):
+            head[token] *= 8 if family == "llava" else 3
+    return model
+
+
+def by_generate(model: PreTrainedModel, prompt: TinyPrompt, family: str) -> list[int]:
+    ids = prompt.input_ids[None]
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": prompt.pixel_values}
+    if family != "llava":
+        inputs |= {"image_grid_thw": prompt.grid_thw, "mm_token_type_ids": (ids == image_token_id(family)).int()}
+    banned = sorted(family_of(model).vision_token_ids(model))
+    out = model.generate(**inputs, do_sample=False, max_new_tokens=20, suppress_tokens=banned)
+    return out[0, ids.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_rollouts_are_the_tokens_of_generate(family: str) -> None:
+    model = likely_to_stop(build_model(family, dtype=torch.float64), family)
+    prompts = three_prompts(family)
+    with exact_arithmetic(model):
+        expected = [by_generate(model, prompt, family) for prompt in prompts]
+        found = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=2, seed=0).rollouts
+    assert [rollout.index for rollout in found] == [0, 1, 0, 1, 0, 1]
+    assert [rollout.example_id for rollout in found] == ["a", "a", "b", "b", "c", "c"]
+    assert [list(rollout.token_ids) for rollout in found] == [ids for ids in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("per_forward", "use_graph"), [(1, False), (10_000, False), (10_000, True)])
+def test_the_logits_of_every_step_are_those_of_a_full_forward(
+    family: str, per_forward: int, use_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder, "PREFILL_TOKENS", per_forward)
+    model = build_model(family, dtype=torch.float64)
+    family_of(model).prepare(model)
+    counts, length = [3, 1, 2], 70
+    pairs = zip(three_prompts(family), counts, strict=True)
+    groups = [make_group(prompt, count * [length], seed=count) for prompt, count in pairs]
+    forced = torch.tensor([response for group in groups for response in group.responses])
+    with exact_arithmetic(model), torch.no_grad():
+        expected = model.lm_head(torch.stack(repeated_batch(model, groups, family)))
+        decoding = decoder.prefill(model, [group.prompt for group in groups])
+        decoding.fork(torch.arange(3).repeat_interleave(torch.tensor(counts)), use_graph=use_graph)
+        rows = torch.arange(6)
+        assert_close(decoding.logits, expected[:, 0])
+        for position in range(1, length):
+            if position == 5:
+                keep = torch.tensor([0, 2, 4, 5])
+            elif position == 9:
+                keep = torch.tensor([2])
+            else:
+                keep = torch.arange(len(rows))
+            if len(keep) < len(rows):
+                decoding.keep(keep)
+                rows = rows[keep]
+            assert_close(decoding.step(forced[rows, position - 1]), expected[rows, position])
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    assert (found - expected).abs().max() < 1e-11
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_prompt_and_image_are_computed_once_for_all_rollouts(family: str) -> None:
+    model, prompts = build_model(family), three_prompts(family)
+    patches, tokens = [], []
+    model.model.visual.register_forward_pre_hook(
+        lambda _, args, kwargs: patches.append(len(args[0] if args else kwargs["hidden_states"])), with_kwargs=True
+    )
+    model.model.language_model.register_forward_pre_hook(
+        lambda _, args, kwargs: tokens.append(kwargs["inputs_embeds"].shape[:2].numel()), with_kwargs=True
+    )
+    TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=1), num_rollouts=8, seed=0)
+    assert sum(patches) == sum(len(prompt.pixel_values) for prompt in prompts)
+    assert sum(tokens) == 3 * max(len(prompt.input_ids) for prompt in prompts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rollout_depends_on_its_key_and_not_on_its_batch(family: str) -> None:
+    model = likely_to_stop(build_model(family, dtype=torch.float64), family)
+    prompts = three_prompts(family)
+    sampling = Sampling(max_new_tokens=24, top_p=0.95, presence_penalty=0.5)
+
+    def drawn(some: Sequence[TinyPrompt], num_rollouts: int = 3, seed: int = 5, **options: int) -> dict:
+        step = options.pop("step", 2)
+        with exact_arithmetic(model):
+            engine = TransformersEngine(model, **options)
+            rollouts = engine.sample(some, sampling, num_rollouts=num_rollouts, seed=seed, step=step).rollouts
+        return {(rollout.example_id, rollout.index): rollout.token_ids for rollout in rollouts}
+
+    expected = drawn(prompts)
+    assert len(set(expected.values())) > 6, "rollouts of a prompt differ"
+    assert {len(ids) for ids in expected.values()} != {24}, "some stop early"
+    assert drawn(prompts[::-1]) == expected
+    assert drawn(prompts, max_rows=2) == expected
+    assert drawn(prompts, use_graph=True) == expected
+    assert drawn(prompts[1:2]) | drawn([prompts[2], prompts[0]]) == expected
+    assert {key: ids for key, ids in drawn(prompts, num_rollouts=5).items() if key[1] < 3} == expected
+    assert drawn(prompts, seed=6) != expected
+    assert drawn(prompts, step=3) != expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rollout_ends_with_its_end_token_and_never_holds_a_vision_token(family: str) -> None:
+    model = likely_to_stop(build_model(family), family)
+    ends = family_of(model).end_token_ids(model)
+    sampling = Sampling(max_new_tokens=30, temperature=1.5)
+    rollouts = TransformersEngine(model).sample(three_prompts(family), sampling, num_rollouts=20, seed=0).rollouts
+    assert {rollout.stop for rollout in rollouts} == {"end", "length"}
+    for rollout in rollouts:
+        assert not family_of(model).vision_token_ids(model).intersection(rollout.token_ids)
+        assert not ends.intersection(rollout.token_ids[:-1])
+        assert (rollout.token_ids[-1] in ends) == (rollout.stop == "end")
+        assert rollout.stop == "end" or len(rollout.token_ids) == 30
+
+
+def test_the_random_models_would_draw_vision_tokens_if_they_could() -> None:
+    model = likely_to_stop(build_model(), "qwen3_vl")
+    engine = TransformersEngine(model)
+    engine.vision_ids = []
+    drawn = engine.sample(three_prompts("qwen3_vl"), Sampling(max_new_tokens=1), num_rollouts=50, seed=0).rollouts
+    assert image_token_id("qwen3_vl") in {token for rollout in drawn for token in rollout.token_ids}
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_log_probabilities_are_the_models_own(family: str) -> None:
+    model, prompts = build_model(family, dtype=torch.float64), three_prompts(family)
+    sampling = Sampling(max_new_tokens=9, temperature=0.5, top_k=20)
+    with exact_arithmetic(model), torch.no_grad():
+        sampled = TransformersEngine(model).sample(prompts, sampling, num_rollouts=2, seed=0, with_log_probs=True)
+        assert sampled.log_probs is not None
+        for rollout, log_probs in zip(sampled.rollouts, sampled.log_probs, strict=True):
+            group = make_group(prompts["abc".index(rollout.example_id)], ())
+            hidden = repeated_batch(model, [type(group)(group.prompt, [rollout.token_ids])], family)[0]
+            expected = model.lm_head(hidden).log_softmax(-1).gather(1, torch.tensor(rollout.token_ids)[:, None])[:, 0]
+            torch.testing.assert_close(log_probs.double(), expected, rtol=0, atol=1e-6)
+
+
+def test_mode_gradients_and_checkpointing_are_as_before() -> None:
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    expected = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0).rollouts
+    model.gradient_checkpointing_enable()
+    model.train()
+    model.model.visual.eval()
+    modes = [module.training for module in model.modules()]
+    assert TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0).rollouts == expected
+    assert [module.training for module in model.modules()] == modes
+    assert model.is_gradient_checkpointing
+    assert torch.is_grad_enabled()
+    assert model.model.rope_deltas is None
+
+
+def test_sampling_values_do_not_come_from_the_generation_config() -> None:
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    expected = TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=9), num_rollouts=2, seed=0).rollouts
+    model.generation_config.update(temperature=0.01, top_k=1, top_p=0.1, do_sample=True, max_new_tokens=2)
+    found = TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=9), num_rollouts=2, seed=0).rollouts
+    assert found == expected
+
+
+def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts, sizes = build_model(), three_prompts("qwen3_vl"), []
+    draw_batch = TransformersEngine._draw_batch
+
+    def tight(self, prompts, batch, *rest):
+        sizes.append(len(batch))
+        if len(batch) > 3:
+            raise torch.OutOfMemoryError("no room")
+        return draw_batch(self, prompts, batch, *rest)
+
+    expected = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=4, seed=0).rollouts
+    monkeypatch.setattr(TransformersEngine, "_draw_batch", tight)
+    assert TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=4, seed=0).rollouts == expected
+    assert sizes == [12, 4, 2, 2, 2, 2, 2, 2]
+    monkeypatch.setattr(TransformersEngine, "_draw_batch", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError):
+        TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
+
+
+def test_progress_is_reported_after_every_batch() -> None:
+    seen: list[tuple[int, int]] = []
+    engine = TransformersEngine(build_model(), max_rows=4)
+    engine.sample(
+        three_prompts("qwen3_vl"),
+        Sampling(max_new_tokens=2),
+        num_rollouts=2,
+        seed=0,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(4, 6), (6, 6)]
+
+
+def test_finished_rows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = likely_to_stop(build_model(), "qwen3_vl")
+    rows: list[int] = []
+    step = decoder.Decoder.step
+    monkeypatch.setattr(decoder.Decoder, "step", lambda self, t: rows.append(len(t)) or step(self, t))
+    TransformersEngine(model).sample(three_prompts("qwen3_vl"), Sampling(max_new_tokens=64), num_rollouts=30, seed=0)
+    assert rows[0] == 90
+    assert rows[-1] < 80
+    assert engine_module._LOOK_EVERY > 1
+
+
+def test_autocast_casts_and_stays_close() -> None:
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    sampled = TransformersEngine(model, compute_dtype=torch.bfloat16).sample(
+        prompts, GREEDY, num_rollouts=1, seed=0, with_log_probs=True
+    )
+    exact = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0, with_log_probs=True)
+    assert sampled.log_probs is not None
+    assert exact.log_probs is not None
+    assert sampled.rollouts[0].token_ids[0] == exact.rollouts[0].token_ids[0]
+    assert 0 < (sampled.log_probs[0][0] - exact.log_probs[0][0]).abs() < 0.1
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_the_cache_cost_counts_every_byte_of_the_cache(family: str) -> None:
+    model = build_model(family)
+    family_of(model).prepare(model)
+    prompt = make_prompt(family)
+    with torch.no_grad():
+        cache = decoder.prefill(model, [prompt]).cache
+    found = 0
+    for layer in cache.layers:
+        for tensor in (getattr(layer, "keys", None), getattr(layer, "values", None)):
+            found += tensor.nbytes if isinstance(tensor, Tensor) else 0
+        for states in (getattr(layer, "conv_states", None), getattr(layer, "recurrent_states", None)):
+            found += sum(state.nbytes for state in (states.values() if isinstance(states, dict) else states or ()))
+    cost = memory.cache_cost(model, torch.float32)
+    logits = 4 * 4 * model.config.text_config.vocab_size
+    assert found == len(prompt.input_ids) * cost.per_token + cost.per_rollout - logits

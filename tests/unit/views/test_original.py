@@ -1,0 +1,161 @@
+import warnings
+import zlib
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageChops
+
+from tiny_examples import example, picture, rotated
+from vcsd.errors import DataError
+from vcsd.views import VIEWS
+from vcsd.views.original import MAX_IMAGE_PIXELS
+
+original = VIEWS["original"]
+
+
+def shown(image: Image.Image | str | Path) -> Image.Image:
+    (result,) = original(example(image)).images
+    assert isinstance(result, Image.Image)
+    assert result.mode == "RGB"
+    return result
+
+
+def row(image: Image.Image) -> list[object]:
+    return [image.getpixel((x, 0)) for x in range(image.width)]
+
+
+def same(first: Image.Image, second: Image.Image) -> bool:
+    return first.size == second.size and ImageChops.difference(first, second).getbbox() is None
+
+
+def test_an_rgb_picture_is_shown_unchanged_from_memory_and_from_a_file(tmp_path: Path) -> None:
+    picture().save(tmp_path / "a.png")
+    assert same(shown(picture()), picture())
+    assert same(shown(tmp_path / "a.png"), picture())
+    assert same(shown(str(tmp_path / "a.png")), picture())
+
+
+def test_a_picture_is_turned_upright_once(tmp_path: Path) -> None:
+    lying = Image.open(rotated(tmp_path / "a.png"))
+    upright = shown(tmp_path / "a.png")
+    assert (lying.size, upright.size) == ((90, 40), (40, 90))
+    assert same(upright, lying.transpose(Image.Transpose.ROTATE_270))
+    assert same(shown(upright), upright)
+
+
+def test_transparent_parts_are_white_and_opaque_parts_keep_their_colour() -> None:
+    image = Image.new("RGBA", (2, 1), (200, 0, 0, 255))
+    image.putpixel((1, 0), (0, 0, 0, 0))
+    assert row(shown(image)) == [(200, 0, 0), (255, 255, 255)]
+    image = Image.new("LA", (2, 1), (100, 255))
+    image.putpixel((1, 0), (0, 0))
+    assert row(shown(image)) == [(100, 100, 100), (255, 255, 255)]
+
+
+def test_the_transparent_colour_of_a_palette_is_white(tmp_path: Path) -> None:
+    image = Image.new("P", (2, 1))
+    image.putpalette([0, 0, 0, 0, 0, 250])
+    image.putpixel((1, 0), 1)
+    image.save(tmp_path / "a.png", transparency=0)
+    assert row(shown(tmp_path / "a.png")) == [(255, 255, 255), (0, 0, 250)]
+
+
+def test_half_transparent_red_is_pink() -> None:
+    assert shown(Image.new("RGBA", (1, 1), (255, 0, 0, 128))).getpixel((0, 0)) == (255, 127, 127)
+
+
+@pytest.mark.parametrize("level", [0, 1, 0x80, 0xFF])
+def test_16_bit_grey_keeps_its_upper_bits(level: int, tmp_path: Path) -> None:
+    Image.new("I;16", (1, 1), level * 256 + 17).save(tmp_path / "a.png")
+    assert shown(tmp_path / "a.png").getpixel((0, 0)) == (level, level, level)
+    assert shown(Image.new("I;16B", (1, 1), level * 256 + 17)).getpixel((0, 0)) == (level, level, level)
+
+
+def test_8_bit_grey_and_1_bit_become_equal_channels() -> None:
+    assert shown(Image.new("L", (1, 1), 77)).getpixel((0, 0)) == (77, 77, 77)
+    assert shown(Image.new("1", (1, 1), 1)).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bit_grey_is_refused_because_it_has_no_white(mode: str) -> None:
+    with pytest.raises(DataError, match=rf"example 'virl-7': .*mode '{mode}' has no agreed white"):
+        original(example(Image.new(mode, (4, 4))))
+
+
+def test_the_first_frame_of_an_animation_is_shown(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert shown(tmp_path / "a.gif").getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_nothing_of_the_given_example_is_changed(tmp_path: Path) -> None:
+    image = picture().convert("RGBA")
+    given = example(image, rotated(tmp_path / "a.jpg"), answer="7")
+    result = original(given)
+    assert image.mode == "RGBA"
+    assert given.images[1] == tmp_path / "a.jpg"
+    assert (result.id, result.prompt, result.answer) == (given.id, given.prompt, given.answer)
+
+
+def test_showing_twice_shows_the_same_object() -> None:
+    once = original(example(picture()))
+    assert original(once).images[0] is once.images[0]
+
+
+@pytest.mark.parametrize("name", ["missing.png", "text.png", "truncated.png", "truncated.jpg", "empty.png", "."])
+def test_an_unreadable_image_names_the_example_and_the_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "text.png").write_text("not an image")
+    (tmp_path / "empty.png").write_bytes(b"")
+    for suffix in ("png", "jpg"):
+        picture(300, 200).save(tmp_path / f"truncated.{suffix}")
+        whole = (tmp_path / f"truncated.{suffix}").read_bytes()
+        (tmp_path / f"truncated.{suffix}").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError) as caught:
+        original(example(picture(), tmp_path / name))
+    assert str(caught.value).startswith(f"example 'virl-7': the image '{tmp_path / name}' cannot be read")
+    assert caught.value.example_id == "virl-7"
+
+
+def bomb(path: Path, side: int) -> Path:
+    """A small file that claims to be a huge picture."""
+    Image.new("1", (16, 16)).save(path)
+    content = bytearray(path.read_bytes())
+    content[16:24] = side.to_bytes(4, "big") * 2  # width and height in the PNG header
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("side", [8193, 12_000, 60_000])
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_decompression_bomb_is_refused_on_its_header(
+    side: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: object) -> None:
+        raise AssertionError("pixels were decoded")
+
+    path = bomb(tmp_path / "bomb.png", side)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", explode)
+    with pytest.raises(
+        DataError, match=rf"^example 'virl-7': the image '[^']*bomb.png' is too large: .*{MAX_IMAGE_PIXELS}"
+    ):
+        original(example(path))
+
+
+def test_a_bomb_is_refused_where_warnings_are_errors(tmp_path: Path) -> None:
+    given = example(bomb(tmp_path / "bomb.png", 12_000))
+    warnings.simplefilter("error")
+    with pytest.raises(DataError, match="too large"):
+        original(given)
+
+
+def test_the_limit_itself_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcsd.views.original.MAX_IMAGE_PIXELS", 96 * 64)
+    assert shown(picture(96, 64)).size == (96, 64)
+    with pytest.raises(DataError, match=r"^example .virl-7.: the image .image in memory. is too large: 97 x 64 pixels"):
+        shown(picture(97, 64))
+
+
+def test_an_image_without_pixels_is_refused() -> None:
+    with pytest.raises(DataError, match="0 x 5: it has no pixels"):
+        original(example(Image.new("RGB", (0, 5))))
