@@ -16,7 +16,7 @@ LAYERS = [
     ["core"],
     ["kernels"],
     ["views", "models", "rollout", "teacher"],
-    ["method", "step"],
+    ["method", "batch", "step"],
     ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding"],
     ["recipe_text"],
     ["config", "doctor"],

@@ -9,7 +9,7 @@ finite wherever its inputs describe distributions. A NaN that comes in goes out:
 from vcsd.core.contrast import contrast, plausible_support
 from vcsd.core.divergence import forward_kl, jensen_shannon, reverse_kl
 from vcsd.core.probability import LOG_FLOOR, log_probs
-from vcsd.core.reduce import response_mean, token_mean
+from vcsd.core.reduce import response_mean, response_weights, token_mean, token_weights
 from vcsd.core.target import shape_target
 
 __all__ = [
@@ -20,7 +20,9 @@ __all__ = [
     "log_probs",
     "plausible_support",
     "response_mean",
+    "response_weights",
     "reverse_kl",
     "shape_target",
     "token_mean",
+    "token_weights",
 ]
