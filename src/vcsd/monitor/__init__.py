@@ -1,0 +1,1 @@
+"""Monitors: what a run does, step by step, and when it goes wrong."""
