@@ -1,12 +1,17 @@
-"""A step on tiny models: examples, shown and answered, and the same loss computed the long way."""
+"""A step on tiny models: examples, shown and answered, the same loss computed the long way, and a small trainer."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from transformers import TrainingArguments
 
 from tiny_examples import picture
 from tiny_groups import repeated_batch
+from tiny_models import build_model
+from tiny_processor import build_processor
 from vcsd.batch import Batch, show
 from vcsd.core import forward_kl, log_probs, response_mean, shape_target, token_mean
 from vcsd.method import Method
@@ -15,6 +20,7 @@ from vcsd.models.packing import Group
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.step import Rollouts, sample
+from vcsd.trainer import VCSDTrainer
 from vcsd.types import Example
 
 QUESTIONS = ("how many?", "what colour is the square?", "red or blue?", "1 or 2?", "is it green?", "how many red?")
@@ -58,3 +64,28 @@ def long_way(
     if method.reduction == "token_mean":
         return token_mean(divergence, num_tokens=int(lengths.sum()), loss_scale=method.loss_factor)
     return response_mean(divergence, lengths, num_responses=len(lengths), loss_scale=method.loss_factor)
+
+
+def training_arguments(folder: Path | str, **changes: Any) -> TrainingArguments:
+    """Few quick steps on the CPU, logged one by one and not saved."""
+    values: dict[str, Any] = {
+        **{"use_cpu": True, "report_to": [], "disable_tqdm": True, "log_level": "error", "logging_steps": 1},
+        **{"max_steps": 4, "learning_rate": 1e-3, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 1},
+        **{"max_grad_norm": 1.0, "save_strategy": "no"},
+    }
+    return TrainingArguments(str(folder), **{**values, **changes})
+
+
+def make_trainer(folder: Path | str, *, arguments: dict[str, Any] | None = None, **changes: Any) -> VCSDTrainer:
+    """A trainer of the tiny Qwen3-VL on five examples, three of them in each step, with three answers to each."""
+    given: dict[str, Any] = {
+        **{"model": build_model(), "train_dataset": make_examples(5), "processing_class": build_processor()},
+        **{"rollout": Rollouts(Sampling(max_new_tokens=7), 3, seed=0), "prompts_per_step": 3},
+        **changes,
+    }
+    return VCSDTrainer(args=training_arguments(folder, **(arguments or {})), **given)
+
+
+def losses_of(trainer: VCSDTrainer) -> list[float]:
+    """The logged loss of each step."""
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
