@@ -7,6 +7,7 @@ One such line in `skipped.jsonl` for each row passed over; `position` is its pla
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,17 @@ REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", 
 """What a row is skipped for. The last is a DataError that nobody gave a reason."""
 
 
+_WORDS = (
+    (
+        re.compile(r"^the image '(?P<file>.*?)' (cannot be read|is too large|is \d+ x \d+: it has no pixels)"),
+        "broken_image",
+    ),
+    (re.compile(r"^its prompt has \d+ tokens, \d+ are allowed"), "over_long_prompt"),
+)
+"""How views and the processor say it. They raise plain DataErrors, since they do not know that rows can be skipped; a
+test holds these words against theirs."""
+
+
 class RowError(DataError):
     """A DataError that says for which of the REASONS the row is skipped, and because of which file.
 
@@ -40,6 +52,20 @@ class RowError(DataError):
         super().__init__(example_id, message)
         self.reason = reason
         self.file = file
+
+
+def reason_of(error: DataError) -> tuple[str, str | None]:
+    """Which of the REASONS an error is, and the file it is about.
+
+    >>> reason_of(DataError("a", "its prompt has 9000 tokens, 6144 are allowed."))
+    ('over_long_prompt', None)
+    """
+    if isinstance(error, RowError):
+        return error.reason, error.file
+    for pattern, word in _WORDS:
+        if match := pattern.match(error.message):
+            return word, match.groupdict().get("file")
+    return "unusable", None
 
 
 @contextmanager
@@ -98,12 +124,10 @@ class Skips:
 
     def skip(self, error: DataError, *, position: int) -> None:
         """Count and list a row that is not; a ConfigError once they are too many."""
-        given = error if isinstance(error, RowError) else None
-        word = given.reason if given else "unusable"
+        word, file = reason_of(error)
         self.num_seen += 1
         self.counts[word] += 1
         if self._lines is not None:
-            file = given.file if given else None
             self._lines.append(
                 {"position": position, "id": error.example_id, "reason": word, "file": file, "message": error.message}
             )

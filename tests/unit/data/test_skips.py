@@ -1,10 +1,19 @@
 """What is passed over is counted and listed, survives a resume, and stops a run when it is too much."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from PIL import Image
+
+from tiny_examples import example, picture
+from tiny_processor import build_processor
 from vcsd.data import MAX_SKIPPED_SHARE, MIN_ROWS_SEEN, RowError, Skips, reason
+from vcsd.data.skips import reason_of
 from vcsd.errors import ConfigError, DataError
+from vcsd.models.processor import encode
 from vcsd.monitor.lines import read_lines
+from vcsd.views import original as views_original
+from vcsd.views.original import original
 
 
 def missing(name):
@@ -60,3 +69,28 @@ def test_a_reason_once_given_is_kept():
     with pytest.raises(RowError) as caught, reason("over_long_prompt"):
         raise missing("a")
     assert caught.value.reason == "missing_file"
+
+
+def trouble(function, *given, **options):
+    with pytest.raises(DataError) as caught:
+        function(*given, **options)
+    return reason_of(caught.value)
+
+
+def test_what_the_views_cannot_read_is_a_broken_image_with_its_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    picture().save(path)
+    path.write_bytes(path.read_bytes()[:100])
+    assert trouble(original, example(path)) == ("broken_image", str(path))
+    monkeypatch.setattr(views_original, "MAX_IMAGE_PIXELS", 10)
+    assert trouble(original, example(picture())) == ("broken_image", "image in memory")
+    assert trouble(original, example(Image.new("RGB", (0, 3)))) == ("broken_image", "image in memory")
+
+
+def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
+    shown = original(example(picture()))
+    assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", None)
+    other = replace(
+        shown, prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "<|image_pad|>"}]},)
+    )
+    assert trouble(encode, build_processor("qwen3_vl"), other) == ("unusable", None)
