@@ -114,7 +114,8 @@ class Guard:
         self._recent: dict[str, deque[float]] = {}
         self._num_beyond: dict[str, int] = {}
         self._said: tuple[str, tuple[str, ...]] = ("go_on", ())
-        self._last_good_step: int | None = None
+        self.last_good_step: int | None = None
+        """The last step without trouble; None before the first."""
 
     def judge(self, step: int, metrics: Mapping[str, float]) -> Verdict:
         """Take in the metrics of one step and say what to do."""
@@ -124,12 +125,12 @@ class Guard:
         worst = max(levels.values(), default=0)
         troubled = [signal for signal in self.signals if levels[_name(signal)] == worst and worst]
         if worst == 0:
-            self._last_good_step = step
+            self.last_good_step = step
         action: Literal["go_on", "warn", "stop"] = ("go_on", "warn", "stop")[worst]
         said = (action, tuple(_name(signal) for signal in troubled))
         is_new, self._said = said != self._said and worst > 0, said
         findings = tuple(signal.say(**self._means(signal.metric)) for signal in troubled)
-        return Verdict(action, findings, is_new, self._last_good_step)
+        return Verdict(action, findings, is_new, self.last_good_step)
 
     def _take(self, metric: str, value: float | None) -> None:
         if value is None or not math.isfinite(value):
@@ -163,7 +164,7 @@ class Guard:
             "recent": {metric: list(values) for metric, values in self._recent.items()},
             "num_beyond": dict(self._num_beyond),
             "said": [self._said[0], list(self._said[1])],
-            "last_good_step": self._last_good_step,
+            "last_good_step": self.last_good_step,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -172,7 +173,7 @@ class Guard:
         self._recent = {metric: deque(values, maxlen=WINDOW) for metric, values in state["recent"].items()}
         self._num_beyond = dict(state["num_beyond"])
         self._said = (state["said"][0], tuple(state["said"][1]))
-        self._last_good_step = state["last_good_step"]
+        self.last_good_step = state["last_good_step"]
 
 
 def _name(signal: Signal) -> str:

@@ -116,6 +116,11 @@ class Watch:
             raise RunError(self._advice(verdict))
         return found
 
+    @property
+    def last_good_step(self) -> int | None:
+        """The last step that the guard found usual: the checkpoint at or before it is worth keeping."""
+        return self.guard.last_good_step
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as plain JSON."""
         return {"step": self._last_step or 0, "guard": self.guard.state()}

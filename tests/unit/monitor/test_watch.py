@@ -127,6 +127,7 @@ def collapse(watch, num_steps=40):
 def test_a_collapse_warns_keeps_samples_and_stops_with_advice(watch, tmp_path, caplog):
     with pytest.raises(RunError, match=r"collapsing: .*The last good step is 20\. Go back to a checkpoint"):
         collapse(watch)
+    assert watch.last_good_step == 20
     assert "Step 21: The run may be collapsing" in caplog.text
     lines = list(read_lines(tmp_path / "metrics.jsonl"))
     assert (lines[20]["guard"], lines[-1]["guard"]) == ("warn", "stop")
