@@ -26,50 +26,65 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "demonstration": ("demonstration",),
     "feedback": ("feedback",),
 }
-"""Field -> the columns that may hold it; the first one that the table has is taken."""
+"""Field -> the columns that may hold it. Where a table has several, a row's first that is not empty counts."""
 
 REQUIRED = ("prompt", "images")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The column of each field; None where the table has none.
+    """The columns of each field of an Example; none for a field that the table does not have.
 
-    >>> Columns.find("a.csv", ["question", "image"]).prompt
-    'question'
+    >>> columns = Columns.find("a.csv", ["question", "image", "images"])
+    >>> columns.of("prompt"), columns.of("answer")
+    (('question',), ())
+    >>> columns.cell({"question": "How many?", "image": "a.png", "images": None}, "images")
+    'a.png'
     """
 
-    id: str | None
-    prompt: str
-    images: str | None
-    answer: str | None
-    boxes: str | None
-    demonstration: str | None
-    feedback: str | None
+    by_field: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def find(cls, name: str, present: Iterable[str], chosen: Mapping[str, str | None] | None = None) -> Columns:
         """Look for the usual names; `chosen` names another column for a field, or None to leave it unused."""
         present, chosen = list(present), dict(chosen or {})
         problems = [
-            f"columns.{field} is not a field. {did_you_mean(field, FIELDS)}" for field in chosen.keys() - FIELDS
+            f"columns.{field} is not a field. {did_you_mean(field, FIELDS)}" for field in chosen if field not in FIELDS
         ]
-        found: dict[str, str | None] = {}
+        found: dict[str, tuple[str, ...]] = {}
         for field, usual in FIELDS.items():
-            found[field] = chosen.get(field, next((column for column in usual if column in present), None))
-            if found[field] is None and (field == "prompt" or (field in REQUIRED and field not in chosen)):
+            found[field] = tuple(column for column in usual if column in present)
+            if field in chosen:
+                column = chosen[field]
+                found[field] = () if column is None else (column,)
+                if column is not None and column not in present:
+                    problems.append(f"columns.{field} = {column!r} is no column of {name}. {_nearest(column, present)}")
+            if not found[field] and (field == "prompt" or (field in REQUIRED and field not in chosen)):
                 problems.append(_missing(name, field, present))
-            elif found[field] is not None and found[field] not in present:
-                problems.append(
-                    f"columns.{field} = {found[field]!r} is no column of {name}. {_nearest(found[field], present)}"
-                )
         if problems:
             raise ConfigError(problems)
-        return cls(**found)  # type: ignore[arg-type]
+        return cls(found)
 
-    def used(self) -> dict[str, str]:
-        """Field -> column, without the fields that the table lacks."""
-        return {field: column for field in FIELDS if (column := getattr(self, field)) is not None}
+    def of(self, field: str) -> tuple[str, ...]:
+        """The columns that may hold a field."""
+        return self.by_field[field]
+
+    def cell(self, row: Mapping[str, Any], field: str) -> Any:
+        """What a row has for a field: its first cell that is not empty."""
+        cells = (row.get(column) for column in self.of(field))
+        return next((cell for cell in cells if not _is_empty(cell)), None)
+
+    def report(self) -> str:
+        """Which field comes from where, in words."""
+        return ", ".join(
+            field if columns == (field,) else f"{field} from {' or '.join(map(repr, columns))}"
+            for field, columns in self.by_field.items()
+            if columns
+        )
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str | list | tuple) and not cell)
 
 
 def _missing(name: str, field: str, present: list[str]) -> str:

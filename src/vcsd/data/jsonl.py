@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
 _BOM = b"\xef\xbb\xbf"
-_FIRST_LINES = 100
-"""Lines looked at for the names of the columns: objects may leave out optional ones."""
 
 
 class JsonlTable:
@@ -86,7 +84,7 @@ class JsonlTable:
     def _find_columns(self) -> tuple[str, ...]:
         columns: dict[str, None] = {}
         problem = ""
-        for _, row in zip(range(_FIRST_LINES), self._rows(), strict=False):
+        for row in self._rows():  # all of them: an object may leave out any key
             if isinstance(row, RowError):
                 problem = problem or row.message
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vcsd.data.columns import Columns, read_boxes, read_image, read_text
@@ -83,9 +84,8 @@ class Source:
 
     def report(self) -> str:
         """What was found, in one paragraph."""
-        used = self.columns.used()
-        roles = ", ".join(name if name == column else f"{name} from {column!r}" for name, column in used.items())
-        unused = [column for column in self.table.columns if column not in used.values()]
+        used = {column for columns in self.columns.by_field.values() for column in columns}
+        unused = [column for column in self.table.columns if column not in used]
         drops = "".join(
             f" {count:,} rows {what} are dropped ({switch}: drop)."
             for count, what, switch in (
@@ -97,22 +97,22 @@ class Source:
         rest = f" Not used: {', '.join(unused)}." if unused else ""
         return (
             f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
-            f"{len(self.table) - self.dropped.total:,} examples with {roles}.{rest}"
+            f"{len(self.table) - self.dropped.total:,} examples with {self.columns.report()}.{rest}"
         )
 
     def fingerprint(self) -> str:
         """A hash of what the order of rows depends on: how many there are, which are kept, which columns are read."""
-        parts = (len(self.table), self.table.columns, sorted(self.columns.used().items()), self._instruction)
+        parts = (len(self.table), self.table.columns, sorted(self.columns.by_field.items()), self._instruction)
         kept = b"" if self._rows is None else self._rows.tobytes()
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
 
     def _build(self, row_id: str, cells: Mapping[str, Any]) -> Example:
-        cell = {field: cells.get(column) for field, column in self.columns.used().items()}
-        texts = {field: read_text(row_id, field, cell.get(field)) for field in ("answer", "demonstration", "feedback")}
-        pictures = image_cells(cell.get("images"))
-        prompt = build_prompt(row_id, cell["prompt"], len(pictures))
+        cell = partial(self.columns.cell, cells)
+        texts = {field: read_text(row_id, field, cell(field)) for field in ("answer", "demonstration", "feedback")}
+        pictures = image_cells(cell("images"))
+        prompt = build_prompt(row_id, cell("prompt"), len(pictures))
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
-        boxes = read_boxes(row_id, cell.get("boxes"))
+        boxes = read_boxes(row_id, cell("boxes"))
         with reason("malformed_row"):
             example = Example(id=row_id, images=images, prompt=prompt, boxes=boxes, **texts)
             if self._instruction:
@@ -120,17 +120,15 @@ class Source:
         return example
 
     def _row_id(self, cells: Mapping[str, Any], index: int) -> str:
-        cell = None if self.columns.id is None else cells.get(self.columns.id)
-        return row_name(self.table, index) if cell is None or cell == "" else str(cell)
+        cell = self.columns.cell(cells, "id")
+        return row_name(self.table, index) if cell is None else str(cell)
 
     def _choose_rows(self) -> tuple[array[int] | None, Dropped]:
         """The rows that the switches leave; None for all."""
         if set(self._switches.values()) == {"keep"}:
             return None, Dropped()
-        column = self.columns.images
-        counts = self.table.num_images(column) if column else (0 for _ in range(len(self.table)))
         rows, several, none = array("Q"), 0, 0
-        for index, num_images in enumerate(counts):
+        for index, num_images in enumerate(self._num_images()):
             if num_images > 1 and self._switches["multi_image"] == "drop":
                 several += 1
             elif num_images == 0 and self._switches["text_only"] == "drop":
@@ -139,13 +137,19 @@ class Source:
                 rows.append(index)
         return rows, Dropped(several_images=several, no_image=none)
 
+    def _num_images(self) -> Iterator[int]:
+        """How many images each row of the table has, in the first of its columns that has any."""
+        columns = [self.table.num_images(column) for column in self.columns.of("images")]
+        if not columns:
+            return (0 for _ in range(len(self.table)))
+        return (next((count for count in counts if count), 0) for counts in zip(*columns, strict=True))
+
     def _check_ids(self) -> None:
         """Ids are unique: rollouts are seeded by them, and the log names rows by them."""
-        if self.columns.id is None:
-            return
         seen: set[int] = set()
         twice: list[str] = []
-        for value in self.table.values(self.columns.id):
+        ids = (value for column in self.columns.of("id") for value in self.table.values(column))
+        for value in ids:
             if value is None or value == "":
                 continue
             # Eight bytes of a hash instead of the id: a set of long ids would be larger than the table's index.

@@ -78,6 +78,20 @@ def test_columns_can_be_chosen_and_left_unused(write_jsonl):
         load_examples(path, columns={"promt": "problem"})
 
 
+def test_rows_that_use_either_name_of_a_column_all_keep_their_images(write_jsonl):
+    both = {"id": "b", "question": "?", "images": ["images/a.png", "images/b.png"]}
+    source = load_examples(write_jsonl(row("a"), both, {"id": "c", "prompt": "?", "images": []}))
+    assert [len(example.images) for example in source] == [1, 2, 0]
+    assert "prompt from 'prompt' or 'question', images from 'images' or 'image'" in source.report()
+    assert [example.id for example in load_examples(source.table.path, multi_image="drop", text_only="drop")] == ["a"]
+
+
+def test_a_column_that_first_appears_in_the_last_of_many_rows_is_read(write_jsonl):
+    rows = ({"id": str(number), "question": "?", "image": []} for number in range(300))
+    source = load_examples(write_jsonl(*rows, {"id": "last", "question": "?", "images": ["images/a.png"]}))
+    assert len(source[300].images) == 1
+
+
 def test_ids_that_occur_twice_are_refused_by_name(write_jsonl):
     path = write_jsonl(row("a"), row("b"), row("a"), row("b"))
     with pytest.raises(ConfigError, match="2 rows repeat the id of an earlier one: 'a', 'b'"):
