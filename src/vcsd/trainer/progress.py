@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from vcsd.batch import Batch
     from vcsd.kernels import Statistics
+    from vcsd.types import Example
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Progress:
     num_empty_steps: int = 0
     num_nonfinite_steps: int = 0
     num_nonfinite_in_a_row: int = 0
+    best_step: int | None = None
+    best_value: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +41,14 @@ class Observation:
     step: int
     is_taken: bool
     loss: float
-    example_ids: Sequence[str]
+    examples: Sequence[Example]
     batch: Batch | None
     statistics: Sequence[Statistics]
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Monitor(Protocol):
-    """Watches a run, step by step."""
+    """Watches a run, step by step. With a `last_good_step`, the checkpoint at or before it is not removed."""
 
     def observe(self, seen: Observation) -> Mapping[str, float]:
         """What to log of a step. A RunError stops the run."""

@@ -4,7 +4,7 @@
                           train_dataset=examples, processing_class=processor)
     trainer.train()
 
-Hooks, and why there:
+Hooks, and why there (those for checkpoints are in `resumable.py`):
 
     training_step             sample, distil in rows, check; the optimizer's step follows in Trainer's loop
     on_optimizer_step         the teacher follows the student, if the step was taken
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from vcsd.batch import Batch, Shown, show
 from vcsd.data.stream import Rows, Stream
@@ -40,6 +40,7 @@ from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, row_tokens
 from vcsd.trainer.inspect import save_for_inspection
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.progress import Monitor, Observation, Progress
+from vcsd.trainer.resumable import ResumableTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ MAX_NONFINITE = 3
 """Steps in a row without a finite loss and gradient that stop a run."""
 
 
-class VCSDTrainer(Trainer):
+class VCSDTrainer(ResumableTrainer):
     """Trains a student towards its own teacher. Numbers of prompts and rollouts are those of a whole step.
 
     model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` bounds the tokens of a row; by
@@ -97,8 +98,7 @@ class VCSDTrainer(Trainer):
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips)
         self.progress = Progress(token_budget=token_budget)
         self.phases = Phases(args.device)
-        self.is_taken = False
-        self.seen: Observation | None = None
+        self.is_taken, self.seen, self.best_values = False, None, []
         super().__init__(
             model=model,
             args=args,
@@ -141,8 +141,7 @@ class VCSDTrainer(Trainer):
     ) -> torch.Tensor:
         """One step of the algorithm, up to the optimizer's."""
         self.phases.reset()
-        self.is_taken = False
-        self.seen = None
+        self.is_taken, self.seen, self.gradient_norm = False, None, 0.0
         step = self.state.global_step
         with self.phases("data"):
             taken = self.stream.take_prepared(self.progress.cursor, self.prompts_per_step, self._show)
@@ -160,7 +159,8 @@ class VCSDTrainer(Trainer):
             self.is_taken = self._is_finite(model, batch, loss)
         else:
             self.progress.num_empty_steps += 1
-        self.seen = Observation(step, self.is_taken, loss.item(), taken.ids, batch, statistics, self._numbers(batch))
+        examples = [each.example for each in taken.items]
+        self.seen = Observation(step, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch))
         return loss if self.is_taken else torch.zeros_like(loss)
 
     def _show(self, example: Any) -> Shown:
@@ -217,6 +217,7 @@ class VCSDTrainer(Trainer):
         """Whether the step can be taken. If not, its gradients are dropped and its batch is written down."""
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
+        self.gradient_norm = norm.item()
         if loss.isfinite() and norm.isfinite():
             self.progress.num_nonfinite_in_a_row = 0
             return True
@@ -238,11 +239,10 @@ class VCSDTrainer(Trainer):
         return False
 
     def _numbers(self, batch: Batch) -> dict[str, float]:
-        lengths = [len(rollout.token_ids) for rollout in batch.rollouts]
         return {
+            "gradient_norm": self.gradient_norm,
             "num_responses": float(batch.num_responses),
             "num_tokens": float(batch.num_tokens),
-            "response_length": sum(lengths) / max(1, len(lengths)),
             "token_budget": float(self.progress.token_budget or 0),
             "steps_not_taken": float(self.progress.num_empty_steps + self.progress.num_nonfinite_steps),
         }
@@ -273,12 +273,15 @@ class _AfterStep(TrainerCallback):
         if seen is None:
             return
         numbers = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
-        fields = (seen.step, seen.is_taken, seen.loss, seen.example_ids, seen.batch, seen.statistics)
+        fields = (seen.step, seen.is_taken, seen.loss, seen.examples, seen.batch, seen.statistics)
         whole = Observation(*fields, numbers)
         found: dict[str, float] = {}
         for monitor in trainer.monitors:
             found |= monitor.observe(whole)
         trainer.seen = Observation(*fields, numbers | found)
+        wanted = {"loss": seen.loss, **trainer.seen.metrics}.get(args.metric_for_best_model)
+        if wanted is not None and seen.is_taken:
+            trainer.best_values.append(wanted)
 
 
 def refuse_half_precision(model: nn.Module) -> None:
