@@ -104,7 +104,7 @@ class Watch:
             self._begin(step)
         texts = self._texts(seen)
         found = self._measure(seen, texts)
-        metrics = {**seen.metrics, "loss": seen.loss, **found}
+        metrics = {"loss": seen.loss, **seen.metrics, **found}
         verdict = self.guard.judge(step, metrics)
         self._write(seen, metrics, verdict, texts)
         self._last_step = step
