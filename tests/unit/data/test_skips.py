@@ -6,11 +6,9 @@ import pytest
 from PIL import Image
 
 from tiny_examples import example, picture
-from tiny_processor import build_processor
 from vcsd.data import MAX_SKIPPED_SHARE, MIN_ROWS_SEEN, RowError, Skips, reason
 from vcsd.data.skips import reason_of
 from vcsd.errors import ConfigError, DataError
-from vcsd.models.processor import encode
 from vcsd.monitor.lines import read_lines
 from vcsd.views import original as views_original
 from vcsd.views.original import original
@@ -88,6 +86,10 @@ def test_what_the_views_cannot_read_is_a_broken_image_with_its_file(tmp_path, mo
 
 
 def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
+    # Here, not above: transformers imports triton, and the kernels' tests decide first how it runs.
+    from tiny_processor import build_processor
+    from vcsd.models.processor import encode
+
     shown = original(example(picture()))
     assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", None)
     other = replace(
