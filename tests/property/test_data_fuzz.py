@@ -20,9 +20,7 @@ CELL = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=8,
 )
-COLUMN = st.sampled_from(
-    ["id", "prompt", "question", "image", "images", "answer", "boxes", "demonstration", "feedback"]
-)
+COLUMN = st.sampled_from(sorted({*FIELDS, *sum(FIELDS.values(), ())}))
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def _choose_split(found: Any, *, name: str, folder: Path, split: str | None) -> 
     """One of the splits: the one asked for, the only one, or 'train'."""
     if not hasattr(found, "keys"):
         if split is not None:
-            raise ConfigError([f"{name} is a single split, but split = {split!r} was asked for. Leave split out."])
+            raise ConfigError([f"{name} is a single split, but data.split = {split!r} was asked for. Leave it out."])
         return DatasetTable(found, name=name, folder=folder)
     names = [str(key) for key in found]
     chosen = split or (names[0] if len(names) == 1 else "train")

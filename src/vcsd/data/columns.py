@@ -49,7 +49,9 @@ class Columns:
         """Look for the usual names; `chosen` names another column for a field, or None to leave it unused."""
         present, chosen = list(present), dict(chosen or {})
         problems = [
-            f"columns.{field} is not a field. {did_you_mean(field, FIELDS)}" for field in chosen if field not in FIELDS
+            f"data.columns.{field} is not a field. {did_you_mean(field, FIELDS)}"
+            for field in chosen
+            if field not in FIELDS
         ]
         found: dict[str, tuple[str, ...]] = {}
         for field, usual in FIELDS.items():
@@ -58,7 +60,9 @@ class Columns:
                 column = chosen[field]
                 found[field] = () if column is None else (column,)
                 if column is not None and column not in present:
-                    problems.append(f"columns.{field} = {column!r} is no column of {name}. {_nearest(column, present)}")
+                    problems.append(
+                        f"data.columns.{field} = {column!r} is no column of {name}. {_nearest(column, present)}"
+                    )
             if not found[field] and (field == "prompt" or (field in REQUIRED and field not in chosen)):
                 problems.append(_missing(name, field, present))
         if problems:
@@ -89,10 +93,10 @@ def _is_empty(cell: Any) -> bool:
 
 def _missing(name: str, field: str, present: list[str]) -> str:
     wanted = " or ".join(repr(column) for column in FIELDS[field])
-    without = " For data without images, set columns.images to null." if field == "images" else ""
+    without = " For data without images, set data.columns.images to null." if field == "images" else ""
     near = next((n for usual in FIELDS[field] if (n := _nearest(usual, present)).startswith("Did")), None)
     near = near or _nearest(field, present)
-    return f"{name} has no column {wanted}. {near} Set columns.{field} to use another one.{without}"
+    return f"{name} has no column {wanted}. {near} Set data.columns.{field} to use another one.{without}"
 
 
 def _nearest(word: object, present: list[str]) -> str:

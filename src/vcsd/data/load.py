@@ -53,7 +53,7 @@ def load_examples(
     """
     folder = None if images is None else Path(images)
     if folder is not None and not folder.is_dir():
-        raise ConfigError([f"images = {str(images)!r} is not a folder."])
+        raise ConfigError([f"data.images = {str(images)!r} is not a folder."])
     table = _open(str(path), split=split, images=folder)
     chosen = dict(columns or {})
     settings: dict[str, Any] = {"columns": chosen}
@@ -72,7 +72,7 @@ def _open(name: str, *, split: str | None, images: Path | None) -> Table:
         return _open_folder(path, split=split, images=images)
     if path.is_file():
         if split is not None:
-            raise ConfigError([f"{name} is one file, but split = {split!r} was asked for. Leave split out."])
+            raise ConfigError([f"{name} is one file, but data.split = {split!r} was asked for. Leave it out."])
         return _open_file(path, images=images)
     if _HUB_ID.fullmatch(name) and path.suffix.lower() not in FORMATS and not path.parent.is_dir():
         return hub_dataset(name, split=split)
@@ -104,5 +104,5 @@ def _open_folder(folder: Path, *, split: str | None, images: Path | None) -> Tab
         raise ConfigError([f"{folder} has {len(chosen)} files for split {split!r}. {advice}"])
     if files:
         names = ", ".join(path.name for path in files)
-        raise ConfigError([f"{folder} holds several tables: {names}. Give one of them, or its name as split."])
+        raise ConfigError([f"{folder} holds several tables: {names}. Give one of them, or its name as data.split."])
     raise ConfigError([f"{folder} holds no data. Put a file there that ends in one of {', '.join(FORMATS)}."])

@@ -138,7 +138,7 @@ class Skips:
         listed = f" All are listed in {self._lines.path}." if self._lines else ""
         return (
             f"{self.num_skipped} of the {self.num_seen} rows read so far cannot be used ({self.summary()}), more than "
-            f"{self._max_share:.0%}. The last one: {error}{listed} Mend the data, or allow a larger share."
+            f"{self._max_share:.0%}. The last one: {error}{listed} Mend the data, or raise data.max_skipped_share."
         )
 
     def summary(self) -> str:

@@ -164,13 +164,13 @@ class Source:
             raise ConfigError(
                 [
                     f"{self.table.name}: {len(twice)} rows repeat the id of an earlier one: {shown}. "
-                    "Make ids unique, or set columns.id to null: rows are then named by their number."
+                    "Make ids unique, or set data.columns.id to null: rows are then named by their number."
                 ]
             )
 
     def _check_switches(self) -> None:
         problems = [
-            f"{name} = {value!r} is not a choice. {did_you_mean(value, SWITCH)}"
+            f"data.{name} = {value!r} is not a choice. {did_you_mean(value, SWITCH)}"
             for name, value in self._switches.items()
             if value not in SWITCH
         ]

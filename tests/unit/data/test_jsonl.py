@@ -72,9 +72,9 @@ def test_columns_can_be_chosen_and_left_unused(write_jsonl):
     path = write_jsonl({"id": 1, "problem": "How many?", "image": "nowhere.png"})
     example = load_examples(path, columns={"prompt": "problem", "images": None, "id": None})[0]
     assert (example.id, example.images, example.prompt[0]["content"]) == ("train-00000000", (), [TEXT])
-    with pytest.raises(ConfigError, match=r"columns.prompt = 'problm' is no column.*Did you mean 'problem'"):
+    with pytest.raises(ConfigError, match=r"data.columns.prompt = 'problm' is no column.*Did you mean 'problem'"):
         load_examples(path, columns={"prompt": "problm"})
-    with pytest.raises(ConfigError, match=r"columns.promt is not a field. Did you mean 'prompt'"):
+    with pytest.raises(ConfigError, match=r"data.columns.promt is not a field. Did you mean 'prompt'"):
         load_examples(path, columns={"promt": "problem"})
 
 
@@ -116,7 +116,7 @@ def test_images_may_lie_elsewhere(write_jsonl, tmp_path_factory):
     picture().save(elsewhere / "z.png")
     path = write_jsonl(row(image="z.png"))
     assert load_examples(path, images=elsewhere)[0].images == (elsewhere / "z.png",)
-    with pytest.raises(ConfigError, match="is not a folder"):
+    with pytest.raises(ConfigError, match=r"data.images = .* is not a folder"):
         load_examples(path, images=elsewhere / "missing")
 
 

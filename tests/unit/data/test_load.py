@@ -46,7 +46,7 @@ def test_rows_with_several_images_or_none_are_kept_or_dropped_with_counts(write_
     assert "1 rows with several images are dropped (multi_image: drop)." in one_image.report()
     assert [example.id for example in load_examples(path, text_only="drop")] == ["0", "1", "4"]
     assert one_image.fingerprint() != load_examples(path).fingerprint()
-    with pytest.raises(ConfigError, match=r"multi_image = 'dorp' is not a choice. Did you mean 'drop'"):
+    with pytest.raises(ConfigError, match=r"data.multi_image = 'dorp' is not a choice. Did you mean 'drop'"):
         load_examples(path, multi_image="dorp")
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_opened_is_refused_with_advice(tmp_path, name, words):
 
 
 def test_a_file_has_no_splits(write_jsonl):
-    with pytest.raises(ConfigError, match="Leave split out"):
+    with pytest.raises(ConfigError, match="Leave it out"):
         load_examples(write_jsonl(*ROWS), split="train")
 
 
