@@ -17,7 +17,15 @@ import math
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SAY_EVERY = 10
+WIDE = 110
+"""Columns of a terminal from which on there is room for more than the numbers: the bar itself, and the time left."""
 
 SIX: Mapping[str, tuple[str, str]] = {
     "loss": ("loss", ".4f"),
@@ -41,14 +51,14 @@ def six_numbers(metrics: Mapping[str, float]) -> str:
     """The six numbers in one line; a dash for one that the step does not have.
 
     >>> six_numbers({"loss": 0.71234, "length": 301.2, "repetition": 0.0125})
-    'loss 0.7123  contrast -  grad -  length 301  repeat 1.2%  drift -'
+    'loss 0.7123 contrast - grad - length 301 repeat 1.2% drift -'
     """
 
     def shown(metric: str, form: str) -> str:
         value = metrics.get(metric, math.nan)
         return format(value, form) if math.isfinite(value) else "-"
 
-    return "  ".join(f"{label} {shown(metric, form)}" for label, (metric, form) in SIX.items())
+    return " ".join(f"{label} {shown(metric, form)}" for label, (metric, form) in SIX.items())
 
 
 class Bar:
@@ -62,7 +72,9 @@ class Bar:
     def begin(self, step: int, max_steps: int) -> None:
         """Show the bar at a step."""
         if self._console.is_terminal:
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[six]}"), TimeRemainingColumn())
+            columns: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn("{task.fields[six]}")]
+            if self._console.width >= WIDE:
+                columns = [BarColumn(bar_width=20), *columns, TimeRemainingColumn()]
             self._progress = Progress(*columns, console=self._console)
             self._task = self._progress.add_task("train", total=max_steps, completed=step, six="")
             self._progress.start()

@@ -142,14 +142,15 @@ def test_a_guard_may_be_told_not_to_stop_or_to_judge_nothing(tmp_path):
     assert not any("guard" in line for line in read_lines(tmp_path / "b" / "metrics.jsonl"))
 
 
-def test_the_bar_shows_the_six_numbers_on_a_terminal(tmp_path):
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width):
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=200))
+    bar = Bar(Console(file=screen, force_terminal=True, width=width, color_system=None))
     with Watch(tmp_path, Letters(), max_steps=90, bar=bar) as watch:
         watch.observe(seen(0, "Seven."))
     assert "1/90" in screen.getvalue()
     assert all(label in screen.getvalue() for label in SIX)
-    assert "loss 0.5000  contrast 1.00  grad 1.5  length 7  repeat 0.0%  drift 0.0%" in screen.getvalue()
+    assert "loss 0.5000 contrast 1.00 grad 1.5 length 7 repeat 0.0% drift 0.0%" in screen.getvalue()
 
 
 def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
@@ -159,7 +160,7 @@ def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
     for step in range(10):
         watch.observe(seen(step, "Seven."))
     assert screen.getvalue() == ""
-    assert "step 10  loss 0.5000  contrast 1.00" in caplog.text
+    assert "step 10  loss 0.5000 contrast 1.00" in caplog.text
     assert "step 9 " not in caplog.text
 
 
