@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from vcsd.rollout.transformers import TransformersEngine
     from vcsd.types import Head
 
+Looks = tuple["Tensor", "Tensor | None"]
+"""The teacher's hidden states under the target view and, where there is one, the contrast view."""
+
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Called with the name of a part of the step, "rollout", "teacher", "student" or "backward", around it."""
 
@@ -116,26 +119,17 @@ def _pull(
     method, features, device = distiller.method, distiller.features, base_of(distiller.student).device
     realised_N = torch.tensor([token for group in student for response in group.responses for token in response])
 
-    def teach(teacher: nn.Module) -> tuple[Tensor, Statistics]:
-        with distiller.phase("teacher"):
+    def look(teacher: nn.Module) -> Looks:
+        with distiller.phase("teacher"), torch.no_grad():
             original_ND = hidden_states(teacher, target, features)
-            control_ND = None if contrast is None else hidden_states(teacher, contrast, features)
-        return family_of(teacher).with_head(teacher, partial(enter_student, original_ND, control_ND))
+            return original_ND, None if contrast is None else hidden_states(teacher, contrast, features)
 
-    def enter_student(original_ND: Tensor, control_ND: Tensor | None, teacher_head: Head) -> tuple[Tensor, Statistics]:
-        # Autocast remembers casts made without gradient; where the teacher is the student, it would be lost.
-        torch.clear_autocast_cache()
-        with distiller.phase("student"), torch.enable_grad():
-            return inside(distiller.student, partial(learn, original_ND, control_ND, teacher_head))
-
-    def learn(
-        original_ND: Tensor, control_ND: Tensor | None, teacher_head: Head, model: nn.Module
-    ) -> tuple[Tensor, Statistics]:
+    def learn(looks: Looks, teacher_head: Head | None, model: nn.Module) -> tuple[Tensor, Statistics]:
         hidden_ND = hidden_states(model, student, features)
         return family_of(model).with_head(
             model,
             lambda head: distillation_loss(
-                *(hidden_ND, head, original_ND, control_ND, teacher_head),
+                *(hidden_ND, head, *looks, teacher_head or head),
                 end_token_ids=distiller.end_token_ids,
                 realised_token_ids=realised_N.to(device),
                 weights=weights_N.to(device),
@@ -143,6 +137,21 @@ def _pull(
             ),
         )
 
+    def teach(teacher: nn.Module) -> tuple[Tensor, Statistics]:
+        return family_of(teacher).with_head(teacher, partial(enter_student, look(teacher)))
+
+    def enter_student(looks: Looks, teacher_head: Head) -> tuple[Tensor, Statistics]:
+        with distiller.phase("student"), torch.enable_grad():
+            return inside(distiller.student, partial(learn, looks, teacher_head))
+
+    def teach_oneself(model: nn.Module) -> tuple[Tensor, Statistics]:
+        looks = look(model)
+        torch.clear_autocast_cache()  # casts made without gradient would make the student's weights constants
+        with distiller.phase("student"):
+            return learn(looks, None, model)
+
+    if distiller.teacher is distiller.student:  # one forward: an autocast entered twice is never left
+        return inside(distiller.student, teach_oneself)
     with torch.no_grad():
         return inside(distiller.teacher, teach)
 

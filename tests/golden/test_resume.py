@@ -107,6 +107,18 @@ def test_a_run_folder_holds_no_pickle(tmp_path):
         assert not path.read_bytes().startswith((b"\x80", b"PK")), path
 
 
+def test_a_smaller_token_budget_is_taken_over_by_a_resumed_run_and_a_halved_one_kept(tmp_path):
+    first = make_trainer(tmp_path, arguments={**SAVES, "max_steps": 2}, token_budget=100)
+    first.progress.token_budget = 70  # as after running out of memory
+    first.train()
+    for wanted, expected in ((100, 70), (50, 50), (None, 70)):
+        trainer = make_trainer(
+            tmp_path, arguments={**SAVES, "max_steps": 3, "save_strategy": "no"}, token_budget=wanted
+        )
+        trainer.train("auto")
+        assert trainer.progress.token_budget == expected
+
+
 def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
     make_trainer(tmp_path, arguments=SAVES).train()
     with pytest.raises(ConfigError, match=r"method.alpha was 1.0 and is now 0.5"):

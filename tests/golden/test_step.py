@@ -97,7 +97,7 @@ def test_swapping_two_parts_is_noticed(world, swap):
 
 @pytest.mark.parametrize("is_cast", [False, True])
 def test_a_teacher_that_is_the_student_itself_leaves_its_gradients_whole(world, is_cast):
-    """Autocast remembers casts made without gradient: the teacher's pass must not make the student's constant."""
+    """Autocast remembers casts made without gradient, and is never left if the same one is entered twice."""
     _, _, processor = world
     student, twin = build_model(), build_model()
     for model in (student, twin):
@@ -111,6 +111,7 @@ def test_a_teacher_that_is_the_student_itself_leaves_its_gradients_whole(world, 
     assert found.keys() == expected.keys()
     assert worst_gap(found, expected)[0] < 1e-6
     assert torch.equal(alone, twins)
+    assert not torch.is_autocast_enabled("cpu")
 
 
 def test_statistics_of_every_position_come_back(world):

@@ -16,6 +16,7 @@ import torch
 
 from vcsd.batch import Batch, Shown, gather
 from vcsd.errors import ConfigError
+from vcsd.models.packing import Cost, shared_cost
 from vcsd.types import Rollout
 
 if TYPE_CHECKING:
@@ -73,19 +74,22 @@ def worst_row(shown: Sequence[Shown], token_id: int, num_tokens: int, max_new_to
     return gather([longest], rollouts)
 
 
-def row_tokens(batch: Batch) -> int:
-    """The tokens of a batch in one row."""
-    return sum(size.prompt + sum(size.responses) for size in batch.sizes())
+def row_tokens(batch: Batch, cost: Cost = shared_cost) -> int:
+    """What a batch costs in one row."""
+    return cost([(size.prompt, size.responses) for size in batch.sizes()])
 
 
-def calibrate(measure: Measure, room: Room, shown: Sequence[Shown], token_id: int, max_new_tokens: int) -> int:
-    """The largest budget that fits, by two measured rows. A ConfigError if not even one response does."""
-    rows = [worst_row(shown, token_id, size, max_new_tokens) for size in (_SHORT, _LONG)]
+def calibrate(measure: Measure, room: Room, row_of: Callable[[int], Batch], cost: Cost = shared_cost) -> int:
+    """The largest budget that fits, by two measured rows. A ConfigError if not even one response does.
+
+    `row_of` gives the worst row of about so many tokens.
+    """
+    rows = [row_of(size) for size in (_SHORT, _LONG)]
     if row_tokens(rows[0]) == row_tokens(rows[1]):
         rows[1] = _doubled(rows[1])
-    needed = row_tokens(worst_row(shown, token_id, 0, max_new_tokens))
+    needed = row_tokens(row_of(0), cost)
     try:
-        sizes, peaks = zip(*((row_tokens(row), measure(row)) for row in rows), strict=True)
+        sizes, peaks = zip(*((row_tokens(row, cost), measure(row)) for row in rows), strict=True)
     except torch.OutOfMemoryError as error:
         raise ConfigError([_too_small(needed, room)]) from error
     budget = fitting(sizes, peaks, room)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import Trainer
 from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import TrainOutput
 
 from vcsd.checkpoint import (
     Contents,
@@ -65,12 +66,24 @@ class ResumableTrainer(Trainer):
     prompts_per_step: int
     prompt_settings: dict[str, Any]
     seen: Observation | None
+    _checked: Path | None = None
     best_values: list[float]
     """Values since the last checkpoint of the metric that `metric_for_best_model` names."""
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **given: Any) -> Any:  # type: ignore[override]
         """Train. "auto" goes on from the latest checkpoint if there is one; True demands one; a path names one."""
-        return super().train(resume_from_checkpoint=self._resolve(resume_from_checkpoint), **given)
+        checkpoint = self._resolve(resume_from_checkpoint)
+        if checkpoint is not None:
+            state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
+            if state.global_step >= self.args.max_steps > 0:  # Trainer would do one step more
+                self.state = state
+                self._load_from_checkpoint(checkpoint)
+                return TrainOutput(state.global_step, 0.0, {})
+        return super().train(resume_from_checkpoint=checkpoint, **given)
+
+    def check_resume(self, resume: str | bool | None) -> None:
+        """Raise now what `train` would raise about checkpoints, before anything in the folder is changed."""
+        self._resolve("auto" if resume is True else resume)
 
     def _resolve(self, resume: str | bool | None) -> str | None:
         """The checkpoint to go on from, checked, or None to begin."""
@@ -87,7 +100,9 @@ class ResumableTrainer(Trainer):
             if resume == "auto":
                 return None
             raise ConfigError([f"{root} holds no checkpoint to resume from."])
-        check_checkpoint(chosen, self.identity())
+        if chosen != self._checked:  # it reads all of a checkpoint: once is enough
+            check_checkpoint(chosen, self.identity())
+            self._checked = chosen
         return str(chosen)
 
     def identity(self) -> dict[str, Any]:
@@ -182,7 +197,10 @@ class ResumableTrainer(Trainer):
         if self.teacher.weights is not None:
             load_weights(self.teacher.weights, TensorFile(folder / TEACHER), "teacher")
         self.teacher.num_updates = run["teacher"]["num_updates"]
-        self.progress = Progress(**run["progress"])
+        wanted, self.progress = self.progress.token_budget, Progress(**run["progress"])
+        if wanted is not None and self.progress.token_budget is not None:
+            # A smaller one is wanted now, or the old one has been halved since for lack of memory.
+            self.progress.token_budget = min(wanted, self.progress.token_budget)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
         step = TrainerState.load_from_json(str(folder / TRAINER_STATE)).global_step
         for monitor, state in zip(self.monitors, run["monitors"], strict=True):

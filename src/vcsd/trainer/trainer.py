@@ -18,6 +18,8 @@ The learning-rate schedule counts steps, taken or not.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from vcsd.batch import Batch, Shown, show
 from vcsd.data.stream import Rows, Stream
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import RunError
 from vcsd.method import METHODS, Method
 from vcsd.models.family import family_of
 from vcsd.rollout.half_copy import HalfCopy
@@ -36,9 +38,10 @@ from vcsd.rollout.transformers import TransformersEngine
 from vcsd.step import Distiller, Rollouts, base_of, distil, sample
 from vcsd.teacher import Teacher
 from vcsd.trainer.arguments import own_arguments
-from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, row_tokens
+from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.inspect import save_for_inspection
 from vcsd.trainer.phases import Phases
+from vcsd.trainer.precision import refuse_half_precision
 from vcsd.trainer.progress import Monitor, Observation, Progress
 from vcsd.trainer.resumable import ResumableTrainer
 
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NO_LIMIT = 2**62
 MAX_NONFINITE = 3
 """Steps in a row without a finite loss and gradient that stop a run."""
 
@@ -201,15 +205,15 @@ class VCSDTrainer(ResumableTrainer):
 
         def measure(row: Batch) -> int:
             torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
-            distil(self.distiller, row, 2 * row_tokens(row), self.accelerator.backward)
+            before, phases = torch.cuda.memory_allocated(device), Phases(device)
+            distil(replace(self.distiller, phase=phases), row, _NO_LIMIT, self.accelerator.backward)
             model.zero_grad(set_to_none=True)
-            return torch.cuda.max_memory_allocated(device) - before
+            return max(phases.peak_bytes.values()) - before
 
-        banned = family_of(base_of(model)).vision_token_ids(base_of(model))
-        word = next(token for token in range(10, 1000) if token not in banned)
-        budget = calibrate(measure, room_of(model, device), shown, word, self.rollout.sampling.max_new_tokens)
+        family, longest = family_of(base_of(model)), self.rollout.sampling.max_new_tokens
+        word = next(token for token in range(10, 1000) if token not in family.vision_token_ids(base_of(model)))
+        row_of = partial(worst_row, shown, word, max_new_tokens=longest)
+        budget = calibrate(measure, room_of(model, device), row_of, family.cost)
         log.info("Rows of up to %d tokens.", budget)
         return budget
 
@@ -282,19 +286,3 @@ class _AfterStep(TrainerCallback):
         wanted = {"loss": seen.loss, **trainer.seen.metrics}.get(args.metric_for_best_model)
         if wanted is not None and seen.is_taken:
             trainer.best_values.append(wanted)
-
-
-def refuse_half_precision(model: nn.Module) -> None:
-    """Raise a ConfigError if a trained weight is in half precision: at a learning rate of 2e-6 it would not move."""
-    half = {
-        str(p.dtype).removeprefix("torch.")
-        for p in model.parameters()
-        if p.requires_grad and p.dtype.itemsize < torch.float32.itemsize
-    }
-    if half:
-        raise ConfigError(
-            [
-                f"trained weights are in {' and '.join(sorted(half))}: steps at a learning rate of 2e-6 round to "
-                "nothing there. Load the model with dtype=torch.float32 and set bf16=True to compute in bfloat16."
-            ]
-        )

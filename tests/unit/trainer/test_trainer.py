@@ -113,12 +113,14 @@ def test_the_teacher_is_the_average_of_the_students_of_each_step(tmp_path):
     assert not any(module.training for module in trainer.teacher.module.modules())
 
 
+@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize(("kind", "is_close"), [("fixed", False), ("current", True), ("periodic", True)])
-def test_other_teachers_train_too(tmp_path, kind, is_close):
+def test_other_teachers_train_too(tmp_path, kind, is_close, bf16):
     method = replace(METHODS["vcsd"], teacher=kind, **({"teacher_every": 2} if kind == "periodic" else {}))
-    trainer = make_trainer(tmp_path, method=method)
+    trainer = make_trainer(tmp_path, method=method, arguments={"bf16": bf16})
     before = weights_of(trainer.model)
     trainer.train()
+    assert not torch.is_autocast_enabled("cpu")
     assert moved_share(before, weights_of(trainer.model)) > 0.5
     distance = trainer.state.log_history[-2]["teacher_distance"]
     assert (distance == 0) == is_close
