@@ -174,29 +174,30 @@ class VCSDTrainer(ResumableTrainer):
         """Score and pull, in rows that fit. Out of memory: gradients are dropped, rows halved, all is done again."""
         if self.progress.token_budget is None:
             self.progress.token_budget = self._measured_budget(model, shown)
+        least = self._least(model, batch)
         while True:
+            budget = max(self.progress.token_budget, least)
+            if budget > self.progress.token_budget:
+                log.warning(
+                    "A prompt with one response has %d tokens, more than the budget: it gets its own row.", least
+                )
             try:
-                return distil(self.distiller, batch, self.progress.token_budget, self.accelerator.backward)
+                return distil(self.distiller, batch, budget, self.accelerator.backward)
             except torch.OutOfMemoryError:
-                failed = self.progress.token_budget
+                if budget <= least:
+                    raise RunError(_too_long(budget)) from None
             model.zero_grad(set_to_none=True)  # here, not in the handler: the traceback held the row's tensors
             torch.cuda.empty_cache()
-            self.progress.token_budget = self._halved(model, failed, batch)
+            self.progress.token_budget = max(budget // 2, least)
             log.warning(
                 "Out of memory with rows of %d tokens: the step is done again with rows of %d, and so are later ones.",
-                *(failed, self.progress.token_budget),
+                *(budget, self.progress.token_budget),
             )
 
-    def _halved(self, model: nn.Module, budget: int, batch: Batch) -> int:
-        """Half the budget, or what the longest response needs if that is more. A RunError if that has failed."""
+    def _least(self, model: nn.Module, batch: Batch) -> int:
+        """What the longest prompt with one response costs: no row can be smaller."""
         cost = family_of(base_of(model)).cost
-        least = max(cost([(size.prompt, [length])]) for size in batch.sizes() for length in size.responses)
-        if budget <= least:
-            raise RunError(
-                f"out of memory in a row of {budget} tokens, one prompt with one response. Lower model.max_pixels or "
-                "rollout.max_new_tokens, freeze a part of the model, or set trainer.gradient_checkpointing: true."
-            )
-        return max(budget // 2, least)
+        return max(cost([(size.prompt, [length])]) for size in batch.sizes() for length in size.responses)
 
     def _measured_budget(self, model: nn.Module, shown: Sequence[Shown]) -> int:
         device = self.args.device
@@ -258,6 +259,13 @@ class VCSDTrainer(ResumableTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _too_long(num_tokens: int) -> str:
+    return (
+        f"out of memory in a row of {num_tokens} tokens, one prompt with one response. Lower model.max_pixels or "
+        "rollout.max_new_tokens, freeze a part of the model, or set trainer.gradient_checkpointing: true."
+    )
 
 
 class _AfterStep(TrainerCallback):

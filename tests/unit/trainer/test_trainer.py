@@ -216,6 +216,14 @@ def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatc
     assert losses_of(trainer) == losses_of(calm)
 
 
+def test_a_prompt_longer_than_the_budget_gets_a_row_of_its_own(tmp_path, caplog):
+    small, whole = make_trainer(tmp_path, token_budget=5), make_trainer(tmp_path)
+    for trainer in (small, whole):
+        trainer.train()
+    assert losses_of(small) == pytest.approx(losses_of(whole), rel=1e-4)
+    assert "more than the budget: it gets its own row" in caplog.text
+
+
 def test_a_single_response_that_does_not_fit_stops_the_run(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path, token_budget=100)
 
