@@ -25,21 +25,32 @@ VOCAB, END, IMAGE, VIDEO, VISION_START, VISION_END = 64, 1, 2, 3, 4, 5  # a voca
 
 
 def sample(model, prompt, *, key: str) -> list[Tensor]:
-    """n answers, each with its own generator, so that one answer does not depend on how many others there are."""
-    seeds = [hashlib.sha256(f"{key}/{index}".encode()).digest()[:7] for index in range(NUM_ROLLOUTS)]
-    generators = [torch.Generator().manual_seed(int.from_bytes(seed, "big")) for seed in seeds]
-    answers = [torch.empty(0, dtype=torch.long) for _ in generators]
-    for _ in range(MAX_NEW_TOKENS):
-        unfinished = [index for index, answer in enumerate(answers) if END not in answer]
+    """n answers, each from its own random numbers, so that one answer does not depend on how many others there are."""
+    answers = [torch.empty(0, dtype=torch.long) for _ in range(NUM_ROLLOUTS)]
+    for position in range(MAX_NEW_TOKENS):
+        unfinished = [index for index, answer in enumerate(answers) if not set(answer.tolist()) & ends(model)]
         if not unfinished:
             break
         rows = next_token_logits(model, prompt, "image", [answers[index] for index in unfinished])
         for index, logits in zip(unfinished, rows, strict=True):
-            p_V = logits[-1].softmax(-1)
-            p_V[[IMAGE, VIDEO]] = 0  # a sampled image token would claim an image that is not there
-            token = torch.multinomial(p_V, 1, generator=generators[index])
-            answers[index] = torch.cat([answers[index], token])
+            # a sampled image token would claim an image that is not there
+            logits[-1, [model.config.image_token_id, model.config.video_token_id]] = -torch.inf
+            cumulative_V = logits[-1].softmax(-1).double().cumsum(-1)
+            aim = uniform(f"{key}/{index}/{prompt['id']}", position) * cumulative_V[-1:]
+            answers[index] = torch.cat([answers[index], torch.searchsorted(cumulative_V, aim, right=True)])
     return answers
+
+
+def uniform(key: str, position: int) -> float:
+    """A random number in [0, 1) that depends on its name alone: 52 bits of a hash."""
+    digest = hashlib.sha256(f"{key}/{position // 4}".encode()).digest()
+    return (int.from_bytes(digest[8 * (position % 4) :][:8], "little") >> 12) / 2**52
+
+
+def ends(model) -> set[int]:
+    """The tokens that end an answer."""
+    found = model.generation_config.eos_token_id
+    return set(found if isinstance(found, list) else [found])
 
 
 def next_token_logits(model, prompt, view: str, answers: list[Tensor]) -> list[Tensor]:
@@ -50,7 +61,7 @@ def next_token_logits(model, prompt, view: str, answers: list[Tensor]) -> list[T
     logits_nLV = model(
         input_ids=ids_nL,
         attention_mask=mask_nL,
-        mm_token_type_ids=(ids_nL == IMAGE).int(),
+        mm_token_type_ids=(ids_nL == model.config.image_token_id).int(),
         pixel_values=prompt[view].repeat(len(answers), 1),
         image_grid_thw=prompt["grid"].repeat(len(answers), 1),
     ).logits
@@ -63,10 +74,10 @@ def log_probs(model, prompt, view: str, answers: list[Tensor]) -> list[Tensor]:
     return [(logits[:-1] / T_KD).log_softmax(-1) for logits in next_token_logits(model, prompt, view, answers)]
 
 
-def shape_target(log_p: Tensor, log_p_control: Tensor) -> Tensor:
-    """log q*: the contrast on the plausible support (Eqs. 6-8)."""
+def shape_target(log_p: Tensor, log_p_control: Tensor, end_ids: set[int]) -> Tensor:
+    """log q*: the contrast on the plausible support (Eqs. 6-8). It may not decide when to end."""
     contrast = log_p - log_p_control
-    contrast[:, END] = 0
+    contrast[:, sorted(end_ids)] = 0
     plausible = log_p >= log_p.amax(-1, keepdim=True) + torch.tensor(BETA).log() - 1e-6  # ties are inside
     return (log_p + ALPHA * contrast).masked_fill(~plausible, -torch.inf).log_softmax(-1)
 
@@ -74,15 +85,15 @@ def shape_target(log_p: Tensor, log_p_control: Tensor) -> Tensor:
 def distill_step(student, teacher, prompts, optimizer, *, key: str) -> float:
     """Algorithm: sample, look twice, shape, pull the student (Eq. 10), let the teacher follow."""
     total = 0.0
-    for index, prompt in enumerate(prompts):
+    for prompt in prompts:
         with torch.no_grad():
-            answers = sample(student, prompt, key=f"{key}/{index}")
+            answers = sample(student, prompt, key=key)
             image, black = (log_probs(teacher, prompt, view, answers) for view in ("image", "black"))
         loss = torch.zeros(())
         for log_p, log_p_image, log_p_black in zip(
             log_probs(student, prompt, "image", answers), image, black, strict=True
         ):
-            log_q = shape_target(log_p_image, log_p_black)
+            log_q = shape_target(log_p_image, log_p_black, ends(student))
             kl_R = torch.where(log_q > -torch.inf, log_q.exp() * (log_q - log_p), 0.0).sum(-1)
             loss = loss + T_KD**2 * kl_R.mean() / (len(prompts) * NUM_ROLLOUTS)
         loss.backward()
@@ -111,13 +122,14 @@ def tiny_qwen3_vl(seed: int) -> Qwen3VLForConditionalGeneration:
         **ids,
     )
     model = Qwen3VLForConditionalGeneration(config).float().eval()
+    model.generation_config.eos_token_id = END
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
     return model
 
 
-def colour_prompts(seed: int) -> list[dict[str, Tensor]]:
+def colour_prompts(seed: int) -> list[dict]:
     """One question about each of four coloured images, and the same image erased."""
     processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 32 * 32, "longest_edge": 256 * 256})
     question = torch.randint(6, VOCAB, (6,), generator=torch.Generator().manual_seed(seed))
@@ -128,17 +140,17 @@ def colour_prompts(seed: int) -> list[dict[str, Tensor]]:
         picture = [VISION_START, *[IMAGE] * int(grid.prod() // 4), VISION_END]  # 2 x 2 patches make one token
         ids = torch.cat([torch.tensor(picture), question])
         pixels = [view["pixel_values"] for view in views]
-        prompts.append({"input_ids": ids, "grid": grid, "image": pixels[0], "black": pixels[1]})
+        prompts.append({"id": colour, "input_ids": ids, "grid": grid, "image": pixels[0], "black": pixels[1]})
     return prompts
 
 
-def train(num_steps: int, seed: int = 0) -> list[float]:
-    """The loss of each step."""
-    student = tiny_qwen3_vl(seed)
+def train(num_steps: int, seed: int = 0, student=None, prompts=None) -> list[float]:
+    """The loss of each step. Any Qwen3-VL will do as student, with prompts like those of `colour_prompts`."""
+    student, prompts = student or tiny_qwen3_vl(seed), prompts or colour_prompts(seed)
     teacher = copy.deepcopy(student).requires_grad_(False)
     optimizer = torch.optim.AdamW(student.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
-    warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP_STEPS))
-    prompts, losses = colour_prompts(seed), []
+    warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, step / WARMUP_STEPS))
+    losses: list[float] = []
     for step in range(num_steps):
         losses.append(distill_step(student, teacher, prompts, optimizer, key=f"{seed}/{step}"))
         warmup.step()

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vcsd.method import METHODS, Method
+    from vcsd.trainer import VCSDTrainer
 
 __version__ = "0.1.0"
-__all__ = ["METHODS", "Method", "__version__"]
+__all__ = ["METHODS", "Method", "VCSDTrainer", "__version__"]
 
-_HOME = {"METHODS": "vcsd.method", "Method": "vcsd.method"}
+_HOME = {"METHODS": "vcsd.method", "Method": "vcsd.method", "VCSDTrainer": "vcsd.trainer"}
 
 
 def __getattr__(name: str) -> Any:

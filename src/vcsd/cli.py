@@ -110,3 +110,54 @@ def config(
     from vcsd.config import load_recipe
 
     sys.stdout.write(load_recipe(recipe, overrides or ()).to_json())
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A YAML recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Changes such as method.alpha=0.5.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen and what it needs.")] = False,
+) -> None:
+    """Train a student as a recipe says. Started again, it goes on from its latest checkpoint.
+
+    Example: `vcsd train recipes/paper/qwen3_vl_2b.yaml trainer.output_dir=runs/first --dry-run`
+    """
+    from vcsd.config import load_recipe
+
+    settings = load_recipe(recipe, overrides or ())
+    _show_log()
+    from vcsd import run
+
+    loaded = run.load(settings)
+    if dry_run:
+        for line in run.dry_run(loaded):
+            sys.stdout.write(line.rstrip("\n") + "\n")
+        return
+    trainer = run.train(loaded)
+    Console().print(f"{trainer.state.global_step} steps are done. The run is in {loaded.output}.", highlight=False)
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or one of its checkpoints.")],
+    out: Annotated[Path | None, typer.Option(help="A new folder; by default RUN/student or RUN/teacher.")] = None,
+    what: Annotated[str, typer.Option(help="student or teacher.")] = "student",
+    dtype: Annotated[str, typer.Option(help="bfloat16, as models are released, or float32.")] = "bfloat16",
+) -> None:
+    """Write the student or the teacher of a run as a plain Hugging Face folder.
+
+    Example: `vcsd export runs/first --what teacher`
+    """
+    from vcsd.checkpoint.export import export as write
+
+    folder = run / what if out is None else out
+    checkpoint = write(run, folder, what=what, dtype=dtype)
+    Console().print(f"The {what} of {checkpoint} is in {folder}.", highlight=False, soft_wrap=True)
+
+
+def _show_log() -> None:
+    """Let what the package says reach the terminal: which rows were skipped, what the guard thinks."""
+    import logging
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("vcsd").setLevel(logging.INFO)

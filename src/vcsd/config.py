@@ -17,21 +17,13 @@ from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from enum import EnumMeta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.method import METHODS, PRESETS, Method
+from vcsd.recipe_groups import DataConfig, Group, ModelConfig, RolloutConfig
 from vcsd.recipe_text import parse_yaml, shown
 
 if TYPE_CHECKING:
@@ -45,51 +37,18 @@ TRAINER_DEFAULTS: Mapping[str, Any] = {
     "lr_scheduler_type": "constant_with_warmup",
     "warmup_steps": 10,
     "max_grad_norm": 1.0,
+    "bf16": True,
+    "logging_steps": 1,
+    "save_steps": 10,
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
 }
-"""The paper's training configuration (Section 4.1), as TrainingArguments; clipping is the authors' code's."""
+"""The paper's training configuration (Section 4.1), as TrainingArguments; clipping is the authors' code's. Then how we
+compute and log."""
 
-TRAINER_OWNED = {
-    "gradient_accumulation_steps": "Set prompts_per_step; micro-batches are made from it by token budget.",
-    "num_train_epochs": "Set trainer.max_steps, which would win over it.",
-    "per_device_train_batch_size": "Set prompts_per_step, a global number; it is divided among the ranks.",
-}
-"""TrainingArguments that would change the algorithm's step, and what to use instead."""
-
-
-class Group(BaseModel):
-    """A group of keys: unknown ones are errors, and values are what they look like (no text read as a number)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ModelConfig(Group):
-    """The student, and how large it sees."""
-
-    path: str = Field(min_length=1, description="A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct.")
-    min_pixels: int | None = Field(None, ge=1, description="Smaller images are enlarged; null keeps the processor's.")
-    max_pixels: int | None = Field(None, ge=1, description="Larger images are reduced; null keeps the processor's.")
-
-    @model_validator(mode="after")
-    def _check_order(self) -> ModelConfig:
-        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
-            raise ConfigError([f"model.min_pixels = {self.min_pixels} exceeds model.max_pixels = {self.max_pixels}."])
-        return self
-
-
-class DataConfig(Group):
-    """The questions and images."""
-
-    path: str = Field(min_length=1, description="A file or folder of prompts with images.")
-
-
-class RolloutConfig(Group):
-    """How the student answers. The sampling temperature is not the distillation temperature."""
-
-    num_per_prompt: int = Field(8, ge=1, description="Answers sampled per prompt; the paper uses 8.")
-    max_new_tokens: int = Field(1024, ge=1, description="The longest answer, in tokens; the authors' code uses 1024.")
-    temperature: float = Field(1.0, ge=0, description="1 samples from the student itself; 0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
-    top_k: int | None = Field(None, ge=1, description="null keeps every token.")
+TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
+"""TrainingArguments that no recipe may name, whatever the value. `vcsd.trainer.arguments` says what to use instead."""
 
 
 def _build_method(values: object) -> Method:
@@ -124,10 +83,11 @@ def _check_trainer(values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ConfigError([f"trainer = {shown(values)} is not a group of keys. See transformers.TrainingArguments."])
     hints = _training_argument_types() if values else {}
+    refused = _refused_arguments() if values else {}
     problems = []
     for key, value in values.items():
-        if key in TRAINER_OWNED:
-            problems.append(f"trainer.{key} = {shown(value)} cannot be set. {TRAINER_OWNED[key]}")
+        if key in TRAINER_OWNED or (key in refused and value != refused[key][0]):
+            problems.append(f"trainer.{key} = {shown(value)} cannot be set. {refused[key][1]}")
         elif key not in hints:
             problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
         elif not _is_finite(value):
@@ -149,6 +109,9 @@ class Recipe(Group):
     method: Annotated[Method, PlainValidator(_build_method), PlainSerializer(asdict)] = METHODS["vcsd"]
     rollout: RolloutConfig = RolloutConfig()
     prompts_per_step: int = Field(32, ge=1, description="Prompts per step over all ranks; the paper uses 32.")
+    token_budget: int | None = Field(None, ge=1, description="Tokens per row; null measures it before the first step.")
+    guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
+    resume: Literal["auto", "never"] = Field("auto", description="auto goes on from the latest checkpoint, if any.")
     trainer: Annotated[dict[str, Any], PlainValidator(_check_trainer)] = Field(
         default_factory=lambda: _check_trainer({})
     )
@@ -248,6 +211,8 @@ _PHRASES = {
     "greater_than_equal": "must be at least {ge}.",
     "less_than_equal": "must be at most {le}.",
     "model_type": "is not a group of keys.",
+    "bool_type": "is not true or false.",
+    "literal_error": "is not a choice. Allowed: {expected}.",
 }
 """pydantic's error types in our words; tests hold that no field of the tree can produce another."""
 
@@ -320,6 +285,13 @@ def _is_finite(value: object) -> bool:
     except (ValueError, TypeError):
         return False
     return True
+
+
+def _refused_arguments() -> Mapping[str, tuple[Any, str]]:
+    """What the trainer refuses, and epochs, which max_steps decides. Imported here: it loads transformers."""
+    from vcsd.trainer.arguments import REFUSED
+
+    return {**REFUSED, "num_train_epochs": (None, "Set trainer.max_steps, which would win over it.")}
 
 
 def _fits(value: object, kind: Any) -> bool:

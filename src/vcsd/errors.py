@@ -1,8 +1,9 @@
-"""The error model: three kinds of trouble, three ways to say it.
+"""The error model: four kinds of trouble, four ways to say it.
 
 ConfigError   what the user asked for makes no sense. All problems are reported at once, each with its path, what was
               given, what is allowed and what to do. Nothing has run yet.
 DataError     one example cannot be used. It names the example; a caller may count it and go on, never silently.
+RunError      a run cannot go on: its numbers went wrong, or the machine has no room for it. It says what was kept.
 assert        a programmer broke a promise between two rooms of the package. Users should never see one.
 """
 
@@ -43,6 +44,16 @@ class DataError(VcsdError, ValueError):
         self.example_id = example_id
         self.message = message
         super().__init__(f"example {example_id!r}: {message}")
+
+
+class RunError(VcsdError, RuntimeError):
+    """A run that had to stop, and why; what it has done so far is kept.
+
+    >>> raise RunError("three steps in a row gave no finite loss. Their batches are in runs/a/inspect.")
+    Traceback (most recent call last):
+        ...
+    vcsd.errors.RunError: three steps in a row gave no finite loss. Their batches are in runs/a/inspect.
+    """
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "contrast_view": (None, "black", "noise", "blur", "no_image"),
     "divergence": ("forward_kl", "reverse_kl", "jensen_shannon"),
     "reduction": ("response_mean", "token_mean"),
-    "teacher": ("ema", "fixed", "current"),
+    "teacher": ("ema", "fixed", "current", "periodic"),
 }
 """What the fields that are words may say."""
 
@@ -55,9 +55,11 @@ class Method:
     temperature: float = 2.0
     loss_scale: float | None = None
     reduction: str = "response_mean"
-    # The teacher's weights. `ema_rate` is the weight of the student in each update.
+    # The teacher's weights. `ema_rate` is the weight of the student in each update; a periodic teacher becomes the
+    # student after every `teacher_every` updates.
     teacher: str = "ema"
     ema_rate: float = 0.05
+    teacher_every: int = 10
 
     def __post_init__(self) -> None:
         problems = [*_word_problems(self), *_number_problems(self)]
@@ -140,6 +142,7 @@ _RANGES: dict[str, tuple[str, str]] = {
     "temperature": ("[0.01, 100]", "2 is the paper's value."),
     "loss_scale": ("(0, 1e6]", "Leave it out for the squared temperature."),
     "ema_rate": ("(0, 1]", "It is the weight of the student; 0.05 is the paper's value."),
+    "teacher_every": ("[1, inf)", "It counts optimizer steps."),
 }
 """Field -> interval and a word of advice."""
 
@@ -154,6 +157,8 @@ def _number_problems(method: Method) -> list[str]:
             problems.append(f"method.{name} = {value!r} is not a number. {advice}")
         elif not _inside(value, interval):
             problems.append(f"method.{name} = {value!r} is outside {interval}. {advice}")
+        elif name == "teacher_every" and value != int(value):
+            problems.append(f"method.{name} = {value!r} is not a whole number. {advice}")
     return problems
 
 
@@ -173,6 +178,7 @@ _ONLY_WITH = {
     "js_weight": ("divergence", "jensen_shannon"),
     "log_floor": ("divergence", "reverse_kl"),
     "ema_rate": ("teacher", "ema"),
+    "teacher_every": ("teacher", "periodic"),
 }
 """Fields that do nothing unless another field has this value."""
 

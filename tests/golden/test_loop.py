@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from tiny_models import build_model
+from tiny_processor import build_processor
+from tiny_step import losses_of, make_examples, training_arguments
+from vcsd.batch import show
 from vcsd.core import forward_kl, log_probs, response_mean, shape_target
+from vcsd.method import METHODS, Method
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
+from vcsd.trainer import VCSDTrainer
 
 LOOP = Path(__file__).parents[2] / "examples" / "loop.py"
 
@@ -35,7 +43,7 @@ def test_the_loop_shapes_the_same_target(loop):
     original, control = log_probs(3 * torch.randn(2, 50, loop.VOCAB), loop.T_KD)
     ours = shape_target(original, control, alpha=loop.ALPHA, beta=loop.BETA, end_token_ids=[loop.END])
     assert (ours == -torch.inf).any()
-    torch.testing.assert_close(loop.shape_target(original.clone(), control), ours)
+    torch.testing.assert_close(loop.shape_target(original.clone(), control, {loop.END}), ours)
 
 
 def test_the_loops_first_loss_is_the_packages(loop, capsys):
@@ -44,8 +52,8 @@ def test_the_loops_first_loss_is_the_packages(loop, capsys):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with torch.no_grad():
         divergences, lengths = [], []
-        for index, prompt in enumerate(prompts):
-            answers = loop.sample(model, prompt, key=f"0/0/{index}")
+        for prompt in prompts:
+            answers = loop.sample(model, prompt, key="0/0")
             for view_logits in zip(
                 *(loop.next_token_logits(model, prompt, view, answers) for view in ("image", "black")), strict=True
             ):
@@ -72,5 +80,41 @@ def test_answers_never_contain_image_tokens_and_stop_at_the_end_token(loop):
 
 
 def test_the_loss_falls(loop, capsys):
-    losses = loop.train(num_steps=8)
+    losses = loop.train(num_steps=10)
     assert losses[-1] < 0.8 * losses[0]
+
+
+def test_its_loss_curve_is_the_trainers(loop, capsys, tmp_path):
+    """Sampling, two views, target, loss, clipping, AdamW, warm-up and the teacher's average: all of it, twice."""
+    processor, examples, num_steps = build_processor(), make_examples(3), 8
+    shown = [show(example, METHODS["vcsd"], processor) for example in examples]
+    prompts = [
+        {
+            "id": each.example.id,
+            "input_ids": each.student.input_ids,
+            "grid": each.student.grid_thw,
+            "image": each.student.pixel_values,
+            "black": each.contrast.pixel_values,
+        }
+        for each in shown
+    ]
+    theirs = loop.train(num_steps, seed=0, student=build_model(), prompts=prompts)
+    trainer = VCSDTrainer(
+        build_model(),
+        training_arguments(
+            tmp_path, max_steps=num_steps, learning_rate=loop.LEARNING_RATE, warmup_steps=loop.WARMUP_STEPS
+        ),
+        method=Method(
+            alpha=loop.ALPHA, beta=loop.BETA, temperature=loop.T_KD, ema_rate=loop.EMA_RATE, contrast_view="black"
+        ),
+        train_dataset=examples,
+        processing_class=processor,
+        rollout=Rollouts(Sampling(max_new_tokens=loop.MAX_NEW_TOKENS), loop.NUM_ROLLOUTS, seed=0),
+        prompts_per_step=len(examples),
+        token_budget=150,
+    )
+    trainer.train()
+    ours = losses_of(trainer)
+    assert len(ours) == num_steps
+    assert ours == pytest.approx(theirs, rel=2e-5)
+    assert len({round(loss, 3) for loss in ours}) > num_steps // 2  # a curve, not a line

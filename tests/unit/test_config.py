@@ -90,7 +90,11 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
             "temperature is not a key. Did you mean 'method.temperature' or 'rollout.temperature'?",
         ),
         ({**GOOD, "learning_rate": 1}, "learning_rate is not a key. Did you mean 'trainer.learning_rate'?"),
-        ({**GOOD, "zzz": 1}, "zzz is not a key. Allowed: data, method, model, prompts_per_step, rollout, trainer."),
+        (
+            {**GOOD, "zzz": 1},
+            "zzz is not a key. Allowed: data, guard, method, model, prompts_per_step, resume, rollout, token_budget, "
+            "trainer.",
+        ),
         ({**GOOD, "rollout": 3}, "rollout = 3 is not a group of keys."),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),

@@ -89,12 +89,15 @@ NONSENSE = [
         "method.divergence = 'jsd' is not a choice. Allowed: forward_kl, reverse_kl, jensen_shannon",
     ),
     ({"reduction": "mean"}, "method.reduction = 'mean' is not a choice."),
-    ({"teacher": "moving"}, "method.teacher = 'moving' is not a choice. Allowed: ema, fixed, current."),
+    ({"teacher": "moving"}, "method.teacher = 'moving' is not a choice. Allowed: ema, fixed, current, periodic."),
     ({"contrast_view": None}, "method.alpha = 1.0 needs a contrast view, but method.contrast_view is null."),
     ({"alpha": 0, "anchor": 0}, "both 0: the target would be uniform. Set one of them to 1."),
     ({"js_weight": 0.3}, "method.js_weight = 0.3 has no effect with divergence: forward_kl."),
     ({"log_floor": -5.0}, "method.log_floor = -5.0 has no effect with divergence: forward_kl."),
     ({"teacher": "fixed", "ema_rate": 0.1}, "method.ema_rate = 0.1 has no effect with teacher: fixed."),
+    ({"teacher_every": 0}, "method.teacher_every = 0 is outside [1, inf). It counts optimizer steps."),
+    ({"teacher": "periodic", "teacher_every": 2.5}, "method.teacher_every = 2.5 is not a whole number."),
+    ({"teacher_every": 3}, "method.teacher_every = 3 has no effect with teacher: ema."),
 ]
 
 
@@ -120,6 +123,7 @@ def test_every_field_with_a_value_that_no_field_takes_is_refused_by_name():
 def test_fields_that_need_another_field_work_with_it():
     assert Method(divergence="jensen_shannon", js_weight=0.3).js_weight == 0.3
     assert Method(divergence="reverse_kl", log_floor=-50).log_floor == -50
+    assert Method(teacher="periodic", teacher_every=3).teacher_every == 3
 
 
 def test_a_hint_needs_an_answer():

@@ -10,7 +10,7 @@ and so its divergence: nothing here hides it.
 from vcsd.core.contrast import contrast, plausible_support
 from vcsd.core.divergence import forward_kl, jensen_shannon, reverse_kl
 from vcsd.core.probability import LOG_FLOOR, log_probs
-from vcsd.core.reduce import response_mean, token_mean
+from vcsd.core.reduce import response_mean, response_weights, token_mean, token_weights
 from vcsd.core.target import shape_target
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "log_probs",
     "plausible_support",
     "response_mean",
+    "response_weights",
     "reverse_kl",
     "shape_target",
     "token_mean",
+    "token_weights",
 ]

@@ -7,9 +7,55 @@ average their gradients (DDP and FSDP2 do), `num_ranks` undoes that average.
 `loss_scale` is the paper's T_KD² (Eq. 10), whatever the divergence; `vcsd.Method` says which value a method uses.
 """
 
+import torch
 from torch import Tensor
 
 from vcsd.core.probability import at_least_float32
+
+
+def response_weights(
+    lengths: Tensor,
+    *,
+    num_responses: int,
+    loss_scale: float = 1.0,
+    num_ranks: int = 1,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The factor of each position in Eq. 10's expectation: scale / (|y| M).
+
+    For a loss that forms its gradient while it is computed, and so must know the factors before.
+
+        lengths: (M,), the lengths |y| of this micro-batch's responses, which lie end to end.
+        num_responses: M of the whole step, over all micro-batches and ranks.
+        returns: (N,), one factor per position.
+
+    >>> response_weights(torch.tensor([2, 1]), num_responses=2)
+    tensor([0.2500, 0.2500, 0.5000])
+    """
+    scale = _scale(loss_scale, num_ranks, num_responses, int((lengths > 0).sum()))
+    return (1.0 / lengths.to(dtype)).repeat_interleave(lengths) * scale
+
+
+def token_weights(
+    lengths: Tensor,
+    *,
+    num_tokens: int,
+    loss_scale: float = 1.0,
+    num_ranks: int = 1,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """The factor of each position in the mean over all tokens of the step: scale / tokens, the same for all.
+
+        lengths: (M,), the lengths of this micro-batch's responses.
+        num_tokens: of the whole step, over all micro-batches and ranks.
+        returns: (N,).
+
+    >>> token_weights(torch.tensor([2, 1]), num_tokens=4)
+    tensor([0.2500, 0.2500, 0.2500])
+    """
+    num_here = int(lengths.sum())
+    scale = _scale(loss_scale, num_ranks, num_tokens, num_here)
+    return torch.full((num_here,), scale, dtype=dtype, device=lengths.device)
 
 
 def response_mean(
@@ -31,9 +77,14 @@ def response_mean(
     assert divergence.dim() == 1, f"positions lie in one dimension, not {tuple(divergence.shape)}"
     assert int(lengths.sum()) == len(divergence), f"{len(divergence)} positions, lengths {lengths.tolist()}"
     divergence = at_least_float32(divergence)
-    weights = (1.0 / lengths.to(divergence)).repeat_interleave(lengths, output_size=len(divergence))
-    num_here = int((lengths > 0).sum())
-    return (divergence * weights).sum() * _scale(loss_scale, num_ranks, num_responses, num_here)
+    weights = response_weights(
+        lengths.to(divergence.device),
+        num_responses=num_responses,
+        loss_scale=loss_scale,
+        num_ranks=num_ranks,
+        dtype=divergence.dtype,
+    )
+    return (divergence * weights).sum()
 
 
 def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, num_ranks: int = 1) -> Tensor:
@@ -48,7 +99,12 @@ def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, 
     tensor(3.)
     """
     assert divergence.dim() == 1, f"positions lie in one dimension, not {tuple(divergence.shape)}"
-    return at_least_float32(divergence).sum() * _scale(loss_scale, num_ranks, num_tokens, len(divergence))
+    divergence = at_least_float32(divergence)
+    lengths = torch.tensor([len(divergence)], device=divergence.device)
+    weights = token_weights(
+        lengths, num_tokens=num_tokens, loss_scale=loss_scale, num_ranks=num_ranks, dtype=divergence.dtype
+    )
+    return (divergence * weights).sum()
 
 
 def _scale(loss_scale: float, num_ranks: int, total: int, num_here: int) -> float:

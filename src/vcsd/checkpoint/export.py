@@ -1,0 +1,65 @@
+"""A plain Hugging Face folder from a checkpoint: what `from_pretrained`, `AutoProcessor` and vLLM load."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
+
+from vcsd.checkpoint.folder import MANIFEST, TensorFile, check_checkpoint, latest_checkpoint
+from vcsd.checkpoint.state import load_weights
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.models.processor import save_processor_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHAT = ("student", "teacher")
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def export(run: Path, out: Path, *, what: str = "student", dtype: str = "bfloat16") -> Path:
+    """Write student or teacher of a run's latest checkpoint, or of the checkpoint given, to a new folder.
+
+    The model's files are those that `save_pretrained` writes, the processor's those of the original model.
+    Returns the checkpoint that was exported.
+    """
+    problems = [
+        f"{name} = {given!r} is not a choice. {did_you_mean(given, allowed)}"
+        for name, given, allowed in (("what", what, WHAT), ("dtype", dtype, tuple(DTYPES)))
+        if given not in allowed
+    ]
+    if out.exists() and any(out.iterdir()):
+        problems.append(f"{out} is not empty. Name a new folder.")
+    if problems:
+        raise ConfigError(problems)
+    checkpoint = _checkpoint_of(run)
+    check_checkpoint(checkpoint)
+    weights = checkpoint / f"{what}.safetensors"
+    if not weights.is_file():
+        raise ConfigError([f"{checkpoint} has no {what} of its own: the student was its own teacher. Export student."])
+    make: Any = AutoModelForImageTextToText.from_config
+    model = make(AutoConfig.from_pretrained(checkpoint), dtype=torch.float32)
+    load_weights(model, TensorFile(weights), what)
+    if (checkpoint / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint)
+    partial = out.with_name(f".partial-{out.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    model.to(DTYPES[dtype]).save_pretrained(partial)
+    save_processor_files(checkpoint, partial)
+    if out.exists():
+        out.rmdir()
+    partial.rename(out)
+    return checkpoint
+
+
+def _checkpoint_of(run: Path) -> Path:
+    if (run / MANIFEST).is_file():
+        return run
+    latest = latest_checkpoint(run)
+    if latest is None:
+        raise ConfigError([f"{run} holds no checkpoint. Give the folder of a run, or one of its checkpoints."])
+    return latest

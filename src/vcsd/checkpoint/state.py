@@ -1,0 +1,111 @@
+"""What `transformers.Trainer` keeps in pickles, as tensors and plain values: optimizer and random generators."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from vcsd.errors import ConfigError
+from vcsd.teacher import named_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor, nn
+
+_NO_GAUSS = float("nan")
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors by `parameter/field`, and the groups' settings with the names of their parameters."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    tensors: dict[str, Tensor] = {}
+    for parameter, fields in optimizer.state.items():
+        for key, value in fields.items():
+            if not isinstance(value, torch.Tensor):
+                raise ConfigError([f"the optimizer keeps {key!r} as {type(value).__name__}; use AdamW."])
+            tensors[f"{names[id(parameter)]}/{key}"] = value
+    groups = [
+        {**{k: v for k, v in group.items() if k != "params"}, "params": [names[id(p)] for p in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return tensors, {"groups": groups}
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
+) -> None:
+    """Give an optimizer the state of another over parameters of the same names."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    own = [[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+    if own != [group["params"] for group in settings["groups"]]:
+        raise ConfigError(["the checkpoint's optimizer has other parameters than this run's. Freeze the same parts."])
+    by_name: dict[str, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, field = key.rpartition("/")
+        by_name.setdefault(name, {})[field] = value
+    order = [name for group in own for name in group]
+    groups, start = [], 0
+    for group in settings["groups"]:
+        count = len(group["params"])
+        groups.append({**_with_tuples(group), "params": list(range(start, start + count))})
+        start += count
+    state = {index: by_name[name] for index, name in enumerate(order) if name in by_name}
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _with_tuples(group: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples; Adam's betas are one."""
+    return {key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()}
+
+
+def random_state() -> dict[str, Tensor]:
+    """The states of all global generators. Ours are keyed and have none, but other code may draw."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    assert (version, kind) == (3, "MT19937"), "generators of another kind"
+    state = {
+        "python": torch.tensor(words, dtype=torch.int64),
+        "python_gauss": torch.tensor(_NO_GAUSS if gauss is None else gauss, dtype=torch.float64),
+        "numpy": torch.from_numpy(np.asarray(keys).astype(np.int64)),
+        "numpy_position": torch.tensor([position, has_gauss]),
+        "numpy_gauss": torch.tensor(cached, dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state |= {f"cuda_{index}": each for index, each in enumerate(torch.cuda.get_rng_state_all())}
+    return state
+
+
+def set_random_state(state: Mapping[str, Tensor]) -> None:
+    """Put the global generators back."""
+    gauss = state["python_gauss"].item()
+    random.setstate((3, tuple(state["python"].tolist()), None if math.isnan(gauss) else gauss))
+    position, has_gauss = state["numpy_position"].tolist()
+    np.random.set_state(
+        ("MT19937", state["numpy"].numpy().astype(np.uint32), position, has_gauss, state["numpy_gauss"].item())
+    )
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available():
+        devices = [state[name] for name in sorted(state) if name.startswith("cuda_")]
+        if len(devices) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(devices)
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    """Copy saved tensors into a model in place, all of them and no others."""
+    own = named_tensors(model)
+    if own.keys() != tensors.keys():
+        odd = sorted(own.keys() ^ tensors.keys())[:5]
+        raise ConfigError([f"the {what} of the checkpoint has other weights than this model: {', '.join(odd)}, ..."])
+    with torch.no_grad():
+        for name, tensor in own.items():
+            saved = tensors[name]
+            if (tensor.shape, tensor.dtype) != (saved.shape, saved.dtype):
+                given, own_kind = ((tuple(each.shape), each.dtype) for each in (saved, tensor))
+                raise ConfigError([f"the {what} of the checkpoint has {name} as {given}, this model as {own_kind}."])
+            tensor.copy_(saved)

@@ -1,0 +1,157 @@
+"""Rows that cannot be used are counted and listed, and too many of them stop the run.
+
+    {"position": 17, "id": "virl-00042", "reason": "missing_file", "file": "images/42.png", "message": "..."}
+
+One such line in `skipped.jsonl` for each row passed over; `position` is its place in the shuffled order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from vcsd.errors import ConfigError, DataError
+from vcsd.monitor.lines import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from os import PathLike
+
+MAX_SKIPPED_SHARE = 0.05
+"""The largest share of rows that may be passed over. More is not noise in the data but a wrong path or format."""
+
+MIN_ROWS_SEEN = 100
+"""Rows seen before the share is judged: one broken row among the first ten says nothing yet."""
+
+REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", "unusable")
+"""What a row is skipped for. The last is a DataError that nobody gave a reason."""
+
+
+_WORDS = (
+    (
+        re.compile(r"^the image '(?P<file>.*?)' (cannot be read|is too large|is \d+ x \d+: it has no pixels)"),
+        "broken_image",
+    ),
+    (re.compile(r"^its prompt has \d+ tokens, \d+ are allowed"), "over_long_prompt"),
+)
+"""How views and the processor say it. They raise plain DataErrors, since they do not know that rows can be skipped; a
+test holds these words against theirs."""
+
+
+class RowError(DataError):
+    """A DataError that says for which of the REASONS the row is skipped, and because of which file.
+
+    >>> print(RowError("virl-00042", "there is no file 'a.png'.", reason="missing_file", file="a.png"))
+    example 'virl-00042': there is no file 'a.png'.
+    """
+
+    def __init__(self, example_id: str, message: str, *, reason: str, file: str | None = None) -> None:
+        assert reason in REASONS, f"{reason!r} is not one of {REASONS}"
+        super().__init__(example_id, message)
+        self.reason = reason
+        self.file = file
+
+
+def reason_of(error: DataError) -> tuple[str, str | None]:
+    """Which of the REASONS an error is, and the file it is about.
+
+    >>> reason_of(DataError("a", "its prompt has 9000 tokens, 6144 are allowed."))
+    ('over_long_prompt', None)
+    """
+    if isinstance(error, RowError):
+        return error.reason, error.file
+    for pattern, word in _WORDS:
+        if match := pattern.match(error.message):
+            return word, match.groupdict().get("file")
+    return "unusable", None
+
+
+@contextmanager
+def reason(word: str, *, file: str | None = None) -> Iterator[None]:
+    """Give a reason to every DataError raised inside that has none yet.
+
+    >>> with reason("over_long_prompt"):
+    ...     raise DataError("virl-00042", "its prompt has 9000 tokens.")
+    Traceback (most recent call last):
+        ...
+    vcsd.data.skips.RowError: example 'virl-00042': its prompt has 9000 tokens.
+    """
+    try:
+        yield
+    except RowError:
+        raise
+    except DataError as error:
+        raise RowError(error.example_id, error.message, reason=word, file=file) from error
+
+
+class Skips:
+    """Counts rows seen and rows passed over, and writes the latter to a file where one is given.
+
+    >>> skips = Skips(max_share=0.5, min_rows=2)
+    >>> skips.use()
+    >>> skips.skip(DataError("b", "no image."), position=1)
+    >>> skips.num_seen, skips.share, dict(skips.counts)
+    (2, 0.5, {'unusable': 1})
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        max_share: float = MAX_SKIPPED_SHARE,
+        min_rows: int = MIN_ROWS_SEEN,
+    ) -> None:
+        self._lines = None if path is None else Lines(path)
+        self._max_share, self._min_rows = max_share, min_rows
+        self.num_seen = 0
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def num_skipped(self) -> int:
+        """How many rows were passed over, for whatever reason."""
+        return self.counts.total()
+
+    @property
+    def share(self) -> float:
+        """The share of the rows seen that were passed over."""
+        return self.num_skipped / self.num_seen if self.num_seen else 0.0
+
+    def use(self) -> None:
+        """Count a row that is used."""
+        self.num_seen += 1
+
+    def skip(self, error: DataError, *, position: int) -> None:
+        """Count and list a row that is not; a ConfigError once they are too many."""
+        word, file = reason_of(error)
+        self.num_seen += 1
+        self.counts[word] += 1
+        if self._lines is not None:
+            self._lines.append(
+                {"position": position, "id": error.example_id, "reason": word, "file": file, "message": error.message}
+            )
+        if self.num_seen >= self._min_rows and self.share > self._max_share:
+            raise ConfigError([self._too_many(error)])
+
+    def _too_many(self, error: DataError) -> str:
+        listed = f" All are listed in {self._lines.path}." if self._lines else ""
+        return (
+            f"{self.num_skipped} of the {self.num_seen} rows read so far cannot be used ({self.summary()}), more than "
+            f"{self._max_share:.0%}. The last one: {error}{listed} Mend the data, or raise data.max_skipped_share."
+        )
+
+    def summary(self) -> str:
+        """The counts in words, such as '3 missing_file, 1 broken_image'."""
+        return ", ".join(f"{count} {word}" for word, count in self.counts.most_common()) or "none skipped"
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, as plain JSON."""
+        return {"num_seen": self.num_seen, "counts": dict(self.counts)}
+
+    def restore(self, state: Mapping[str, Any], *, cursor: int) -> None:
+        """Continue from a checkpoint at this cursor: rows met after it were read by a run that did not last."""
+        self.num_seen = int(state["num_seen"])
+        self.counts = Counter({str(word): int(count) for word, count in state["counts"].items()})
+        if self._lines is not None:
+            self._lines.keep_until("position", cursor - 1)

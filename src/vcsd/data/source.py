@@ -1,0 +1,178 @@
+"""A source: a table read as Examples, row by row, with stable ids and a report of what is left out and why."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vcsd.data.columns import Columns, read_boxes, read_image, read_text
+from vcsd.data.prompts import build_prompt
+from vcsd.data.skips import reason
+from vcsd.data.table import Table, image_cells, row_name
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.types import Example
+from vcsd.views.prompt import append_to_question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SWITCH = ("keep", "drop")
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Rows left out by a switch, before anything is read: they are no fault of the data and count as no skips.
+
+    >>> Dropped(several_images=2288, no_image=543).total
+    2831
+    """
+
+    several_images: int = 0
+    no_image: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows left out."""
+        return self.several_images + self.no_image
+
+
+class Source:
+    """Examples by row. Reading a row that cannot be used raises a DataError, which a caller counts (`Skips`).
+
+    `multi_image` and `text_only` keep or drop rows with several images and rows with none. `instruction` is added to
+    the end of every question.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        images: Path | None = None,
+        columns: Mapping[str, str | None] | None = None,
+        multi_image: str = "keep",
+        text_only: str = "keep",
+        instruction: str | None = None,
+    ) -> None:
+        self.table = table
+        self.columns = Columns.find(table.name, table.columns, columns)
+        self._folder = table.folder if images is None else images
+        self._instruction = instruction
+        self._switches = {"multi_image": multi_image, "text_only": text_only}
+        self._check_switches()
+        self._check_ids()
+        self._rows, self.dropped = self._choose_rows()
+        if not len(self):
+            raise ConfigError([f"{self.report()} Nothing is left to train on."])
+
+    def __len__(self) -> int:
+        return len(self.table) if self._rows is None else len(self._rows)
+
+    def __getitem__(self, row: int) -> Example:
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        index = row if self._rows is None else self._rows[row]
+        cells = self.table.row(index)
+        return self._build(self._row_id(cells, index), cells)
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[row] for row in range(len(self)))
+
+    def report(self) -> str:
+        """What was found, in one paragraph."""
+        used = {column for columns in self.columns.by_field.values() for column in columns}
+        unused = [column for column in self.table.columns if column not in used]
+        drops = "".join(
+            f" {count:,} rows {what} are dropped ({switch}: drop)."
+            for count, what, switch in (
+                (self.dropped.several_images, "with several images", "multi_image"),
+                (self.dropped.no_image, "without an image", "text_only"),
+            )
+            if count
+        )
+        rest = f" Not used: {', '.join(unused)}." if unused else ""
+        return (
+            f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
+            f"{len(self.table) - self.dropped.total:,} examples with {self.columns.report()}.{rest}"
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of what the order of rows depends on: how many there are, which are kept, which columns are read."""
+        parts = (len(self.table), self.table.columns, sorted(self.columns.by_field.items()), self._instruction)
+        kept = b"" if self._rows is None else self._rows.tobytes()
+        return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
+
+    def _build(self, row_id: str, cells: Mapping[str, Any]) -> Example:
+        cell = partial(self.columns.cell, cells)
+        texts = {field: read_text(row_id, field, cell(field)) for field in ("answer", "demonstration", "feedback")}
+        pictures = image_cells(cell("images"))
+        prompt = build_prompt(row_id, cell("prompt"), len(pictures))
+        images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
+        boxes = read_boxes(row_id, cell("boxes"))
+        with reason("malformed_row"):
+            example = Example(id=row_id, images=images, prompt=prompt, boxes=boxes, **texts)
+            if self._instruction:
+                example = replace(example, prompt=append_to_question(example, self._instruction))
+        return example
+
+    def _row_id(self, cells: Mapping[str, Any], index: int) -> str:
+        cell = self.columns.cell(cells, "id")
+        return row_name(self.table, index) if cell is None else str(cell)
+
+    def _choose_rows(self) -> tuple[array[int] | None, Dropped]:
+        """The rows that the switches leave; None for all."""
+        if set(self._switches.values()) == {"keep"}:
+            return None, Dropped()
+        rows, several, none = array("Q"), 0, 0
+        for index, num_images in enumerate(self._num_images()):
+            if num_images > 1 and self._switches["multi_image"] == "drop":
+                several += 1
+            elif num_images == 0 and self._switches["text_only"] == "drop":
+                none += 1
+            else:
+                rows.append(index)
+        return rows, Dropped(several_images=several, no_image=none)
+
+    def _num_images(self) -> Iterator[int]:
+        """How many images each row of the table has, in the first of its columns that has any."""
+        columns = [self.table.num_images(column) for column in self.columns.of("images")]
+        if not columns:
+            return (0 for _ in range(len(self.table)))
+        return (next((count for count in counts if count), 0) for counts in zip(*columns, strict=True))
+
+    def _check_ids(self) -> None:
+        """Ids are unique: rollouts are seeded by them, and the log names rows by them."""
+        seen: set[int] = set()
+        twice: list[str] = []
+        ids = (value for column in self.columns.of("id") for value in self.table.values(column))
+        for value in ids:
+            if value is None or value == "":
+                continue
+            # Eight bytes of a hash instead of the id: a set of long ids would be larger than the table's index.
+            key = int.from_bytes(
+                hashlib.blake2b(str(value).encode("utf-8", "replace"), digest_size=8).digest(), "little"
+            )
+            if key in seen:
+                twice.append(str(value))
+            seen.add(key)
+        if twice:
+            shown = ", ".join(map(repr, twice[:_SHOWN])) + (", ..." if len(twice) > _SHOWN else "")
+            raise ConfigError(
+                [
+                    f"{self.table.name}: {len(twice)} rows repeat the id of an earlier one: {shown}. "
+                    "Make ids unique, or set data.columns.id to null: rows are then named by their number."
+                ]
+            )
+
+    def _check_switches(self) -> None:
+        problems = [
+            f"data.{name} = {value!r} is not a choice. {did_you_mean(value, SWITCH)}"
+            for name, value in self._switches.items()
+            if value not in SWITCH
+        ]
+        if problems:
+            raise ConfigError(problems)

@@ -1,0 +1,87 @@
+"""The groups of a recipe: one class each, one line per key, with its default and what it means.
+
+Few keys, and every default is the paper's where the paper has one. What TrainingArguments already names is not
+declared here again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from vcsd.errors import ConfigError
+from vcsd.recipe_text import shown
+
+
+class Group(BaseModel):
+    """A group of keys: unknown ones are errors, and values are what they look like (no text read as a number)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _check_switches(values: object) -> dict[str, Any]:
+    """Names with a value that a chat template may ask for: true, false, a number or a text."""
+    if isinstance(values, Mapping) and all(
+        isinstance(key, str) and isinstance(value, bool | str) for key, value in values.items()
+    ):
+        return dict(values)
+    meaning = ModelConfig.model_fields["chat_template_kwargs"].description
+    raise ConfigError([f"model.chat_template_kwargs = {shown(values)} is not a group of switches. {meaning}"])
+
+
+def _check_columns(values: object) -> dict[str, Any]:
+    """Fields with the name of a column, or null for none. Which fields there are, the data says."""
+    if isinstance(values, Mapping) and all(
+        isinstance(key, str) and (value is None or isinstance(value, str)) for key, value in values.items()
+    ):
+        return dict(values)
+    meaning = DataConfig.model_fields["columns"].description
+    raise ConfigError([f"data.columns = {shown(values)} is not a group of names. {meaning}"])
+
+
+class ModelConfig(Group):
+    """The student, and how large it sees."""
+
+    path: str = Field(min_length=1, description="A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct.")
+    min_pixels: int | None = Field(None, ge=1, description="Smaller images are enlarged; null keeps the processor's.")
+    max_pixels: int | None = Field(None, ge=1, description="Larger images are reduced; null keeps the processor's.")
+    freeze_vision: bool = Field(False, description="true keeps the vision tower as it is; the paper trains it.")
+    freeze_projector: bool = Field(False, description="true keeps what maps vision into the language model as it is.")
+    freeze_language: bool = Field(False, description="true keeps the language model, embeddings and head as they are.")
+    chat_template_kwargs: Annotated[dict[str, Any], PlainValidator(_check_switches)] = Field(
+        default_factory=dict, description="Switches of the chat template, such as {enable_thinking: false}."
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ModelConfig:
+        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
+            raise ConfigError([f"model.min_pixels = {self.min_pixels} exceeds model.max_pixels = {self.max_pixels}."])
+        return self
+
+
+class DataConfig(Group):
+    """The questions and images."""
+
+    path: str = Field(min_length=1, description="A file or folder of prompts with images.")
+    images: str | None = Field(None, min_length=1, description="Where image paths start; null is beside the file.")
+    split: str | None = Field(None, min_length=1, description="One of several splits; null where there is one.")
+    columns: Annotated[dict[str, Any], PlainValidator(_check_columns)] = Field(
+        default_factory=dict, description="Field to column, such as {prompt: problem, id: null}."
+    )
+    multi_image: Literal["keep", "drop"] | None = Field(None, description="Rows with several images; null: as usual.")
+    text_only: Literal["keep", "drop"] | None = Field(None, description="Rows without an image; null: as usual.")
+    instruction: str | None = Field(None, min_length=1, description="Text to end every question with.")
+    max_prompt_tokens: int | None = Field(None, ge=1, description="Longer prompts are skipped; null keeps all.")
+    max_skipped_share: float = Field(0.05, ge=0, le=1, description="More unusable rows than this stop the run.")
+
+
+class RolloutConfig(Group):
+    """How the student answers. The sampling temperature is not the distillation temperature."""
+
+    num_per_prompt: int = Field(8, ge=1, description="Answers sampled per prompt; the paper uses 8.")
+    max_new_tokens: int = Field(1024, ge=1, description="The longest answer, in tokens; the authors' code uses 1024.")
+    temperature: float = Field(1.0, ge=0, description="1 samples from the student itself; 0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
+    top_k: int | None = Field(None, ge=1, description="null keeps every token.")

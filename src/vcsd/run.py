@@ -1,0 +1,205 @@
+"""From a recipe to a run: load, build, train; or, with `--dry-run`, say what would happen and what it would need."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoConfig, AutoModelForImageTextToText, PrinterCallback
+
+from vcsd.batch import show
+from vcsd.checkpoint.folder import refuse_full_disk
+from vcsd.data import Skips, Source, Stream, load_examples
+from vcsd.errors import ConfigError
+from vcsd.models.freeze import freeze
+from vcsd.models.processor import load_processor
+from vcsd.monitor import Guard, Watch
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
+from vcsd.trainer import VCSDTrainer
+from vcsd.trainer.arguments import own_arguments
+from vcsd.trainer.projection import Sizes, Step, measure_speed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from transformers import PreTrainedModel, TrainingArguments
+
+    from vcsd.batch import Shown
+    from vcsd.config import Recipe
+    from vcsd.models.processor import Processor
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A recipe with what it names: the processor and the examples, but not yet the model."""
+
+    recipe: Recipe
+    folder: Path
+    arguments: TrainingArguments
+    processor: Processor
+    examples: Source
+
+    @property
+    def output(self) -> Path:
+        """The run's folder."""
+        return Path(str(self.arguments.output_dir))
+
+    @property
+    def prompt_settings(self) -> dict[str, Any]:
+        """How prompts are encoded."""
+        kwargs = self.recipe.model.chat_template_kwargs
+        return {"max_tokens": self.recipe.data.max_prompt_tokens, "chat_template_kwargs": dict(kwargs)}
+
+
+def load(recipe: Recipe) -> Loaded:
+    """Open everything that is quick to open. Problems that need no model show here."""
+    arguments = recipe.training_arguments()
+    own_arguments(arguments, recipe.prompts_per_step)
+    folder = model_folder(recipe.model.path)
+    processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
+    data = recipe.data
+    examples = load_examples(
+        data.path,
+        images=data.images,
+        split=data.split,
+        columns=data.columns,
+        multi_image=data.multi_image,
+        text_only=data.text_only,
+        instruction=data.instruction,
+    )
+    return Loaded(recipe, folder, arguments, processor, examples)
+
+
+def model_folder(path: str) -> Path:
+    """A folder as it is; a hub id as the folder it is downloaded to."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(path))
+    except Exception as error:  # whatever the hub's client raises, the user named something that is not there
+        raise ConfigError([f"model.path = {path!r} is neither a folder nor a model of the hub: {error}"]) from error
+
+
+def train(loaded: Loaded) -> VCSDTrainer:
+    """Run a recipe to its end, or from its latest checkpoint to its end."""
+    recipe, output = loaded.recipe, loaded.output
+    model = AutoModelForImageTextToText.from_pretrained(loaded.folder, dtype=torch.float32)
+    _freeze(model, recipe)
+    output.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        trainer = VCSDTrainer(
+            model,
+            loaded.arguments,
+            train_dataset=loaded.examples,
+            processing_class=loaded.processor,
+            method=recipe.method,
+            rollout=_rollouts(loaded),
+            prompts_per_step=recipe.prompts_per_step,
+            token_budget=recipe.token_budget,
+            prompt_settings=loaded.prompt_settings,
+            skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+        )
+        guard = Guard(()) if recipe.guard == "off" else Guard()
+        tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps
+        watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
+        trainer.remove_callback(PrinterCallback)  # the watch shows and writes every step
+        trainer.monitors = [stack.enter_context(watch)]
+        trainer.check_resume(recipe.resume == "auto")
+        (output / "config.json").write_text(recipe.to_json(), encoding="utf-8")
+        trainer.train("auto" if recipe.resume == "auto" else None)
+    return trainer
+
+
+def dry_run(loaded: Loaded) -> Iterator[str]:
+    """Say what `train` would do, line by line. Raises ConfigError for what cannot fit."""
+    recipe, arguments = loaded.recipe, loaded.arguments
+    yield recipe.to_json()
+    yield loaded.examples.report()
+    shown = _first(loaded)
+    for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
+        if encoded is not None:
+            name = {"student": "original", "target": recipe.method.target_view}.get(view, shown.contrast_view)
+            yield f"--- {view} ({name}), {len(encoded)} tokens, example {shown.example.id!r} ---\n{encoded.text}"
+    with torch.device("meta"):
+        make: Any = AutoModelForImageTextToText.from_config
+        model = make(AutoConfig.from_pretrained(loaded.folder))
+    _freeze(model, recipe)
+    is_cuda, has_teacher = arguments.device.type == "cuda", recipe.method.teacher != "current"
+    sizes = Sizes.of(model, has_teacher=has_teacher, has_half_copy=is_cuda and bool(arguments.bf16))
+    step = Step(
+        recipe.prompts_per_step,
+        recipe.rollout.num_per_prompt,
+        shown.num_prompt_tokens,
+        recipe.rollout.max_new_tokens,
+    )
+    yield from _needs(loaded, sizes, step)
+
+
+def _needs(loaded: Loaded, sizes: Sizes, step: Step) -> Iterator[str]:
+    recipe, arguments = loaded.recipe, loaded.arguments
+    budget = recipe.token_budget or "measured before the first step"
+    yield (
+        f"{arguments.max_steps} steps of {step.num_prompts} prompts x {step.num_rollouts} rollouts, "
+        f"up to {step.num_tokens:,} tokens each; tokens per row: {budget}"
+    )
+    yield f"parameters: {sizes.num_parameters:,}, trained: {sizes.num_trained:,}"
+    yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {arguments.device}"
+    kept = f"{arguments.save_total_limit} are kept" if arguments.save_total_limit else "all are kept"
+    yield f"a checkpoint: {sizes.checkpoint_bytes / 2**30:.2f} GiB every {arguments.save_steps:g} steps, {kept}"
+    dtype = torch.bfloat16 if arguments.bf16 and arguments.device.type == "cuda" else torch.float32
+    seconds = step.seconds(sizes.num_parameters, measure_speed(arguments.device, dtype))
+    hours = seconds * arguments.max_steps / 3600
+    yield f"time, roughly: {seconds:.3g} s per step and {hours:.2g} h in all, if every response is as long as it may be"
+    _refuse_misfits(loaded, sizes, step)
+
+
+def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
+    """Raise for a run that memory or disk cannot hold."""
+    device, budget = loaded.arguments.device, loaded.recipe.token_budget
+    if device.type == "cuda" and sizes.memory_bytes > (total := torch.cuda.get_device_properties(device).total_memory):
+        raise ConfigError(
+            [
+                f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
+                f"{total / 2**30:.1f} GiB. Freeze a part of the model, or choose a smaller one."
+            ]
+        )
+    longest = step.prompt_tokens + step.response_tokens
+    if budget is not None and budget < longest:
+        raise ConfigError(
+            [
+                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
+                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
+            ]
+        )
+    existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
+    kept = (loaded.arguments.save_total_limit or 1) + 1
+    if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
+        refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
+
+
+def _first(loaded: Loaded) -> Shown:
+    """The first example of the run, as every pass will see it."""
+    seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
+    stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
+    method, settings = loaded.recipe.method, loaded.prompt_settings
+    return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]
+
+
+def _rollouts(loaded: Loaded) -> Rollouts:
+    given = loaded.recipe.rollout
+    sampling = Sampling(
+        max_new_tokens=given.max_new_tokens, temperature=given.temperature, top_p=given.top_p, top_k=given.top_k
+    )
+    return Rollouts(sampling, given.num_per_prompt, seed=loaded.arguments.seed)
+
+
+def _freeze(model: PreTrainedModel, recipe: Recipe) -> None:
+    frozen = [part for part in ("vision", "projector", "language") if getattr(recipe.model, f"freeze_{part}")]
+    freeze(model, *frozen)

@@ -1,0 +1,146 @@
+"""The teacher: weights that follow the student from a distance.
+
+ema        teacher <- (1 - rate) teacher + rate student, after each optimizer step that was taken: the paper's
+fixed      the student as it was at the start
+current    the student itself
+periodic   the student as it was at the last of every few optimizer steps
+
+The teacher starts as a copy of the student, which is checked by hash, and stays in eval mode without gradients. What
+moves is kept in float32 at least: at a rate of 0.05 and a learning rate of 2e-6 a bfloat16 teacher would stand still.
+Build it before the student is wrapped or sharded; afterwards it cannot be copied.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from vcsd.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from torch import Tensor, nn
+
+KINDS = ("ema", "fixed", "current", "periodic")
+
+
+class Teacher:
+    """A model to score with, and the rule by which it follows the student.
+
+    >>> student = torch.nn.Linear(1, 1, bias=False)
+    >>> with torch.no_grad():
+    ...     teacher = Teacher(student, "ema", ema_rate=0.25)
+    ...     _ = student.weight.add_(1.0)
+    >>> before = teacher.module.weight.item()
+    >>> teacher.update()
+    >>> round(teacher.module.weight.item() - before, 6)      # a quarter of the way
+    0.25
+    """
+
+    def __init__(self, student: nn.Module, kind: str = "ema", *, ema_rate: float = 0.05, every: int = 10) -> None:
+        if kind not in KINDS:
+            raise ConfigError([f"teacher = {kind!r} is not a kind of teacher. {did_you_mean(kind, KINDS)}"])
+        self.kind, self.ema_rate, self.every = kind, ema_rate, every
+        self.student = student
+        self.num_updates = 0
+        """Optimizer steps that this teacher has seen."""
+        self.module = student if kind == "current" else _frozen_copy(student)
+        """What to score with. A trainer may wrap it."""
+        self._weights = self.module
+        if fingerprint(named_tensors(self._weights)) != fingerprint(named_tensors(student)):
+            raise AssertionError("the teacher's first weights are not the student's")
+
+    @property
+    def weights(self) -> nn.Module | None:
+        """The teacher's own weights, which a checkpoint must hold; None where they are the student's."""
+        return None if self.kind == "current" else self._weights
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Follow the student. Call it after each optimizer step that was taken, and not after one that was skipped."""
+        self.num_updates += 1
+        if self.kind == "ema":
+            theirs, ours = zip(*self._pairs(), strict=True)
+            torch._foreach_lerp_(list(ours), list(theirs), self.ema_rate)
+        elif self.kind == "periodic" and self.num_updates % self.every == 0:
+            for student, teacher in self._pairs():
+                teacher.copy_(student)
+        if self.kind in ("ema", "periodic"):
+            for student, teacher in zip(self.student.buffers(), self._weights.buffers(), strict=True):
+                teacher.copy_(student)
+
+    @torch.no_grad()
+    def distance(self) -> float:
+        """How far the teacher is from the student: |teacher - student| / |student|, over all that is trained."""
+        if self.kind == "current":
+            return 0.0
+        gaps, sizes = [], []
+        for student, teacher in self._pairs():
+            gaps.append((teacher - student).norm().double())
+            sizes.append(student.norm().double())
+        return float(torch.stack(gaps).norm() / torch.stack(sizes).norm())
+
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(student, teacher) for every trained parameter; a frozen one cannot differ."""
+        for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
+            if student.requires_grad:
+                yield student.detach(), teacher.detach()
+
+
+def _frozen_copy(student: nn.Module) -> nn.Module:
+    """A copy in eval mode, without gradients, its moving parameters in float32 at least."""
+    with torch.no_grad():
+        teacher = copy.deepcopy(student).eval()
+        for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
+            theirs.grad = None
+            if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:
+                raise ConfigError(
+                    [f"a trained parameter is {mine.dtype}: its average would not move. Load the student in float32."]
+                )
+    return teacher.requires_grad_(False)
+
+
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and saved buffers by name; a tied parameter once, under its first name.
+
+    >>> list(named_tensors(torch.nn.Linear(1, 1)))
+    ['weight', 'bias']
+    """
+    saved = module.state_dict(keep_vars=True)
+    seen: set[int] = set()
+    tensors = {}
+    for name, tensor in saved.items():
+        if id(tensor) not in seen:
+            tensors[name] = tensor.detach()
+            seen.add(id(tensor))
+    return tensors
+
+
+def fingerprint(tensors: dict[str, Tensor]) -> str:
+    """A hash of names, types, shapes and bytes.
+
+    >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": torch.zeros(2)})
+    True
+    >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": -torch.zeros(2)})
+    False
+    """
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        for part in raw_bytes(tensor):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def raw_bytes(tensor: Tensor, at_once: int = 2**26) -> Iterable[memoryview]:
+    """The bytes of a tensor in pieces of `at_once`: a copy to the CPU of one piece at a time, and of no more."""
+    flat = tensor.detach().contiguous().view(-1)
+    if flat.numel() == 0:
+        return
+    bytes_flat = flat.view(torch.uint8)
+    for start in range(0, len(bytes_flat), at_once):
+        yield memoryview(bytes_flat[start : start + at_once].cpu().numpy())  # type: ignore[arg-type]

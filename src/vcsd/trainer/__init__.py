@@ -1,0 +1,6 @@
+"""Training: `transformers.Trainer` with one step of the algorithm as its training step."""
+
+from vcsd.trainer.progress import Monitor, Observation, Progress
+from vcsd.trainer.trainer import VCSDTrainer
+
+__all__ = ["Monitor", "Observation", "Progress", "VCSDTrainer"]

@@ -1,0 +1,55 @@
+"""Seconds and peak memory of the parts of a step."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Phases:
+    """Adds up what each part of a step takes; a part may run many times.
+
+    >>> phases = Phases(torch.device("cpu"))
+    >>> with phases("teacher"):
+    ...     pass
+    >>> sorted(phases.metrics())
+    ['seconds/teacher']
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.peak_bytes: dict[str, int] = defaultdict(int)
+
+    def reset(self) -> None:
+        """Begin a new step."""
+        self.seconds.clear()
+        self.peak_bytes.clear()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count what runs inside as part of `name`. On CUDA it waits for the device before and after."""
+        is_cuda = self.device.type == "cuda"
+        if is_cuda:
+            torch.cuda.synchronize(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if is_cuda:
+                torch.cuda.synchronize(self.device)
+                self.peak_bytes[name] = max(self.peak_bytes[name], torch.cuda.max_memory_allocated(self.device))
+            self.seconds[name] += time.perf_counter() - start
+
+    def metrics(self) -> dict[str, float]:
+        """One number per part: `seconds/...` and, on CUDA, `peak_bytes/...`."""
+        seconds = {f"seconds/{name}": value for name, value in self.seconds.items()}
+        return seconds | {f"peak_bytes/{name}": float(value) for name, value in self.peak_bytes.items()}

@@ -1,0 +1,144 @@
+"""`vcsd train` and `vcsd export` on a tiny model, from files to files."""
+
+import json
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from vcsd import cli
+from vcsd.models.processor import load_processor
+
+RECIPE = """
+model: {{path: {folder}/model}}
+data: {{path: {folder}/train.jsonl}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 3
+token_budget: 4000
+trainer: {{max_steps: 4, save_steps: 2, learning_rate: 1e-3, warmup_steps: 1, use_cpu: true, bf16: false,
+          output_dir: {folder}/run}}
+"""
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model folder, data with one broken row, and a recipe."""
+    folder = tmp_path_factory.mktemp("e2e")
+    build_model().save_pretrained(folder / "model")
+    write_processor_files(folder / "model")
+    rows = []
+    for index in range(7):
+        picture(64 + 32 * (index % 2), 64).save(folder / f"{index}.png")
+        image = f"{index}.png" if index != 3 else "missing.png"
+        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": image, "answer": str(index)})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    return folder
+
+
+def vcsd(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    shown = capsys.readouterr()
+    return stop.value.code, shown.out, shown.err
+
+
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatch, capsys):
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
+    assert code == 0
+    assert '"prompts_per_step": 3' in out
+    assert "7 rows" in out
+    assert "--- student (original)" in out
+    assert "--- contrast (black)" in out
+    assert out.count("<|im_start|>user") == 3
+    assert "4 steps of 3 prompts x 2 rollouts" in out
+    assert "memory before the first row: 0.01 GiB" in out
+    assert "a checkpoint: 0.01 GiB every 2 steps, 2 are kept" in out
+    assert "time, roughly:" in out
+    assert not (folder / "run").exists()
+
+
+def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, capsys):
+    _, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method=opsd", "--dry-run")
+    student, target = out.split("--- student")[1].split("--- target (hint)")
+    assert "Reference answer" not in student
+    assert "Reference answer" in target
+    assert "--- contrast" not in out
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("token_budget=20", "token_budget = 20 is less than the first prompt with one full response"),
+        ("model.freeze_vision=true model.freeze_projector=true model.freeze_language=true", "nothing to train"),
+        ("data.path=nowhere.jsonl", "there is no data at 'nowhere.jsonl'"),
+        ("data.columns={prompt: problem}", "columns.prompt = 'problem' is no column"),
+        ("trainer.auto_find_batch_size=true", "Out of memory halves the token budget by itself"),
+        ("model.chat_template_kwargs={enable_thinking: false}", "the chat template does not know it"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_it_starts(folder, monkeypatch, capsys, override, message):
+    overrides = [override] if "{" in override else override.split()
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *overrides, "--dry-run")
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_model_that_is_nowhere_is_named(folder, monkeypatch, capsys):
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "model.path=/nowhere/at/all", "--dry-run")
+    assert code == 2
+    assert "model.path = '/nowhere/at/all' is neither a folder nor a model of the hub" in err
+
+
+def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, capsys):
+    code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "trainer.max_steps=2")
+    assert code == 0, err
+    assert "2 steps are done." in out
+    code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
+    assert code == 0, err
+    assert "4 steps are done." in out
+    run = folder / "run"
+    names = {path.name for path in run.iterdir()}
+    assert names >= {"config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl", "checkpoint-2", "checkpoint-4"}
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics] == [1, 2, 3, 4]
+    assert all("gradient_norm" in line and "seconds/rollout" in line for line in metrics)
+    assert "row-3" in (run / "skipped.jsonl").read_text()
+    code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
+    assert code == 0, err
+    assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+    for what in ("student", "teacher"):
+        code, out, err = vcsd(monkeypatch, capsys, "export", run, "--what", what, "--dtype", "float32")
+        assert code == 0, err
+        assert "checkpoint-4" in out
+        load_processor(run / what)
+    student, teacher, start = (
+        AutoModelForImageTextToText.from_pretrained(path)
+        for path in (run / "student", run / "teacher", folder / "model")
+    )
+    gaps = [
+        sum((a - b).norm() ** 2 for a, b in zip(x.parameters(), y.parameters(), strict=True)).sqrt()
+        for x, y in ((student, start), (teacher, start), (student, teacher))
+    ]
+    assert gaps[0] > gaps[1] > 0
+    assert gaps[2] > 0
+    assert isinstance(gaps[0], torch.Tensor)
+
+
+def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, monkeypatch, capsys):
+    before = (folder / "run" / "config.json").read_text()
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method.alpha=0.5")
+    assert code == 2
+    assert "method.alpha was 1.0 and is now 0.5" in err
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "resume=never")
+    assert code == 2
+    assert "already holds checkpoint-4" in err
+    assert (folder / "run" / "config.json").read_text() == before

@@ -1,0 +1,225 @@
+"""A run that was stopped and resumed is the run that was not: bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoTokenizer
+
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from tiny_step import losses_of, make_examples, make_trainer
+from vcsd.checkpoint import checkpoints_of
+from vcsd.checkpoint.export import export
+from vcsd.checkpoint.state import optimizer_state
+from vcsd.errors import ConfigError
+from vcsd.method import METHODS
+from vcsd.models.freeze import freeze
+from vcsd.models.processor import load_processor
+from vcsd.teacher import fingerprint, named_tensors
+
+SCRIPT = Path(__file__).parent / "killed_run.py"
+SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
+
+
+def digest(trainer):
+    moments, _ = optimizer_state(trainer.optimizer, trainer.model)
+    return {
+        "losses": losses_of(trainer),
+        "student": fingerprint(named_tensors(trainer.model)),
+        "teacher": fingerprint(named_tensors(trainer.teacher.module)),
+        "optimizer": fingerprint(dict(sorted(moments.items()))),
+        "cursor": trainer.progress.cursor,
+        "updates": trainer.teacher.num_updates,
+    }
+
+
+def frozen_vision():
+    model = build_model()
+    freeze(model, "vision", "projector")
+    return model
+
+
+CASES = {
+    "vcsd": dict,
+    "bfloat16": lambda: {"arguments": {"bf16": True}},
+    "qwen3_5": lambda: {"model": build_model("qwen3_5")},
+    "frozen vision": lambda: {"model": frozen_vision()},
+    "student as teacher": lambda: {"method": replace(METHODS["vcsd"], teacher="current")},
+    "periodic teacher": lambda: {"method": replace(METHODS["vcsd"], teacher="periodic", teacher_every=3)},
+    "noise": lambda: {"method": replace(METHODS["vcsd"], contrast_view="noise")},
+    "small rows": lambda: {"token_budget": 60},
+}
+
+
+def trainer_of(case, folder, **arguments):
+    given = CASES[case]()
+    arguments = {**SAVES, **given.pop("arguments", {}), **arguments}
+    return make_trainer(folder, arguments=arguments, **given)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_run_is_the_uninterrupted_run(tmp_path, case):
+    whole = trainer_of(case, tmp_path / "whole")
+    whole.train()
+    trainer_of(case, tmp_path / "parts", max_steps=4).train()
+    torch.manual_seed(99)  # the global generators are part of the checkpoint
+    resumed = trainer_of(case, tmp_path / "parts")
+    resumed.train("auto")
+    assert digest(resumed) == digest(whole)
+    assert len(losses_of(resumed)) == 6
+
+
+def killed(tmp_path, *numbers):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, str(SCRIPT), str(tmp_path), *map(str, numbers)]
+    out = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=400)
+    assert out.returncode == 0, out.stderr[-3000:]
+    return json.loads(out.stdout)
+
+
+def check_killed(found, num_kills, num_inside):
+    assert len(found["hits"]) >= num_kills
+    assert found["hits"].count("save") >= num_inside
+    assert found["parts"] == found["whole"]
+
+
+def test_kills_inside_a_save_and_between_change_nothing(tmp_path):
+    check_killed(killed(tmp_path, 12, 2, 1, 0), 2, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_ten_kills_change_nothing(tmp_path, seed):
+    check_killed(killed(tmp_path, 60, 10, 3, seed), 10, 3)
+
+
+def test_a_run_folder_holds_no_pickle(tmp_path):
+    make_trainer(tmp_path, arguments=SAVES).train()
+    names = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in names} <= {".json", ".jsonl", ".safetensors", ".jinja"}
+    for path in names:
+        assert not path.read_bytes().startswith((b"\x80", b"PK")), path
+
+
+def test_a_smaller_token_budget_is_taken_over_by_a_resumed_run_and_a_halved_one_kept(tmp_path):
+    first = make_trainer(tmp_path, arguments={**SAVES, "max_steps": 2}, token_budget=100)
+    first.progress.token_budget = 70  # as after running out of memory
+    first.train()
+    for wanted, expected in ((100, 70), (50, 50), (None, 70)):
+        trainer = make_trainer(
+            tmp_path, arguments={**SAVES, "max_steps": 3, "save_strategy": "no"}, token_budget=wanted
+        )
+        trainer.train("auto")
+        assert trainer.progress.token_budget == expected
+
+
+def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
+    make_trainer(tmp_path, arguments=SAVES).train()
+    with pytest.raises(ConfigError, match=r"method.alpha was 1.0 and is now 0.5"):
+        make_trainer(tmp_path, arguments=SAVES, method=replace(METHODS["vcsd"], alpha=0.5)).train("auto")
+    with pytest.raises(ConfigError, match="model was '"):
+        make_trainer(tmp_path, arguments=SAVES, model=frozen_vision()).train("auto")
+    with pytest.raises(ConfigError, match="data was 5 and is now 4"):
+        make_trainer(tmp_path, arguments=SAVES, train_dataset=make_examples(4)).train("auto")
+
+
+def test_a_checkpoint_without_its_teacher_is_refused(tmp_path):
+    make_trainer(tmp_path, arguments=SAVES).train()
+    (tmp_path / "checkpoint-6" / "teacher.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"teacher.safetensors is missing"):
+        make_trainer(tmp_path, arguments=SAVES).train("auto")
+
+
+def test_a_folder_with_checkpoints_is_not_begun_anew(tmp_path):
+    make_trainer(tmp_path, arguments=SAVES).train()
+    with pytest.raises(ConfigError, match="already holds checkpoint-6"):
+        make_trainer(tmp_path, arguments=SAVES).train()
+
+
+def test_auto_begins_where_there_is_nothing_and_true_demands_a_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path / "a", arguments={"max_steps": 1})
+    trainer.train("auto")
+    assert trainer.state.global_step == 1
+    with pytest.raises(ConfigError, match="holds no checkpoint to resume from"):
+        make_trainer(tmp_path / "b").train(True)
+
+
+def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path):
+    class Worried:
+        last_good_step = None
+
+        def observe(self, seen):
+            if seen.step == 4:
+                self.last_good_step = 4
+            return {"badness": abs(seen.step - 1.5)}
+
+        def state(self):
+            return {}
+
+    limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "badness", "greater_is_better": False}
+    make_trainer(tmp_path, arguments={**SAVES, **limits}, monitors=[Worried()]).train()
+    assert list(checkpoints_of(tmp_path)) == [2, 4, 6]
+
+
+@pytest.fixture(scope="module")
+def exported_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    processor = load_processor(write_processor_files(folder / "model"))
+    trainer = make_trainer(folder / "run", arguments=SAVES, processing_class=processor)
+    trainer.train()
+    return folder, trainer
+
+
+@pytest.mark.parametrize("what", ["student", "teacher"])
+def test_an_exported_folder_loads_as_any_model(exported_run, tmp_path, what):
+    folder, trainer = exported_run
+    checkpoint = export(folder / "run", tmp_path / "out", what=what, dtype="float32")
+    assert checkpoint.name == "checkpoint-6"
+    model = AutoModelForImageTextToText.from_pretrained(tmp_path / "out")
+    original = trainer.model if what == "student" else trainer.teacher.module
+    expected = named_tensors(original)
+    found = named_tensors(model)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    assert model.generation_config.eos_token_id == trainer.model.generation_config.eos_token_id
+    for name in ("tokenizer.json", "preprocessor_config.json", "chat_template.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / "model" / name).read_bytes()
+    load_processor(tmp_path / "out")
+    AutoTokenizer.from_pretrained(tmp_path / "out")
+
+
+def test_exports_are_in_half_precision_unless_asked(exported_run, tmp_path):
+    folder, _ = exported_run
+    export(folder / "run" / "checkpoint-4", tmp_path / "out")
+    assert AutoModelForImageTextToText.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"what": "teachr"}, "Did you mean 'teacher'"),
+        ({"dtype": "int4"}, "dtype = 'int4' is not a choice"),
+    ],
+    ids=str,
+)
+def test_an_export_that_cannot_be_says_so(exported_run, tmp_path, given, message):
+    folder, _ = exported_run
+    with pytest.raises(ConfigError, match=message):
+        export(folder / "run", tmp_path / "out", **given)
+
+
+def test_an_export_overwrites_nothing(exported_run, tmp_path):
+    folder, _ = exported_run
+    (tmp_path / "kept.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        export(folder / "run", tmp_path)
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        export(tmp_path, tmp_path / "out")
+    assert (tmp_path / "kept.txt").read_text() == "mine"

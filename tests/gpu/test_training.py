@@ -1,0 +1,41 @@
+"""On a GPU: the token budget is measured, rollouts come from the half-precision copy, and a run resumes."""
+
+import pytest
+import torch
+
+from tiny_step import losses_of, make_trainer
+
+pytestmark = pytest.mark.gpu
+
+ON_GPU = {"use_cpu": False, "bf16": True, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+
+
+def test_a_run_measures_its_budget_and_trains(tmp_path):
+    trainer = make_trainer(tmp_path, arguments=ON_GPU)
+    trainer.train()
+    assert trainer.half is not None
+    assert trainer.progress.token_budget >= 256
+    assert len(losses_of(trainer)) == 4
+    assert trainer.state.log_history[0]["peak_bytes/backward"] > 0
+    assert trainer.teacher.num_updates == 4
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_losses_are_near_those_of_the_cpu(tmp_path):
+    on_gpu = make_trainer(tmp_path / "gpu", arguments={**ON_GPU, "bf16": False, "max_steps": 1})
+    on_cpu = make_trainer(tmp_path / "cpu", arguments={"max_steps": 1})
+    for trainer in (on_gpu, on_cpu):
+        trainer.train()
+    assert losses_of(on_gpu) == pytest.approx(losses_of(on_cpu), rel=1e-2)
+
+
+def test_a_resumed_run_goes_on_like_the_uninterrupted_one(tmp_path):
+    """Near, not equal: kernels may add in another order. `full_determinism` is for equality."""
+    whole = make_trainer(tmp_path / "whole", arguments=ON_GPU, token_budget=2000)
+    whole.train()
+    make_trainer(tmp_path / "parts", arguments={**ON_GPU, "max_steps": 2}, token_budget=2000).train()
+    resumed = make_trainer(tmp_path / "parts", arguments=ON_GPU, token_budget=2000)
+    resumed.train("auto")
+    assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-2)
+    for mine, theirs in zip(resumed.teacher.module.parameters(), whole.teacher.module.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)

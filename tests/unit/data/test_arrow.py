@@ -1,0 +1,140 @@
+"""Parquet, ViRL39K and Hugging Face datasets. Skipped where the extra `data` is not installed."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from tiny_examples import picture
+from vcsd.data import RowError, arrow, load_examples
+from vcsd.errors import ConfigError
+from vcsd.views.original import original
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra `data`")
+pq = pytest.importorskip("pyarrow.parquet")
+
+IMAGE = {"type": "image"}
+
+
+def png(width=8):
+    buffer = io.BytesIO()
+    picture(width, 6).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def virl(folder):
+    """Six rows in the format of ViRL39K: a mark in front, inline, missing; several images, none, a missing file."""
+    rows = [
+        ("q0", "<image>\nHow many?", ["images/a.png"]),
+        ("q1", "Is <image> larger?", ["images/b.png"]),
+        ("q2", "No mark.", ["images/c.png"]),
+        ("q3", "<image> and <image>", ["images/a.png", "images/b.png"]),
+        ("q4", "What is 2 + 2?", []),
+        ("q5", "<image>?", ["images/z.png"]),
+    ]
+    columns = {
+        "question": [question for _, question, _ in rows],
+        "answer": ["\\boxed{\\frac{1}{2}}"] * 6,
+        "PassRate_32BTrained": [1.0] * 6,
+        "PassRate_7BBase": [-1.0] * 6,
+        "category": ["x"] * 6,
+        "source": ["y"] * 6,
+        "qid": [qid for qid, _, _ in rows],
+        "image": [images for _, _, images in rows],
+    }
+    pq.write_table(pa.table(columns), folder / "39Krelease.parquet", row_group_size=2)
+    return folder
+
+
+def test_virl39k_drops_what_the_authors_drop_and_counts_it(virl):
+    source = load_examples(virl)
+    assert (source.table.kind, len(source.table), len(source)) == ("ViRL39K", 6, 4)
+    assert (source.dropped.several_images, source.dropped.no_image) == (1, 1)
+    assert "Not used: PassRate_32BTrained, PassRate_7BBase, category, source." in source.report()
+
+
+def test_virl39k_puts_images_where_the_marks_are(virl):
+    source = load_examples(virl, multi_image="keep", text_only="keep")
+    contents = [source[row].prompt[0]["content"] for row in range(5)]
+    assert contents[0] == [IMAGE, {"type": "text", "text": "\nHow many?"}]
+    assert contents[1] == [{"type": "text", "text": "Is "}, IMAGE, {"type": "text", "text": " larger?"}]
+    assert contents[2] == [IMAGE, {"type": "text", "text": "No mark."}]
+    assert contents[3] == [IMAGE, {"type": "text", "text": " and "}, IMAGE]
+    assert contents[4] == [{"type": "text", "text": "What is 2 + 2?"}]
+    assert source[1].id == "q1"
+    assert source[1].answer == "\\boxed{\\frac{1}{2}}"
+    assert source[1].images == (virl / "images" / "b.png",)
+    with pytest.raises(RowError, match=r"z.png"):
+        source[5]
+
+
+def test_virl39k_without_its_images_says_to_unzip_them(virl, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (virl / "images").rename(elsewhere / "images")
+    with pytest.raises(ConfigError, match=r"Unzip images.zip beside 39Krelease.parquet"):
+        load_examples(virl)
+    assert load_examples(virl / "39Krelease.parquet", images=elsewhere)[0].id == "q0"
+
+
+def test_parquet_rows_can_be_read_in_any_order_with_room_for_one_row_group(virl, monkeypatch):
+    monkeypatch.setattr(arrow, "CACHE_BYTES", 0)
+    table = arrow.ParquetTable(virl / "39Krelease.parquet")
+    assert [table.row(index)["qid"] for index in (5, 0, 3, 4, 1, 2)] == ["q5", "q0", "q3", "q4", "q1", "q2"]
+    assert len(table._cache) == 1
+
+
+def test_images_inside_a_parquet_file_are_opened_and_broken_ones_are_named(folder):
+    images = [{"bytes": png(), "path": "a.png"}, {"bytes": png()[:50], "path": "b.png"}, {"bytes": b"no", "path": "c"}]
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "prompt": ["?"] * 3, "image": images}), folder / "train.parquet")
+    source = load_examples(folder)
+    assert original(source[0]).images[0].size == (8, 6)
+    with pytest.raises(Exception, match=r"example 'b': the image 'b.png' cannot be read"):
+        original(source[1])
+    with pytest.raises(RowError, match="its image c cannot be read") as caught:
+        source[2]
+    assert caught.value.reason == "broken_image"
+
+
+def test_a_file_that_is_not_parquet_is_refused(folder):
+    (folder / "train.parquet").write_bytes(b"hello")
+    with pytest.raises(ConfigError, match="is not a Parquet file"):
+        load_examples(folder)
+
+
+@pytest.fixture
+def trl_rows():
+    """Columns as TRL names them: messages, and images that the library stores as bytes."""
+    message = [{"role": "user", "content": "How many?"}]
+    return {
+        "prompt": [message] * 3,
+        "images": [[picture(8, 6)], [picture(9, 6), picture(4, 4)], []],
+        "answer": ["7"] * 3,
+    }
+
+
+def test_a_saved_dataset_with_the_columns_of_trl_is_read_without_decoding(trl_rows, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict(trl_rows).save_to_disk(tmp_path / "saved")
+    source = load_examples(tmp_path / "saved", text_only="drop")
+    assert (source.table.kind, len(source), source.dropped.no_image) == ("Hugging Face dataset", 2, 1)
+    assert isinstance(source[1].images[0], Image.Image)
+    assert [image.size for image in original(source[1]).images] == [(9, 6), (4, 4)]
+    assert source[1].prompt[0]["content"][:2] == [IMAGE, IMAGE]
+    assert (source[0].id, source[0].answer) == ("saved-00000000", "7")
+
+
+def test_a_split_is_chosen_by_name_or_is_train(trl_rows, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict(trl_rows)
+    datasets.DatasetDict({"train": rows, "validation": rows.select([0])}).save_to_disk(tmp_path / "saved")
+    assert len(load_examples(tmp_path / "saved")) == 3
+    assert len(load_examples(tmp_path / "saved", split="validation")) == 1
+    with pytest.raises(ConfigError, match=r"no split 'valid'. Did you mean 'validation'"):
+        load_examples(tmp_path / "saved", split="valid")
+
+
+def test_a_dataset_of_the_hub_that_cannot_be_reached_is_a_clear_error():
+    pytest.importorskip("datasets")
+    with pytest.raises(ConfigError, match="'nobody/nothing' is no file or folder, and cannot be loaded from the hub"):
+        load_examples("nobody/nothing")

@@ -1,0 +1,34 @@
+"""The page on monitoring says what the code does."""
+
+from pathlib import Path
+
+import pytest
+
+from vcsd.monitor import SIGNALS, bar, guard, metrics, text, watch
+
+PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: f"{signal.metric} {signal.compare}")
+def test_the_page_has_every_threshold(signal):
+    stop = "-" if signal.stop is None else f"{signal.stop:g}"
+    floor = f", from {signal.least:g} tokens on" if signal.least > 0 else ""
+    assert f"| `{signal.metric}`{floor} | {signal.compare} | {signal.warn:g} | {stop} |" in PAGE
+
+
+def test_the_page_has_every_metric_and_every_number_of_the_bar():
+    assert all(f"| `{name}` |" in PAGE for name in (*metrics.PER_TOKEN, *metrics.PER_ROLLOUT))
+    assert all(f"`{label}`" in PAGE for label in bar.SIX)
+
+
+def test_the_page_has_the_constants():
+    for words in (
+        f"`REPEATED_SHARE` {text.REPEATED_SHARE}",
+        f"phrases of {text.NGRAM} tokens (`NGRAM`) in its last {text.TAIL_TOKENS}\n(`TAIL_TOKENS`)",
+        f"fewer than {text.MIN_PHRASES} phrases (`MIN_PHRASES`)",
+        f"first {guard.BASELINE_STEPS} steps (`BASELINE_STEPS`)",
+        f"last {guard.WINDOW} (`WINDOW`)",
+        f"for {guard.PATIENCE} steps in a row (`PATIENCE`)",
+    ):
+        assert words in PAGE
+    assert (watch.SAMPLES_PER_STEP, watch.SAMPLES_EVERY, bar.SAY_EVERY) == (4, 10, 10)

@@ -1,0 +1,148 @@
+"""The guard keeps quiet on runs that are sound, warns on those that are not, then stops them, and survives a resume."""
+
+import json
+import math
+import random
+
+import pytest
+
+from vcsd.monitor import SIGNALS, Guard, Signal
+from vcsd.monitor.guard import BASELINE_STEPS, PATIENCE, WINDOW
+
+ROLLOUTS = 256
+
+
+def share(rng, probability):
+    """A share as 256 rollouts show it."""
+    spread = math.sqrt(probability * (1 - probability) / ROLLOUTS)
+    return min(1.0, max(0.0, rng.gauss(probability, spread)))
+
+
+def steps(*, begin=None, over=60, num_steps=437, lengthening=0.0, seed=0):
+    """The metrics of a run; from step `begin` on it falls apart, `over` so many steps."""
+    rng = random.Random(seed)
+    for step in range(1, num_steps + 1):
+        ill = 0.0 if begin is None else min(1.0, max(0.0, (step - begin) / over))
+        longer = lengthening * min(1.0, step / 90)
+        yield (
+            step,
+            {
+                "repetition": share(rng, 0.01 + 0.5 * ill),
+                "language_drift": share(rng, 0.005 + 0.35 * ill),
+                "truncated": share(rng, 0.08 + 0.25 * longer + 0.6 * ill),
+                "length": 300 * (1 + 0.6 * longer + 1.8 * ill) * rng.gauss(1, 0.05),
+                "student_entropy": 0.4 * rng.gauss(1, 0.05),
+                "kl_target_original": 0.05 * rng.gauss(1, 0.1),
+            },
+        )
+
+
+def run(trajectory):
+    """The first warning, and the stop, if they come."""
+    guard, warning = Guard(), None
+    for step, metrics in trajectory:
+        verdict = guard.judge(step, metrics)
+        if verdict.action == "warn" and warning is None:
+            warning = step
+        if verdict.action == "stop":
+            return warning, step, verdict
+    return warning, None, None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sound_run_of_437_steps_hears_nothing(seed):
+    assert run(steps(seed=seed)) == (None, None, None)
+
+
+def test_answers_that_lengthen_as_in_the_authors_good_run_are_warned_of_but_not_stopped():
+    warning, stop, _ = run(steps(lengthening=1.0))
+    assert warning is not None
+    assert stop is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("begin", [30, 150, 200])
+def test_a_collapse_is_warned_of_within_30_steps_and_stopped_within_60(begin, seed):
+    warning, stop, verdict = run(steps(begin=begin, seed=seed))
+    assert begin < warning <= begin + 30
+    assert warning < stop <= begin + 60
+    assert verdict.last_good_step == warning - 1
+    assert "repetition rose from" in verdict.message()
+    assert f"The last good step is {warning - 1}." in verdict.message()
+
+
+def test_one_bad_step_is_no_reason_to_stop():
+    guard = Guard()
+    for step, metrics in steps(num_steps=100):
+        strange = {"repetition": 1.0, "length": 1024.0, "truncated": 1.0} if step == 50 else {}
+        assert guard.judge(step, {**metrics, **strange}).action != "stop"
+
+
+def test_a_warning_is_new_once_and_again_after_it_has_passed():
+    guard, new = Guard(), []
+    for step in range(1, 101):
+        is_ill = 20 <= step < 30 or 60 <= step < 70
+        if guard.judge(step, {"repetition": 0.1 if is_ill else 0.0}).is_new:
+            new.append(step)
+    assert new == [20 + WINDOW // 2 - 1, 60 + WINDOW // 2 - 1]
+
+
+def test_nothing_is_judged_before_there_is_something_usual():
+    guard = Guard()
+    for step in range(1, BASELINE_STEPS):
+        assert guard.judge(step, {"repetition": 1.0 if step > 5 else 0.0}).action == "go_on"
+
+
+def test_stop_comes_after_patience():
+    guard = Guard((Signal("repetition", "rise", warn=0.05, stop=0.15),))
+    for step in range(1, 11):
+        guard.judge(step, {"repetition": 0.0})
+    actions = [guard.judge(step, {"repetition": 1.0}).action for step in range(11, 19)]
+    # Means of the window: 10%, 20%, ...; the second is the first beyond 15%.
+    assert actions == ["warn"] * PATIENCE + ["stop"] * 3
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, math.inf])
+def test_a_missing_number_is_left_out(missing):
+    guard = Guard()
+    for step in range(1, 60):
+        metrics = {"length": 200.0} if missing is None else {"length": 200.0, "repetition": missing}
+        assert guard.judge(step, metrics).action == "go_on"
+
+
+def test_short_answers_may_grow():
+    guard = Guard()
+    for step in range(1, 60):
+        assert guard.judge(step, {"length": 3.0 if step < 20 else 30.0}).action == "go_on"
+
+
+@pytest.mark.parametrize(
+    ("metric", "usual", "later"),
+    [("student_entropy", 1.0, 9.0), ("student_entropy", 1.0, 0.1), ("kl_target_original", 0.1, 5.0)],
+)
+def test_entropy_and_the_pull_of_the_target_warn_and_never_stop(metric, usual, later):
+    guard = Guard()
+    actions = {guard.judge(step, {metric: later if step > 20 else usual}).action for step in range(1, 100)}
+    assert actions == {"go_on", "warn"}
+
+
+def test_a_usual_value_of_zero_is_no_division_by_zero():
+    guard = Guard()
+    for step in range(1, 60):
+        verdict = guard.judge(step, {"kl_target_original": 0.0, "student_entropy": 0.0 if step > 20 else 1.0})
+    assert verdict.action == "warn"
+
+
+@pytest.mark.parametrize("cut", [5, 25, 160, 185])
+def test_a_guard_restored_from_json_says_what_the_first_would_have_said(cut):
+    trajectory = list(steps(begin=150))
+    first, second = Guard(), Guard()
+    for step, metrics in trajectory[:cut]:
+        first.judge(step, metrics)
+    second.restore(json.loads(json.dumps(first.state())))
+    for step, metrics in trajectory[cut:230]:
+        assert second.judge(step, metrics) == first.judge(step, metrics)
+
+
+def test_every_threshold_of_a_signal_that_stops_is_beyond_its_warning():
+    assert all(signal.stop is None or signal.stop > signal.warn for signal in SIGNALS)

@@ -1,0 +1,172 @@
+"""The watch writes every step once, shows it with or without a terminal, and stops a run that collapses."""
+
+import io
+import json
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from vcsd.errors import RunError
+from vcsd.kernels import Statistics
+from vcsd.monitor import Guard, Signal, Watch, read_lines
+from vcsd.monitor.bar import SIX, Bar
+from vcsd.types import Example, Rollout
+
+
+@dataclass
+class Step:
+    """What a trainer shows of a step."""
+
+    step: int
+    examples: list
+    batch: object
+    statistics: list
+    is_taken: bool = True
+    loss: float = 0.5
+    metrics: dict = field(default_factory=lambda: {"gradient_norm": 1.5, "seconds/rollout": 2.0})
+
+
+class Letters:
+    """A tokenizer whose tokens are characters; 0 ends an answer."""
+
+    def decode(self, token_ids, skip_special_tokens):
+        assert skip_special_tokens
+        return "".join(chr(token) for token in token_ids if token)
+
+
+def ids(text):
+    return (*(ord(character) for character in text), 0)
+
+
+def seen(step, *texts, **fields):
+    examples = [
+        Example(
+            id=f"row-{place}",
+            images=(Image.new("RGB", (4, 2)) if place else "images/a.png",),
+            prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]},),
+            answer="7",
+        )
+        for place in range(len(texts))
+    ]
+    rollouts = [
+        Rollout(example_id=example.id, index=index, token_ids=ids(text), stop="end")
+        for example, text in zip(examples, texts, strict=True)
+        for index in range(2)
+    ]
+    ones = torch.ones(sum(len(rollout.token_ids) for rollout in rollouts))
+    statistics = [Statistics(ones, ones, 2 * ones, ones > 0, ones, ones)]
+    return Step(step, examples, SimpleNamespace(rollouts=rollouts), statistics, **fields)
+
+
+@pytest.fixture
+def watch(tmp_path):
+    return Watch(tmp_path, Letters(), max_steps=90)
+
+
+def test_a_step_is_one_line_with_metrics_and_the_ids_of_what_was_seen(watch, tmp_path):
+    found = watch.observe(seen(0, "Seven.", "七"))
+    (line,) = read_lines(tmp_path / "metrics.jsonl")
+    assert (line["step"], line["examples"], line["is_taken"]) == (1, ["row-0", "row-1"], True)
+    assert (line["loss"], line["gradient_norm"], line["seconds/rollout"]) == (0.5, 1.5, 2.0)
+    assert (line["kl_target_original"], line["length"], line["language_drift"]) == (2.0, 4.5, 0.5)
+    assert found.items() <= line.items()
+
+
+def test_samples_name_images_and_do_not_hold_them(watch, tmp_path):
+    watch.observe(seen(0, "Seven.", "Eight."))
+    first, second = read_lines(tmp_path / "samples.jsonl")
+    assert (first["step"], first["example_id"], first["response"], first["stop"]) == (1, "row-0", "Seven.", "end")
+    assert (first["images"], first["answer"]) == ([{"file": "images/a.png"}], "7")
+    assert second["images"][0]["size"] == [4, 2]
+    assert len(second["images"][0]["blake2b"]) == 32
+
+
+def test_samples_are_taken_every_tenth_step(watch, tmp_path):
+    for step in range(21):
+        watch.observe(seen(step, "Seven."))
+    assert [line["step"] for line in read_lines(tmp_path / "samples.jsonl")] == [1, 10, 20]
+
+
+def test_a_resumed_run_continues_after_the_step_of_its_checkpoint(watch, tmp_path, caplog):
+    for step in range(3):
+        watch.observe(seen(step, "Seven."))
+    state = json.loads(json.dumps(watch.state()))
+    for step in range(3, 6):
+        watch.observe(seen(step, "Lost."))
+    resumed = Watch(tmp_path, Letters(), max_steps=90)
+    resumed.restore(state, 3)
+    assert "3 lines from step 4 on are done again" in caplog.text
+    for step in range(3, 6):
+        resumed.observe(seen(step, "Seven!"))
+    assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
+    assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7] * 6
+    assert resumed.state()["step"] == 6
+
+
+def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(watch, tmp_path):
+    watch.observe(seen(0, "Old."))
+    Watch(tmp_path, Letters(), max_steps=90).observe(seen(0, "Seven."))
+    assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7]
+
+
+def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):
+    watch.observe(Step(0, [], None, [], is_taken=False, loss=float("nan")))
+    (line,) = read_lines(tmp_path / "metrics.jsonl")
+    assert (line["is_taken"], line["loss"], line["examples"]) == (False, None, [])
+
+
+def collapse(watch, num_steps=40):
+    for step in range(num_steps):
+        watch.observe(seen(step, "Seven." if step < 20 else "七" * 50))
+
+
+def test_a_collapse_warns_keeps_samples_and_stops_with_advice(watch, tmp_path, caplog):
+    with pytest.raises(RunError, match=r"collapsing: .*The last good step is 20\. Go back to a checkpoint"):
+        collapse(watch)
+    assert watch.last_good_step == 20
+    assert "Step 21: The run may be collapsing" in caplog.text
+    lines = list(read_lines(tmp_path / "metrics.jsonl"))
+    assert (lines[20]["guard"], lines[-1]["guard"]) == ("warn", "stop")
+    assert "language_drift rose from 0.0%" in " ".join(lines[-1]["findings"])
+    assert {21, lines[-1]["step"]} <= {line["step"] for line in read_lines(tmp_path / "samples.jsonl")}
+
+
+def test_a_guard_may_be_told_not_to_stop_or_to_judge_nothing(tmp_path):
+    collapse(Watch(tmp_path / "a", Letters(), max_steps=90, stops=False))
+    collapse(Watch(tmp_path / "b", Letters(), max_steps=90, guard=Guard(())))
+    assert any("guard" in line for line in read_lines(tmp_path / "a" / "metrics.jsonl"))
+    assert not any("guard" in line for line in read_lines(tmp_path / "b" / "metrics.jsonl"))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width):
+    screen = io.StringIO()
+    bar = Bar(Console(file=screen, force_terminal=True, width=width, color_system=None))
+    with Watch(tmp_path, Letters(), max_steps=90, bar=bar) as watch:
+        watch.observe(seen(0, "Seven."))
+    assert "1/90" in screen.getvalue()
+    assert all(label in screen.getvalue() for label in SIX)
+    assert "loss 0.5000 contrast 1.00 grad 1.5 length 7 repeat 0.0% drift 0.0%" in screen.getvalue()
+
+
+def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
+    caplog.set_level("INFO", logger="vcsd")
+    screen = io.StringIO()
+    watch = Watch(tmp_path, Letters(), max_steps=90, bar=Bar(Console(file=screen, force_terminal=False)))
+    for step in range(10):
+        watch.observe(seen(step, "Seven."))
+    assert screen.getvalue() == ""
+    assert "step 10  loss 0.5000 contrast 1.00" in caplog.text
+    assert "step 9 " not in caplog.text
+
+
+def test_a_guard_with_own_signals_is_used(tmp_path):
+    guard = Guard((Signal("gradient_norm", "growth", warn=2.0),))
+    watch = Watch(tmp_path, Letters(), max_steps=90, guard=guard)
+    for step in range(30):
+        watch.observe(seen(step, "Seven.", metrics={"gradient_norm": 1.0 if step < 20 else 100.0}))
+    assert list(read_lines(tmp_path / "metrics.jsonl"))[-1]["findings"] == ["gradient_norm grew from 1 to 100"]

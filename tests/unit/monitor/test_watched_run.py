@@ -1,0 +1,66 @@
+"""A run from a file on disk, watched: what was seen, skipped and found is written down, and no step is told twice."""
+
+import json
+import shutil
+
+import pytest
+
+from tiny_examples import picture
+from tiny_processor import build_processor
+from tiny_step import make_trainer
+from vcsd.data import Skips, load_examples
+from vcsd.monitor import Watch, read_lines
+from vcsd.monitor.metrics import PER_ROLLOUT, PER_TOKEN
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Six rows, one of them without its image."""
+    for number in range(5):
+        picture(64, 64).save(tmp_path / f"{number}.png")
+    lines = ({"id": f"row-{number}", "question": "how many?", "image": f"{number}.png"} for number in range(6))
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return load_examples(tmp_path / "train.jsonl")
+
+
+def train(rows, run, max_steps, resume=None):
+    skips = Skips(run / "skipped.jsonl")
+    arguments = {"max_steps": max_steps, "save_strategy": "steps", "save_steps": 2}
+    with Watch(run, build_processor().tokenizer, max_steps=max_steps) as watch:
+        trainer = make_trainer(run, train_dataset=rows, skips=skips, monitors=[watch], arguments=arguments)
+        trainer.train(resume)
+    return trainer
+
+
+def test_a_watched_run_writes_down_what_it_saw_skipped_and_found(rows, tmp_path):
+    trainer = train(rows, tmp_path / "run", 4)
+    lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    for line in lines:
+        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance", "seconds/rollout"} <= line.keys()
+        assert set(line["examples"]) <= {f"row-{number}" for number in range(5)}
+        assert len(set(line["examples"])) == 3
+        assert line["loss"] == pytest.approx(4 * line["divergence"], rel=0.2), (
+            "loss is scaled by the temperature squared"
+        )
+    first, *_ = read_lines(tmp_path / "run" / "skipped.jsonl")
+    assert (first["id"], first["reason"]) == ("row-5", "missing_file")
+    logged = [entry["kl_target_original"] for entry in trainer.state.log_history if "loss" in entry]
+    assert logged == [line["kl_target_original"] for line in lines]
+
+
+def test_a_resumed_run_writes_the_lines_of_the_uninterrupted_one(rows, tmp_path):
+    def told(run):
+        lines = list(read_lines(tmp_path / run / "metrics.jsonl"))
+        return [{key: value for key, value in line.items() if not key.startswith("seconds/")} for line in lines]
+
+    def skipped(run):
+        return list(read_lines(tmp_path / run / "skipped.jsonl"))
+
+    train(rows, tmp_path / "whole", 6)
+    train(rows, tmp_path / "parts", 5)
+    shutil.rmtree(tmp_path / "parts" / "checkpoint-5")  # as if it had been killed before: the next is that of step 4
+    train(rows, tmp_path / "parts", 6, resume="auto")
+    assert told("parts") == told("whole")
+    assert [line["step"] for line in told("parts")] == [1, 2, 3, 4, 5, 6]
+    assert skipped("parts") == skipped("whole")

@@ -1,0 +1,296 @@
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tiny_models import build_model
+from tiny_step import losses_of, make_examples, make_trainer, training_arguments
+from vcsd import step
+from vcsd.errors import ConfigError, RunError
+from vcsd.method import METHODS
+from vcsd.models.freeze import PARTS, freeze, part_of
+from vcsd.step import Rollouts
+from vcsd.teacher import Teacher, named_tensors
+from vcsd.trainer import trainer as trainer_module
+from vcsd.trainer.arguments import own_arguments
+from vcsd.types import Rollout
+
+
+def weights_of(model):
+    return {name: tensor.clone() for name, tensor in named_tensors(model).items()}
+
+
+def moved_share(before, after):
+    moved = sum(int((before[name] != after[name]).sum()) for name in before)
+    return moved / sum(tensor.numel() for tensor in before.values())
+
+
+def test_curves_agree_whatever_the_token_budget(tmp_path):
+    """Losses and the weights they lead to, over four steps."""
+    runs = []
+    for budget in (10_000, 60, 40):
+        trainer = make_trainer(tmp_path, token_budget=budget)
+        trainer.train()
+        runs.append((losses_of(trainer), weights_of(trainer.model)))
+    (losses, weights), *others = runs
+    assert len(losses) == 4
+    for other_losses, other_weights in others:
+        assert other_losses == pytest.approx(losses, rel=1e-4)
+        for name, tensor in weights.items():
+            torch.testing.assert_close(other_weights[name], tensor, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps = 2 cannot be set. Set prompts_per_step;"),
+        ({"per_device_train_batch_size": 4}, "per_device_train_batch_size = 4 cannot be set. Set prompts_per_step,"),
+        ({"auto_find_batch_size": True}, "Out of memory halves the token budget by itself"),
+        ({"save_only_model": True}, "use `vcsd export`"),
+        ({"torch_compile": True}, "Packed rows change their shape"),
+        ({"label_smoothing_factor": 0.1}, "The target is a distribution already."),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha = 5.0 cannot be set"),
+    ],
+    ids=str,
+)
+def test_arguments_that_would_change_the_step_are_refused(tmp_path, arguments, advice):
+    with pytest.raises(ConfigError) as error:
+        make_trainer(tmp_path, arguments=arguments)
+    assert advice in str(error.value)
+
+
+def test_the_users_arguments_are_left_alone(tmp_path):
+    args = training_arguments(tmp_path)
+    before = args.to_dict()
+    own = own_arguments(args, prompts_per_step=3)
+    assert args.to_dict() == before
+    assert own.data_seed == args.seed
+    assert not own.remove_unused_columns
+
+
+def test_half_precision_masters_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"Load the model with dtype=torch.float32"):
+        make_trainer(tmp_path, model=build_model(dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_papers_learning_rate_moves_float32_weights_and_their_average(tmp_path, bf16):
+    """One step at 2e-6; the same update added to bfloat16 weights would be lost."""
+    model = build_model()
+    before = weights_of(model)
+    trainer = make_trainer(
+        tmp_path, model=model, arguments={"max_steps": 1, "learning_rate": 2e-6, "warmup_steps": 0, "bf16": bf16}
+    )
+    trainer.train()
+    assert trainer.accelerator.mixed_precision == ("bf16" if bf16 else "no")
+    after, average = weights_of(model), weights_of(trainer.teacher.module)
+    assert moved_share(before, after) > 0.8
+    assert moved_share(before, average) > 0.5
+    half_before = {name: tensor.bfloat16() for name, tensor in before.items()}
+    half_after = {name: half_before[name] + (after[name] - before[name]).bfloat16() for name in before}
+    assert moved_share(half_before, half_after) < 0.05
+
+
+def test_the_teacher_is_the_average_of_the_students_of_each_step(tmp_path):
+    students = []
+
+    class Keep:
+        def observe(self, seen):
+            students.append(weights_of(trainer.model))
+            return {}
+
+    trainer = make_trainer(tmp_path, monitors=[Keep()], method=replace(METHODS["vcsd"], ema_rate=0.25))
+    expected = weights_of(trainer.model)
+    trainer.train()
+    assert trainer.teacher.num_updates == len(students) == 4
+    for student in students:
+        expected = {name: 0.75 * tensor + 0.25 * student[name] for name, tensor in expected.items()}
+    found = named_tensors(trainer.teacher.module)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-6)
+    assert not any(module.training for module in trainer.teacher.module.modules())
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(("kind", "is_close"), [("fixed", False), ("current", True), ("periodic", True)])
+def test_other_teachers_train_too(tmp_path, kind, is_close, bf16):
+    method = replace(METHODS["vcsd"], teacher=kind, **({"teacher_every": 2} if kind == "periodic" else {}))
+    trainer = make_trainer(tmp_path, method=method, arguments={"bf16": bf16})
+    before = weights_of(trainer.model)
+    trainer.train()
+    assert not torch.is_autocast_enabled("cpu")
+    assert moved_share(before, weights_of(trainer.model)) > 0.5
+    distance = trainer.state.log_history[-2]["teacher_distance"]
+    assert (distance == 0) == is_close
+
+
+def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    before = weights_of(trainer.model)
+
+    def silent(engine, shown, rollouts, step):
+        return step_module_gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
+
+    step_module_gather = step.gather
+    monkeypatch.setattr(trainer_module, "sample", silent)
+    trainer.train()
+    assert trainer.progress.num_empty_steps == 4
+    assert trainer.teacher.num_updates == 0
+    assert moved_share(before, weights_of(trainer.model)) == 0
+    assert losses_of(trainer) == []
+    assert trainer.state.log_history[0]["steps_not_taken"] == 1
+
+
+def breaking(trainer, steps, poison):
+    """Make `distil` of some steps return a broken loss or leave broken gradients."""
+    original = trainer_module.distil
+
+    def distil(*args):
+        loss, statistics = original(*args)
+        if trainer.state.global_step in steps:
+            if poison == "loss":
+                loss = loss * math.nan
+            else:
+                next(p for p in trainer.model.parameters() if p.grad is not None).grad.view(-1)[0] = math.inf
+        return loss, statistics
+
+    return distil
+
+
+@pytest.mark.parametrize("poison", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_is_not_taken_and_its_batch_is_kept(tmp_path, monkeypatch, poison):
+    trainer = make_trainer(tmp_path)
+    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {1, 2}, poison))
+    seen = []
+
+    class Keep:
+        def observe(self, observation):
+            seen.append((observation.is_taken, weights_of(trainer.model)))
+            return {}
+
+    trainer.monitors = [Keep()]
+    trainer.train()
+    assert [taken for taken, _ in seen] == [True, False, False, True]
+    assert moved_share(seen[0][1], seen[2][1]) == 0
+    assert moved_share(seen[2][1], seen[3][1]) > 0.5
+    assert trainer.teacher.num_updates == 2
+    assert (trainer.progress.num_nonfinite_steps, trainer.progress.num_nonfinite_in_a_row) == (2, 0)
+    assert all(math.isfinite(loss) for loss in losses_of(trainer))
+    assert len(losses_of(trainer)) == 2
+    kept = json.loads((tmp_path / "inspect" / "step-1.json").read_text())
+    assert len(kept["rollouts"]) == 9
+    assert bool(kept["parameters_without_finite_gradient"]) == (poison == "gradient")
+    assert all("<|im_start|>" in text for text in kept["prompts"].values())
+
+
+def test_three_steps_in_a_row_that_are_not_finite_stop_the_run(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {1, 2, 3}, "loss"))
+    with pytest.raises(RunError, match="3 steps in a row gave no finite loss"):
+        trainer.train()
+
+
+def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatch, caplog):
+    """The gradients of the rows that did fit are dropped: the curve is that of a run which never failed."""
+    calm = make_trainer(tmp_path, token_budget=50)
+    calm.train()
+    trainer = make_trainer(tmp_path, token_budget=100)
+    original, rows = trainer_module.distil, []
+
+    def distil(distiller, batch, budget, backward):
+        def fail_late(part):
+            backward(part)
+            rows.append(budget)
+            if budget > 60:
+                raise torch.OutOfMemoryError("too large")
+
+        return original(distiller, batch, budget, fail_late)
+
+    monkeypatch.setattr(trainer_module, "distil", distil)
+    trainer.train()
+    assert rows[:2] == [100, 50]
+    assert trainer.progress.token_budget == 50
+    assert "the step is done again with rows of 50" in caplog.text
+    assert losses_of(trainer) == losses_of(calm)
+
+
+def test_a_prompt_longer_than_the_budget_gets_a_row_of_its_own(tmp_path, caplog):
+    small, whole = make_trainer(tmp_path, token_budget=5), make_trainer(tmp_path)
+    for trainer in (small, whole):
+        trainer.train()
+    assert losses_of(small) == pytest.approx(losses_of(whole), rel=1e-4)
+    assert "more than the budget: it gets its own row" in caplog.text
+
+
+def test_a_single_response_that_does_not_fit_stops_the_run(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, token_budget=100)
+
+    def distil(*given):
+        raise torch.OutOfMemoryError("too large")
+
+    monkeypatch.setattr(trainer_module, "distil", distil)
+    with pytest.raises(RunError, match=r"one prompt with one response. Lower model.max_pixels"):
+        trainer.train()
+
+
+def test_the_logged_norm_is_that_before_clipping(tmp_path):
+    trainer = make_trainer(tmp_path, arguments={"max_grad_norm": 1e-3})
+    trainer.train()
+    assert trainer.state.log_history[0]["grad_norm"] > 0.1
+
+
+def test_gradient_checkpointing_changes_nothing(tmp_path):
+    plain = make_trainer(tmp_path)
+    checked = make_trainer(tmp_path, arguments={"gradient_checkpointing": True})
+    for trainer in (plain, checked):
+        trainer.train()
+    assert losses_of(checked) == pytest.approx(losses_of(plain), rel=1e-5)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_frozen_parts_stay_and_the_rest_moves(tmp_path, part):
+    model = build_model()
+    freeze(model, part)
+    before = weights_of(model)
+    make_trainer(tmp_path, model=model).train()
+    after = weights_of(model)
+    for other in PARTS:
+        names = [name for name in before if part_of(name) == other]
+        assert names
+        share = moved_share({n: before[n] for n in names}, {n: after[n] for n in names})
+        assert (share == 0) == (other == part), (other, share)
+
+
+def test_freezing_everything_or_an_unknown_part_is_refused():
+    with pytest.raises(ConfigError, match="nothing to train"):
+        freeze(build_model(), *PARTS)
+    with pytest.raises(ConfigError, match="'tower' is not a part"):
+        freeze(build_model(), "tower")
+
+
+def test_rows_that_cannot_be_used_are_replaced_by_the_next(tmp_path):
+    examples = make_examples(6)
+    examples[2] = replace(examples[2], images=("missing.png",))
+    trainer = make_trainer(tmp_path, train_dataset=examples)
+    trainer.train()
+    assert trainer.stream.skips.num_skipped >= 1
+    assert all(entry["num_responses"] == 9 for entry in trainer.state.log_history if "loss" in entry)
+
+
+def test_another_seed_draws_other_answers(tmp_path):
+    sampling = make_trainer(tmp_path).rollout.sampling
+    runs = [make_trainer(tmp_path, rollout=Rollouts(sampling, 3, seed)) for seed in (0, 1)]
+    for trainer in runs:
+        trainer.train()
+    assert losses_of(runs[0])[0] != losses_of(runs[1])[0]
+
+
+def test_a_teacher_may_be_given(tmp_path):
+    model = build_model()
+    teacher = Teacher(model, "fixed")
+    trainer = make_trainer(tmp_path, model=model, teacher=teacher)
+    trainer.train()
+    assert trainer.teacher is teacher
+    assert teacher.num_updates == 4
