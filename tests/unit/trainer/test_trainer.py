@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vcsd.step import Rollouts
 from vcsd.teacher import Teacher, named_tensors
 from vcsd.trainer import trainer as trainer_module
 from vcsd.trainer.arguments import own_arguments
+from vcsd.trainer.budget import row_tokens
 from vcsd.types import Rollout
 
 
@@ -214,6 +216,35 @@ def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatc
     assert trainer.progress.token_budget == 50
     assert "the step is done again with rows of 50" in caplog.text
     assert losses_of(trainer) == losses_of(calm)
+
+
+def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, monkeypatch):
+    """With a device that needs a megabyte and a kilobyte per token, and a hundred megabytes free beside the moments."""
+    trainer = make_trainer(tmp_path, arguments={"max_steps": 1})
+    trainer.train()
+    before = weights_of(trainer.model)
+    peak, original = [0], trainer_module.distil
+
+    def distil(distiller, row, budget, backward):
+        peak[0] = 2**20 + 1000 * row_tokens(row)
+        assert row.num_responses * 7 == row.num_tokens  # full responses, all in one row
+        result = original(distiller, row, budget, backward)
+        assert len(result[1]) == 1
+        return result
+
+    monkeypatch.setattr(trainer_module, "distil", distil)
+    moments = 8 * sum(parameter.numel() for parameter in trainer.model.parameters())
+    fakes = {"synchronize": None, "reset_peak_memory_stats": None, "empty_cache": None, "memory_allocated": 0}
+    fakes |= {"memory_reserved": 0, "mem_get_info": (100_000_000 + moments, 10**12)}
+    for name, value in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *given, value=value: value)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *given: peak[0])
+    trainer.args = SimpleNamespace(device=SimpleNamespace(type="cuda"))
+    shown = [trainer._show(example) for example in make_examples(3)]
+    budget = trainer._measured_budget(trainer.distiller.student, shown)
+    assert budget == (90_000_000 - 2**20) // 1000 // 256 * 256
+    assert moved_share(before, weights_of(trainer.model)) == 0
+    assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
 def test_a_prompt_longer_than_the_budget_gets_a_row_of_its_own(tmp_path, caplog):
