@@ -146,7 +146,7 @@ def _pull(
 
     def teach_oneself(model: nn.Module) -> tuple[Tensor, Statistics]:
         looks = look(model)
-        torch.clear_autocast_cache()  # casts made without gradient would make the student's weights constants
+        torch.clear_autocast_cache()  # autocast may reuse casts made without gradient, which are constants
         with distiller.phase("student"):
             return learn(looks, None, model)
 

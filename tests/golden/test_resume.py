@@ -24,7 +24,7 @@ from vcsd.models.processor import load_processor
 from vcsd.teacher import fingerprint, named_tensors
 
 SCRIPT = Path(__file__).parent / "killed_run.py"
-SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6}
+SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 6, "warmup_steps": 5}
 
 
 def digest(trainer):

@@ -97,7 +97,7 @@ def test_swapping_two_parts_is_noticed(world, swap):
 
 @pytest.mark.parametrize("is_cast", [False, True])
 def test_a_teacher_that_is_the_student_itself_leaves_its_gradients_whole(world, is_cast):
-    """Autocast remembers casts made without gradient, and is never left if the same one is entered twice."""
+    """Autocast may reuse casts made without gradient, and is never left if the same one is entered twice."""
     _, _, processor = world
     student, twin = build_model(), build_model()
     for model in (student, twin):
