@@ -1,6 +1,6 @@
 """How far the loss head is from the five matrix products it cannot do without.
 
-    python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, a few minutes
+    python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, about six minutes
     python benchmarks/loss_head.py --quick                              # D 2048 and 4096, V 151936, N 4096
     python benchmarks/loss_head.py --quick --teacher-rows 512 1024 --block 2048 4096 --num-warps 4 8
     python benchmarks/loss_head.py --cpu --out results/                 # chunked against the naive computation
@@ -429,8 +429,8 @@ def parser() -> argparse.ArgumentParser:
         "--others-at",
         type=int,
         nargs="*",
-        default=[4096, 16_384],
-        help="N at which more than the first implementation's first divergence is measured",
+        default=list(POSITIONS),
+        help="N at which more than the first implementation's first divergence is measured; fewer is faster",
     )
     parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
     parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
