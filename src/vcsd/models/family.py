@@ -6,6 +6,7 @@ with an adapter share prefixes. An adapter is a class of a page: see `qwen3_vl.p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +37,7 @@ _ADAPTERS = {
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 
 
-class Family:
+class Family(ABC):
     """What every family can say, read from the model's own configuration."""
 
     name = "any"
@@ -71,7 +72,7 @@ class Family:
 
     def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:
         """Positions of a prompt's tokens (axes, P), on the CPU. A response's token k has max + 1 + k on every axis."""
-        raise NotImplementedError(f"{self.name} does not say its positions")
+        return torch.arange(len(prompt.input_ids))[None]
 
     def prompt_inputs(
         self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
@@ -81,9 +82,9 @@ class Family:
         inputs = {**image_inputs(prompts), **extra_inputs(prompts, mask_BP.shape[1], left=True)}
         return {"position_ids": position_BP, **inputs}, position_BP[:, -1] + 1
 
+    @abstractmethod
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position of a row."""
-        raise NotImplementedError(f"{self.name} does not say how it is scored")
 
     def head_module(self, model: nn.Module) -> nn.Module:
         """The module that turns hidden states into logits."""
