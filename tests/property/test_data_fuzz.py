@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from vcsd.data import load_examples
 from vcsd.data.columns import FIELDS
 from vcsd.errors import ConfigError, DataError
+from vcsd.types import Example
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=20)
 ODD = st.sampled_from(["a.png", "<image>", "http://x", {"type": "image"}, {"role": "user", "content": "?"}])
@@ -55,7 +56,8 @@ def test_a_csv_cell_is_read_to_the_letter(folder, cells, line_end):
 @given(st.lists(st.dictionaries(COLUMN, CELL, max_size=9), min_size=1, max_size=4), st.sampled_from(["keep", "drop"]))
 def test_rows_of_any_json_are_examples_or_errors_of_ours(folder, rows, switch):
     (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    list(read_all(folder / "a.jsonl", multi_image=switch, text_only=switch, instruction="Think."))
+    found = list(read_all(folder / "a.jsonl", multi_image=switch, text_only=switch, instruction="Think."))
+    assert all(isinstance(example, Example) for _, example in found)
 
 
 @given(st.binary(max_size=100), st.booleans())
@@ -63,4 +65,5 @@ def test_files_of_any_bytes_are_examples_or_errors_of_ours(folder, content, has_
     heads = {"b.jsonl": b'{"prompt": "a", "image": "a.png"}\n', "b.csv": b"prompt,image\nx,a.png\n"}
     for name, head in heads.items():
         (folder / name).write_bytes(head * has_head + content)
-        list(read_all(folder / name))
+        found = list(read_all(folder / name))
+        assert all(isinstance(example, Example) for _, example in found)

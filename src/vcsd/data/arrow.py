@@ -5,6 +5,7 @@ Images stay undecoded bytes until a view shows them. Needs the extra: pip instal
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from importlib import import_module
@@ -32,7 +33,25 @@ def need(package: str) -> Any:
         raise ConfigError([f"this format needs {package}: {error}. Install it: pip install 'vcsd[data]'."]) from error
 
 
-class ParquetTable:
+class _ArrowColumns(ABC):
+    """A column read in batches, whatever holds it."""
+
+    @abstractmethod
+    def _batches(self, column: str) -> Iterator[Any]:
+        """Arrow arrays that make up the column."""
+
+    def values(self, column: str) -> Iterator[Any]:
+        """One column, without reading the others."""
+        for array in self._batches(column):
+            yield from array.to_pylist()
+
+    def num_images(self, column: str) -> Iterator[int]:
+        """How many images each row has."""
+        for array in self._batches(column):
+            yield from _num_images(array)
+
+
+class ParquetTable(_ArrowColumns):
     """A Parquet file. A row costs the reading of its row group, unless that was read lately."""
 
     kind = "Parquet"
@@ -62,16 +81,6 @@ class ParquetTable:
         row: dict[str, Any] = self._group(group).slice(index - start, 1).to_pylist()[0]
         return row
 
-    def values(self, column: str) -> Iterator[Any]:
-        """One column, without reading the others."""
-        for array in self._batches(column):
-            yield from array.to_pylist()
-
-    def num_images(self, column: str) -> Iterator[int]:
-        """How many images each row has."""
-        for array in self._batches(column):
-            yield from _num_images(array)
-
     def _batches(self, column: str) -> Iterator[Any]:
         return (batch.column(0) for batch in self._file.iter_batches(batch_size=_BATCH, columns=[column]))
 
@@ -84,7 +93,7 @@ class ParquetTable:
         return self._cache[group]
 
 
-class DatasetTable:
+class DatasetTable(_ArrowColumns):
     """A dataset of Hugging Face `datasets`, mapped from disk; its format and decoding are left aside."""
 
     kind = "Hugging Face dataset"
@@ -104,16 +113,6 @@ class DatasetTable:
         """The cells of one row."""
         row: dict[str, Any] = self._dataset[index].to_pylist()[0]
         return row
-
-    def values(self, column: str) -> Iterator[Any]:
-        """One column, without reading the others."""
-        for array in self._batches(column):
-            yield from array.to_pylist()
-
-    def num_images(self, column: str) -> Iterator[int]:
-        """How many images each row has."""
-        for array in self._batches(column):
-            yield from _num_images(array)
 
     def _batches(self, column: str) -> Iterator[Any]:
         batches = self._dataset.select_columns([column]).iter(batch_size=_BATCH)
