@@ -17,7 +17,7 @@ LAYERS = [
     ["kernels"],
     ["views", "models", "rollout", "teacher"],
     ["method", "batch", "step"],
-    ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding"],
+    ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding", "report"],
     ["recipe_text"],
     ["recipe_groups"],
     ["config", "doctor"],
