@@ -1,0 +1,103 @@
+"""What a few seeds can say: mean, spread, and whether a paired difference could be luck.
+
+Runs with the same seed start from the same base and read the same prompts, so a difference is taken seed by seed. Its
+mean is compared with its standard error by Student's t; with five seeds that is four degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CLEAR = 0.05
+"""A difference with a smaller p is called clear."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over seeds and the standard deviation of one of them (n - 1); None with one seed alone.
+
+    >>> Spread.of([60.0, 62.0, 64.0])
+    Spread(mean=62.0, sd=2.0, num=3)
+    """
+
+    mean: float
+    sd: float | None
+    num: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """The spread of some numbers."""
+        mean = math.fsum(values) / len(values)
+        if len(values) == 1:
+            return cls(mean, None, 1)
+        return cls(mean, math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1)), len(values))
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean."""
+        return None if self.sd is None else self.sd / math.sqrt(self.num)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.sd is None else f"{self.mean:.2f} ± {self.sd:.2f}"
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A difference taken seed by seed. `p` is two-sided; None with one seed alone.
+
+    >>> change = paired({101: 50.0, 102: 51.0, 103: 49.0}, {101: 54.0, 102: 54.5, 103: 53.5})
+    >>> round(change.difference.mean, 2), round(change.p, 4)
+    (4.0, 0.0052)
+    """
+
+    difference: Spread
+    p: float | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether luck of the seeds is an unlikely reason."""
+        return self.p is not None and self.p < CLEAR
+
+    def __str__(self) -> str:
+        if self.p is None:
+            return f"{self.difference.mean:+.2f}"
+        shown = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
+        return f"{self.difference.mean:+.2f} ± {self.difference.error:.2f} (p {shown})"
+
+
+def paired(before: Mapping[int, float], after: Mapping[int, float]) -> Paired | None:
+    """What `after` has above `before`, over the seeds that both have; None if there is no such seed."""
+    seeds = sorted(before.keys() & after.keys())
+    if not seeds:
+        return None
+    spread = Spread.of([after[seed] - before[seed] for seed in seeds])
+    if spread.error is None:
+        return Paired(spread, None)
+    if spread.error == 0:
+        return Paired(spread, 1.0 if spread.mean == 0 else 0.0)
+    return Paired(spread, two_sided(spread.mean / spread.error, spread.num - 1))
+
+
+def two_sided(t: float, freedom: int) -> float:
+    """The probability that Student's t with some degrees of freedom is at least this far from zero.
+
+    For whole degrees of freedom the distribution function is a finite sum of cosines.
+
+    >>> round(two_sided(2.776, 4), 4), two_sided(0.0, 4)
+    (0.05, 1.0)
+    """
+    assert freedom >= 1, f"{freedom} degrees of freedom"
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    first, start = (cosine, 1) if freedom % 2 else (1.0, 0)
+    term = total = first if freedom > 1 else 0.0
+    for k in range(start + 2, freedom - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        total += term
+    inside = 2 / math.pi * (angle + sine * total) if freedom % 2 else sine * total
+    return max(0.0, 1.0 - inside)
