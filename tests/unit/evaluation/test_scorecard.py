@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 import pytest
-from tiny_answers import number, option, say, say_all, yes_no
 
+from tiny_answers import number, option, say, say_all, yes_no
 from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.evaluation.aggregate import tally
 from vcsd.evaluation.benchmark import BENCHMARKS, Benchmark
@@ -72,7 +72,7 @@ def test_acc_is_the_plain_mean_of_entries_whatever_their_sizes():
     questions = [*blink("A", "A", "A", "A"), option("v0", "B", benchmark="VStarBench", category="x")]
     card = exact(questions, {"BLINK": [say(f"q{n}", "A") for n in range(4)], "VStarBench": [say("v0", "A")]})
     assert card.acc == 50.0
-    assert [name for name in card.benchmarks] == ["BLINK", "VStarBench"]
+    assert list(card.benchmarks) == ["BLINK", "VStarBench"]
 
 
 def test_every_kind_of_flawed_answer_is_counted():
@@ -109,18 +109,18 @@ def test_predictions_must_belong_to_questions_one_to_one():
 
 def test_two_benchmarks_with_equal_ids_need_predictions_by_benchmark():
     questions = [option("7", "A", category="x"), option("7", "B", benchmark="MMStar", category="x")]
-    with pytest.raises(ConfigError, match="in BLINK and in MMStar.*by benchmark"):
+    with pytest.raises(ConfigError, match=r"in BLINK and in MMStar.*by benchmark"):
         exact(questions, [say("7", "A")])
     card = exact(questions, {"BLINK": [say("7", "A")], "MMStar": [say("7", "A")]})
     assert [score.entry for score in card.benchmarks.values()] == [100.0, 0.0]
 
 
 def test_unknown_benchmarks_modes_and_rules_are_named():
-    with pytest.raises(ConfigError, match="'BLINKK', which is not known. Did you mean 'BLINK'"):
+    with pytest.raises(ConfigError, match=r"'BLINKK', which is not known. Did you mean 'BLINK'"):
         exact([option("q", benchmark="BLINKK")], [say("q", "A")])
-    with pytest.raises(ConfigError, match="mode = 'exakt' is not a way to score. Did you mean 'exact'"):
+    with pytest.raises(ConfigError, match=r"mode = 'exakt' is not a way to score. Did you mean 'exact'"):
         score(blink("A"), [say("q0", "A")], mode="exakt")
-    with pytest.raises(ConfigError, match="rules = '2026-07' are not known. Did you mean '2026-06'"):
+    with pytest.raises(ConfigError, match=r"rules = '2026-07' are not known. Did you mean '2026-06'"):
         exact(blink("A"), [say("q0", "A")], rules="2026-07")
     with pytest.raises(ConfigError, match="no questions"):
         exact([], [])
@@ -133,7 +133,7 @@ def test_any_suite_can_be_scored_and_its_row_is_checked():
     assert card.benchmarks["pairs"].metrics == {"aAcc": 25.0, "fAcc": 0.0, "qAcc": 0.0}
     assert card.benchmarks["pairs"].is_whole
     wrong = {"pairs": dataclasses.replace(suites["pairs"], aggregation="micr")}
-    with pytest.raises(ConfigError, match="aggregation = 'micr' is unknown. Did you mean 'micro'"):
+    with pytest.raises(ConfigError, match=r"aggregation = 'micr' is unknown. Did you mean 'micro'"):
         exact(questions, say_all(questions, "Yes"), suites=wrong)
     torn = {"pairs": dataclasses.replace(suites["pairs"], cluster="question")}
     with pytest.raises(ConfigError, match="fAcc has units that reach over several clusters"):
@@ -141,7 +141,7 @@ def test_any_suite_can_be_scored_and_its_row_is_checked():
 
 
 def test_a_group_that_the_average_needs_must_be_there():
-    with pytest.raises(DataError, match="HRBench4K is averaged by the group 'cycle'; the question's groups are: category"):
+    with pytest.raises(DataError, match="by the group 'cycle'; the question's groups are: category"):
         exact([option("q", benchmark="HRBench4K", category="single")], [say("q", "A")])
 
 

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from tiny_answers import option, say, say_all, yes_no
 
+from tiny_answers import option, say, say_all, yes_no
 from vcsd.errors import ConfigError
 from vcsd.evaluation.aggregate import Tally
 from vcsd.evaluation.compare import compare, over_seeds
