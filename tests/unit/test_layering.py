@@ -22,6 +22,8 @@ LAYERS = [
     ["recipe_groups"],
     ["config", "doctor"],
     ["run"],
+    ["reproduce"],
+    ["demo", "demo_page"],
     ["cli"],
 ]
 """A room may import rooms above it in this list, and its neighbours; never one below."""

@@ -8,12 +8,14 @@ Every experiment is read against two references: the base model as it is, and ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from vcsd.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Kind = Literal["base", "train", "decode", "pmi"]
 """What a cell does with a base model: leave it, train it, decode from it by contrast, or measure its contrast."""

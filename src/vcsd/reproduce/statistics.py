@@ -10,40 +10,27 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.compare import Spread, spread
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 CLEAR = 0.05
 """A difference with a smaller p is called clear."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The mean over seeds and the standard deviation of one of them (n - 1); None with one seed alone.
+def standard_error(spread: Spread) -> float | None:
+    """How far the mean may be off by the luck of the seeds; None with one seed alone."""
+    return None if spread.sd is None else spread.sd / math.sqrt(len(spread.values))
 
-    >>> Spread.of([60.0, 62.0, 64.0])
-    Spread(mean=62.0, sd=2.0, num=3)
+
+def shown(spread: Spread) -> str:
+    """Mean and standard deviation.
+
+    >>> shown(spread([60.0, 62.0, 64.0])), shown(spread([60.0]))
+    ('62.00 ± 2.00', '60.00')
     """
-
-    mean: float
-    sd: float | None
-    num: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """The spread of some numbers."""
-        mean = math.fsum(values) / len(values)
-        if len(values) == 1:
-            return cls(mean, None, 1)
-        return cls(mean, math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1)), len(values))
-
-    @property
-    def error(self) -> float | None:
-        """The standard error of the mean."""
-        return None if self.sd is None else self.sd / math.sqrt(self.num)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.sd is None else f"{self.mean:.2f} ± {self.sd:.2f}"
+    return f"{spread.mean:.2f}" if spread.sd is None else f"{spread.mean:.2f} ± {spread.sd:.2f}"
 
 
 @dataclass(frozen=True)
@@ -66,8 +53,8 @@ class Paired:
     def __str__(self) -> str:
         if self.p is None:
             return f"{self.difference.mean:+.2f}"
-        shown = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
-        return f"{self.difference.mean:+.2f} ± {self.difference.error:.2f} (p {shown})"
+        p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
+        return f"{self.difference.mean:+.2f} ± {standard_error(self.difference):.2f} (p {p})"
 
 
 def paired(before: Mapping[int, float], after: Mapping[int, float]) -> Paired | None:
@@ -75,12 +62,13 @@ def paired(before: Mapping[int, float], after: Mapping[int, float]) -> Paired | 
     seeds = sorted(before.keys() & after.keys())
     if not seeds:
         return None
-    spread = Spread.of([after[seed] - before[seed] for seed in seeds])
-    if spread.error is None:
-        return Paired(spread, None)
-    if spread.error == 0:
-        return Paired(spread, 1.0 if spread.mean == 0 else 0.0)
-    return Paired(spread, two_sided(spread.mean / spread.error, spread.num - 1))
+    change = spread([after[seed] - before[seed] for seed in seeds])
+    error = standard_error(change)
+    if error is None:
+        return Paired(change, None)
+    if error == 0:
+        return Paired(change, 1.0 if change.mean == 0 else 0.0)
+    return Paired(change, two_sided(change.mean / error, len(seeds) - 1))
 
 
 def two_sided(t: float, freedom: int) -> float:
