@@ -72,11 +72,8 @@ def _settings(family: FamilyName, size: Size) -> dict[str, Any]:
     }
     side = max(PARAMETERS.sides) * CELL // PATCH
     vision = {
-        **{
-            "depth": size.vision_layers,
-            "hidden_size": size.vision_hidden,
-            "num_heads": size.vision_hidden // size.head,
-        },
+        **{"depth": size.vision_layers, "hidden_size": size.vision_hidden},
+        "num_heads": size.vision_hidden // size.head,
         **{"intermediate_size": 2 * size.vision_hidden, "num_position_embeddings": side**2},
         **{"patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2, "out_hidden_size": size.hidden},
         "deepstack_visual_indexes": [1] if family == "qwen3_vl" else [],

@@ -6,7 +6,6 @@ set differ in one thing's colour, or in two things that have changed places.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,8 @@ from vcsd.world.questions import Asked, at, other_color, pick
 from vcsd.world.scenes import Rng, Scenes, Split, draw_scenes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vcsd.world.parameters import Parameters
 
 Sets: TypeAlias = list[tuple[int, int, Asked]]

@@ -105,7 +105,7 @@ def letter_of(options_NO: Ints, value_N: Ints) -> Ints:
     """Which option says it."""
     is_it_NO = options_NO == value_N[:, None]
     assert is_it_NO.any(1).all(), "the answer is not among the options"
-    return is_it_NO.argmax(1)
+    return np.asarray(is_it_NO.argmax(1))
 
 
 def draw_options(rng: Rng, total: int, musts: list[Ints], never: Ints | None = None) -> Ints:

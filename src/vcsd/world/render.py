@@ -11,12 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from vcsd.world.words import BACKGROUND, RGB, SHAPES
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from vcsd.world.parameters import Parameters
     from vcsd.world.scenes import Scenes
 

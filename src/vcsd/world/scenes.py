@@ -12,13 +12,15 @@ Shape legend: N scenes, K places for things, of which the first `count` are take
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcsd.world.parameters import Parameters
 from vcsd.world.words import NUM_COLORS, NUM_SHAPES
+
+if TYPE_CHECKING:
+    from vcsd.world.parameters import Parameters
 
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -35,7 +37,8 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class Scenes:
     """N scenes of the same side. Index with an array to choose some of them.
 
-    >>> scenes = draw_scenes(np.random.default_rng(0), 4, 3, Parameters(), split="train")
+    >>> from vcsd.world.parameters import PARAMETERS
+    >>> scenes = draw_scenes(np.random.default_rng(0), 4, 3, PARAMETERS, split="train")
     >>> scenes.shape_NK.shape, len(scenes[np.array([0, 2])])
     ((4, 5), 2)
     """

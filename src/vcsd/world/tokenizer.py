@@ -98,7 +98,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in PLAIN])
     assert tokenizer.get_vocab_size() <= VOCABULARY, f"{tokenizer.get_vocab_size()} tokens"
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         eos_token=END,
         pad_token=PAD,
@@ -109,7 +109,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def token_id(token: str) -> int:
     """The id of one token."""
-    return int(build_tokenizer().convert_tokens_to_ids(token))
+    (found,) = encode_text(token)
+    return found
 
 
 @cache
