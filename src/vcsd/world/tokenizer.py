@@ -19,6 +19,7 @@ from vcsd.world.kinds import KINDS
 from vcsd.world.parameters import PARAMETERS
 from vcsd.world.questions import DESCRIBE, description
 from vcsd.world.render import CELL
+from vcsd.world.template import Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +51,10 @@ _TEMPLATE = """{%- for message in messages -%}
 {% endfor -%}
 {%- if add_generation_prompt %}<|im_start|>assistant
 THINK{% endif -%}"""
-_NO_THOUGHT = "<think>\n\n</think>\n\n"
+NO_THOUGHT = "<think>\n\n</think>\n\n"
 CHAT_TEMPLATES: dict[FamilyName, str] = {
     "qwen3_vl": _TEMPLATE.replace("THINK", ""),
-    "qwen3_5": _TEMPLATE.replace("THINK", _NO_THOUGHT),
+    "qwen3_5": _TEMPLATE.replace("THINK", NO_THOUGHT),
 }
 """Qwen3.5's opens with an empty thought, as its released template does when thinking is switched off."""
 
@@ -72,12 +73,13 @@ _IMAGES = {
 
 def _texts() -> Iterator[str]:
     """Every text that must be whole words: chat roles, questions, replies, descriptions, the hint with its answers."""
-    yield from ("user\n", "assistant\n", "system\n", _NO_THOUGHT.replace("<think>", "").replace("</think>", ""))
-    yield from HINT.split("{answer}")
+    yield from ("user\n", "assistant\n", "system\n", NO_THOUGHT.replace("<think>", "").replace("</think>", ""))
     for template in (DESCRIBE, *(description(side) for side in PARAMETERS.sides)):
         yield from template.all_words()
     for kind in KINDS.values():
         yield from kind.question.all_words()
+        answer = kind.replies["english"].slots["a"].word_class
+        yield from Template(kind.question.text + HINT.replace("{answer}", f"{{a:{answer}}}")).all_words()
         for reply in kind.replies.values():
             yield from reply.all_words()
             yield from (word.strip() for word in reply.slots["a"].words(reply.language))
