@@ -40,7 +40,7 @@ from vcsd.world.recorded import Work
 from vcsd.world.tokenizer import FamilyName, write_processor_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from torch import Tensor
     from transformers import PreTrainedModel
@@ -281,6 +281,12 @@ def _refuse_another(plan: Plan, out: Path, card: Mapping[str, Any]) -> None:
         raise ConfigError([f"{out} holds another base: {'; '.join(other)}. Choose another folder."])
 
 
+def command_line(program: str, plan: Plan, overrides: Iterable[str]) -> str:
+    """The command that makes this base anywhere, for its card."""
+    changes = "".join(f" --set {override}" for override in overrides)
+    return f"{program} --family {plan.family} --size {plan.size} --seed {plan.seed}{changes} --out FOLDER"
+
+
 def main() -> None:
     """The command without typer and rich: one line of numbers every few steps."""
     parser = argparse.ArgumentParser(prog="python -m vcsd.world.pretrain", description="Pre-train a base of the world.")
@@ -297,16 +303,10 @@ def main() -> None:
         sys.stdout.write(f"{time.monotonic() - started:6.1f} s  {done}/{total}  {line}\n")
         sys.stdout.flush()
 
-    command = " ".join(["python -m vcsd.world.pretrain", *sys.argv[1:]])
     try:
-        parameters = PARAMETERS.changed(given.overrides)
-        pretrain(
-            Plan(given.family, given.size, given.seed, parameters),
-            given.out,
-            device=given.device,
-            tell=tell,
-            command=command,
-        )
+        plan = Plan(given.family, given.size, given.seed, PARAMETERS.changed(given.overrides))
+        command = command_line("python -m vcsd.world.pretrain", plan, given.overrides)
+        pretrain(plan, given.out, device=given.device, tell=tell, command=command)
     except VcsdError as error:
         sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
         sys.exit(2)

@@ -6,7 +6,6 @@ The same stamps and the same arithmetic serve single pictures here and whole bat
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -74,13 +73,3 @@ _CORNERS: dict[str, _Points] = {
     "triangle": [(0.0, -1.0), (1.0, 0.9), (-1.0, 0.9)],
     "diamond": [(0.0, -1.0), (0.8, 0.0), (0.0, 1.0), (-0.8, 0.0)],
 }
-
-
-def contact_sheet(pictures: list[Image.Image], columns: int, gap: int = 8) -> Image.Image:
-    """Pictures of any size side by side, for people to look at."""
-    width = max(picture.width for picture in pictures) + gap
-    height = max(picture.height for picture in pictures) + gap
-    sheet = Image.new("RGB", (columns * width + gap, math.ceil(len(pictures) / columns) * height + gap), "white")
-    for i, picture in enumerate(pictures):
-        sheet.paste(picture, (gap + i % columns * width, gap + i // columns * height))
-    return sheet
