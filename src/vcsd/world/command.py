@@ -28,7 +28,7 @@ def pretrain(
     Example: `vcsd world pretrain --family qwen3_vl --size small --seed 1 --out bases/mine`
     """
     from vcsd.world.parameters import PARAMETERS
-    from vcsd.world.pretrain import Plan, command_line
+    from vcsd.world.plan import Plan, command_line
     from vcsd.world.pretrain import pretrain as make
 
     plan = Plan(cast("Any", family), size, seed, PARAMETERS.changed(change or ()))

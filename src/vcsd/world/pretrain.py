@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +27,20 @@ import torch
 from safetensors.torch import load_file
 
 from vcsd.checkpoint.folder import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
-from vcsd.errors import ConfigError, RunError, VcsdError
+from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
 from vcsd.world.card import CARD, write_card
 from vcsd.world.forward import Forward, Painter, gather, place
 from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Stage
 from vcsd.world.measure import Speaker, gates, sight, suite_scores
 from vcsd.world.models import build_model
-from vcsd.world.parameters import PARAMETERS, Parameters
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.plan import Plan, command_line, refuse_another
 from vcsd.world.recorded import Work
-from vcsd.world.tokenizer import FamilyName, write_processor_files
+from vcsd.world.tokenizer import write_processor_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from torch import Tensor
     from transformers import PreTrainedModel
@@ -56,39 +56,6 @@ SAVE_SECONDS = 60.0
 NUM_MEASURED = 200
 """Questions of each suite by which a base is measured on its way."""
 _AHEAD, _WORKERS = 4, 2
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to pre-train."""
-
-    family: FamilyName
-    size: str
-    seed: int
-    parameters: Parameters = PARAMETERS
-
-    def identity(self) -> dict[str, Any]:
-        """Whose checkpoint it is."""
-        names = {"family": self.family, "size": self.size, "seed": self.seed}
-        return {**names, "parameters": self.parameters.digest()}
-
-    def steps(self) -> dict[Stage, int]:
-        """Steps of every stage."""
-        world = self.parameters
-        return {"sight": world.sight_steps, "answer": world.answer_steps, "sway": world.sway_steps}
-
-    def learning_rate(self, stage: Stage, step: int) -> float:
-        """Warm up, hold, come down in the last fifth of the true answers; then a cosine while swaying."""
-        world = self.parameters
-        if stage == "sway":
-            part = step / world.sway_steps
-            return world.sway_learning_rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * part)))
-        done = step + (world.sight_steps if stage == "answer" else 0)
-        rate = world.learning_rate * min(1.0, (done + 1) / world.warmup_steps)
-        if stage == "answer":
-            left = (world.answer_steps - step) / world.answer_steps
-            rate *= 0.2 + 0.8 * min(1.0, left / 0.2)
-        return rate
 
 
 class Pretraining:
@@ -255,7 +222,7 @@ def pretrain(
 ) -> bool:
     """Pre-train a base into a folder, or go on with it. True when it is done."""
     if (folder := out / CARD).exists():
-        _refuse_another(plan, out, json.loads(folder.read_text(encoding="utf-8")))
+        refuse_another(plan, out, json.loads(folder.read_text(encoding="utf-8")))
         tell(0, 0, f"{out} is done already.")
         return True
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -271,20 +238,6 @@ def pretrain(
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
     return True
-
-
-def _refuse_another(plan: Plan, out: Path, card: Mapping[str, Any]) -> None:
-    """A folder holds one base."""
-    wanted = plan.identity()
-    other = [f"{name} is {card.get(name)}, not {value}" for name, value in wanted.items() if card.get(name) != value]
-    if other:
-        raise ConfigError([f"{out} holds another base: {'; '.join(other)}. Choose another folder."])
-
-
-def command_line(program: str, plan: Plan, overrides: Iterable[str]) -> str:
-    """The command that makes this base anywhere, for its card."""
-    changes = "".join(f" --set {override}" for override in overrides)
-    return f"{program} --family {plan.family} --size {plan.size} --seed {plan.seed}{changes} --out FOLDER"
 
 
 def main() -> None:

@@ -35,7 +35,9 @@ def _draw_question(sheet: Image.Image, draw: ImageDraw.ImageDraw, question: Ques
     text = question.example.prompt[0]["content"][1]["text"].replace("\n", "  ")
     lines = [question.benchmark, *_wrapped(text), f"-> {question.gold}"]
     left, top = corner
-    draw.multiline_text((left, top + _PICTURE + 4), "\n".join(lines), fill="black", font=ImageFont.load_default(11))
+    draw.multiline_text(
+        (left, top + picture.height + 4), "\n".join(lines), fill="black", font=ImageFont.load_default(11)
+    )
 
 
 def _wrapped(text: str) -> list[str]:

@@ -12,7 +12,8 @@ from vcsd.world import pretrain as module
 from vcsd.world.measure import Speaker, read_answer
 from vcsd.world.models import FAMILIES, SIZES, build_model
 from vcsd.world.parameters import PARAMETERS
-from vcsd.world.pretrain import Plan, Pretraining, pretrain
+from vcsd.world.plan import Plan
+from vcsd.world.pretrain import Pretraining, pretrain
 
 SHORT = PARAMETERS.changed(["batch=12", "sight_steps=2", "answer_steps=3", "sway_steps=2", "warmup_steps=2"])
 
