@@ -13,6 +13,7 @@ from rich.text import Text
 
 from vcsd import __version__
 from vcsd.errors import VcsdError
+from vcsd.world.command import app as world
 
 app = typer.Typer(
     help="Post-train vision-language models without labels, by visual contrastive self-distillation.",
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+app.add_typer(world, name="world")
 
 
 def main() -> None:

@@ -1,0 +1,173 @@
+"""Measuring a base model: can it see, can it answer, is it swayed, does the contrast find what it saw?
+
+Greedy answers, read by the world's own rule: what follows the last "answer is". Contrast decoding draws the most likely
+token of the same target that VCSD distils, at the same alpha and beta, with a second pass over a black picture.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from vcsd.core.probability import log_probs
+from vcsd.core.target import shape_target
+from vcsd.models.family import family_of
+from vcsd.models.processor import encode
+from vcsd.rollout.decoder import prefill
+from vcsd.types import Example
+from vcsd.views import VIEWS
+from vcsd.world.examples import training_examples
+from vcsd.world.kinds import KINDS, ask
+from vcsd.world.parameters import PARAMETERS, Parameters
+from vcsd.world.questions import DESCRIBE, describe, description
+from vcsd.world.render import draw_picture
+from vcsd.world.scenes import draw_scenes
+from vcsd.world.suites import as_example, build_suites
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from transformers import PreTrainedModel
+
+    from vcsd.models.processor import Encoded, Processor
+    from vcsd.world.scenes import Split
+
+ALPHA, BETA = 1.0, 0.1
+_ROWS_AT_ONCE = 512
+_LONGEST_ANSWER = 32
+_ANSWER = re.compile(r"answer is (\w+)")
+
+
+def read_answer(text: str) -> str | None:
+    """The last answer that a text gives.
+
+    >>> read_answer("The circle is red. The answer is B.")
+    'B'
+    """
+    found = _ANSWER.findall(text)
+    return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A model with its processor, and how it answers: greedily, or by contrast with a black picture."""
+
+    model: PreTrainedModel
+    processor: Processor
+    uses_contrast: bool = False
+
+    def answers(
+        self, examples: Sequence[Example], *, view: str = "original", longest: int = _LONGEST_ANSWER
+    ) -> list[str]:
+        """What the model says to each example under a view."""
+        order = sorted(range(len(examples)), key=lambda i: examples[i].images[0].size)  # type: ignore[union-attr]
+        said: dict[int, str] = {}
+        for start in range(0, len(order), _ROWS_AT_ONCE):
+            chosen = order[start : start + _ROWS_AT_ONCE]
+            views = [view, "black"] if self.uses_contrast else [view]
+            shown = [[encode(self.processor, VIEWS[name](examples[i])) for i in chosen] for name in views]
+            for i, ids in zip(chosen, self._decode(shown, longest), strict=True):
+                said[i] = self.processor.tokenizer.decode(ids, skip_special_tokens=True)
+        return [said[i] for i in range(len(examples))]
+
+    @torch.no_grad()
+    def _decode(self, shown: list[list[Encoded]], longest: int) -> list[list[int]]:
+        family = family_of(self.model)
+        family.prepare(self.model)
+        ends = sorted(family.end_token_ids(self.model, self.processor.tokenizer))
+        banned = sorted(family.vision_token_ids(self.model))
+        self.model.eval()  # type: ignore[no-untyped-call]
+        rows = torch.arange(len(shown[0]), device=self.model.device)
+        decoders = [prefill(self.model, prompts) for prompts in shown]
+        for decoder in decoders:
+            decoder.fork(rows, longest)
+        logits = [decoder.logits for decoder in decoders]
+        tokens: list[Any] = []
+        is_done = torch.zeros_like(rows, dtype=torch.bool)
+        for _ in range(longest):
+            log_p = [log_probs(each) for each in logits]
+            if len(log_p) == 2:
+                log_p = [shape_target(*log_p, alpha=ALPHA, beta=BETA, end_token_ids=ends)]
+            log_p[0][:, banned] = -torch.inf
+            token = log_p[0].argmax(-1)
+            tokens.append(torch.where(is_done, ends[0], token))
+            is_done |= torch.isin(token, torch.tensor(ends, device=token.device))
+            if bool(is_done.all()):
+                break
+            logits = [decoder.step(token) for decoder in decoders]
+        return list(torch.stack(tokens, 1).tolist())
+
+
+def share_right(speaker: Speaker, examples: Sequence[Example], *, view: str = "original") -> float:
+    """The share of answers that are right, in percent."""
+    said = speaker.answers(examples, view=view)
+    right = [read_answer(text) == example.answer for text, example in zip(said, examples, strict=True)]
+    return 100.0 * sum(right) / len(right)
+
+
+def suite_scores(speaker: Speaker, num: int, split: Split, parameters: Parameters = PARAMETERS) -> dict[str, float]:
+    """The share of right answers in each suite, and their mean."""
+    suites = build_suites(split=split, num=num, parameters=parameters)
+    scores = {
+        name: share_right(speaker, [question.example for question in questions]) for name, questions in suites.items()
+    }
+    return {name: round(score, 2) for name, score in {**scores, "mean": sum(scores.values()) / len(scores)}.items()}
+
+
+def sight(speaker: Speaker, num: int, split: Split, parameters: Parameters = PARAMETERS) -> dict[str, float]:
+    """How many things of balanced scenes are named with colour and shape in their cell, in percent, by side."""
+    shares = {}
+    for side in parameters.sides:
+        scenes = draw_scenes(np.random.default_rng([side, 0x7365]), num, side, parameters, split=split)
+        slots, template = describe(scenes), description(side)
+        prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": DESCRIBE.text}]}]
+        examples = [Example(str(i), [draw_picture(scenes, i, parameters, 7)], prompt) for i in range(num)]
+        said = speaker.answers(examples, longest=3 * side**2)
+        right = total = 0
+        for i, text in enumerate(said):
+            true, told = (_cells(line) for line in (template.fill(slots, i), text))
+            things = [place for place, cell in enumerate(true) if cell != ("no", "thing")]
+            right += sum(place < len(told) and told[place] == true[place] for place in things)
+            total += len(things)
+        shares[str(side)] = round(100.0 * right / total, 2)
+    return shares
+
+
+def _cells(text: str) -> list[tuple[str, str]]:
+    words = text.split()
+    return list(zip(words[::2], words[1::2], strict=False))
+
+
+def skewed_examples(num: int, parameters: Parameters = PARAMETERS) -> list[Example]:
+    """Questions about scenes as skewed as those of the prior: where trusting it pays."""
+    examples = []
+    share = -(-num // len(KINDS))
+    for k, kind in enumerate(KINDS.values()):
+        rng = np.random.default_rng([k, 0x736B])
+        asked = ask(rng, kind, share, 3, parameters, split="dev", is_skewed=True)
+        examples += [as_example(kind, asked, i, parameters, 5, f"skewed-{kind.name}-{i}") for i in range(share)]
+    return examples
+
+
+def gates(
+    model: PreTrainedModel, processor: Processor, *, num: int, split: Split = "dev", parameters: Parameters = PARAMETERS
+) -> dict[str, Any]:
+    """All that a base must pass, measured on `num` questions a suite."""
+    greedy, contrast = Speaker(model, processor), Speaker(model, processor, uses_contrast=True)
+    prompts = training_examples(2 * num, seed=99, parameters=parameters)
+    skewed = skewed_examples(2 * num, parameters)
+    return {
+        "split": split,
+        "questions": num,
+        "sight": sight(greedy, num, split, parameters),
+        "greedy": suite_scores(greedy, num, split, parameters),
+        "contrast": suite_scores(contrast, num, split, parameters),
+        "hint": round(share_right(greedy, prompts, view="hint"), 2),
+        "training_prompts": round(share_right(greedy, prompts), 2),
+        "skewed": round(share_right(greedy, skewed), 2),
+        "skewed_contrast": round(share_right(contrast, skewed), 2),
+    }

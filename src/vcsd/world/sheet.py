@@ -1,0 +1,49 @@
+"""The contact sheet: a few pictures of every suite, each with its question and the right answer below it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw, ImageFont
+
+from vcsd.world.suites import SUITES, build_suite
+
+if TYPE_CHECKING:
+    from vcsd.evaluation.question import Question
+
+_WIDTH, _PICTURE, _TEXT, _GAP = 236, 160, 88, 8
+_MOST_CHARACTERS = 38
+
+
+def draw_sheet(columns: int) -> Image.Image:
+    """One row of pictures a suite."""
+    sheet = Image.new("RGB", (_GAP + columns * _WIDTH, len(SUITES) * (_PICTURE + _TEXT + 2 * _GAP)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for row, name in enumerate(SUITES):
+        questions = build_suite(name)
+        top = row * (_PICTURE + _TEXT + 2 * _GAP) + _GAP
+        for column in range(columns):
+            question = questions[column * len(questions) // columns]
+            _draw_question(sheet, draw, question, (_GAP + column * _WIDTH, top))
+    return sheet
+
+
+def _draw_question(sheet: Image.Image, draw: ImageDraw.ImageDraw, question: Question, corner: tuple[int, int]) -> None:
+    picture = question.example.images[0]
+    assert isinstance(picture, Image.Image)
+    sheet.paste(picture, corner)
+    text = question.example.prompt[0]["content"][1]["text"].replace("\n", "  ")
+    lines = [question.benchmark, *_wrapped(text), f"-> {question.gold}"]
+    left, top = corner
+    draw.multiline_text(
+        (left, top + picture.height + 4), "\n".join(lines), fill="black", font=ImageFont.load_default(11)
+    )
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = [""]
+    for word in text.split(" "):
+        if len(lines[-1]) + len(word) >= _MOST_CHARACTERS:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return lines
