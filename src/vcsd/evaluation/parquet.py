@@ -12,6 +12,7 @@ from bisect import bisect_right
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError
@@ -62,6 +63,7 @@ class _File:
         self._ends = list(accumulate(sizes))
         self.num_rows = self._ends[-1] if self._ends else 0
         self._last: dict[str, tuple[int, Any]] = {}
+        self._reading = Lock()
 
     def rows(self, image_columns: Sequence[str], convert: Convert) -> Iterator[Row]:
         """The rows that have an image."""
@@ -95,10 +97,11 @@ class _File:
 
     def _fetch(self, column: str, number: int) -> bytes:
         group = bisect_right(self._ends, number)
-        if self._last.get(column, (-1, None))[0] != group:
-            self._last[column] = (group, self._file.read_row_group(group, columns=[column]).column(0))
-        start = self._ends[group - 1] if group else 0
-        cell = self._last[column][1][number - start].as_py()
+        with self._reading:
+            if self._last.get(column, (-1, None))[0] != group:
+                self._last[column] = (group, self._file.read_row_group(group, columns=[column]).column(0))
+            start = self._ends[group - 1] if group else 0
+            cell = self._last[column][1][number - start].as_py()
         if isinstance(cell, dict):
             cell = cell["bytes"]
         return base64.b64decode(cell, validate=True) if isinstance(cell, str) else bytes(cell)

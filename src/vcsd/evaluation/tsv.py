@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError
@@ -33,6 +34,8 @@ REFERENCE_LENGTH = 64
 """An image cell of at most this many characters is the index of another row."""
 
 _FEW = 5
+_LIMIT = Lock()
+"""Images are fetched from several threads at once, which must not undo each other's limit of `csv`."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +216,9 @@ def _split(line: bytes, more: Iterator[bytes]) -> list[bytes]:
 @contextmanager
 def _no_field_limit() -> Iterator[None]:
     """`csv` refuses cells above 128 KiB unless told otherwise, and can only be told so for the whole process."""
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+    with _LIMIT:
+        limit = csv.field_size_limit(sys.maxsize)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(limit)
