@@ -14,7 +14,8 @@ from toy_questions import Parrot, question
 from vcsd.errors import ConfigError
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
-from vcsd.evaluation.runner import PAPER_SAMPLING, ask
+from vcsd.evaluation.presets import PAPER_SAMPLING
+from vcsd.evaluation.runner import ask
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 

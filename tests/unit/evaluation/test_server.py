@@ -13,7 +13,8 @@ from toy_questions import question
 from toy_server import completion, toy_server
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.chat import ChatClient
-from vcsd.evaluation.runner import PAPER_SAMPLING, ask
+from vcsd.evaluation.presets import PAPER_SAMPLING
+from vcsd.evaluation.runner import ask
 from vcsd.evaluation.server import MAX_REFUSED, ServerAnswerer, data_url
 from vcsd.rollout.sampling import Sampling
 
