@@ -1,0 +1,185 @@
+"""Reading the chosen option out of a reasoned answer.
+
+A letter counts where it is said to be the answer, or stands alone on the first or last line; an option's words count
+where they are stated as the answer or are the one option that the last sentence names. "A" before a word is an
+article, a letter after "not" is not chosen, and two letters joined by "or" or "and" choose nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vcsd.evaluation import yes_no
+from vcsd.evaluation.statements import Reading, is_complete, sentences, without_latex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MARKS = " \t*_\"'`$([{<:-#>"
+_FILLER = re.compile(
+    r"(?:most\s+likely|likely|probably|clearly|indeed|simply|definitely|actually|therefore|thus|hence|either|both|"
+    r"the\s+letter|letter|the\s+option|option|choice|选项|选择|选)(?![a-z])[\s,:*(\"]*",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(r"([A-Za-z])(?!'?[A-Za-z0-9_])")
+_CLOSERS = re.compile(r"[)\]}*_\"'`$>]*")
+_GOES_ON = re.compile(r"\s+(?:because|since|as|is|or|and|with|given|for|due|based|although|but|if|\()(?![a-z])")
+_ANOTHER = re.compile(r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])")
+
+
+def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """The option that a statement names; a reading of None where it names none of them or several."""
+    text = without_latex(payload).strip()
+    if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
+        return Reading(_letter_of(said.found, options), "words")
+    return _lettered(text, options) or _worded(text, options)
+
+
+def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
+    """An option's letter at the beginning of a text."""
+    lead = text.lstrip(_MARKS)
+    while filler := _FILLER.match(lead):
+        lead = lead[filler.end() :].lstrip(_MARKS)
+    found = _LETTER.match(lead)
+    if not found:
+        return None
+    letter, is_enclosed = found[1], text[: len(text) - len(lead)].endswith("(")
+    rest = lead[found.end() :]
+    closing = _CLOSERS.match(rest)
+    rest = rest[closing.end() :] if closing else rest
+    if not _is_label(letter, rest, options, is_enclosed=is_enclosed):
+        return None
+    others = _ANOTHER.match(rest)
+    letter = letter.upper()
+    if letter not in options:
+        return None if letter == "I" else Reading(None, "letter")
+    if others and others[1] in options and others[1] != letter:
+        return Reading(None, "several letters")
+    return Reading(letter, "letter")
+
+
+def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_enclosed: bool) -> bool:
+    """Whether a letter at the beginning is a label, and not an article or the first letter of something."""
+    if not rest.strip() or is_enclosed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
+        return True
+    if letter.islower():
+        return rest[0] in "},"
+    if rest[0] != " ":
+        return rest[0] in ",;!?-/&\n" or not rest[0].isascii()
+    words = options.get(letter, "").casefold()
+    names_option = bool(words) and rest.strip().casefold().startswith(words.rstrip("."))
+    return letter not in "AI" or names_option or bool(_GOES_ON.match(rest)) or not rest.lstrip()[0].islower()
+
+
+def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
+    """An option's words in the first sentence of a text."""
+    first = sentences(text)[:1]
+    named = mentions(first[0], options) if first else []
+    if not named:
+        return None
+    return Reading(named[0], "words") if len(named) == 1 else Reading(None, "several options")
+
+
+_CORRECT = re.compile(
+    r"(?<![\w'])(?:option\s+|choice\s+)?[*(\"]*([A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
+    r"(?:most\s+)?(?:correct|right|best|accurate|appropriate|closest\s+match)\b(?!\?)",
+    re.IGNORECASE,
+)
+_CUE = re.compile(
+    r"(?i:\b(?:it's|it\ is|is|say|choose|pick|select|go\ with|likely|option|choice)\b|选择?|选项|故选|应为)\s*:?\s*[*(\"]*"
+    r"([A-Z])(?![A-Za-z0-9'_])(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])",
+)
+_WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
+_LABEL_LINE = re.compile(r"^[\s*_#(\[>-]*([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE)
+
+
+def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
+    """The option that a text without a valid statement chooses."""
+    text = without_latex(text)
+    if _are_yes_no(options) and (said := yes_no.read_text(text)):
+        return Reading(_letter_of(said.found, options), f"words, {said.by}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
+    labels = {label for label in _LABEL_LINE.findall(text) if label in options}
+    for line, place in ((lines[-1], "last line"), (lines[0], "first line")):
+        if len(labels) <= 1 and _stands_alone(line, is_only=place == "first line"):
+            said = _lettered(line, options)
+            if said is not None:
+                return Reading(said.found, place)
+    return _concluded(text, options) if is_complete(text) else None
+
+
+def _stands_alone(line: str, *, is_only: bool) -> bool:
+    """Whether a line is a label, or a label and words. At the end of reasoning a letter and a comma are no label."""
+    return bool(re.match(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$" + (r"|,|\s+(?:and|or)\b" if is_only else "") + ")", line))
+
+
+def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
+    """What a text without label or statement comes to: "B is correct", "I'd say B", or the option it names at last."""
+    correct = [letter.upper() for letter in _CORRECT.findall(text) if letter.upper() in options]
+    if correct:
+        return Reading(correct[-1] if len(set(correct)) == 1 else None, "said to be correct")
+    last = sentences(text)[-1]
+    cued = {
+        found[1] for found in _CUE.finditer(last) if found[1] in options and not _WRONG.match(last[found.end() :])
+    }
+    named = set(mentions(last, options))
+    chosen = cued | named if not cued or not named or cued == named else set()
+    if len(chosen) == 1:
+        return Reading(chosen.pop(), "cue" if cued else "words of the last sentence")
+    return None
+
+
+_NEGATED = re.compile(
+    r"(?:\b(?:not|nor|neither|never|without|than)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
+    re.IGNORECASE,
+)
+_NUMBER_WORDS = {"3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight", "9": "nine"} | {
+    "0": "zero", "1": "one", "2": "two", "10": "ten", "11": "eleven", "12": "twelve"
+}  # fmt: skip
+
+
+def mentions(text: str, options: Mapping[str, str]) -> list[str]:
+    """The letters of the options whose words a text names without negating them; the longer of two that overlap.
+
+    >>> mentions("not red, it is dark green", {"A": "red", "B": "green", "C": "dark green"})
+    ['C']
+    """
+    spans = [
+        (found.start(), found.end(), letter)
+        for letter, pattern in _patterns(tuple(options.items()))
+        for found in pattern.finditer(text)
+    ]
+    kept = [
+        letter
+        for start, end, letter in spans
+        if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
+        and not _NEGATED.search(text[max(0, start - 40) : start])
+    ]
+    return sorted(set(kept))
+
+
+@lru_cache(maxsize=4096)
+def _patterns(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((letter, _pattern(words)) for letter, words in options if words.strip(" ."))
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    core = re.sub(r"^(?:an?|the)\s+(?=\w)", "", words.strip().rstrip("."), flags=re.IGNORECASE)
+    body = r"\s+".join(re.escape(word) for word in core.split())
+    if core in _NUMBER_WORDS:
+        body = f"(?:{body}|{_NUMBER_WORDS[core]})"
+    before = r"(?<![\w.,-])" if core[:1].isascii() else ""
+    after = r"(?![\w%°/-])(?![.,]\d)" if core[-1:].isascii() else ""
+    return re.compile(before + body + after, re.IGNORECASE)
+
+
+def _are_yes_no(options: Mapping[str, str]) -> bool:
+    return sorted(words.strip(" .").casefold() for words in options.values()) == ["no", "yes"]
+
+
+def _letter_of(said: str | None, options: Mapping[str, str]) -> str | None:
+    return next((letter for letter, words in options.items() if words.strip(" .").capitalize() == said), None)
