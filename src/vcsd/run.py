@@ -16,6 +16,7 @@ from vcsd.checkpoint.folder import refuse_full_disk
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError
 from vcsd.models.freeze import freeze
+from vcsd.models.hub import model_folder
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
 from vcsd.rollout.sampling import Sampling
@@ -73,18 +74,6 @@ def load(recipe: Recipe) -> Loaded:
         instruction=data.instruction,
     )
     return Loaded(recipe, folder, arguments, processor, examples)
-
-
-def model_folder(path: str) -> Path:
-    """A folder as it is; a hub id as the folder it is downloaded to."""
-    if Path(path).is_dir():
-        return Path(path)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path))
-    except Exception as error:  # whatever the hub's client raises, the user named something that is not there
-        raise ConfigError([f"model.path = {path!r} is neither a folder nor a model of the hub: {error}"]) from error
 
 
 def train(loaded: Loaded) -> VCSDTrainer:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
@@ -31,6 +30,7 @@ from vcsd.evaluation.score import check_failed, scorecard_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from vcsd.evaluation.benchmark import Benchmark
     from vcsd.evaluation.load import LoadedBenchmark

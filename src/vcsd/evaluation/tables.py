@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
 _SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
+"""Names that leave the table its place on a terminal of 80 columns."""
 
 
 def score_table(card: Scorecard) -> Table:
     """Entries with intervals, N, and the counts of answers that are not as they should be."""
     table = _table("benchmark", "score", "95% interval", "N", *(_SHORT.get(name, name) for name in COUNTS))
     for score in card.benchmarks.values():
-        num = str(score.num_questions) if score.is_whole else f"{score.num_questions} of {score.num_expected}"
+        num = str(score.num_questions) if score.is_whole else f"{score.num_questions}/{score.num_expected}"
         counts = [getattr(score.counts, name) for name in COUNTS]
         shown = [Text(str(count), style="yellow" if count else "dim") for count in counts]
         table.add_row(score.title, f"{score.entry:.2f}", _interval(score.interval), num, *shown)
@@ -43,9 +44,9 @@ def remarks(card: Scorecard) -> Iterator[str]:
     partial = [score.title for score in card.benchmarks.values() if not score.is_whole]
     if partial:
         yield f"Not whole, so not comparable with published numbers: {', '.join(partial)}."
-    for name, report in (made.get("data") or {}).items():
-        for doubt in report.get("doubts", ()):
-            yield f"{name}: {doubt}"
+    unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
+    if unknown:
+        yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
     if card.mode == "exact":
         yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
 
@@ -60,7 +61,7 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
         style = ("green" if found.difference > 0 else "red") if found.is_clear else ""
         change = Text(f"{found.difference:+.2f}", style=style)
         gains = (str(found.num_gained), str(found.num_lost))
-        table.add_row(name, f"{found.a:.2f}", f"{found.b:.2f}", change, _interval(found.interval, "+.2f"), *gains)
+        table.add_row(name, f"{found.a:.2f}", f"{found.b:.2f}", change, _interval(found.interval, "+.1f"), *gains)
     return table
 
 
@@ -73,7 +74,7 @@ def seeds_table(seeds: Seeds) -> Table:
     return table
 
 
-def _interval(interval: Any, form: str = ".2f") -> str:
+def _interval(interval: Any, form: str = ".1f") -> str:
     return f"{interval.low:{form}} to {interval.high:{form}}"
 
 
