@@ -42,7 +42,7 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     if not said:
         return UNRESOLVED
     of_statement, of_text = _readers(kind, choices or {})
-    stated = _stated(said, of_statement)
+    stated = _stated(said, of_statement, are_options=kind == "option")
     return stated or of_text(said) or UNRESOLVED
 
 
@@ -63,7 +63,7 @@ def _strict(read: Reader) -> Callable[[Statement], Reading | None]:
 
     def of(statement: Statement) -> Reading | None:
         reading = read(statement.payload)
-        if reading is None and statement.form != "declared" and statement.payload:
+        if reading is None and statement.form in ("boxed", "tag") and statement.payload:
             return Reading(None, statement.form)
         return reading and Reading(reading.found, f"{statement.form}, {reading.by}")
 
@@ -80,11 +80,11 @@ def _text_stated(statement: Statement) -> Reading | None:
     return Reading(statement.payload, statement.form) if statement.payload else None
 
 
-def _stated(text: str, read: Callable[[Statement], Reading | None]) -> Reading | None:
+def _stated(text: str, read: Callable[[Statement], Reading | None], *, are_options: bool) -> Reading | None:
     """The reading of the last statement that has one, unless the one just before it says something else."""
     last: tuple[Statement, Reading] | None = None
     for statement in statements(text):
-        reading = read(statement)
+        reading = read(statement) if are_options or statement.form != "chosen" else None
         if reading is None:
             continue
         if last is None:

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vcsd.evaluation.statements import Reading, is_complete, sentences, without_latex
+from vcsd.evaluation.statements import Reading, conclusions, is_complete, sentences, without_latex
 
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _TEENS = ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -24,18 +24,22 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "万": 10**4, 
 _PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
     rf"""
-    (?<![A-Za-z0-9_.^]) (?P<sign>(?<![\d)])-)?
+    (?<![A-Za-z0-9_.^√]) (?<![A-Za-z]-) (?P<sign>(?<![\d)])-)?
     (?: (?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
       | (?P<base>\d+)\s*\^\s*\{{?(?P<power>\d{{1,2}})\}}?
       | (?P<plain>{_PLAIN})
-        (?: \s*[×x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
+        (?: \s*[\u00d7x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
         (?: \s*(?P<scale>thousand|million|billion|万|亿) )?
     )
-    (?![\d^]) | (?P<word>\b(?:{"|".join(_TENS)})[-\s](?:{"|".join(_UNITS[1:10])})\b|\b(?:{"|".join(_WORDS)})\b)
+    (?![\d^]|\s*(?:[√π]|\\sqrt|\\pi))
+    | (?P<word>\b(?:{"|".join(_TENS)})[-\s](?:{"|".join(_UNITS[1:10])})\b|\b(?:{"|".join(_WORDS)})\b)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_ONE_IS_COUNTED = re.compile(r"(?:^|\b(?:only|just|exactly|is|are|be|has|have|answer)\s+)\W*$", re.IGNORECASE)
+_LONGEST = 40
+"""Characters of a number; beyond them it is a loop of digits."""
+_NO_COUNT = re.compile(r"\b(?:no|the|this|that|which|each|every|any|by|from|other|another)[\s-]+$", re.IGNORECASE)
+_NO_COUNT_AFTER = re.compile(r"[\s-]+(?:of|another|by|side|way|hand|can|could|may|needs?)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,13 @@ def numbers(text: str) -> list[Number]:
     return [
         Number(_value(found), found.start(), found.end())
         for found in _NUMBER.finditer(text)
-        if found[0].lower() != "one" or _ONE_IS_COUNTED.search(text[: found.start()])
+        if len(found[0]) <= _LONGEST and (found[0].lower() != "one" or not _is_pronoun(text, found))
     ]
+
+
+def _is_pronoun(text: str, one: re.Match[str]) -> bool:
+    """Whether "one" counts nothing: the one, no one, one of, one can see."""
+    return bool(_NO_COUNT.search(text[: one.start()]) or _NO_COUNT_AFTER.match(text[one.end() :]))
 
 
 def _value(found: re.Match[str]) -> str:
@@ -84,7 +93,7 @@ def _decimal(value: Fraction) -> str:
 _LATEX = [
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/\2"),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
-    (re.compile(r"\\times|\\cdot"), "×"),
+    (re.compile(r"\\times|\\cdot"), "\u00d7"),
     (re.compile(r"\\approx|\\sim"), "≈"),
     (re.compile(r"\{,\}"), ","),
     (re.compile(r"\\([$%])"), r"\1"),
@@ -95,20 +104,20 @@ _LATEX = [
 def clean(text: str) -> str:
     r"""The text with LaTeX numbers in plain signs.
 
-    >>> clean(r"\\frac{3}{4} \\times 1{,}200^\\circ")
+    >>> clean(r"\frac{3}{4} \times 1{,}200^\circ")
     '3/4 × 1,200°'
     """
     for pattern, plain in _LATEX:
         text = pattern.sub(plain, text)
-    return without_latex(text).replace("**", "").strip()
+    return without_latex(text).strip()
 
 
 _LEAD = re.compile(
     r"(?:[\s:*_\"'`(\[{<≈~=$£€¥#>]|(?:about|approximately|approx\.?|roughly|around|exactly|only|just|equal\s+to|约为|约|大约)(?![a-z]))*",
     re.IGNORECASE,
 )
-_OR_ANOTHER = re.compile(r"[^\w.;]*(?:or|to|and|或|到|至|-|–|,\s)\s*[$£€]?\d", re.IGNORECASE)
-_OPERATOR = re.compile(r"[^\w.,;]*[+*/×÷^=-]\s*[$£€(\d]")
+_OR_ANOTHER = re.compile(r"[^\w.;]*(?:or|to|and|或|到|至|-|\u2013|,\s)\s*[$£€]?\d", re.IGNORECASE)
+_OPERATOR = re.compile(r"[^\w.,;]*[+*/\u00d7\u00f7^=-]\s*[$£€(\d]")
 _SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")
 
 
@@ -120,7 +129,7 @@ def read_boxed(payload: str) -> Reading:
 
 def read_stated(payload: str) -> Reading | None:
     """The number that a statement gives; a reading of None where it gives several to choose from."""
-    text = clean(payload)
+    text = clean(payload).replace("**", "")
     lead = text[_LEAD.match(text).end() :]  # type: ignore[union-attr]
     if lead.rstrip(".") in _CHINESE:
         return Reading(str(_CHINESE[lead.rstrip(".")]), "stated")
@@ -136,15 +145,24 @@ def read_stated(payload: str) -> Reading | None:
 
 def read_text(text: str) -> Reading | None:
     """The number that a text without a statement comes to."""
-    text = clean(text)
+    bold = {found[0].value for span in _BOLD.findall(clean(text)) if (found := numbers(span))}
+    text = clean(text).replace("**", "")
     if _SPACED.fullmatch(text.rstrip(".")):
         return Reading(text.rstrip(".").replace(" ", ""), "only number")
     if text.rstrip(".") in _CHINESE:
         return Reading(str(_CHINESE[text.rstrip(".")]), "only number")
-    pieces = sentences(text)
-    if not pieces or not _has_ended(text):
+    if len(bold) == 1:
+        return Reading(bold.pop(), "bold")
+    if all(_ITEM.match(line) for line in text.splitlines()[-2:]) and "\n" in text:
         return None
-    return _concluded(pieces[-1])
+    ends = conclusions(text, has_ended=_has_ended(text))
+    readings = [reading for sentence in ends if (reading := _concluded(sentence))]
+    return readings[-1] if len({reading.found for reading in readings}) == 1 else None
+
+
+_ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|[^:=\n]{{1,40}}:\s*(?:{_PLAIN})\W*$)")
+"""A line of a list, whose last item is no more the answer than its first."""
+_BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
 
 
 def _has_ended(text: str) -> bool:
@@ -158,9 +176,14 @@ def _has_ended(text: str) -> bool:
 
 
 _ASIDE = re.compile(r"\([^()]*\)")
-_NEGATED = re.compile(rf"\b(?:not|rather\s+than|instead\s+of)\s+[$£€]?(?:{_PLAIN})", re.IGNORECASE)
-_REASON = re.compile(r"(?<=\d),?\s+(?:which|because|since|as|so\s+that|where)\b.*$", re.IGNORECASE | re.DOTALL)
-_IS = re.compile(r"(?:\b(?:is|are|was|were|be|equals|of|leaves|gives)\b|[:≈]|是|为|等于|共有?)\s*[^\w\s]*\s*$", re.IGNORECASE)
+_NEGATED = re.compile(
+    rf"\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under)\s+[$£€]?(?:{_PLAIN})%?", re.IGNORECASE
+)
+_REASON = re.compile(r"(?<=\d),?\s+(?:which|because|since|as|so\s+that|where)\b\D*$", re.IGNORECASE)
+_IS = re.compile(
+    r"(?:\b(?:is|are|was|were|be|equals|total\s+of|leaves|gives(?:\s+us)?)\b|[:≈]|是|为|等于|共有?)\s*[^\w\s]*\s*$",
+    re.IGNORECASE,
+)
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -171,11 +194,13 @@ def _concluded(sentence: str) -> Reading | None:
         right = sentence.rpartition("=")[2]
         right = right[_LEAD.match(right).end() :]  # type: ignore[union-attr]
         found = numbers(right)
-        if found and found[0].start == 0 and not _OPERATOR.match(right[found[0].end :]):
+        if len({number.value for number in found}) == 1 and found[0].start == 0:
             return Reading(found[0].value, "equation")
         return None
     clause = re.split(r";|,(?!\d)" if _HAN.search(sentence) else ";", _ASIDE.sub("", sentence))[-1]
     found = numbers(clause) or numbers(sentence)
+    if len(found) > 1 and _OPERATOR.match(clause[found[-2].end :]):
+        return None  # a calculation without its result
     if len({number.value for number in found}) == 1:
         return Reading(found[0].value, "one number")
     ends = found and _IS.search(clause[: found[-1].start]) and len(clause[found[-1].end :].split()) <= 2
@@ -200,6 +225,6 @@ def read_list(text: str) -> Reading | None:
 
 def _listed(inside: str, by: str) -> Reading | None:
     items = [item.strip() for item in inside.split(",")]
-    if not all(re.fullmatch(rf"-?(?:\d+(?:\.\d+)?|\.\d+)", item) for item in items):
+    if not all(re.fullmatch(r"-?(?:\d+(?:\.\d+)?|\.\d+)", item) for item in items):
         return None
     return Reading(str([float(item) if "." in item else int(item) for item in items]), by)

@@ -11,8 +11,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation import yes_no
-from vcsd.evaluation.statements import Reading, is_complete, sentences, without_latex
+from vcsd.evaluation import numbers, yes_no
+from vcsd.evaluation.statements import Reading, conclusions, is_complete, sentences, without_latex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,15 +26,20 @@ _FILLER = re.compile(
 _LETTER = re.compile(r"([A-Za-z])(?!'?[A-Za-z0-9_])")
 _CLOSERS = re.compile(r"[)\]}*_\"'`$>]*")
 _GOES_ON = re.compile(r"\s+(?:because|since|as|is|or|and|with|given|for|due|based|although|but|if|\()(?![a-z])")
-_ANOTHER = re.compile(r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])")
+_ANOTHER = re.compile(
+    r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])"
+)
+
+_LISTED = re.compile(r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?\(([A-Z])\)")
+_NONE_OF = re.compile(r"[\s.:,*-]*(?:none|neither)\b", re.IGNORECASE)
 
 
 def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
     """The option that a statement names; a reading of None where it names none of them or several."""
-    text = without_latex(payload).strip()
+    text = numbers.clean(payload)
     if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
         return Reading(_letter_of(said.found, options), "words")
-    return _lettered(text, options) or _worded(text, options)
+    return _lettered(text, options) or _worded(text, options) or _valued(text, options)
 
 
 def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -45,24 +50,33 @@ def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
     found = _LETTER.match(lead)
     if not found:
         return None
-    letter, is_enclosed = found[1], text[: len(text) - len(lead)].endswith("(")
-    rest = lead[found.end() :]
-    closing = _CLOSERS.match(rest)
-    rest = rest[closing.end() :] if closing else rest
-    if not _is_label(letter, rest, options, is_enclosed=is_enclosed):
+    letter, rest = found[1], lead[found.end() :]
+    closing = _CLOSERS.match(rest)[0]  # type: ignore[index]
+    rest = rest[len(closing) :]
+    if not _is_label(letter, rest, options, is_closed=bool(set(closing) & set(")]}"))):
         return None
-    others = _ANOTHER.match(rest)
+    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
     letter = letter.upper()
     if letter not in options:
         return None if letter == "I" else Reading(None, "letter")
     if others and others[1] in options and others[1] != letter:
         return Reading(None, "several letters")
+    if _names_another(rest, letter, options) or (_NONE_OF.match(rest) and not _NONE_OF.match(options[letter])):
+        return Reading(None, "letter and words differ")
     return Reading(letter, "letter")
 
 
-def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_enclosed: bool) -> bool:
+def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
+    """Whether what follows a label begins with the words of an option that is not the label's: "C. 3.5" for D's 3.5."""
+    words = rest.lstrip(' .:),*_("-')
+    first = [(found.end(), of) for of, pattern in _patterns(tuple(options.items())) if (found := pattern.match(words))]
+    longest = max(first, default=(0, letter))[0]
+    return bool(first) and letter not in [of for end, of in first if end == longest]
+
+
+def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: bool) -> bool:
     """Whether a letter at the beginning is a label, and not an article or the first letter of something."""
-    if not rest.strip() or is_enclosed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
+    if not rest.strip() or is_closed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
         return True
     if letter.islower():
         return rest[0] in "},"
@@ -82,17 +96,42 @@ def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
     return Reading(named[0], "words") if len(named) == 1 else Reading(None, "several options")
 
 
-_CORRECT = re.compile(
-    r"(?<![\w'])(?:option\s+|choice\s+)?[*(\"]*([A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
-    r"(?:most\s+)?(?:correct|right|best|accurate|appropriate|closest\s+match)\b(?!\?)",
+def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
+    """The option with the number that a statement gives, be it without the option's unit."""
+    said = {number.value for number in numbers.numbers(text)}
+    if len(said) != 1:
+        return None
+    values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
+    equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]
+    return Reading(equal[0], "value") if len(equal) == 1 and all(len(value) == 1 for value in values) else None
+
+
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_CUE = re.compile(
+    r"(?:(?i:\b(?:it's|it\ is|is|say|likely)\b|应为)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
+    r"(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])"
+    r"|(?i:\b(?:option|choice)\b|选择?|选项|故选)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
+    r"|\(([A-Z])\))"
+)
+_IN_BRACKETS = 3
+_FAVOURS = re.compile(
+    r"\b(?:most|best|better|closest|closer|likely|correct|match(?:es)?|corresponds?|appropriate|same|therefore|thus)\b",
     re.IGNORECASE,
 )
-_CUE = re.compile(
-    r"(?i:\b(?:it's|it\ is|is|say|choose|pick|select|go\ with|likely|option|choice)\b|选择?|选项|故选|应为)\s*:?\s*[*(\"]*"
-    r"([A-Z])(?![A-Za-z0-9'_])(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])",
+_DISFAVOURS = re.compile(r"\b(?:least|less|lacks?|not|on\s+the\s+other\s+hand|different|differs)\b|n't", re.IGNORECASE)
+_NOT_CHOSEN = re.compile(
+    r"(?:\b(?:not|nor|neither|eliminate|exclude|rule\s+out|than|of|in|with|to|from)|n't)\s+(?:(?:the|option|choice|\w+\s+image)\s+)*$",
+    re.IGNORECASE,
+)
+_CONTRAST = re.compile(
+    r"\b(?:while|whereas|compared|rather\s+than|unlike|instead\s+of|as\s+opposed|as\s+it\s+matches)\b.*$", re.DOTALL
+)
+_CANNOT = re.compile(
+    r"\b(?:not\s+possible|impossible|unable|difficult)\s+to\s+(?:\w+ly\s+)?(?:determine|tell|say|choose|identify|know|answer|state)\b|^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\s+(?:be|determine)",
+    re.IGNORECASE,
 )
 _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
-_LABEL_LINE = re.compile(r"^[\s*_#(\[>-]*([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE)
+_LABEL_LINE = re.compile(r"^[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE)
 
 
 def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -109,28 +148,55 @@ def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
             said = _lettered(line, options)
             if said is not None:
                 return Reading(said.found, place)
-    return _concluded(text, options) if is_complete(text) else None
+    bold = {
+        letter
+        for span in _BOLD.findall(text)
+        if _stands_alone(span, is_only=False)
+        for letter in _letters(span, options)
+    }
+    if len(bold) == 1:
+        return Reading(bold.pop(), "bold")
+    return _concluded(text, options)
+
+
+def _letters(span: str, options: Mapping[str, str]) -> list[str]:
+    said = _lettered(span, options)
+    return [said.found] if said is not None and said.found is not None else []
 
 
 def _stands_alone(line: str, *, is_only: bool) -> bool:
     """Whether a line is a label, or a label and words. At the end of reasoning a letter and a comma are no label."""
-    return bool(re.match(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$" + (r"|,|\s+(?:and|or)\b" if is_only else "") + ")", line))
+    return bool(
+        re.match(
+            r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$"
+            + (r"|,|\s+(?:and|or)\b" if is_only else "")
+            + ")",
+            line,
+        )
+    )
 
 
 def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
     """What a text without label or statement comes to: "B is correct", "I'd say B", or the option it names at last."""
-    correct = [letter.upper() for letter in _CORRECT.findall(text) if letter.upper() in options]
-    if correct:
-        return Reading(correct[-1] if len(set(correct)) == 1 else None, "said to be correct")
-    last = sentences(text)[-1]
-    cued = {
-        found[1] for found in _CUE.finditer(last) if found[1] in options and not _WRONG.match(last[found.end() :])
+    chosen = {
+        letter for sentence in conclusions(text, has_ended=is_complete(text)) for letter in _chosen(sentence, options)
     }
-    named = set(mentions(last, options))
-    chosen = cued | named if not cued or not named or cued == named else set()
-    if len(chosen) == 1:
-        return Reading(chosen.pop(), "cue" if cued else "words of the last sentence")
-    return None
+    return Reading(chosen.pop(), "conclusion") if len(chosen) == 1 else None
+
+
+def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
+    """The options that a concluding sentence points at, by letter or by words. If the two disagree, both."""
+    if _CANNOT.search(sentence):
+        return set()
+    sentence = _CONTRAST.sub("", sentence)
+    cued = set()
+    for found in _CUE.finditer(sentence):
+        at = found.lastindex or 0
+        letter, before, after = found[at], sentence[: found.start(at)].rstrip(' (*"'), sentence[found.end() :]
+        is_said = at != _IN_BRACKETS or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
+        if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
+            cued.add(letter)
+    return cued | set(mentions(sentence, options))
 
 
 _NEGATED = re.compile(
@@ -159,7 +225,8 @@ def mentions(text: str, options: Mapping[str, str]) -> list[str]:
         if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
         and not _NEGATED.search(text[max(0, start - 40) : start])
     ]
-    return sorted(set(kept))
+    words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
+    return sorted(words.values())
 
 
 @lru_cache(maxsize=4096)
@@ -173,7 +240,7 @@ def _pattern(words: str) -> re.Pattern[str]:
     if core in _NUMBER_WORDS:
         body = f"(?:{body}|{_NUMBER_WORDS[core]})"
     before = r"(?<![\w.,-])" if core[:1].isascii() else ""
-    after = r"(?![\w%°/-])(?![.,]\d)" if core[-1:].isascii() else ""
+    after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
     return re.compile(before + body + after, re.IGNORECASE)
 
 

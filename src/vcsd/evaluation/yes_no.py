@@ -14,12 +14,18 @@ from vcsd.evaluation.statements import Reading, is_complete, sentences, without_
 _YES = r"yes|yep|yeah|true|correct"
 _NO = r"no|nope|false|incorrect"
 _WORD = re.compile(rf"\b(?:(?P<yes>{_YES})|(?P<no>{_NO}))\b", re.IGNORECASE)
-_SET_OFF = re.compile(r"\s*(?:[,.;:!)\]\"'*}]|-\s|—|$)|\s+(?:it|the|they|this|that|there|these|those|he|she|we|i)\b", re.I)
+_SET_OFF = re.compile(
+    r"\s*(?:[,.;:!)\]\"'*}]|-\s|—|$)|\s+(?:it|the|they|this|that|there|these|those|he|she|we|i)\b", re.I
+)
 _BOTH = re.compile(r"\W{1,3}(?:or|and)\W{1,3}(?:yes|no)\b", re.IGNORECASE)
 _MARKS = " \t\n*_\"'`$([{<:#>-"
-_A = re.compile(r"(?:an?\s+)?(?:(?:most\s+likely|likely|probably|clearly|definitely|definite|clear|indeed|simply)[\s,]+)*", re.I)
+_A = re.compile(
+    r"(?:an?\s+)?(?:(?:most\s+likely|likely|probably|clearly|definitely|definite|clear|indeed|simply)[\s,]+)*", re.I
+)
 
-_CHINESE_NO = re.compile(r"^(?:不是|不对|不正确|不能|不会|否|没有|错误|错|不)(?![\u4e00-\u9fff]|$)|^(?:不是|不对|否|没有|不)$")
+_CHINESE_NO = re.compile(
+    r"^(?:不是|不对|不正确|不能|不会|否|没有|错误|错|不)(?![\u4e00-\u9fff]|$)|^(?:不是|不对|否|没有|不)$"
+)
 _CHINESE_YES = re.compile(r"^(?:是的|是|对的|对|正确|有)(?![\u4e00-\u9fff])")
 
 
