@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation import exact, mathvista
+from vcsd.evaluation.answers import read_answer
 from vcsd.evaluation.question import Verdict
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmark import Benchmark, Numbers
     from vcsd.evaluation.question import Prediction, Question
 
-MODES = ("exact",)
+MODES = ("exact", "final")
 FAILED = "failed"
 """Who reads an answer that never came."""
 
@@ -68,9 +69,25 @@ def mark(
     return [
         Verdict(question.id, None, is_right=False, by=FAILED)
         if answer.error is not None
-        else _mark_exactly(question, answer.text, marking, suites[question.benchmark])
+        else _mark(question, answer.text, marking, suites[question.benchmark])
         for question, answer in zip(questions, answers, strict=True)
     ]
+
+
+def _mark(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
+    if marking.mode == "final":
+        return _mark_finally(question, text, marking.numbers(benchmark))
+    return _mark_exactly(question, text, marking, benchmark)
+
+
+def _mark_finally(question: Question, text: str, numbers: Numbers) -> Verdict:
+    reading = read_answer(text, question.kind, question.options)
+    by = f"final, {reading.by}"
+    if reading.found is None:
+        return Verdict(question.id, None, is_right=False, by=by)
+    if question.kind == "yes_no":
+        return Verdict(question.id, reading.found, reading.found == question.gold, by)
+    return Verdict(question.id, reading.found, mathvista.is_right(question, reading.found, numbers), by)
 
 
 def _mark_exactly(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:

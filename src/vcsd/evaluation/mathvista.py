@@ -75,7 +75,8 @@ def is_right(question: Question, found: str, numbers: Numbers) -> bool:
     """Whether an extracted answer is the gold one, compared officially or as VLMEvalKit does."""
     if numbers == "vlmevalkit":
         return check(question, found, "2026-06")[1]
-    return normalise(question, found) == normalise(question, question.gold) is not None
+    gold = normalise(question, question.gold)
+    return gold is not None and normalise(question, found) == gold
 
 
 def normalise(question: Question, extraction: str) -> str | None:

@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vcsd.errors import ConfigError
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.predictions import Predictions, answer_key
-from vcsd.rollout.sampling import Sampling
+from vcsd.evaluation.presets import PAPER_SAMPLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from vcsd.evaluation.question import Prediction, Question
-
-PAPER_SAMPLING = Sampling(max_new_tokens=4096, temperature=0.0, top_p=0.8, top_k=20, presence_penalty=1.5)
-"""How the paper's table was sampled: greedy, but against repetition. top-p and top-k change nothing at temperature 0;
-they are sent to a server all the same, so that no default of its own takes their place."""
+    from vcsd.rollout.sampling import Sampling
 
 
 class Answerer(Protocol):

@@ -12,9 +12,11 @@ from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
 from toy_questions import Parrot, question
 from vcsd.errors import ConfigError
+from vcsd.evaluation import local
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
-from vcsd.evaluation.runner import PAPER_SAMPLING, ask
+from vcsd.evaluation.presets import PAPER_SAMPLING
+from vcsd.evaluation.runner import ask
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 
@@ -93,6 +95,31 @@ def test_a_model_answers_as_generate_does_and_a_broken_image_fails_alone(model, 
         kept = ids.tolist()
         assert found[place].text == processor.tokenizer.decode(kept, skip_special_tokens=True)
         assert found[place].num_tokens == len(kept)
+
+
+def test_answers_do_not_depend_on_batches_nor_on_who_reads_the_images(model, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    asked = [question(str(n), text="how many?" * n) for n in range(1, 8)]
+    asked.insert(3, question("bad", images=(tmp_path / "broken.png",)))
+    alone = ask(asked, answerer(model, batch_size=1), sampling=SHORT)
+    assert ask(asked, answerer(model, batch_size=3, num_readers=3), sampling=SHORT) == alone
+    assert [p.error is None for p in alone] == [p.question_id != "bad" for p in alone]
+
+
+def test_a_batch_ends_when_its_prompts_are_long(model, monkeypatch):
+    sizes = []
+
+    class Counting(TransformersEngine):
+        def sample(self, prompts, sampling, **given):
+            sizes.append(len(prompts))
+            return super().sample(prompts, sampling, **given)
+
+    monkeypatch.setattr(local, "BATCH_TOKENS", 60)
+    asker = ModelAnswerer(Counting(model), build_processor(), name="tiny")
+    length = len(asker._encode(FIVE[0]))
+    assert 20 <= length < 60
+    assert len(ask(FIVE, asker, sampling=SHORT)) == 5
+    assert sizes == [-(-60 // length)] * (5 // -(-60 // length)) + [5 % -(-60 // length)] * (5 % -(-60 // length) > 0)
 
 
 def test_the_thinking_switch_reaches_the_prompt_and_the_key():
