@@ -14,6 +14,7 @@ from rich.text import Text
 from vcsd import __version__
 from vcsd.errors import VcsdError
 from vcsd.evaluation.command import eval as evaluate
+from vcsd.reproduce.command import reproduce
 from vcsd.world.command import app as world
 
 app = typer.Typer(
@@ -159,10 +160,11 @@ def demo(
     _show_log()
     from vcsd import demo as demonstration
     from vcsd.demo_page import terminal_tables
+    from vcsd.reproduce.bases import shipped_base
 
     folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
     setting = demonstration.Setting(
-        base=base or demonstration.shipped_base(family),
+        base=base or shipped_base(family),
         seed=seed,
         size=demonstration.FAST if fast else demonstration.FULL,
         out=folder,
@@ -198,6 +200,7 @@ def export(
 
 
 app.command()(evaluate)
+app.command()(reproduce)
 
 
 def _show_log() -> None:

@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd import run
 from vcsd.config import load_recipe
-from vcsd.errors import ConfigError
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.compare import compare
 from vcsd.evaluation.local import folder_identity
@@ -33,6 +31,7 @@ from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from torch import nn
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 METHODS_SHOWN = ("opsd", "vcsd")
 DIFFERENCES = (("base", "opsd"), ("base", "vcsd"), ("opsd", "vcsd"))
-FAMILIES = ("qwen3_vl", "qwen3_5")
 
 
 @dataclass(frozen=True)
@@ -114,20 +112,6 @@ class Shown:
             "hardware": hardware(),
             "versions": versions(),
         }
-
-
-def shipped_base(family: str) -> Path:
-    """The folder of the base that comes with the package."""
-    from vcsd import world
-
-    if family not in FAMILIES:
-        raise ConfigError([f"family = {family!r} is not one of the world's. Allowed: {', '.join(FAMILIES)}."])
-    folder = Path(world.__file__).parent / "assets" / family
-    if not (folder / "config.json").is_file():
-        raise ConfigError(
-            [f"there is no base model at {folder}. Make one with `vcsd world pretrain`, and name it: --base."]
-        )
-    return folder
 
 
 def demonstrate(setting: Setting, say: Callable[[str], None]) -> Shown:

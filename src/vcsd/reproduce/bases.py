@@ -28,10 +28,8 @@ class Base:
     @cached_property
     def family(self) -> str:
         """The model type that its configuration names."""
-        path = self.folder / "config.json"
-        if not path.is_file():
-            raise ConfigError([f"{self.folder} is not a model folder: it has no config.json."])
-        return str(json.loads(path.read_text(encoding="utf-8"))["model_type"])
+        text = (self.folder / "config.json").read_text(encoding="utf-8")
+        return str(json.loads(text)["model_type"])
 
     @cached_property
     def num_parameters(self) -> int:
@@ -61,19 +59,43 @@ class Base:
         return f"{FAMILY_TITLES.get(self.family, self.family)} {self.num_parameters / 1e6:.1f}M"
 
 
+def shipped_base(family: str) -> Path:
+    """The folder of the base that comes with the package."""
+    from vcsd import world
+
+    if family not in FAMILY_TITLES:
+        raise ConfigError([f"family = {family!r} is not one of the world's. Allowed: {', '.join(FAMILY_TITLES)}."])
+    folder = Path(world.__file__).parent / "assets" / family
+    if not _is_model(folder):
+        raise ConfigError([f"there is no base model at {folder}. Make one with `vcsd world pretrain` and name it."])
+    return folder
+
+
 def grouped(folders: Sequence[str | Path]) -> dict[str, list[Base]]:
-    """Bases by architecture and size: Qwen3-VL first, the smaller before the larger, each in the given order."""
-    bases = [Base(Path(folder)) for folder in folders]
-    if not bases:
-        raise ConfigError(["no base model was given. Name folders with --bases, made by `vcsd world pretrain`."])
-    order = sorted(
-        bases,
-        key=lambda base: (
-            list(FAMILY_TITLES).index(base.family) if base.family in FAMILY_TITLES else 9,
-            base.num_parameters,
-        ),
-    )
+    """Bases by architecture and size: Qwen3-VL first, the smaller before the larger, each in the given order.
+
+    A folder that is no model but holds some stands for all of them, by name.
+    """
+    given = [Path(folder) for folder in folders]
+    found = [
+        each
+        for folder in given
+        for each in ([folder] if _is_model(folder) else sorted(path.parent for path in folder.glob("*/config.json")))
+    ]
+    if not found:
+        names = ", ".join(str(folder) for folder in given) or "nothing"
+        raise ConfigError([f"no base model in {names}. Name folders with --bases, made by `vcsd world pretrain`."])
+    families = list(FAMILY_TITLES)
+
+    def order(base: Base) -> tuple[int, int]:
+        rank = families.index(base.family) if base.family in families else len(families)
+        return rank, base.num_parameters
+
     groups: dict[str, list[Base]] = {}
-    for base in order:
+    for base in sorted((Base(folder) for folder in found), key=order):
         groups.setdefault(base.group, []).append(base)
     return groups
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file()

@@ -40,6 +40,9 @@ class Plan:
     num_prompts: int
     overrides: tuple[str, ...] = ()
     command: str = ""
+    curve_every: int | None = None
+    """In place of every variant's own, where it has one."""
+    split: str = "test"
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,23 @@ class Cell:
         """For people: what runs."""
         return f"{self.base.group}, {self.base.folder.name}, {self.variant.name}, seed {self.seed}"
 
+    @property
+    def curve_every(self) -> int | None:
+        """Steps between two exams while training; None for one at the end alone."""
+        own = self.variant.curve_every
+        return own if own is None or self.plan.curve_every is None else self.plan.curve_every
+
+    def num_measured(self, most: int) -> int:
+        """Prompts whose answers are looked at word by word: fewer where few questions are asked."""
+        return min(most, 4 * self.plan.num_questions)
+
     def recipe(self, work: Path | None = None) -> Recipe:
         """The variant's recipe. `work` is where it reads its data and writes its run."""
         work = Path("work") if work is None else work
         places = [f"model.path={self.base.folder}", f"data.path={work.parent / 'data' / 'train.jsonl'}"]
         own = [f"trainer.output_dir={work}", f"trainer.seed={self.seed}"]
         merged: dict[str, str] = {}
-        for override in (*self.plan.overrides, *self.variant.overrides, *places, *own):
+        for override in (*self.variant.overrides, *self.plan.overrides, *places, *own):
             path, _, value = override.partition("=")
             merged[path] = value
         ordered = sorted(merged.items(), key=lambda item: item[0].count("."))  # method=opsd before method.alpha=...
@@ -80,9 +93,10 @@ class Cell:
             "base": self.base.digest,
             "world": PARAMETERS.digest(),
             "num_questions": self.plan.num_questions,
+            "split": self.plan.split,
         }
         if kind == "train":
-            known |= {"recipe": tree, "num_prompts": self.plan.num_prompts, "curve_every": self.variant.curve_every}
+            known |= {"recipe": tree, "num_prompts": self.plan.num_prompts, "curve_every": self.curve_every}
         elif kind != "base":
             known |= {"method": tree["method"], "seed": self.seed if kind == "pmi" else None}
         return known

@@ -15,8 +15,6 @@ import traceback
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import RunError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -26,17 +24,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def run_cells(cells: Sequence[Cell], jobs: int, say: Callable[[str], None]) -> None:
-    """Run every cell that has no result yet. Equal cells are run once."""
-    todo: dict[str, Cell] = {cell.key: cell for cell in cells if cell.result() is None}
-    known = len({cell.key for cell in cells}) - len(todo)
+def run_cells(cells: Sequence[Cell], jobs: int, say: Callable[[str], None]) -> list[str]:
+    """Run every cell that has no result yet, equal ones once; what went wrong, cell by cell."""
+    todo: dict[str, Cell] = {}
+    keys = set()
+    for cell in cells:
+        keys.add(cell.key)
+        if cell.result() is None:
+            todo.setdefault(cell.key, cell)
+    known = len(keys) - len(todo)
     say(f"{len(todo)} cells to run, {known} known, {jobs} at a time")
     if not todo:
-        return
+        return []
     failed = _run_here(todo, say) if jobs == 1 else _run_beside(todo, jobs, say)
-    if failed:
-        names = "; ".join(f"{todo[key].title}: {error}" for key, error in failed.items())
-        raise RunError(f"{len(failed)} of {len(todo)} cells failed: {names}. Run the command again to try them again.")
+    return [f"{todo[key].title}: {error}" for key, error in failed.items()]
 
 
 def _run_here(todo: dict[str, Cell], say: Callable[[str], None]) -> dict[str, str]:

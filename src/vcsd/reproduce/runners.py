@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from vcsd.evaluation.question import Prediction
+    from vcsd.evaluation.question import Prediction, Question
     from vcsd.evaluation.scorecard import Scorecard
     from vcsd.models.processor import Processor
     from vcsd.reproduce.cell import Cell
@@ -47,17 +47,17 @@ PROFILED, MEASURED = 64, 192
 
 def _run_base(cell: Cell, work: Path) -> dict[str, Any]:
     processor = _processor(cell.base.folder)
-    model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.plan.num_questions)
-    spoken = _spoken(model, processor, PROFILED)
+    model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
+    spoken = _spoken(model, processor, cell.num_measured(PROFILED))
     return {**scores(exam, exam.take(model, name=cell.key)), "profile": profile(model, spoken, processor)}
 
 
 def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
     write_prompts(work.parent / "data", cell.plan.num_prompts)
     loaded = run.load(cell.recipe(work))
-    exam = exam_of(cell.base.folder, cell.plan.num_questions)
-    spoken = _spoken(load_base(cell.base.folder), loaded.processor, PROFILED)
-    curve = Curve(exam, cell.variant.curve_every)
+    exam = exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
+    spoken = _spoken(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))
+    curve = Curve(exam, cell.curve_every)
     start = time.monotonic()
     trainer = run.train(loaded, callbacks=[curve])
     seconds = time.monotonic() - start - curve.seconds
@@ -78,7 +78,7 @@ def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
 def _run_decode(cell: Cell, work: Path) -> dict[str, Any]:
     """Contrast decoding on the base, and how much longer it takes than plain decoding of the same questions."""
     model, method = load_base(cell.base.folder), cell.recipe().method
-    plain = exam_of(cell.base.folder, cell.plan.num_questions)
+    plain = exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
     paired = Exam(plain.questions, plain.processor, method=method)
     for exam in (plain, paired):
         for question in exam.questions:
@@ -96,7 +96,7 @@ def _run_decode(cell: Cell, work: Path) -> dict[str, Any]:
 def _run_pmi(cell: Cell, work: Path) -> dict[str, Any]:
     processor = _processor(cell.base.folder)
     model = load_base(cell.base.folder)
-    spoken = _spoken(model, processor, MEASURED, seed=cell.seed, temperature=1.0)
+    spoken = _spoken(model, processor, cell.num_measured(MEASURED), seed=cell.seed, temperature=1.0)
     return {"pmi": pmi(model, spoken, processor, cell.recipe().method)}
 
 
@@ -139,21 +139,22 @@ def _processor(folder: Path) -> Processor:
 
 
 @cache
-def _questions(num: int) -> Any:
-    return world_questions(num)
+def _questions(num: int, split: str) -> list[Question]:
+    return world_questions(num, split)
 
 
-_EXAMS: dict[tuple[str, int], Exam] = {}
+_EXAMS: dict[tuple[str, int, str], Exam] = {}
 """Exams of this process. Bases of one family share a processor, hence the encoded questions."""
 
 
-def exam_of(folder: Path, num_questions: int) -> Exam:
+def exam_of(folder: Path, num_questions: int, split: str = "test") -> Exam:
     """The exam for a base, shared by all whose processor is the same."""
     processor = _processor(folder)
     name = hashlib.sha256(f"{processor.chat_template}{processor.image_processor.to_dict()}".encode()).hexdigest()
-    if (name, num_questions) not in _EXAMS:
-        _EXAMS[name, num_questions] = Exam(_questions(num_questions), processor)
-    return _EXAMS[name, num_questions]
+    key = (name, num_questions, split)
+    if key not in _EXAMS:
+        _EXAMS[key] = Exam(_questions(num_questions, split), processor)
+    return _EXAMS[key]
 
 
 def _spoken(

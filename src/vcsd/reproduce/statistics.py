@@ -7,13 +7,17 @@ mean is compared with its standard error by Student's t; with five seeds that is
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vcsd.evaluation.compare import Spread, spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+Run = TypeVar("Run", bound=Hashable)
+"""What makes two runs a pair: their base and seed."""
 
 CLEAR = 0.05
 """A difference with a smaller p is called clear."""
@@ -57,18 +61,18 @@ class Paired:
         return f"{self.difference.mean:+.2f} ± {standard_error(self.difference):.2f} (p {p})"
 
 
-def paired(before: Mapping[int, float], after: Mapping[int, float]) -> Paired | None:
-    """What `after` has above `before`, over the seeds that both have; None if there is no such seed."""
-    seeds = sorted(before.keys() & after.keys())
-    if not seeds:
+def paired(before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | None:
+    """What `after` has above `before`, over the runs that both have; None if there is no such run."""
+    runs = [run for run in before if run in after]
+    if not runs:
         return None
-    change = spread([after[seed] - before[seed] for seed in seeds])
+    change = spread([after[run] - before[run] for run in runs])
     error = standard_error(change)
     if error is None:
         return Paired(change, None)
     if error == 0:
         return Paired(change, 1.0 if change.mean == 0 else 0.0)
-    return Paired(change, two_sided(change.mean / error, len(seeds) - 1))
+    return Paired(change, two_sided(change.mean / error, len(runs) - 1))
 
 
 def two_sided(t: float, freedom: int) -> float:
