@@ -9,6 +9,7 @@ Shape legend: N positions, V vocabulary, S (position, token) pairs on the suppor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ def _marginal(model: nn.Module, spoken: Sequence[Spoken], processor: Processor) 
         log_p_NV = log_p_of(model, _groups(swapped, "original", processor))
         total = log_p_NV if total is None else torch.logaddexp(total, log_p_NV)
     assert total is not None
-    return total - torch.log(torch.tensor(float(NUM_OTHERS)))
+    return total - math.log(NUM_OTHERS)
 
 
 def _with_other_image(spoken: Sequence[Spoken], place: int, shift: int) -> Example:

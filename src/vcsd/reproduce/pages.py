@@ -91,9 +91,9 @@ def claims_page(results: Results) -> str:
         *_guard(results),
         "## How the world was fixed",
         "",
-        f"All results carry the hash of the world's parameters, {PARAMETERS.digest()} here. Parameters were chosen on "
-        f"questions of the split `dev`; results here are on `{plan.split}`: at least {plan.num_questions} questions in "
-        f"each of {len(SEVEN)} suites. Seeds: {', '.join(str(seed) for seed in results.seeds)}; bases: "
+        f"All results carry the hash of the world's parameters, {PARAMETERS.digest()} here; `docs/world.md` tells how "
+        f"they were chosen. Results are on the split `{plan.split}`, at least {plan.num_questions} questions in each "
+        f"of {len(SEVEN)} suites. Seeds: {', '.join(str(seed) for seed in results.seeds)}; bases: "
         + "; ".join(f"{group}: {', '.join(b.folder.name for b in bases)}" for group, bases in results.groups.items())
         + ".",
         "",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcsd.reproduce.cell import Cell, Plan
-from vcsd.reproduce.experiments import BASE, OPSD, REFERENCES, Experiment, Variant
+from vcsd.reproduce.experiments import REFERENCES, Experiment, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,10 +64,6 @@ class Results:
     def acc(self, variant: Variant, group: str) -> dict[Run, float]:
         """The aggregate of every run."""
         return self.values(variant, group, lambda result: result.get("acc"))
-
-    def references(self, group: str) -> dict[str, dict[Run, float]]:
-        """The aggregates of base and OPSD, which every variant is read against."""
-        return {variant.name: self.acc(variant, group) for variant in (BASE, OPSD)}
 
 
 def suite(name: str) -> Callable[[dict[str, Any]], Any]:

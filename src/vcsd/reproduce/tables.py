@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.evaluation.compare import spread
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import REFERENCES
+from vcsd.reproduce.experiments import BASE, OPSD, REFERENCES
 from vcsd.reproduce.results import suite
 from vcsd.reproduce.statistics import paired, shown
 
@@ -57,14 +57,14 @@ def _row(variant: Variant, results: Results, group: str) -> list[str]:
     if not acc:
         return []
     entries = [results.values(variant, group, suite(name)) for name in SEVEN]
-    above = [paired(reference, acc) for reference in results.references(group).values()]
-    is_reference = [variant.name == reference.name for reference in REFERENCES]
+    above = ["" if variant == BASE else str(paired(results.acc(BASE, group), acc) or "")]
+    above.append("" if variant in REFERENCES else str(paired(results.acc(OPSD, group), acc) or ""))
     usual = results.values(variant, group, lambda result: result.get("usual"))
     return [
         variant.name,
         *(shown(spread(list(values.values()))) for values in entries),
         f"**{shown(spread(list(acc.values())))}**",
-        *("" if same or change is None else str(change) for same, change in zip(is_reference, above, strict=True)),
+        *above,
         shown(spread(list(usual.values()))) if usual else "",
         str(len(acc)),
     ]
