@@ -29,10 +29,11 @@ from vcsd.world.scenes import draw_scenes
 from vcsd.world.suites import as_example, build_suites
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from transformers import PreTrainedModel
 
+    from vcsd.evaluation.question import Question
     from vcsd.models.processor import Encoded, Processor
     from vcsd.world.scenes import Split
 
@@ -109,9 +110,8 @@ def share_right(speaker: Speaker, examples: Sequence[Example], *, view: str = "o
     return 100.0 * sum(right) / len(right)
 
 
-def suite_scores(speaker: Speaker, num: int, split: Split, parameters: Parameters = PARAMETERS) -> dict[str, float]:
+def suite_scores(speaker: Speaker, suites: Mapping[str, Sequence[Question]]) -> dict[str, float]:
     """The share of right answers in each suite, and their mean."""
-    suites = build_suites(split=split, num=num, parameters=parameters)
     scores = {
         name: share_right(speaker, [question.example for question in questions]) for name, questions in suites.items()
     }
@@ -142,15 +142,33 @@ def _cells(text: str) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=False))
 
 
-def skewed_examples(num: int, parameters: Parameters = PARAMETERS) -> list[Example]:
-    """Questions about scenes as skewed as those of the prior: where trusting it pays."""
-    examples = []
+def kind_examples(
+    num: int, parameters: Parameters = PARAMETERS, *, is_skewed: bool = False
+) -> dict[str, list[Example]]:
+    """Questions of every kind, balanced, or about scenes as skewed as the prior: where trusting it pays."""
     share = -(-num // len(KINDS))
+    examples = {}
     for k, kind in enumerate(KINDS.values()):
-        rng = np.random.default_rng([k, 0x736B])
-        asked = ask(rng, kind, share, 3, parameters, split="dev", is_skewed=True)
-        examples += [as_example(kind, asked, i, parameters, 5, f"skewed-{kind.name}-{i}") for i in range(share)]
+        rng = np.random.default_rng([k, is_skewed, 0x736B])
+        asked = ask(rng, kind, share, 3, parameters, split="dev", is_skewed=is_skewed)
+        examples[kind.name] = [
+            as_example(kind, asked, i, parameters, 5, f"{kind.name}-{is_skewed}-{i}") for i in range(share)
+        ]
     return examples
+
+
+def kind_scores(
+    speaker: Speaker, num: int, parameters: Parameters = PARAMETERS, *, is_skewed: bool = False
+) -> dict[str, float]:
+    """The share of right answers for each kind of question, and over all kinds."""
+    by_kind = kind_examples(4 * num, parameters, is_skewed=is_skewed)
+    examples = [example for some in by_kind.values() for example in some]
+    said = speaker.answers(examples)
+    right = np.array([read_answer(text) == example.answer for text, example in zip(said, examples, strict=True)])
+    shares = {
+        name: 100.0 * float(own.mean()) for name, own in zip(by_kind, right.reshape(len(by_kind), -1), strict=True)
+    }
+    return {name: round(share, 1) for name, share in {**shares, "mean": 100.0 * float(right.mean())}.items()}
 
 
 def gates(
@@ -158,16 +176,18 @@ def gates(
 ) -> dict[str, Any]:
     """All that a base must pass, measured on `num` questions a suite."""
     greedy, contrast = Speaker(model, processor), Speaker(model, processor, uses_contrast=True)
+    suites = build_suites(split=split, num=num, parameters=parameters)
     prompts = training_examples(2 * num, seed=99, parameters=parameters)
-    skewed = skewed_examples(2 * num, parameters)
     return {
         "split": split,
         "questions": num,
         "sight": sight(greedy, num, split, parameters),
-        "greedy": suite_scores(greedy, num, split, parameters),
-        "contrast": suite_scores(contrast, num, split, parameters),
+        "greedy": suite_scores(greedy, suites),
+        "contrast": suite_scores(contrast, suites),
         "hint": round(share_right(greedy, prompts, view="hint"), 2),
         "training_prompts": round(share_right(greedy, prompts), 2),
-        "skewed": round(share_right(greedy, skewed), 2),
-        "skewed_contrast": round(share_right(contrast, skewed), 2),
+        "kinds": kind_scores(greedy, num, parameters),
+        "kinds_contrast": kind_scores(contrast, num, parameters),
+        "skewed": kind_scores(greedy, num, parameters, is_skewed=True)["mean"],
+        "skewed_contrast": kind_scores(contrast, num, parameters, is_skewed=True)["mean"],
     }
