@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,13 @@ from vcsd.batch import show
 from vcsd.checkpoint.folder import refuse_full_disk
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError
+from vcsd.evaluation.evaluate import Asking, load_questions
+from vcsd.evaluation.live import Exam, LiveEvaluation
+from vcsd.evaluation.local import ModelAnswerer, folder_identity
+from vcsd.evaluation.marking import Marking
+from vcsd.evaluation.presets import parse_sampling
 from vcsd.models.freeze import freeze
+from vcsd.models.hub import model_folder
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
 from vcsd.rollout.sampling import Sampling
@@ -25,9 +32,9 @@ from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.projection import Sizes, Step, measure_speed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from transformers import PreTrainedModel, TrainingArguments
+    from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config import Recipe
@@ -43,6 +50,8 @@ class Loaded:
     arguments: TrainingArguments
     processor: Processor
     examples: Source
+    exam: Exam | None = None
+    """What the student is asked while it is trained."""
 
     @property
     def output(self) -> Path:
@@ -72,23 +81,27 @@ def load(recipe: Recipe) -> Loaded:
         text_only=data.text_only,
         instruction=data.instruction,
     )
-    return Loaded(recipe, folder, arguments, processor, examples)
+    return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
 
 
-def model_folder(path: str) -> Path:
-    """A folder as it is; a hub id as the folder it is downloaded to."""
-    if Path(path).is_dir():
-        return Path(path)
-    from huggingface_hub import snapshot_download
+def _exam(recipe: Recipe) -> Exam | None:
+    """The questions of `evaluation`, or None where it is off."""
+    given = recipe.evaluation
+    if given.every is None:
+        return None
+    asking = Asking(
+        given.style,
+        parse_sampling(given.sampling),
+        limit=given.limit,
+        allow_unknown_data=given.allow_unknown_data,
+    )
+    loaded = load_questions(given.benchmarks, given.data, asking)
+    questions = [question for each in loaded for question in each.questions]
+    return Exam(questions, given.every, asking.sampling, Marking(given.mode))
 
-    try:
-        return Path(snapshot_download(path))
-    except Exception as error:  # whatever the hub's client raises, the user named something that is not there
-        raise ConfigError([f"model.path = {path!r} is neither a folder nor a model of the hub: {error}"]) from error
 
-
-def train(loaded: Loaded) -> VCSDTrainer:
-    """Run a recipe to its end, or from its latest checkpoint to its end."""
+def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrainer:
+    """Run a recipe to its end, or from its latest checkpoint to its end. Callbacks are transformers' own."""
     recipe, output = loaded.recipe, loaded.output
     model = AutoModelForImageTextToText.from_pretrained(loaded.folder, dtype=torch.float32)
     _freeze(model, recipe)
@@ -105,16 +118,28 @@ def train(loaded: Loaded) -> VCSDTrainer:
             token_budget=recipe.token_budget,
             prompt_settings=loaded.prompt_settings,
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+            callbacks=list(callbacks),
         )
         guard = Guard(()) if recipe.guard == "off" else Guard()
         tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps
         watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
         trainer.remove_callback(PrinterCallback)  # the watch shows and writes every step
         trainer.monitors = [stack.enter_context(watch)]
+        if loaded.exam is not None:
+            trainer.add_callback(LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)))
         trainer.check_resume(recipe.resume == "auto")
         (output / "config.json").write_text(recipe.to_json(), encoding="utf-8")
         trainer.train("auto" if recipe.resume == "auto" else None)
     return trainer
+
+
+def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
+    """The student as it is after a step. Before the first it is the model in its folder, by whatever run."""
+    if trainer.half is not None:
+        trainer.half.refresh()
+    name = f"{loaded.output.resolve()} step {step}" if step else folder_identity(loaded.folder)
+    switches = loaded.prompt_settings["chat_template_kwargs"]
+    return ModelAnswerer(trainer.engine, loaded.processor, name=name, chat_template_kwargs=switches)
 
 
 def dry_run(loaded: Loaded) -> Iterator[str]:
@@ -122,6 +147,8 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
     recipe, arguments = loaded.recipe, loaded.arguments
     yield recipe.to_json()
     yield loaded.examples.report()
+    if loaded.exam is not None:
+        yield f"{len(loaded.exam.questions)} questions before the first step, every {loaded.exam.every} and at the end"
     shown = _first(loaded)
     for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
         if encoded is not None:
