@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from vcsd.core.probability import log_probs
-from vcsd.core.target import shape_target
-from vcsd.models.family import family_of
+from vcsd.decoding import ContrastEngine, Pair
 from vcsd.models.processor import encode
-from vcsd.rollout.decoder import prefill
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.transformers import TransformersEngine
 from vcsd.types import Example
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from vcsd.evaluation.question import Question
-    from vcsd.models.processor import Encoded, Processor
+    from vcsd.models.packing import Prompt
+    from vcsd.models.processor import Processor
     from vcsd.world.scenes import Split
 
-ALPHA, BETA = 1.0, 0.1
 _ROWS_AT_ONCE = 512
 _LONGEST_ANSWER = 32
 _ANSWER = re.compile(r"answer is (\w+)")
@@ -67,40 +65,22 @@ class Speaker:
         """What the model says to each example under a view."""
         order = sorted(range(len(examples)), key=lambda i: examples[i].images[0].size)  # type: ignore[union-attr]
         said: dict[int, str] = {}
+        sampling = Sampling(temperature=0.0, max_new_tokens=longest)
         for start in range(0, len(order), _ROWS_AT_ONCE):
             chosen = order[start : start + _ROWS_AT_ONCE]
-            views = [view, "black"] if self.uses_contrast else [view]
-            shown = [[encode(self.processor, VIEWS[name](examples[i])) for i in chosen] for name in views]
-            for i, ids in zip(chosen, self._decode(shown, longest), strict=True):
-                said[i] = self.processor.tokenizer.decode(ids, skip_special_tokens=True)
+            prompts: list[Prompt] = [self._prompt(examples[i], view) for i in chosen]
+            rollouts = self._engine().sample(prompts, sampling, num_rollouts=1, seed=0).rollouts
+            for i, rollout in zip(chosen, rollouts, strict=True):
+                said[i] = self.processor.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
         return [said[i] for i in range(len(examples))]
 
-    @torch.no_grad()
-    def _decode(self, shown: list[list[Encoded]], longest: int) -> list[list[int]]:
-        family = family_of(self.model)
-        family.prepare(self.model)
-        ends = sorted(family.end_token_ids(self.model, self.processor.tokenizer))
-        banned = sorted(family.vision_token_ids(self.model))
-        self.model.eval()  # type: ignore[no-untyped-call]
-        rows = torch.arange(len(shown[0]), device=self.model.device)
-        decoders = [prefill(self.model, prompts) for prompts in shown]
-        for decoder in decoders:
-            decoder.fork(rows, longest)
-        logits = [decoder.logits for decoder in decoders]
-        tokens: list[Any] = []
-        is_done = torch.zeros_like(rows, dtype=torch.bool)
-        for _ in range(longest):
-            log_p = [log_probs(each) for each in logits]
-            if len(log_p) == 2:
-                log_p = [shape_target(*log_p, alpha=ALPHA, beta=BETA, end_token_ids=ends)]
-            log_p[0][:, banned] = -torch.inf
-            token = log_p[0].argmax(-1)
-            tokens.append(torch.where(is_done, ends[0], token))
-            is_done |= torch.isin(token, torch.tensor(ends, device=token.device))
-            if bool(is_done.all()):
-                break
-            logits = [decoder.step(token) for decoder in decoders]
-        return list(torch.stack(tokens, 1).tolist())
+    def _engine(self) -> TransformersEngine:
+        engine = ContrastEngine if self.uses_contrast else TransformersEngine
+        return engine(self.model, tokenizer=self.processor.tokenizer)
+
+    def _prompt(self, example: Example, view: str) -> Prompt:
+        prompt = encode(self.processor, VIEWS[view](example))
+        return Pair(prompt, encode(self.processor, VIEWS["black"](example))) if self.uses_contrast else prompt
 
 
 def share_right(speaker: Speaker, examples: Sequence[Example], *, view: str = "original") -> float:
