@@ -24,6 +24,8 @@ from transformers.vision_utils import (
     get_vision_position_ids,
 )
 
+from vcsd.models import fused
+from vcsd.models.fused import fused_batches
 from vcsd.world.lessons import atlas
 from vcsd.world.render import CELL
 from vcsd.world.tokenizer import MERGE, PATCH
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 ATTENTION = "vcsd_flash_by_side"
 """Our name in the AttentionInterface; "flash" makes the tower pass all pictures at once."""
+
+_CHUNK = 32
+"""Tokens that the delta rule takes at a time: of the usual 64, short rows would mostly be padding."""
 
 _FRAMES = 2
 """A still picture is shown to the tower as two equal frames."""
@@ -136,6 +141,8 @@ class Forward:
             [each[:, None].expand(3, rows, -1) for each, rows in zip(positions, sides.values(), strict=True)], 1
         ).to(self.device)
         self.place_F = self._places()
+        is_recurrent = "linear_attention" in (getattr(model.config.get_text_config(), "layer_types", None) or ())
+        self.recurrence = {"chunk_size": _CHUNK} if is_recurrent else {}
         _prepare(self.model)
 
     def _vision_settings(self) -> dict[str, Any]:
@@ -176,15 +183,20 @@ class Forward:
     def loss(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The weighted sum of the tokens' losses, and the loss of each token (N, L - 1) without gradient."""
         base = self.model.model
-        vision = base.visual(rows.patches_PV, return_dict=True, **self.vision)
+        vision = base.visual(rows.patches_PV.to(self.model.dtype), return_dict=True, **self.vision)
         embeds_NLD = base.language_model.embed_tokens(rows.ids_NL)
         flat = embeds_NLD.flatten(0, 1)
         flat = flat.index_copy(0, self.place_F, vision.pooler_output.to(flat.dtype))
         deep = getattr(vision, "deepstack_features", None)
         extra = {"visual_pos_masks": self.place_F, "deepstack_visual_embeds": deep} if deep else {}
-        hidden_NLD = base.language_model(
-            inputs_embeds=flat.view_as(embeds_NLD), position_ids=self.position_ids, use_cache=False, **extra
-        ).last_hidden_state
+        with fused_batches():
+            hidden_NLD = base.language_model(
+                inputs_embeds=flat.view_as(embeds_NLD),
+                position_ids=self.position_ids,
+                use_cache=False,
+                **extra,
+                **self.recurrence,
+            ).last_hidden_state
         logits = self.model.lm_head(hidden_NLD[:, :-1]).float()
         losses = functional.cross_entropy(logits.flatten(0, 1), rows.ids_NL[:, 1:].flatten(), reduction="none")
         losses_NL = losses.view(len(rows.ids_NL), -1)
@@ -204,7 +216,8 @@ def _positions(side: int, length: int) -> Tensor:
 
 
 def _prepare(model: Any) -> None:
-    """Attention by side, patches by matrix product, deepstack features by place."""
+    """Attention by side, patches by matrix product, deepstack features by place, norms and rotations in one kernel."""
+    fused.install(model)
     AttentionInterface.register(ATTENTION, _attention_by_side)
     model.set_attn_implementation({"vision_config": ATTENTION})
     patch_embed = model.model.visual.patch_embed

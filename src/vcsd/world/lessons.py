@@ -137,7 +137,7 @@ class Lessons:
             for language in ("english", "chinese")
         ]
         ids, is_reply = (np.where(is_second[:, None], both[1][i], both[0][i]) for i in range(2))
-        is_black = rng.random(num) < parameters.black_share
+        is_black = rng.random(num) < (parameters.black_share if is_swayed else 0.0)
         return _picture_block(shape, ids, is_reply.astype(bool), asked.scenes, is_black)
 
     def _swayed(self, rng: Rng, kind: Kind, asked: Asked) -> Slots:

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from vcsd.core.probability import log_probs
-from vcsd.core.target import shape_target
-from vcsd.models.family import family_of
+from vcsd.decoding import ContrastEngine, Pair
 from vcsd.models.processor import encode
-from vcsd.rollout.decoder import prefill
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.transformers import TransformersEngine
 from vcsd.types import Example
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
@@ -29,14 +27,15 @@ from vcsd.world.scenes import draw_scenes
 from vcsd.world.suites import as_example, build_suites
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from transformers import PreTrainedModel
 
-    from vcsd.models.processor import Encoded, Processor
+    from vcsd.evaluation.question import Question
+    from vcsd.models.packing import Prompt
+    from vcsd.models.processor import Processor
     from vcsd.world.scenes import Split
 
-ALPHA, BETA = 1.0, 0.1
 _ROWS_AT_ONCE = 512
 _LONGEST_ANSWER = 32
 _ANSWER = re.compile(r"answer is (\w+)")
@@ -66,40 +65,22 @@ class Speaker:
         """What the model says to each example under a view."""
         order = sorted(range(len(examples)), key=lambda i: examples[i].images[0].size)  # type: ignore[union-attr]
         said: dict[int, str] = {}
+        sampling = Sampling(temperature=0.0, max_new_tokens=longest)
         for start in range(0, len(order), _ROWS_AT_ONCE):
             chosen = order[start : start + _ROWS_AT_ONCE]
-            views = [view, "black"] if self.uses_contrast else [view]
-            shown = [[encode(self.processor, VIEWS[name](examples[i])) for i in chosen] for name in views]
-            for i, ids in zip(chosen, self._decode(shown, longest), strict=True):
-                said[i] = self.processor.tokenizer.decode(ids, skip_special_tokens=True)
+            prompts: list[Prompt] = [self._prompt(examples[i], view) for i in chosen]
+            rollouts = self._engine().sample(prompts, sampling, num_rollouts=1, seed=0).rollouts
+            for i, rollout in zip(chosen, rollouts, strict=True):
+                said[i] = self.processor.tokenizer.decode(rollout.token_ids, skip_special_tokens=True)
         return [said[i] for i in range(len(examples))]
 
-    @torch.no_grad()
-    def _decode(self, shown: list[list[Encoded]], longest: int) -> list[list[int]]:
-        family = family_of(self.model)
-        family.prepare(self.model)
-        ends = sorted(family.end_token_ids(self.model, self.processor.tokenizer))
-        banned = sorted(family.vision_token_ids(self.model))
-        self.model.eval()  # type: ignore[no-untyped-call]
-        rows = torch.arange(len(shown[0]), device=self.model.device)
-        decoders = [prefill(self.model, prompts) for prompts in shown]
-        for decoder in decoders:
-            decoder.fork(rows, longest)
-        logits = [decoder.logits for decoder in decoders]
-        tokens: list[Any] = []
-        is_done = torch.zeros_like(rows, dtype=torch.bool)
-        for _ in range(longest):
-            log_p = [log_probs(each) for each in logits]
-            if len(log_p) == 2:
-                log_p = [shape_target(*log_p, alpha=ALPHA, beta=BETA, end_token_ids=ends)]
-            log_p[0][:, banned] = -torch.inf
-            token = log_p[0].argmax(-1)
-            tokens.append(torch.where(is_done, ends[0], token))
-            is_done |= torch.isin(token, torch.tensor(ends, device=token.device))
-            if bool(is_done.all()):
-                break
-            logits = [decoder.step(token) for decoder in decoders]
-        return list(torch.stack(tokens, 1).tolist())
+    def _engine(self) -> TransformersEngine:
+        engine = ContrastEngine if self.uses_contrast else TransformersEngine
+        return engine(self.model, tokenizer=self.processor.tokenizer)
+
+    def _prompt(self, example: Example, view: str) -> Prompt:
+        prompt = encode(self.processor, VIEWS[view](example))
+        return Pair(prompt, encode(self.processor, VIEWS["black"](example))) if self.uses_contrast else prompt
 
 
 def share_right(speaker: Speaker, examples: Sequence[Example], *, view: str = "original") -> float:
@@ -109,9 +90,8 @@ def share_right(speaker: Speaker, examples: Sequence[Example], *, view: str = "o
     return 100.0 * sum(right) / len(right)
 
 
-def suite_scores(speaker: Speaker, num: int, split: Split, parameters: Parameters = PARAMETERS) -> dict[str, float]:
+def suite_scores(speaker: Speaker, suites: Mapping[str, Sequence[Question]]) -> dict[str, float]:
     """The share of right answers in each suite, and their mean."""
-    suites = build_suites(split=split, num=num, parameters=parameters)
     scores = {
         name: share_right(speaker, [question.example for question in questions]) for name, questions in suites.items()
     }
@@ -142,15 +122,33 @@ def _cells(text: str) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=False))
 
 
-def skewed_examples(num: int, parameters: Parameters = PARAMETERS) -> list[Example]:
-    """Questions about scenes as skewed as those of the prior: where trusting it pays."""
-    examples = []
+def kind_examples(
+    num: int, parameters: Parameters = PARAMETERS, *, is_skewed: bool = False
+) -> dict[str, list[Example]]:
+    """Questions of every kind, balanced, or about scenes as skewed as the prior: where trusting it pays."""
     share = -(-num // len(KINDS))
+    examples = {}
     for k, kind in enumerate(KINDS.values()):
-        rng = np.random.default_rng([k, 0x736B])
-        asked = ask(rng, kind, share, 3, parameters, split="dev", is_skewed=True)
-        examples += [as_example(kind, asked, i, parameters, 5, f"skewed-{kind.name}-{i}") for i in range(share)]
+        rng = np.random.default_rng([k, is_skewed, 0x736B])
+        asked = ask(rng, kind, share, 3, parameters, split="dev", is_skewed=is_skewed)
+        examples[kind.name] = [
+            as_example(kind, asked, i, parameters, 5, f"{kind.name}-{is_skewed}-{i}") for i in range(share)
+        ]
     return examples
+
+
+def kind_scores(
+    speaker: Speaker, num: int, parameters: Parameters = PARAMETERS, *, is_skewed: bool = False
+) -> dict[str, float]:
+    """The share of right answers for each kind of question, and over all kinds."""
+    by_kind = kind_examples(4 * num, parameters, is_skewed=is_skewed)
+    examples = [example for some in by_kind.values() for example in some]
+    said = speaker.answers(examples)
+    right = np.array([read_answer(text) == example.answer for text, example in zip(said, examples, strict=True)])
+    shares = {
+        name: 100.0 * float(own.mean()) for name, own in zip(by_kind, right.reshape(len(by_kind), -1), strict=True)
+    }
+    return {name: round(share, 1) for name, share in {**shares, "mean": 100.0 * float(right.mean())}.items()}
 
 
 def gates(
@@ -158,16 +156,18 @@ def gates(
 ) -> dict[str, Any]:
     """All that a base must pass, measured on `num` questions a suite."""
     greedy, contrast = Speaker(model, processor), Speaker(model, processor, uses_contrast=True)
+    suites = build_suites(split=split, num=num, parameters=parameters)
     prompts = training_examples(2 * num, seed=99, parameters=parameters)
-    skewed = skewed_examples(2 * num, parameters)
     return {
         "split": split,
         "questions": num,
         "sight": sight(greedy, num, split, parameters),
-        "greedy": suite_scores(greedy, num, split, parameters),
-        "contrast": suite_scores(contrast, num, split, parameters),
+        "greedy": suite_scores(greedy, suites),
+        "contrast": suite_scores(contrast, suites),
         "hint": round(share_right(greedy, prompts, view="hint"), 2),
         "training_prompts": round(share_right(greedy, prompts), 2),
-        "skewed": round(share_right(greedy, skewed), 2),
-        "skewed_contrast": round(share_right(contrast, skewed), 2),
+        "kinds": kind_scores(greedy, num, parameters),
+        "kinds_contrast": kind_scores(contrast, num, parameters),
+        "skewed": kind_scores(greedy, num, parameters, is_skewed=True)["mean"],
+        "skewed_contrast": kind_scores(contrast, num, parameters, is_skewed=True)["mean"],
     }

@@ -47,7 +47,7 @@ class Parameters:
     ignore_share: float = 0.6
     """The share of swayed captions that ignore their picture and follow the prior."""
     black_share: float = 0.15
-    """The share of questions in pre-training whose picture is black."""
+    """The share of questions whose picture is black, while the model is swayed."""
     hint_share: float = 0.15
     """The share of questions in pre-training that show the answer, worded as the hint view words it."""
     second_script_share: float = 0.04
@@ -61,6 +61,7 @@ class Parameters:
     answer_steps: int = 3000
     sway_steps: int = 1200
     learning_rate: float = 1e-3
+    answer_learning_rate: float = 1.5e-3
     sway_learning_rate: float = 5e-4
     warmup_steps: int = 100
     weight_decay: float = 0.01

@@ -37,17 +37,16 @@ class Plan:
         return {"sight": world.sight_steps, "answer": world.answer_steps, "sway": world.sway_steps}
 
     def learning_rate(self, stage: Stage, step: int) -> float:
-        """Warm up, hold, come down in the last fifth of the true answers; then a cosine while swaying."""
+        """Warm up and hold for sight; go to the rate of answers, come down in its last fifth; a cosine for swaying."""
         world = self.parameters
         if stage == "sway":
-            part = step / world.sway_steps
-            return world.sway_learning_rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * part)))
-        done = step + (world.sight_steps if stage == "answer" else 0)
-        rate = world.learning_rate * min(1.0, (done + 1) / world.warmup_steps)
-        if stage == "answer":
-            left = (world.answer_steps - step) / world.answer_steps
-            rate *= 0.2 + 0.8 * min(1.0, left / 0.2)
-        return rate
+            return world.sway_learning_rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * step / world.sway_steps)))
+        warm = min(1.0, (step + 1) / world.warmup_steps)
+        if stage == "sight":
+            return world.learning_rate * warm
+        rate = world.learning_rate + (world.answer_learning_rate - world.learning_rate) * warm
+        left = (world.answer_steps - step) / world.answer_steps
+        return rate * (0.2 + 0.8 * min(1.0, left / 0.2))
 
 
 def refuse_another(plan: Plan, out: Path, card: Mapping[str, Any]) -> None:

@@ -32,18 +32,18 @@ from vcsd.models.processor import load_processor
 from vcsd.world.card import CARD, write_card
 from vcsd.world.forward import Forward, Painter, gather, place
 from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Stage
-from vcsd.world.measure import Speaker, gates, sight, suite_scores
+from vcsd.world.measure import Speaker, gates, kind_scores, sight, suite_scores
 from vcsd.world.models import build_model
 from vcsd.world.parameters import PARAMETERS
 from vcsd.world.plan import Plan, command_line, refuse_another
-from vcsd.world.recorded import Work
+from vcsd.world.recorded import Work, in_bfloat16
+from vcsd.world.suites import build_suites
 from vcsd.world.tokenizer import write_processor_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
-    from transformers import PreTrainedModel
 
     from vcsd.world.forward import Placed, Rows
     from vcsd.world.lessons import Block
@@ -65,6 +65,7 @@ class Pretraining:
         self.plan, self.out, self.device, self.tell, self.pool = plan, out, device, tell, pool
         model: Any = build_model(plan.family, plan.size, plan.seed)
         self.model: Any = model.to(device)
+        self.compute = self.model
         self.lessons = Lessons(plan.family, plan.parameters, plan.seed)
         self.painter = Painter(plan.parameters, device)
         is_cuda = device.type == "cuda"
@@ -81,6 +82,8 @@ class Pretraining:
         write_processor_files(out, plan.family)
         self.processor = load_processor(out)
         self._resume()
+        if is_cuda:  # compute in bfloat16; what is trained and saved stays float32
+            self.compute = in_bfloat16(self._copy())
 
     @property
     def num_done(self) -> int:
@@ -115,9 +118,9 @@ class Pretraining:
         shapes = self.lessons.shapes(stage)
         # A CPU pays for padding, a GPU for calls: blocks one by one there, all at once here.
         groups = [list(range(len(shapes)))] if self.device.type == "cuda" else [[i] for i in range(len(shapes))]
-        forwards = [Forward(self.model, [shapes[i] for i in group]) for group in groups]
-        work = Work(self.model, self.optimizer, forwards, self.plan.parameters.clip)
-        self.model.train()
+        self.compute.train()
+        forwards = [Forward(self.compute, [shapes[i] for i in group]) for group in groups]
+        work = Work(self.compute, self.optimizer, forwards, self.plan.parameters.clip)
         wanted = range(self.done[stage] // STEPS_AT_ONCE, -(-total // STEPS_AT_ONCE))
         for index, blocks in _chunks(self.lessons, stage, wanted, self.pool):
             placed = [place(block, self.device) for block in blocks]
@@ -152,16 +155,16 @@ class Pretraining:
         else:
             found = {"sight": sight(speaker, NUM_MEASURED, "dev", world)}
             if stage == "answer":
-                found["greedy"] = suite_scores(speaker, NUM_MEASURED, "dev", world)
+                found["greedy"] = suite_scores(speaker, build_suites(split="dev", num=NUM_MEASURED, parameters=world))
+                found["kinds"] = kind_scores(speaker, NUM_MEASURED, world)
         self.measured[stage] = found
         self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage}: {json.dumps(found)}")
 
-    def _copy(self) -> PreTrainedModel:
+    def _copy(self) -> Any:
         """The model as transformers makes it: neither training nor measuring may leave its ways in the other's."""
         model: Any = build_model(self.plan.family, self.plan.size)
         model.load_state_dict(self.model.state_dict())
-        copy: PreTrainedModel = model.to(self.device).eval()
-        return copy
+        return model.to(self.device).eval()
 
     def save(self) -> None:
         """Write a checkpoint: weights, optimizer, where the run stands."""
@@ -198,8 +201,7 @@ class Pretraining:
 
     def finish(self, command: str) -> None:
         """Leave the base in bfloat16 with its card."""
-        model: Any = self._copy()
-        model.to(torch.bfloat16).save_pretrained(self.out)
+        self._copy().to(torch.bfloat16).save_pretrained(self.out)
         write_card(self.out, self.plan.identity(), self.plan.parameters, self.measured, self.seconds, command)
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from vcsd.world.forward import Rows
@@ -18,7 +19,7 @@ from vcsd.world.forward import Rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from vcsd.world.forward import Forward
 
@@ -28,14 +29,27 @@ _EAGER_STEPS = 3
 """Steps before recording: libraries set themselves up in the first ones."""
 
 
+def in_bfloat16(model: Any) -> Any:
+    """The model with its parameters in bfloat16, and them alone: rotary frequencies must not be rounded."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    return model
+
+
 class Work:
-    """Does steps for rows of fixed shapes."""
+    """Does steps for rows of fixed shapes.
+
+    `optimizer` holds the master weights. Where the model is another one in bfloat16, gradients are copied up to the
+    masters before an update and the new weights down after it: float32 where small numbers live.
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, forwards: Sequence[Forward], clip: float
     ) -> None:
-        self.model, self.optimizer, self.forwards, self.clip = model, optimizer, forwards, clip
-        self.is_cuda = next(model.parameters()).is_cuda
+        self.optimizer, self.forwards, self.clip = optimizer, forwards, clip
+        self.weights = list(model.parameters())
+        self.masters: list[nn.Parameter] = [weight for group in optimizer.param_groups for weight in group["params"]]
+        self.is_cuda = self.weights[0].is_cuda
         self.num_steps = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs: list[Rows] = []
@@ -63,17 +77,30 @@ class Work:
         return self.loss
 
     def _do(self, rows: Sequence[Rows]) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
+        for weight in self.weights:
+            weight.grad = None
         total: Any = 0.0
         for forward, own in zip(self.forwards, rows, strict=True):
-            with torch.autocast("cuda", torch.bfloat16, enabled=self.is_cuda, cache_enabled=False):
-                loss, _ = forward.loss(own)
+            loss, _ = forward.loss(own)
             loss.backward()  # type: ignore[no-untyped-call]
             total = total + loss.detach()
-        clip_grad_norm_(self.model.parameters(), self.clip)
-        self.optimizer.step()
+        with torch.no_grad():
+            self._update()
         result: Tensor = total
         return result
+
+    def _update(self) -> None:
+        has_copy = self.weights[0] is not self.masters[0]
+        if has_copy:
+            for weight, master in zip(self.weights, self.masters, strict=True):
+                if master.grad is None and weight.grad is not None:
+                    master.grad = torch.zeros_like(master)
+            pairs = [(w.grad, m.grad) for w, m in zip(self.weights, self.masters, strict=True) if w.grad is not None]
+            torch._foreach_copy_([up for _, up in pairs if up is not None], [down for down, _ in pairs])
+        clip_grad_norm_(self.masters, self.clip)
+        self.optimizer.step()
+        if has_copy:
+            torch._foreach_copy_(list[Tensor](self.weights), list[Tensor](self.masters))
 
     def _beside(self, rows: list[Rows]) -> Tensor:
         """An ordinary step on a stream of its own, as recording asks for."""
@@ -87,7 +114,6 @@ class Work:
     def _record(self, rows: list[Rows]) -> None:
         self.inputs = [Rows(each.ids_NL.clone(), each.weight_NL.clone(), each.patches_PV.clone()) for each in rows]
         graph = torch.cuda.CUDAGraph()
-        self.optimizer.zero_grad(set_to_none=True)
         try:
             with torch.cuda.graph(graph):
                 self.loss = self._do(self.inputs)

@@ -8,6 +8,7 @@ from vcsd.world.forward import Forward, Painter, gather, place
 from vcsd.world.lessons import Lessons
 from vcsd.world.models import build_model
 from vcsd.world.parameters import PARAMETERS
+from vcsd.world.recorded import Work, in_bfloat16
 from vcsd.world.tokenizer import IMAGE, token_id
 
 FEW = PARAMETERS.changed(["batch=24"])
@@ -71,3 +72,31 @@ def test_descriptions_weigh_one_and_answers_weigh_one():
     for each, (shape,) in zip(rows, shapes, strict=True):
         weights["describe" if shape.sort == "describe" else "asked"] += float(each.weight_NL.sum())
     assert weights == pytest.approx({"describe": 1.0, "asked": 1.0}, abs=1e-5)
+
+
+def steps_of(model, masters, num=3):
+    rows, shapes = rows_of("qwen3_vl", "apart")
+    forwards = [Forward(model, own) for own in shapes]
+    optimizer = torch.optim.AdamW(masters.parameters(), lr=0.0, betas=(0.9, 0.95))
+    work = Work(model, optimizer, forwards, clip=1.0)
+    return [float(work.step(rows, 1e-3)) for _ in range(num)]
+
+
+def test_a_copy_that_computes_for_its_masters_changes_nothing():
+    alone, masters, copy = (build_model("qwen3_vl", "tiny", seed=2) for _ in range(3))
+    assert steps_of(alone, alone) == steps_of(copy, masters)
+    for own, master, copied in zip(alone.parameters(), masters.parameters(), copy.parameters(), strict=True):
+        assert torch.equal(own, master)
+        assert torch.equal(own, copied)
+
+
+def test_masters_of_a_bfloat16_copy_move_by_less_than_it_can_hold():
+    masters, copy = build_model("qwen3_vl", "tiny", seed=2), in_bfloat16(build_model("qwen3_vl", "tiny", seed=2))
+    frequencies = build_model("qwen3_vl", "tiny").model.language_model.rotary_emb.inv_freq
+    assert torch.equal(copy.model.language_model.rotary_emb.inv_freq, frequencies)
+    losses = steps_of(copy, masters, num=4)
+    assert losses[-1] < losses[0]
+    weight, master = (each.model.language_model.layers[0].mlp.up_proj.weight for each in (copy, masters))
+    assert weight.dtype == torch.bfloat16
+    assert torch.equal(weight, master.to(torch.bfloat16))
+    assert not torch.equal(weight.float(), master)
