@@ -6,22 +6,19 @@ from pathlib import Path
 
 from vcsd.errors import ConfigError, did_you_mean
 
-_FOLDER = Path(__file__).parent / "bases"
+_FOLDER = Path(__file__).parent / "assets"
 
-
-def shipped_families() -> list[str]:
-    """The families of which a base is shipped."""
-    return sorted(path.name for path in _FOLDER.iterdir() if (path / "card.json").exists()) if _FOLDER.is_dir() else []
+SHIPPED = {"qwen3_vl": "qwen3_vl-small-1", "qwen3_5": "qwen3_5-small-1"}
+"""The folder of each family's base: family, size, seed."""
 
 
 def shipped_base(family: str = "qwen3_vl") -> Path:
     """The folder of the shipped base of a family: a plain model folder with its processor and card."""
-    families = shipped_families()
-    if family not in families:
+    if family not in SHIPPED:
         raise ConfigError(
             [
-                f"no base of {family!r} comes with this package. {did_you_mean(family, families)} "
+                f"no base of {family!r} comes with this package. {did_you_mean(family, SHIPPED)} "
                 "Make one with `vcsd world pretrain`."
             ]
         )
-    return _FOLDER / family
+    return _FOLDER / SHIPPED[family]

@@ -58,8 +58,8 @@ class Parameters:
     describe_share: float = 0.25
     """The share of a batch that describes, once questions are asked."""
     sight_steps: int = 800
-    answer_steps: int = 3000
-    sway_steps: int = 1200
+    answer_steps: int = 3400
+    sway_steps: int = 900
     learning_rate: float = 1e-3
     answer_learning_rate: float = 1.5e-3
     sway_learning_rate: float = 5e-4

@@ -61,3 +61,13 @@ def test_a_cell_is_one_visual_token_and_black_keeps_the_layout(processor):
 def test_qwen3_5_opens_with_an_empty_thought():
     assert CHAT_TEMPLATES["qwen3_5"].endswith("<think>\n\n</think>\n\n{% endif -%}")
     assert "<think>" not in CHAT_TEMPLATES["qwen3_vl"]
+
+
+@pytest.mark.parametrize("family", CHAT_TEMPLATES)
+def test_words_stay_whole_in_a_folder_that_holds_a_model_too(family, tmp_path):
+    """With a config.json beside it, AutoTokenizer would rebuild Qwen3.5's tokenizer from merges, which there are none."""
+    from vcsd.world.models import build_model
+
+    build_model(family, "tiny").config.save_pretrained(tmp_path)
+    tokenizer = load_processor(write_processor_files(tmp_path, family)).tokenizer
+    assert tokenizer("What color is the circle?")["input_ids"] == encode_text("What color is the circle?")
