@@ -9,7 +9,7 @@ from tiny_bases import make_base
 from vcsd import cli, demo
 from vcsd.reproduce.exam import SEVEN
 from vcsd.trainer import VCSDTrainer
-from vcsd.world.bases import shipped_families
+from vcsd.world.bases import SHIPPED
 
 pytestmark = pytest.mark.e2e
 
@@ -103,7 +103,7 @@ def test_a_family_without_a_base_is_refused(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("qwen3_vl" not in shipped_families(), reason="no base is shipped")
+@pytest.mark.skipif("qwen3_vl" not in SHIPPED, reason="no base is shipped")
 def test_the_shipped_base_gains_in_a_fast_demo(monkeypatch, capsys, tmp_path):
     code, _ = run(monkeypatch, capsys, "--fast", "--out", tmp_path)
     assert code == 0
