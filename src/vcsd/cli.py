@@ -160,9 +160,10 @@ def demo(
     _show_log()
     from vcsd import demo as demonstration
     from vcsd.demo_page import terminal_table
+    from vcsd.reproduce.machine import hush_transformers
     from vcsd.world.bases import shipped_base
 
-    _hush_transformers()
+    hush_transformers()
     folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
     setting = demonstration.Setting(
         base=base or shipped_base(family),
@@ -210,11 +211,3 @@ def _show_log() -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("vcsd").setLevel(logging.INFO)
-
-
-def _hush_transformers() -> None:
-    """No bar for every file that transformers opens, and no advice on tiny models."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

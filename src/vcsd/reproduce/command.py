@@ -59,6 +59,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     from vcsd.reproduce.bases import FAMILY_TITLES, grouped
     from vcsd.reproduce.cell import Plan
     from vcsd.reproduce.experiments import chosen
+    from vcsd.reproduce.machine import hush_transformers
     from vcsd.reproduce.pages import write_pages
     from vcsd.reproduce.pool import run_cells
     from vcsd.reproduce.recipes import recipe_path
@@ -84,6 +85,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     results = Results(plan, groups, parse_seeds(seeds), cross)
     console = Console(soft_wrap=True, highlight=False)
     cells = [cell for each in experiments for cell in results.cells(each)]
+    hush_transformers()
     failed = run_cells(cells, jobs, console.print)
     for path in write_pages(experiments, results):
         console.print(f"{path}")

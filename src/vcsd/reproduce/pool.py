@@ -72,9 +72,10 @@ def _begin(logs: Path, threads: int) -> None:
     sys.stdout = sys.stderr = (logs / f"{os.getpid()}.txt").open("a", buffering=1, encoding="utf-8")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     import torch
-    from transformers.utils import logging as transformers_logging
 
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    from vcsd.reproduce.machine import hush_transformers
+
+    hush_transformers()
     torch.set_num_threads(threads)
 
 
