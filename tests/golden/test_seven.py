@@ -1,4 +1,4 @@
-"""All seven benchmarks at full size: gold scores 100, constant answers what can be counted, and none of it takes long."""
+"""All seven benchmarks at full size: gold scores 100, constant answers what can be counted; none of it takes long."""
 
 import random
 import time

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.evaluation.aggregate import entry_of, metrics_of, number, tally
+from vcsd.evaluation.aggregate import entry_of, metrics_of, tally
 from vcsd.evaluation.benchmark import BENCHMARKS, Benchmark
 from vcsd.evaluation.marking import Marking, mark
 from vcsd.evaluation.question import Prediction
@@ -191,7 +191,7 @@ def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:
         unresolved=sum(verdict.found is None for _, verdict in came),
         truncated=sum(answer.stop == "length" for answer, _ in came),
         empty=sum(not answer.text.strip() for answer, _ in came),
-        repeated=sum(is_repetitive(number(_WORD.findall(answer.text))) for answer, _ in came),
+        repeated=sum(is_repetitive(_WORD.findall(answer.text)) for answer, _ in came),
     )
 
 
