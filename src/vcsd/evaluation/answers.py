@@ -9,6 +9,7 @@ before this reader, which must be right on 99% of those that it resolves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ UNRESOLVED = Reading(None, "unresolved")
 
 _WORDS_OF_A_STATEMENT = 5
 """Two statements that differ with no more words than these between them contradict each other."""
+
+_PROGRAM = re.compile(r"^(?:def \w+\(|import \w+|from \w+ import |print\()", re.MULTILINE)
+"""A program is no answer: what it would print is not written there."""
 
 Reader = Callable[[str], Reading | None]
 
@@ -43,7 +47,9 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
         return UNRESOLVED
     of_statement, of_text = _readers(kind, choices or {})
     stated = _stated(said, of_statement, are_options=kind == "option")
-    return stated or of_text(said) or UNRESOLVED
+    if stated is None and not _PROGRAM.search(said):
+        stated = of_text(said)
+    return stated or UNRESOLVED
 
 
 def _readers(kind: AnswerKind, choices: Mapping[str, str]) -> tuple[Callable[[Statement], Reading | None], Reader]:
