@@ -25,8 +25,9 @@ UNRESOLVED = Reading(None, "unresolved")
 _WORDS_OF_A_STATEMENT = 5
 """Two statements that differ with no more words than these between them contradict each other."""
 
-_PROGRAM = re.compile(r"^(?:def \w+\(|import \w+|from \w+ import |print\()", re.MULTILINE)
+_PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
 """A program is no answer: what it would print is not written there."""
+_FENCED = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 
 Reader = Callable[[str], Reading | None]
 
@@ -42,14 +43,14 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     >>> read_answer("It could be A or B.", "option", colours).found is None
     True
     """
-    said = spoken(text)
-    if not said:
+    said = spoken(text) or ""
+    if "```" in said:
+        said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
+    if not said or _PROGRAM.search(said):
         return UNRESOLVED
     of_statement, of_text = _readers(kind, choices or {})
     stated = _stated(said, of_statement, are_options=kind == "option")
-    if stated is None and not _PROGRAM.search(said):
-        stated = of_text(said)
-    return stated or UNRESOLVED
+    return stated or of_text(said) or UNRESOLVED
 
 
 def _readers(kind: AnswerKind, choices: Mapping[str, str]) -> tuple[Callable[[Statement], Reading | None], Reader]:
