@@ -136,7 +136,7 @@ def edit_distance(a: str, b: str) -> int:
 
 def precision_of(question: Question) -> int:
     """Decimal places of a float question: from its precision cell, else from its hint, else from its gold answer."""
-    cell = question.fields.get("precision", "")
+    cell = question.fields.get("precision") or question.groups.get("precision", "")
     if cell not in ("", "nan", "None"):
         try:
             return int(float(cell))
