@@ -59,13 +59,14 @@ def test_two_models_are_compared(folder, monkeypatch, capsys):
         command = ("eval", folder / name, "--data", folder / "data", "--out", folder / f"{name}-v")
         code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "VStarBench", *SHORT)
         assert code == 0, err
-    code, out, err = vcsd(
-        monkeypatch, capsys, "eval", "--compare", folder / "model-v", folder / "other-v" / "scorecard.json"
-    )
+    pair = (folder / "model-v", folder / "other-v" / "scorecard.json")
+    code, out, err = vcsd(monkeypatch, capsys, "eval", "--compare", *pair, "--out", folder / "compared")
     assert code == 0, err
     assert "model-v" in out
     assert "difference" in out
     assert "asker: " in out
+    found = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert found["acc"]["difference"] == found["acc"]["b"] - found["acc"]["a"]
 
 
 def test_parquet_files_and_a_limit(folder, monkeypatch, capsys):

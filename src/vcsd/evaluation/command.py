@@ -48,7 +48,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     ] = False,
     allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Count failed questions as wrong.")] = False,
     compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Two results to compare, A and B; nothing is asked.")
+        tuple[Path, Path] | None, typer.Option(help="Two results to compare: what B scores above A. Nothing is asked.")
     ] = None,
 ) -> None:
     """Ask a model the questions of the seven benchmarks and score its answers. Started again, it goes on.
@@ -60,7 +60,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     if compare is not None:
         if model is not None:
             raise ConfigError([f"--compare reads two results; it does not ask {model!r}. Leave the model out."])
-        _compare(*compare)
+        _compare(*compare, out)
         return
     if model is None:
         raise ConfigError(["which model? Give a folder or hub id: vcsd eval MODEL --data DIR. See vcsd eval --help."])
@@ -136,7 +136,9 @@ def _show(cards: Sequence[Scorecard], folder: Path) -> None:
     console.print(f"scorecard.json and report.html are in {folder}.", highlight=False, soft_wrap=True)
 
 
-def _compare(first: Path, second: Path) -> None:
+def _compare(first: Path, second: Path, out: Path | None) -> None:
+    import json
+
     from vcsd.evaluation.compare import compare
     from vcsd.evaluation.scorecard import load_scorecard
     from vcsd.evaluation.tables import comparison_table
@@ -147,6 +149,9 @@ def _compare(first: Path, second: Path) -> None:
     console.print(comparison_table(found, *_short_names(first, second)))
     for key, (before, after) in found.made_differently.items():
         console.print(f"{key}: {_brief(before)} -> {_brief(after)}", style="dim", highlight=False)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "comparison.json").write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:
