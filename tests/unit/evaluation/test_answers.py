@@ -78,6 +78,11 @@ def test_a_thought_is_no_answer():
     assert read_answer("<think>7</think>", "integer").found is None
 
 
+def test_a_program_is_no_answer():
+    assert number("def solution(x):\n    y = 5\n    return y\n\nx = 3\nprint(solution(x))") is None
+    assert number("```python\nprint(2 + 3)\n```\nThe answer is 5.") == "5"
+
+
 def test_statements_come_last_first_and_boxes_may_nest():
     found = statements(r"The answer is A. So \boxed{\text{B \frac{1}{2}}} and \boxed{unclosed")
     assert [(statement.form, statement.payload) for statement in found] == [

@@ -49,6 +49,8 @@ def test_the_authors_last_resort_is_the_nearest_option():
     assert edit_distance("flaw", "lawn") == 2
     assert nearest_option({"A": "Yes", "B": "No"}, "") == "No"
     assert nearest_option({"A": "ab", "B": "cd"}, "xy") == "ab"
+    assert nearest_option({"A": "Yes", "B": "No"}, "(c) Yes") == "No"  # C, in brackets, is nearer to No
+    assert nearest_option({"A": "Yes", "B": "No"}, "A") == "Yes"
 
 
 def test_precision_is_taken_from_its_cell_the_hint_or_gold():
