@@ -1,11 +1,15 @@
 """On a GPU: the token budget is measured, rollouts come from the half-precision copy, and a run resumes."""
 
+import os
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; needed for reproducibility
+
 import pytest
 import torch
 
 from tiny_step import losses_of, make_trainer
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 ON_GPU = {"use_cpu": False, "bf16": True, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
 
@@ -39,3 +43,19 @@ def test_a_resumed_run_goes_on_like_the_uninterrupted_one(tmp_path):
     assert losses_of(resumed) == pytest.approx(losses_of(whole), rel=1e-2)
     for mine, theirs in zip(resumed.teacher.module.parameters(), whole.teacher.module.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)
+
+
+def test_with_full_determinism_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
+    exact = {**ON_GPU, "full_determinism": True}
+    try:
+        whole = make_trainer(tmp_path / "whole", arguments=exact, token_budget=2000)
+        whole.train()
+        make_trainer(tmp_path / "parts", arguments={**exact, "max_steps": 2}, token_budget=2000).train()
+        resumed = make_trainer(tmp_path / "parts", arguments=exact, token_budget=2000)
+        resumed.train("auto")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert losses_of(resumed) == losses_of(whole)
+    for model, other in ((resumed.model, whole.model), (resumed.teacher.module, whole.teacher.module)):
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
