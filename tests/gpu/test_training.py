@@ -6,8 +6,11 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS 
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 from tiny_step import losses_of, make_trainer
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -25,11 +28,21 @@ def test_a_run_measures_its_budget_and_trains(tmp_path):
     assert not torch.is_autocast_enabled("cuda")
 
 
+def test_long_rollouts_are_decoded_with_graphs(tmp_path):
+    rollout = Rollouts(Sampling(max_new_tokens=80), 3, seed=0)
+    trainer = make_trainer(tmp_path, arguments=ON_GPU, rollout=rollout)
+    trainer.train()
+    assert trainer.engine.use_graph
+    assert len(losses_of(trainer)) == 4
+
+
 def test_losses_are_near_those_of_the_cpu(tmp_path):
     on_gpu = make_trainer(tmp_path / "gpu", arguments={**ON_GPU, "bf16": False, "max_steps": 1})
+    on_gpu.train()
+    AcceleratorState._reset_state(reset_partial_state=True)  # it remembers the device for the whole process
     on_cpu = make_trainer(tmp_path / "cpu", arguments={"max_steps": 1})
-    for trainer in (on_gpu, on_cpu):
-        trainer.train()
+    on_cpu.train()
+    AcceleratorState._reset_state(reset_partial_state=True)
     assert losses_of(on_gpu) == pytest.approx(losses_of(on_cpu), rel=1e-2)
 
 

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**62
+_GRAPH_FROM = 64
+"""Tokens from which a rollout is decoded with a CUDA graph: recording one takes as long as some twenty steps."""
+
 MAX_NONFINITE = 3
 """Steps in a row without a finite loss and gradient that stop a run."""
 
@@ -136,7 +139,8 @@ class VCSDTrainer(ResumableTrainer):
         source = base_of(model) if self.half is None else self.half.module
         if self.half is not None:
             self.half.refresh()
-        self.engine = TransformersEngine(source, tokenizer=tokenizer, compute_dtype=dtype)
+        use_graph = self.args.device.type == "cuda" and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM
+        self.engine = TransformersEngine(source, tokenizer=tokenizer, compute_dtype=dtype, use_graph=use_graph)
         self.distiller = Distiller(model, self.teacher.module, self.method, self.end_token_ids, phase=self.phases)
         return model, loader
 
