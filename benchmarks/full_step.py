@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import traceback
 from dataclasses import replace
@@ -30,7 +29,7 @@ from typing import Any
 
 import torch
 import transformers
-from shapes import IMAGE, free_memory, random_model, random_prompt, random_responses, synchronize
+from shapes import IMAGE, command_line, free_memory, random_model, random_prompt, random_responses, synchronize
 
 from vcsd.batch import Batch
 from vcsd.core import forward_kl, log_probs, shape_target
@@ -279,7 +278,12 @@ def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    about = {"torch": torch.__version__, "transformers": transformers.__version__, "device": name, "argv": sys.argv[1:]}
+    about = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": name,
+        "argv": command_line(),
+    }
     results: dict[str, Any] = {"about": about}
     run = Run(options)
     sizes = Sizes.of(run.model, has_teacher=True, has_half_copy=True)

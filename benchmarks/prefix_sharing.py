@@ -40,6 +40,7 @@ from shapes import (
     IMAGE,
     Peak,
     Work,
+    command_line,
     config_of,
     free_memory,
     matrix_rate,
@@ -338,7 +339,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "fla": has_fla(), "device": device}
     about |= {"fla_problem": delta_net.fla_problem(), "fla_forced": options.force_fla}
-    about |= {"name": torch.cuda.get_device_name() if device == "cuda" else "cpu", "argv": sys.argv[1:]}
+    about |= {"name": torch.cuda.get_device_name() if device == "cuda" else "cpu", "argv": command_line()}
     rate = matrix_rate(device)
     results: dict[str, Any] = {"about": {**about, "matrix_tflops": rate / 1e12, "num_responses": NUM_RESPONSES}}
     for family in options.families:
