@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 import transformers
-from shapes import IMAGE, command_line, free_memory, random_model, random_prompt, random_responses, synchronize
 
+from shapes import IMAGE, command_line, free_memory, random_model, random_prompt, random_responses, synchronize
 from vcsd.batch import Batch
 from vcsd.core import forward_kl, log_probs, shape_target
 from vcsd.kernels import distillation_loss

@@ -36,6 +36,7 @@ if "--without-fla" in sys.argv:
 
 import torch
 import transformers
+
 from shapes import (
     IMAGE,
     Peak,
@@ -52,7 +53,6 @@ from shapes import (
     shared_flops,
     work_of,
 )
-
 from vcsd.models import delta_net, fused
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group

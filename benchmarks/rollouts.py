@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 import transformers
-from shapes import IMAGE, Peak, command_line, free_memory, median_time, random_model, random_prompt
 
+from shapes import IMAGE, Peak, command_line, free_memory, median_time, random_model, random_prompt
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 
