@@ -43,7 +43,23 @@ def test_the_torch_rule_behind_a_kernel_takes_its_place(monkeypatch, caplog):
     def kernel():
         pass
 
-    assert delta_net._usable.__wrapped__(kernel) is kernel
+    assert delta_net._trainable.__wrapped__(kernel) is kernel
     monkeypatch.setattr(delta_net, "fla_problem", lambda: "it is wrong here")
-    assert delta_net._usable.__wrapped__(kernel) is torch_rule
+    assert delta_net._trainable.__wrapped__(kernel) is torch_rule
     assert "wrong here" in caplog.text
+
+
+def test_on_a_cpu_torch_computes_though_a_kernel_is_installed():
+    def torch_rule(query, key, value, *, g, beta):
+        return query + 1, None
+
+    @functools.wraps(torch_rule)
+    def kernel(*given, **settings):
+        raise AssertionError("a kernel for GPUs was called")
+
+    x = torch.zeros(1, 2)
+    out, _ = delta_net._recurrence(kernel)(x, x, x, g=x, beta=x)
+    assert torch.equal(out, x + 1)
+    convolve = delta_net._convolution(functools.wraps(torch_rule)(kernel))
+    with pytest.raises(TypeError, match="keyword-only"):  # the toy is no convolution, but it was torch's that was asked
+        convolve(x, x)
