@@ -13,6 +13,7 @@ from rich.text import Text
 
 from vcsd import __version__
 from vcsd.errors import VcsdError
+from vcsd.evaluation.command import eval as evaluate
 
 app = typer.Typer(
     help="Post-train vision-language models without labels, by visual contrastive self-distillation.",
@@ -153,6 +154,9 @@ def export(
     folder = run / what if out is None else out
     checkpoint = write(run, folder, what=what, dtype=dtype)
     Console().print(f"The {what} of {checkpoint} is in {folder}.", highlight=False, soft_wrap=True)
+
+
+app.command()(evaluate)
 
 
 def _show_log() -> None:

@@ -23,7 +23,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, Valida
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.method import METHODS, PRESETS, Method
-from vcsd.recipe_groups import DataConfig, Group, ModelConfig, RolloutConfig
+from vcsd.recipe_groups import DataConfig, EvaluationConfig, Group, ModelConfig, RolloutConfig
 from vcsd.recipe_text import parse_yaml, shown
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class Recipe(Group):
     rollout: RolloutConfig = RolloutConfig()
     prompts_per_step: int = Field(32, ge=1, description="Prompts per step over all ranks; the paper uses 32.")
     token_budget: int | None = Field(None, ge=1, description="Tokens per row; null measures it before the first step.")
+    evaluation: EvaluationConfig = EvaluationConfig()
     guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
     resume: Literal["auto", "never"] = Field("auto", description="auto goes on from the latest checkpoint, if any.")
     trainer: Annotated[dict[str, Any], PlainValidator(_check_trainer)] = Field(
@@ -256,6 +257,7 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
 
 def _keys_of_groups() -> dict[str, list[str]]:
     groups: dict[str, type[Group]] = {"model": ModelConfig, "data": DataConfig, "rollout": RolloutConfig}
+    groups["evaluation"] = EvaluationConfig
     keys = {name: list(group.model_fields) for name, group in groups.items()}
     return {"method": [field.name for field in fields(Method)], **keys, "trainer": list(TRAINER_DEFAULTS)}
 

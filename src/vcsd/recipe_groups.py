@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.evaluation.benchmarks import LAYOUTS
 from vcsd.recipe_text import shown
 
 
@@ -75,6 +76,36 @@ class DataConfig(Group):
     instruction: str | None = Field(None, min_length=1, description="Text to end every question with.")
     max_prompt_tokens: int | None = Field(None, ge=1, description="Longer prompts are skipped; null keeps all.")
     max_skipped_share: float = Field(0.05, ge=0, le=1, description="More unusable rows than this stop the run.")
+
+
+def _check_names(values: object) -> list[str]:
+    """Names of benchmarks, one or several."""
+    names = [values] if isinstance(values, str) else values
+    meaning = EvaluationConfig.model_fields["benchmarks"].description
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError([f"evaluation.benchmarks = {shown(values)} is not a list of names. {meaning}"])
+    unknown = [name for name in names if name not in (*LAYOUTS, "all")]
+    if unknown:
+        advice = did_you_mean(unknown[0], [*LAYOUTS, "all"])
+        raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
+    return list(names)
+
+
+class EvaluationConfig(Group):
+    """What the student is asked while it is trained."""
+
+    every: int | None = Field(None, ge=1, description="Steps between evaluations, also before the first; null is off.")
+    benchmarks: Annotated[list[str], PlainValidator(_check_names)] = Field(
+        default_factory=lambda: ["all"], description="Names such as [VStarBench, MMStar], or all."
+    )
+    data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null is $LMUData.")
+    limit: int | None = Field(
+        None, ge=1, description="Questions asked of each benchmark, evenly spread; null asks all."
+    )
+    style: str = Field("vlmevalkit", min_length=1, description="Prompt style: vlmevalkit, direct or cot.")
+    mode: Literal["final", "exact"] = Field("final", description="How answers are read; final reads reasoned ones.")
+    sampling: str = Field("paper", min_length=1, description="Such as paper, or paper,max_new_tokens=512.")
+    allow_unknown_data: bool = Field(False, description="true goes on with files that are not the published ones.")
 
 
 class RolloutConfig(Group):

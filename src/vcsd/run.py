@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,13 @@ from vcsd.checkpoint.folder import refuse_full_disk
 from vcsd.checkpoint.lock import only_process
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError
+from vcsd.evaluation.evaluate import Asking, load_questions
+from vcsd.evaluation.live import Exam, LiveEvaluation
+from vcsd.evaluation.local import ModelAnswerer, folder_identity
+from vcsd.evaluation.marking import Marking
+from vcsd.evaluation.presets import parse_sampling
 from vcsd.models.freeze import freeze
+from vcsd.models.hub import model_folder
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
 from vcsd.rollout.sampling import Sampling
@@ -44,6 +51,8 @@ class Loaded:
     arguments: TrainingArguments
     processor: Processor
     examples: Source
+    exam: Exam | None = None
+    """What the student is asked while it is trained."""
 
     @property
     def output(self) -> Path:
@@ -73,19 +82,23 @@ def load(recipe: Recipe) -> Loaded:
         text_only=data.text_only,
         instruction=data.instruction,
     )
-    return Loaded(recipe, folder, arguments, processor, examples)
+    return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
 
 
-def model_folder(path: str) -> Path:
-    """A folder as it is; a hub id as the folder it is downloaded to."""
-    if Path(path).is_dir():
-        return Path(path)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path))
-    except Exception as error:  # whatever the hub's client raises, the user named something that is not there
-        raise ConfigError([f"model.path = {path!r} is neither a folder nor a model of the hub: {error}"]) from error
+def _exam(recipe: Recipe) -> Exam | None:
+    """The questions of `evaluation`, or None where it is off."""
+    given = recipe.evaluation
+    if given.every is None:
+        return None
+    asking = Asking(
+        given.style,
+        parse_sampling(given.sampling),
+        limit=given.limit,
+        allow_unknown_data=given.allow_unknown_data,
+    )
+    loaded = load_questions(given.benchmarks, given.data, asking)
+    questions = [question for each in loaded for question in each.questions]
+    return Exam(questions, given.every, asking.sampling, Marking(given.mode))
 
 
 def train(loaded: Loaded) -> VCSDTrainer:
@@ -112,10 +125,21 @@ def train(loaded: Loaded) -> VCSDTrainer:
         watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
         trainer.remove_callback(PrinterCallback)  # the watch shows and writes every step
         trainer.monitors = [stack.enter_context(watch)]
+        if loaded.exam is not None:
+            trainer.add_callback(LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)))
         trainer.check_resume(recipe.resume == "auto")
         (output / "config.json").write_text(recipe.to_json(), encoding="utf-8")
         trainer.train("auto" if recipe.resume == "auto" else None)
     return trainer
+
+
+def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
+    """The student as it is after a step. Before the first it is the model in its folder, by whatever run."""
+    if trainer.half is not None:
+        trainer.half.refresh()
+    name = f"{loaded.output.resolve()} step {step}" if step else folder_identity(loaded.folder)
+    switches = loaded.prompt_settings["chat_template_kwargs"]
+    return ModelAnswerer(trainer.engine, loaded.processor, name=name, chat_template_kwargs=switches)
 
 
 def dry_run(loaded: Loaded) -> Iterator[str]:
@@ -123,6 +147,8 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
     recipe, arguments = loaded.recipe, loaded.arguments
     yield recipe.to_json()
     yield loaded.examples.report()
+    if loaded.exam is not None:
+        yield f"{len(loaded.exam.questions)} questions before the first step, every {loaded.exam.every} and at the end"
     shown = _first(loaded)
     for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
         if encoded is not None:

@@ -92,10 +92,11 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "learning_rate": 1}, "learning_rate is not a key. Did you mean 'trainer.learning_rate'?"),
         (
             {**GOOD, "zzz": 1},
-            "zzz is not a key. Allowed: data, guard, method, model, prompts_per_step, resume, rollout, token_budget, "
-            "trainer.",
+            "zzz is not a key. Allowed: data, evaluation, guard, method, model, prompts_per_step, resume, rollout, "
+            "token_budget, trainer.",
         ),
         ({**GOOD, "rollout": 3}, "rollout = 3 is not a group of keys."),
+        ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
         ({**GOOD, "prompts_per_step": True}, "prompts_per_step = True is not a whole number."),

@@ -1,0 +1,154 @@
+"""Comparing scorecards: two models on the same questions, or one recipe over several seeds.
+
+A difference is paired: both models answer the questions of each resample, so that a hard draw is hard for both. Its
+interval says whether another draw of questions could turn the difference around; it says nothing of other seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.uncertainty import Interval, interval, resample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vcsd.evaluation.scorecard import Scorecard
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What b scores above a, in points, with its paired interval.
+
+    `num_gained` questions are right in b alone, `num_lost` in a alone.
+
+    >>> Difference(50.0, 62.5, 12.5, Interval(2.0, 23.0), num_gained=2, num_lost=1).is_clear
+    True
+    """
+
+    a: float
+    b: float
+    difference: float
+    interval: Interval
+    num_gained: int
+    num_lost: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two scorecards of the same questions: a difference for each benchmark and for Acc.
+
+    `made_differently` names what the two were made with that is not the same: the model, one hopes, and no more.
+    """
+
+    acc: Difference
+    benchmarks: Mapping[str, Difference]
+    made_differently: Mapping[str, tuple[Any, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def compare(a: Scorecard, b: Scorecard) -> Comparison:
+    """What b scores above a, on every benchmark and on average. Both must have answered the same questions."""
+    _check_comparable([a, b])
+    differences, resampled = {}, []
+    for name, score in a.benchmarks.items():
+        other = b.benchmarks[name]
+        rights = (score.tally.is_right, other.tally.is_right)
+        entries_a, entries_b = resample(score.tally, rights, name=name)
+        resampled.append(entries_b - entries_a)
+        gained = sum(right and not was for was, right in zip(*rights, strict=True))
+        lost = sum(was and not right for was, right in zip(*rights, strict=True))
+        change = other.entry - score.entry
+        differences[name] = Difference(score.entry, other.entry, change, interval(resampled[-1]), gained, lost)
+    acc = Difference(
+        a.acc,
+        b.acc,
+        b.acc - a.acc,
+        interval(np.mean(resampled, axis=0)),
+        sum(difference.num_gained for difference in differences.values()),
+        sum(difference.num_lost for difference in differences.values()),
+    )
+    return Comparison(acc, differences, _made_differently(a, b))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean over seeds and the standard deviation of one seed (n - 1); None where there is one seed alone.
+
+    >>> spread([60.0, 62.0, 64.0])
+    Spread(mean=62.0, sd=2.0, values=(60.0, 62.0, 64.0))
+    """
+
+    mean: float
+    sd: float | None
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """One recipe over several seeds."""
+
+    acc: Spread
+    benchmarks: Mapping[str, Spread]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
+    """Mean and standard deviation of every entry and of Acc over scorecards that differ by their seed."""
+    if not cards:
+        raise ConfigError(["there are no scorecards to average. Give one for each seed."])
+    _check_comparable(cards)
+    entries = {name: spread([card.benchmarks[name].entry for card in cards]) for name in cards[0].benchmarks}
+    return Seeds(spread([card.acc for card in cards]), entries)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation of a few numbers."""
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1) if len(values) > 1 else None
+    return Spread(mean, None if variance is None else sqrt(variance), tuple(values))
+
+
+def _check_comparable(cards: Sequence[Scorecard]) -> None:
+    """Raise unless the scorecards read the same questions by the same rules."""
+    first, problems = cards[0], []
+    for card in cards[1:]:
+        for key in ("mode", "rules"):
+            mine, theirs = getattr(first, key), getattr(card, key)
+            if mine != theirs:
+                problems.append(
+                    f"one scorecard was made with {key} {mine!r}, another with {theirs!r}. Score both alike."
+                )
+        if set(first.benchmarks) != set(card.benchmarks):
+            odd = ", ".join(sorted(set(first.benchmarks) ^ set(card.benchmarks)))
+            problems.append(f"not all scorecards have the benchmarks {odd}. Score the same ones.")
+            continue
+        for name, score in first.benchmarks.items():
+            other = card.benchmarks[name]
+            same = (score.tally.ids, score.tally.clusters, dict(score.tally.parts), score.numbers)
+            if same != (other.tally.ids, other.tally.clusters, dict(other.tally.parts), other.numbers):
+                problems.append(f"{name}: the scorecards are of different questions. Score both on the same data.")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _made_differently(a: Scorecard, b: Scorecard) -> dict[str, tuple[Any, Any]]:
+    keys = [*a.made_with, *(key for key in b.made_with if key not in a.made_with)]
+    pairs = {key: (a.made_with.get(key), b.made_with.get(key)) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,0 +1,169 @@
+"""The scorecard: what an evaluation found, with its uncertainty and with everything that may make it mean less.
+
+entry   the number a table reports for a benchmark, 0 to 100
+Acc     the plain mean of the entries
+counts  of N questions: failed (no answer came), unresolved (an answer from which nothing could be read), truncated
+        (stopped by the length limit), empty, repeated (the end of the answer runs in circles). None of them is left
+        out of N.
+
+A benchmark with failed questions is not averaged unless told to: a dead server must not look like a bad model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.aggregate import Tally
+from vcsd.evaluation.uncertainty import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+FORMAT = 1
+"""Raised when a scorecard's JSON changes in a way that older readers would misread."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many answers of a benchmark are not what they should be.
+
+    >>> Counts(failed=0, unresolved=3, truncated=1, empty=0, repeated=1).unresolved
+    3
+    """
+
+    failed: int
+    unresolved: int
+    truncated: int
+    empty: int
+    repeated: int
+    judged: int = 0
+    """Answers that were read by a judge; neither good nor bad, but no rule can be asked again about them."""
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """The number of a benchmark among the questions of one group.
+
+    >>> GroupScore(entry=50.0, num_questions=2, metrics={"accuracy": 50.0}).entry
+    50.0
+    """
+
+    entry: float
+    num_questions: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class BenchmarkScore:
+    """What was found on one benchmark. `num_expected` None: the benchmark has no set number of questions."""
+
+    name: str
+    title: str
+    entry: float
+    interval: Interval
+    num_questions: int
+    num_expected: int | None
+    counts: Counts
+    metrics: Mapping[str, float]
+    """The parts of which the entry is the mean, such as aAcc, fAcc and qAcc."""
+    groups: Mapping[str, Mapping[str, GroupScore]]
+    """By group key, then by the group's name."""
+    numbers: str
+    """How answers of MathVista's kind were compared: official or vlmevalkit."""
+    tally: Tally = field(repr=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every question of the benchmark is there. The number of a part is a different number."""
+        return self.num_expected is None or self.num_questions == self.num_expected
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """The scores of one model, and what they were made with: mode, rules, prompt style, sampling, data and the like."""
+
+    mode: str
+    rules: str
+    acc: float
+    interval: Interval
+    benchmarks: Mapping[str, BenchmarkScore]
+    made_with: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The scorecard as text, without loss."""
+        content = {"format": FORMAT, **asdict(self)}
+        for name, benchmark in content["benchmarks"].items():
+            benchmark["tally"] = _packed(self.benchmarks[name].tally)
+        return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The scorecard that `to_json` wrote."""
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ConfigError([f"the scorecard has format {content['format']!r}; this release reads {FORMAT}."])
+            return cls(
+                content["mode"],
+                content["rules"],
+                content["acc"],
+                Interval(**content["interval"]),
+                {name: _benchmark(values) for name, values in content["benchmarks"].items()},
+                content["made_with"],
+            )
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ConfigError(
+                [f"this is not a scorecard: {error!r}. Give the scorecard.json of an evaluation."]
+            ) from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the scorecard; a kill while writing leaves the file that was there."""
+        beside = Path(f"{path}.partial")
+        beside.write_text(self.to_json(), encoding="utf-8")
+        beside.replace(path)
+
+
+def load_scorecard(path: str | PathLike[str]) -> Scorecard:
+    """The scorecard in a file."""
+    if not Path(path).is_file():
+        raise ConfigError([f"there is no scorecard at {path}. Give the scorecard.json of an evaluation."])
+    return Scorecard.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _packed(tally: Tally) -> dict[str, Any]:
+    """A tally in few characters: a part in which each question is its own unit is null."""
+    each = tuple(range(len(tally.ids)))
+    return {
+        "ids": json.dumps(tally.ids, ensure_ascii=False),
+        "is_right": "".join("01"[right] for right in tally.is_right),
+        "clusters": None if tally.clusters == each else json.dumps(tally.clusters),
+        "parts": {name: None if units == each else json.dumps(units) for name, units in tally.parts.items()},
+    }
+
+
+def _unpacked(values: Mapping[str, Any]) -> Tally:
+    ids = tuple(json.loads(values["ids"]))
+
+    def units(packed: str | None) -> tuple[int, ...]:
+        return tuple(range(len(ids)) if packed is None else json.loads(packed))
+
+    parts = {name: units(packed) for name, packed in values["parts"].items()}
+    return Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts)
+
+
+def _benchmark(values: Mapping[str, Any]) -> BenchmarkScore:
+    groups = {
+        key: {name: GroupScore(**score) for name, score in scores.items()} for key, scores in values["groups"].items()
+    }
+    built = {
+        "interval": Interval(**values["interval"]),
+        "counts": Counts(**values["counts"]),
+        "groups": groups,
+        "tally": _unpacked(values["tally"]),
+    }
+    return BenchmarkScore(**{**values, **built})

@@ -1,0 +1,179 @@
+"""A server as an answerer: vLLM, or any other that speaks OpenAI's chat completions and takes images as data URLs.
+
+Every sampling value is sent, also those that are off: a server would fill what is missing from the model's generation
+config, and the same recipe would mean something else. Requests run side by side; the server batches them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from PIL import Image
+
+from vcsd.errors import ConfigError, DataError, RunError, did_you_mean
+from vcsd.evaluation.chat import ChatClient, RefusedError
+from vcsd.evaluation.local import folder_identity
+from vcsd.evaluation.question import Prediction
+from vcsd.views.original import load_image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from vcsd.evaluation.question import Question
+    from vcsd.rollout.sampling import Sampling
+    from vcsd.types import Message
+
+CONCURRENCY = 32
+MAX_REFUSED = 16
+"""So many refusals before the first answer stop the run: then it is not the questions."""
+
+_SENT_AS_IS = ("JPEG", "PNG", "WEBP")
+_ORIENTATION = 0x0112
+_STOPS: dict[str | None, Literal["end", "length"]] = {"stop": "end", "length": "length"}
+
+
+class ServerAnswerer:
+    """Answers by asking a server for `model`. It is asked at once what it serves; a wrong name is an error."""
+
+    def __init__(
+        self,
+        client: ChatClient,
+        model: str,
+        *,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        concurrency: int = CONCURRENCY,
+    ) -> None:
+        self._client, self._model, self._concurrency = client, model, concurrency
+        self._switches = dict(chat_template_kwargs or {})
+        self._served = _served(client, model)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The model's name and, where the server tells, what lies under it: weights on this machine by their hash."""
+        return {"server": self._client.url, "model": self._model, **self._served, "switches": self._switches}
+
+    def answer(
+        self, questions: Sequence[Question], sampling: Sampling, *, seed: int
+    ) -> Iterator[tuple[int, Prediction]]:
+        """Answer as answers come. When the server gives up, those that were under way are still handed out."""
+        fatal: RunError | None = None
+        refused, num_answered = [], 0
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            futures: dict[Future[Prediction], int] = {
+                pool.submit(self._ask, question, sampling, seed): place for place, question in enumerate(questions)
+            }
+            try:
+                for future in as_completed(futures):
+                    if future.cancelled():
+                        continue
+                    try:
+                        prediction = future.result()
+                    except RunError as error:
+                        fatal = fatal or error
+                        _cancel(futures)
+                        continue
+                    yield futures[future], prediction
+                    refused += [prediction.error] if (prediction.error or "").startswith(RefusedError.__name__) else []
+                    num_answered += prediction.error is None
+                    if not num_answered and len(refused) >= MAX_REFUSED and fatal is None:
+                        fatal = RunError(
+                            f"{self._client.url} refused the first {len(refused)} questions: {refused[-1]}"
+                        )
+                        _cancel(futures)
+            finally:
+                _cancel(futures)
+        if fatal is not None:
+            raise fatal
+
+    def _ask(self, question: Question, sampling: Sampling, seed: int) -> Prediction:
+        try:
+            request = self._request(question, sampling, seed)
+            completion = self._client.complete(request)
+        except (DataError, RefusedError) as error:
+            return Prediction(question.id, "", stop=None, error=f"{type(error).__name__}: {error}")
+        stop = _STOPS.get(completion.reason)
+        trouble = None if stop else f"the server ended the answer for the reason {completion.reason!r}"
+        return Prediction(question.id, completion.text, stop, completion.num_tokens, trouble)
+
+    def _request(self, question: Question, sampling: Sampling, seed: int) -> dict[str, Any]:
+        images = iter([data_url(question.id, image) for image in question.example.images])
+        request: dict[str, Any] = {
+            "model": self._model,
+            "messages": [_message(message, images) for message in question.example.prompt],
+            "max_tokens": sampling.max_new_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": -1 if sampling.top_k is None else sampling.top_k,
+            "min_p": sampling.min_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": 0.0,
+            "repetition_penalty": 1.0,
+            "n": 1,
+            "seed": seed,
+        }
+        return {**request, "chat_template_kwargs": self._switches} if self._switches else request
+
+
+def _cancel(futures: Mapping[Future[Prediction], int]) -> None:
+    for future in futures:
+        future.cancel()
+
+
+def _served(client: ChatClient, model: str) -> dict[str, Any]:
+    """What the server says of the model; an error if it serves others only."""
+    models = client.models()
+    if models is None:
+        return {}
+    by_name = {str(each.get("id")): each for each in models}
+    if model not in by_name:
+        raise ConfigError([f"{client.url} does not serve {model!r}. {did_you_mean(model, by_name)}"])
+    root = by_name[model].get("root")
+    if not isinstance(root, str):
+        return {}
+    return {"weights": folder_identity(root)} if Path(root).is_dir() else {"root": root}
+
+
+def _message(message: Message, images: Iterator[str]) -> dict[str, Any]:
+    content = message["content"]
+    if isinstance(content, str):
+        return dict(message)
+    parts = [
+        {"type": "image_url", "image_url": {"url": next(images)}} if part.get("type") == "image" else dict(part)
+        for part in content
+    ]
+    return {**message, "content": parts}
+
+
+def data_url(question_id: str, source: Any) -> str:
+    """An image as a data URL: the file's own bytes where every reader agrees on its pixels, else as PNG in RGB."""
+    if not isinstance(source, Image.Image):
+        content = _content(question_id, source)
+        kind = _plain_format(content)
+        if kind is not None:
+            return f"data:image/{kind.lower()};base64,{base64.b64encode(content).decode()}"
+    written = io.BytesIO()
+    load_image(question_id, source).save(written, "PNG", compress_level=1)
+    return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
+
+
+def _content(question_id: str, source: Any) -> bytes:
+    try:
+        return bytes(source.read()) if hasattr(source, "read") else Path(source).read_bytes()
+    except (OSError, ValueError) as error:
+        raise DataError(question_id, f"the image '{source}' cannot be read: {error}.") from error
+
+
+def _plain_format(content: bytes) -> str | None:
+    """The format of an upright RGB image that a server decodes as we do; None for all others."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            is_plain = image.mode == "RGB" and image.getexif().get(_ORIENTATION, 1) == 1
+            is_plain = is_plain and not image.has_transparency_data and getattr(image, "n_frames", 1) == 1
+            return image.format if is_plain and image.format in _SENT_AS_IS else None
+    except Exception:  # whatever is wrong with it, load_image says it in words
+        return None

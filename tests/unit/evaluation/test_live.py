@@ -1,0 +1,142 @@
+"""The student is examined while it is trained, training does not notice, and no step is missing or there twice."""
+
+import json
+
+import pytest
+
+from tiny_processor import build_processor
+from tiny_step import losses_of, make_trainer
+from toy_questions import question
+from vcsd.evaluation.benchmark import Benchmark
+from vcsd.evaluation.live import Exam, LiveEvaluation
+from vcsd.evaluation.local import ModelAnswerer
+from vcsd.evaluation.marking import Marking
+from vcsd.monitor.lines import read_lines
+from vcsd.rollout.sampling import Sampling
+from vcsd.teacher import fingerprint, named_tensors
+
+SUITES = {"toy": Benchmark("toy")}
+ASKED = [
+    question(str(n), text=f"is it {n}?", kind="yes_no", gold=("Yes", "No")[n % 2], groups={"category": "c"})
+    for n in range(4)
+]
+SAVES = {"max_steps": 6, "save_strategy": "steps", "save_steps": 2, "learning_rate": 3e-3}
+
+
+class KilledError(Exception):
+    """The moment at which a run is killed."""
+
+
+class Examiner(LiveEvaluation):
+    """An evaluation that is killed in the middle, or right after it, at a step."""
+
+    dies_in = dies_after = None
+    examined = ()
+
+    def examine(self, step):
+        self.examined = (*self.examined, step)
+        if step == self.dies_in:
+            raise KilledError
+        return super().examine(step)
+
+    def on_step_end(self, args, state, control, **given):
+        super().on_step_end(args, state, control, **given)
+        if state.global_step == self.dies_after:
+            raise KilledError
+
+
+def make(folder, *, every=3, arguments=SAVES, **moments):
+    trainer = make_trainer(folder, arguments=dict(arguments))
+    exam = Exam(ASKED, every, Sampling(max_new_tokens=8, temperature=0), Marking("exact"), SUITES)
+    processor = build_processor()
+
+    def student(step):
+        return ModelAnswerer(trainer.engine, processor, name=f"step {step}")
+
+    examiner = Examiner(trainer, exam, student)
+    for name, step in moments.items():
+        setattr(examiner, name, step)
+    trainer.add_callback(examiner)
+    return trainer, examiner
+
+
+def curve(folder):
+    lines = list(read_lines(folder / "evaluation.jsonl"))
+    for line in lines:
+        line.pop("seconds")
+    return lines
+
+
+def answers(folder, step):
+    return [line["text"] for line in read_lines(folder / "evaluation" / f"step-{step}.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    trainer, _ = make(folder)
+    trainer.train()
+    return trainer, folder
+
+
+def test_training_is_the_same_with_and_without_evaluation(whole, tmp_path):
+    trainer, _ = whole
+    alone = make_trainer(tmp_path, arguments=dict(SAVES))
+    alone.train()
+    assert losses_of(trainer) == losses_of(alone)
+    assert fingerprint(named_tensors(trainer.model)) == fingerprint(named_tensors(alone.model))
+
+
+def test_the_curve_begins_before_the_first_step_and_follows_the_student(whole):
+    _, folder = whole
+    lines = curve(folder)
+    assert [line["step"] for line in lines] == [0, 3, 6]
+    assert lines[0]["benchmarks"]["toy"]["num_questions"] == 4
+    assert set(lines[0]["benchmarks"]["toy"]) >= {"entry", "interval", "failed", "unresolved", "truncated"}
+    assert len({json.dumps(answers(folder, step)) for step in (0, 3, 6)}) == 3
+
+
+def test_the_numbers_are_logged_with_the_step(whole):
+    trainer, folder = whole
+    logged = {entry["step"]: entry for entry in trainer.state.log_history if "evaluation/acc" in entry}
+    assert sorted(logged) == [3, 6]
+    assert logged[6]["evaluation/acc"] == curve(folder)[-1]["acc"] == logged[6]["evaluation/toy"]
+
+
+def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
+    trainer, examiner = make(tmp_path, every=4)
+    trainer.train()
+    assert examiner.examined == (0, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("moment", "step"), [("dies_in", 0), ("dies_in", 3), ("dies_after", 3), ("dies_after", 5), ("dies_in", 6)]
+)
+def test_a_killed_run_has_the_curve_of_one_that_was_not(whole, tmp_path, moment, step):
+    trainer, _ = make(tmp_path, **{moment: step})
+    with pytest.raises(KilledError):
+        trainer.train("auto")
+    resumed, _ = make(tmp_path)
+    resumed.train("auto")
+    assert curve(tmp_path) == curve(whole[1])
+    assert answers(tmp_path, 6) == answers(whole[1], 6)
+
+
+def test_an_evaluation_before_the_checkpoint_is_not_done_again(tmp_path):
+    trainer, _ = make(tmp_path, every=2, dies_after=5)
+    with pytest.raises(KilledError):
+        trainer.train("auto")
+    resumed, examiner = make(tmp_path, every=2)
+    resumed.train("auto")
+    assert examiner.examined == (6,)
+    assert [line["step"] for line in curve(tmp_path)] == [0, 2, 4, 6]
+
+
+def test_the_best_checkpoint_may_be_chosen_by_an_evaluation(tmp_path):
+    arguments = {**SAVES, "metric_for_best_model": "evaluation/acc", "greater_is_better": True}
+    trainer, _ = make(tmp_path, every=2, arguments=arguments)
+    scores = iter([0.0, 10.0, 30.0, 20.0])
+    examiner = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Examiner))
+    examiner.examine = lambda step: {"evaluation/acc": next(scores)}
+    trainer.train()
+    assert (trainer.progress.best_step, trainer.progress.best_value) == (4, 30.0)

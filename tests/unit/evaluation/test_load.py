@@ -1,0 +1,205 @@
+"""Questions of the seven benchmarks from both kinds of files; what is missing or not as published is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from toy_benchmarks import ROWS, coded, image_bytes, write_parquets, write_tsv, write_tsvs
+from vcsd.errors import ConfigError
+from vcsd.evaluation import load
+from vcsd.evaluation.benchmarks import LAYOUTS
+from vcsd.evaluation.load import choose_benchmarks, data_folder, load_benchmark, load_benchmarks
+
+NAMES = list(ROWS)
+
+
+@pytest.fixture(scope="module")
+def tsvs(tmp_path_factory):
+    return write_tsvs(tmp_path_factory.mktemp("tsv"))
+
+
+@pytest.fixture(scope="module")
+def parquets(tmp_path_factory):
+    pytest.importorskip("pyarrow")
+    return write_parquets(tmp_path_factory.mktemp("parquet"))
+
+
+def loaded(name, folder, **how):
+    return load_benchmark(LAYOUTS[name], folder, **{"allow_unknown_data": True, **how})
+
+
+def test_the_seven_are_those_of_the_papers_table():
+    counts = {name: layout.num_questions for name, layout in LAYOUTS.items()}
+    assert list(counts) == NAMES
+    assert sum(counts.values()) == 7143
+    assert all(sum(sizes) == counts[name] for name in NAMES for sizes in LAYOUTS[name].sizes.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parquet_and_tsv_hold_the_same_questions(name, tsvs, parquets):
+    ours, theirs = loaded(name, tsvs).questions, loaded(name, parquets).questions
+    key = (lambda q: (q.gold, q.example.prompt[0]["content"][-1]["text"])) if name == "BLINK" else (lambda q: 0)
+    for mine, other in zip(sorted(ours, key=key), sorted(theirs, key=key), strict=True):
+        assert mine.example.prompt == other.example.prompt
+        assert (mine.kind, mine.gold, dict(mine.options)) == (other.kind, other.gold, dict(other.options))
+        assert [i.read() for i in mine.example.images] == [i.read() for i in other.example.images]
+        assert {k: v for k, v in mine.groups.items() if k != "image"} == dict(other.groups)
+
+
+def test_gold_options_and_groups_are_those_of_the_row(tsvs):
+    blink = loaded("BLINK", tsvs).questions
+    assert [len(q.example.images) for q in blink] == [1, 2, 1, 4]
+    assert blink[1].gold == "C"
+    assert blink[1].options == {"A": "one", "B": "two", "C": "three"}
+    assert blink[0].groups["image"] == blink[2].groups["image"]
+    hall = loaded("HallusionBench", tsvs).questions[1]
+    assert (hall.kind, hall.gold) == ("yes_no", "No")
+    expected = {"category": "VD", "l2-category": "VD_figure", "set": "0", "figure": "2", "question": "0"}
+    assert hall.groups.items() >= expected.items()
+    sharp = loaded("HRBench4K", tsvs).questions
+    assert [q.groups["cycle"] for q in sharp] == ["0", "1", "2", "3"] * 2
+    assert [q.gold for q in sharp[:4]] == ["A", "D", "C", "B"]
+    math = loaded("MathVista_MINI", tsvs).questions
+    assert [(q.kind, q.gold) for q in math] == [
+        ("option", "B"),
+        ("integer", "0"),
+        ("float", "1.20"),
+        ("list", "[1, 2]"),
+    ]
+    assert math[0].options == {"A": "2", "B": "5"}
+    assert [q.groups.get("precision") for q in math] == [None, None, "2", None]
+    assert math[0].groups["skills"] == "['algebraic reasoning', 'geometry reasoning']"
+    assert math[0].fields["answer_option"] == "B"
+
+
+def test_an_option_that_reads_none_is_no_option_as_upstream(tmp_path):
+    row = {**ROWS["VStarBench"][1], "index": "0", "C": "None", "D": "grey", "answer": "D"}
+    write_tsv(tmp_path / "VStarBench.tsv", [row, {**row, "index": "1", "answer": "C"}])
+    first, second = loaded("VStarBench", tmp_path).questions
+    assert first.options == {"A": "left", "B": "right", "D": "grey"}
+    assert (second.gold, "C" in second.options) == ("C", False)
+
+
+def test_unknown_data_is_refused_and_named_or_allowed_and_told(tsvs, parquets):
+    with pytest.raises(ConfigError) as refused:
+        loaded("BLINK", tsvs, allow_unknown_data=False)
+    assert "published is d5e8af148b10ac69f535ff7b23f3f989" in str(refused.value)
+    assert "it has 4 questions with an image, BLINK has 1901" in str(refused.value)
+    assert "--allow-unknown-data" in str(refused.value)
+    report = loaded("BLINK", tsvs).report
+    assert not report.is_published
+    assert len(report.doubts) == 2
+    assert "unknown, 4 questions" in report.line()
+    with pytest.raises(ConfigError, match="it has 4 questions"):
+        loaded("BLINK", parquets, allow_unknown_data=False)
+
+
+def test_data_with_the_published_checksum_or_sizes_needs_no_permission(tsvs, parquets):
+    md5 = loaded("VStarBench", tsvs).report.md5
+    known = replace(LAYOUTS["VStarBench"], md5=md5, num_questions=5)
+    report = load_benchmark(known, tsvs).report
+    assert report.is_published
+    assert report.doubts == ()
+    assert "as published, 5 questions" in report.line()
+    by_size = replace(LAYOUTS["VStarBench"], num_questions=5, sizes={"category": (3, 2)})
+    assert load_benchmark(by_size, parquets).report.doubts == ()
+    with pytest.raises(ConfigError, match="its questions by category are direct_attributes 3, relative_position 2"):
+        load_benchmark(replace(by_size, sizes={"category": (4, 1)}), parquets)
+
+
+def test_missing_files_are_told_all_at_once_with_where_to_get_and_put_them(tmp_path):
+    with pytest.raises(ConfigError) as missing:
+        load_benchmarks(choose_benchmarks("BLINK,HRBench8K"), tmp_path)
+    blink, sharp = missing.value.problems
+    assert "Get https://opencompass.openxlab.space/utils/VLMEval/BLINK.tsv" in blink
+    assert f"put it at {tmp_path / 'BLINK.tsv'}" in blink
+    assert "dataset BLINK-Benchmark/BLINK" in blink
+    assert "hr_bench_8k.tsv" in sharp
+
+
+def test_the_authors_file_name_of_hrbench_is_found(tmp_path):
+    write_tsv(tmp_path / "hr_bench_4k.tsv", ROWS["HRBench4K"])
+    assert len(loaded("HRBench4K", tmp_path).questions) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("VStarBench", {"answer": "E"}, "the answer 'E' is none of its options A, B, C, D"),
+        ("VStarBench", {"question": ""}, "has nothing under 'question'"),
+        ("HallusionBench", {"answer": "Maybe"}, "'Maybe' is neither Yes nor No"),
+        ("HallusionBench", {"index": "17"}, "category_subcategory_input_set_figure_question"),
+        ("MathVista_MINI", {"choices": "[1"}, "its choices are no Python list"),
+        ("MathVista_MINI", {"answer_option": "C"}, "the answer 'C' is none of its options A, B"),
+        ("MathVista_MINI", {"question_type": "free_form", "answer_type": "graph"}, "answer_type = 'graph' is none of"),
+        ("HRBench4K", {"cycle_category": ""}, "has nothing under 'cycle_category'"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named_even_where_unknown_data_is_allowed(tmp_path, name, change, message):
+    first, *rest = ROWS[name]
+    write_tsv(tmp_path / f"{name}.tsv", [{**first, **change}, *rest])
+    with pytest.raises(ConfigError, match=message):
+        loaded(name, tmp_path)
+
+
+def test_a_missing_column_is_named(tmp_path):
+    write_tsv(
+        tmp_path / "HRBench4K.tsv",
+        [{k: v for k, v in row.items() if k != "cycle_category"} for row in ROWS["HRBench4K"]],
+    )
+    with pytest.raises(ConfigError, match="has no column 'cycle_category', which HRBench4K needs"):
+        loaded("HRBench4K", tmp_path)
+
+
+def test_broken_base64_is_refused_before_anything_is_asked(tmp_path):
+    first, *rest = ROWS["VStarBench"]
+    write_tsv(tmp_path / "VStarBench.tsv", [{**first, "image": coded(3)[:-2] + "??"}, *rest])
+    known = replace(LAYOUTS["VStarBench"], num_questions=5)
+    with pytest.raises(ConfigError, match=r"row 1: its image is broken base64"):
+        load_benchmark(known, tmp_path)
+    assert len(load_benchmark(known, tmp_path, allow_unknown_data=True).questions) == 5
+
+
+def test_a_limit_is_spread_over_the_file(tsvs):
+    found = loaded("HRBench4K", tsvs, limit=4)
+    assert [q.id for q in found.questions] == ["0", "2", "4", "6"]
+    assert (found.report.num_questions, found.report.num_asked) == (8, 4)
+    assert len(loaded("HRBench4K", tsvs, limit=99).questions) == 8
+    with pytest.raises(ConfigError, match="limit = 0 leaves no question"):
+        loaded("HRBench4K", tsvs, limit=0)
+
+
+def test_jpeg_75_is_for_the_files_that_are_re_encoded_upstream(tsvs):
+    assert loaded("HRBench4K", tsvs, jpeg75=True).questions[0].example.images[0].is_recoded
+    assert loaded("HRBench4K", tsvs).questions[0].example.images[0].read() == image_bytes(30, kind="JPEG")
+    assert not loaded("BLINK", tsvs, jpeg75=True).questions[0].example.images[0].is_recoded
+
+
+def test_names_are_forgiving_and_unknown_ones_get_advice():
+    assert [layout.name for layout in choose_benchmarks("all")] == NAMES
+    assert [layout.name for layout in choose_benchmarks(["mmstar"])] == ["MMStar"]
+    with pytest.raises(ConfigError, match=r"benchmark 'BLNK' is not known. Did you mean 'BLINK'"):
+        choose_benchmarks("BLNK")
+
+
+def test_the_data_folder_is_the_given_one_or_vlmevalkits(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMUData", str(tmp_path))
+    assert data_folder(None) == tmp_path
+    with pytest.raises(ConfigError, match="is no folder"):
+        data_folder(tmp_path / "nowhere")
+
+
+def test_a_parquet_file_of_another_layout_says_what_it_has(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "VStarBench").mkdir()
+    parquet.write_table(pa.Table.from_pylist([{"image": b"x", "what": 1}]), tmp_path / "VStarBench" / "a.parquet")
+    with pytest.raises(
+        ConfigError, match=r"not in the published layout \(KeyError: 'text'\). Its columns: image, what"
+    ):
+        loaded("VStarBench", tmp_path)
+    (tmp_path / "VStarBench" / "a.parquet").write_bytes(b"PAR")
+    with pytest.raises(ConfigError, match="is not a Parquet file"):
+        loaded("VStarBench", tmp_path)
+    assert load.data_reports([]) == {}
