@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +33,11 @@ if TYPE_CHECKING:
     from vcsd.rollout.transformers import TransformersEngine
 
 BATCH_SIZE = 64
-BATCH_BYTES = 2**31
-"""A batch ends when the pixels of its questions reach this size: sixty 8K images would fill a machine's memory."""
+BATCH_TOKENS = 2**16
+"""A batch ends when its prompts reach this length: sixty 8K images at once would fill the memory of any machine."""
+
+NUM_READERS = 4
+"""Threads that open and resize images while a GPU answers. Each may hold an 8K image, of 400 MB as patches."""
 
 WEIGHT_FILES = ("config.json", "generation_config.json", "*.safetensors", "*.bin")
 
@@ -48,8 +54,11 @@ class ModelAnswerer:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         max_prompt_tokens: int | None = None,
         batch_size: int = BATCH_SIZE,
+        num_readers: int | None = None,
     ) -> None:
         self._engine, self._processor, self._batch_size = engine, processor, batch_size
+        is_cuda = engine.base.device.type == "cuda"
+        self._num_readers = num_readers or (NUM_READERS if is_cuda else 1)
         self._settings: dict[str, Any] = {
             "max_tokens": max_prompt_tokens,
             "chat_template_kwargs": dict(chat_template_kwargs or {}),
@@ -68,20 +77,36 @@ class ModelAnswerer:
     ) -> Iterator[tuple[int, Prediction]]:
         """Answer in batches: what cannot be encoded fails alone."""
         batch: dict[int, Encoded] = {}
-        for place, question in enumerate(questions):
-            try:
-                batch[place] = self._encode(question)
-            except DataError as error:
-                yield place, _failed(question, error)
+        for place, found in enumerate(self._read_ahead(questions)):
+            if isinstance(found, Prediction):
+                yield place, found
                 continue
-            if len(batch) >= self._batch_size or sum(map(_num_bytes, batch.values())) >= BATCH_BYTES:
+            batch[place] = found
+            if len(batch) >= self._batch_size or sum(map(len, batch.values())) >= BATCH_TOKENS:
                 yield from self._draw(questions, batch, sampling, seed)
                 batch = {}
         yield from self._draw(questions, batch, sampling, seed)
 
-    def _encode(self, question: Question) -> Encoded:
-        shown = VIEWS["original"](question.example)
-        return encode(self._processor, shown, **self._settings)
+    def _read_ahead(self, questions: Sequence[Question]) -> Iterator[Encoded | Prediction]:
+        """Encoded questions in order, or failures; the next few are made meanwhile."""
+        with ThreadPoolExecutor(self._num_readers) as pool:
+            rest, ahead = iter(questions), deque[Future["Encoded | Prediction"]]()
+            try:
+                ahead.extend(pool.submit(self._encode, question) for question in islice(rest, 2 * self._num_readers))
+                while ahead:
+                    found = ahead.popleft().result()
+                    ahead.extend(pool.submit(self._encode, question) for question in islice(rest, 1))
+                    yield found
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def _encode(self, question: Question) -> Encoded | Prediction:
+        try:
+            shown = VIEWS["original"](question.example)
+            return encode(self._processor, shown, **self._settings)
+        except DataError as error:
+            return _failed(question, error)
 
     def _draw(
         self, questions: Sequence[Question], batch: Mapping[int, Encoded], sampling: Sampling, seed: int
@@ -108,10 +133,6 @@ class ModelAnswerer:
 
 def _failed(question: Question, error: Exception) -> Prediction:
     return Prediction(question.id, "", stop=None, error=f"{type(error).__name__}: {error}")
-
-
-def _num_bytes(encoded: Encoded) -> int:
-    return 0 if encoded.pixel_values is None else encoded.pixel_values.nbytes
 
 
 @contextmanager

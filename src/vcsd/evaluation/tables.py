@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from vcsd.evaluation.compare import Comparison, Seeds
     from vcsd.evaluation.scorecard import Scorecard
+    from vcsd.evaluation.uncertainty import Interval
 
 COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
 _SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
@@ -20,16 +21,16 @@ _SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
 
 def score_table(card: Scorecard) -> Table:
     """Entries with intervals, N, and the counts of answers that are not as they should be."""
-    table = _table("benchmark", "score", "95% interval", "N", *(_SHORT.get(name, name) for name in COUNTS))
+    table = _table("benchmark", "score", "95%", "N", *(_SHORT.get(name, name) for name in COUNTS))
     for score in card.benchmarks.values():
         num = str(score.num_questions) if score.is_whole else f"{score.num_questions}/{score.num_expected}"
         counts = [getattr(score.counts, name) for name in COUNTS]
         shown = [Text(str(count), style="yellow" if count else "dim") for count in counts]
-        table.add_row(score.title, f"{score.entry:.2f}", _interval(score.interval), num, *shown)
+        table.add_row(score.title, f"{score.entry:.2f}", _range(score.interval), num, *shown)
     table.add_section()
     name = "Acc" if len(card.benchmarks) > 1 else "mean"
     total = str(sum(score.num_questions for score in card.benchmarks.values()))
-    table.add_row(name, f"{card.acc:.2f}", _interval(card.interval), total, style="bold")
+    table.add_row(name, f"{card.acc:.2f}", _range(card.interval), total, style="bold")
     return table
 
 
@@ -61,7 +62,14 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
         style = ("green" if found.difference > 0 else "red") if found.is_clear else ""
         change = Text(f"{found.difference:+.2f}", style=style)
         gains = (str(found.num_gained), str(found.num_lost))
-        table.add_row(name, f"{found.a:.2f}", f"{found.b:.2f}", change, _interval(found.interval, "+.1f"), *gains)
+        table.add_row(
+            name,
+            f"{found.a:.2f}",
+            f"{found.b:.2f}",
+            change,
+            f"{found.interval.low:+.1f} to {found.interval.high:+.1f}",
+            *gains,
+        )
     return table
 
 
@@ -74,8 +82,8 @@ def seeds_table(seeds: Seeds) -> Table:
     return table
 
 
-def _interval(interval: Any, form: str = ".1f") -> str:
-    return f"{interval.low:{form}} to {interval.high:{form}}"
+def _range(interval: Interval) -> str:
+    return f"{interval.low:.1f}-{interval.high:.1f}"
 
 
 def _table(*columns: str) -> Table:

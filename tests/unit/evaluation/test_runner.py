@@ -12,6 +12,8 @@ from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
 from toy_questions import Parrot, question
 from vcsd.errors import ConfigError
+from vcsd.evaluation import bar as bars
+from vcsd.evaluation import local
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
 from vcsd.evaluation.presets import PAPER_SAMPLING
@@ -96,6 +98,31 @@ def test_a_model_answers_as_generate_does_and_a_broken_image_fails_alone(model, 
         assert found[place].num_tokens == len(kept)
 
 
+def test_answers_do_not_depend_on_batches_nor_on_who_reads_the_images(model, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    asked = [question(str(n), text="how many?" * n) for n in range(1, 8)]
+    asked.insert(3, question("bad", images=(tmp_path / "broken.png",)))
+    alone = ask(asked, answerer(model, batch_size=1), sampling=SHORT)
+    assert ask(asked, answerer(model, batch_size=3, num_readers=3), sampling=SHORT) == alone
+    assert [p.error is None for p in alone] == [p.question_id != "bad" for p in alone]
+
+
+def test_a_batch_ends_when_its_prompts_are_long(model, monkeypatch):
+    sizes = []
+
+    class Counting(TransformersEngine):
+        def sample(self, prompts, sampling, **given):
+            sizes.append(len(prompts))
+            return super().sample(prompts, sampling, **given)
+
+    monkeypatch.setattr(local, "BATCH_TOKENS", 60)
+    asker = ModelAnswerer(Counting(model), build_processor(), name="tiny")
+    length = len(asker._encode(FIVE[0]))
+    assert 20 <= length < 60
+    assert len(ask(FIVE, asker, sampling=SHORT)) == 5
+    assert sizes == [-(-60 // length)] * (5 // -(-60 // length)) + [5 % -(-60 // length)] * (5 % -(-60 // length) > 0)
+
+
 def test_the_thinking_switch_reaches_the_prompt_and_the_key():
     model = build_model("qwen3_5")
     processor = build_processor("qwen3_5")
@@ -165,4 +192,14 @@ def test_the_bar_counts_failures_and_what_was_known():
     ask(FIVE, Parrot(fails={"2"}), bar=bar)
     assert "5/5" in screen.file.getvalue()
     assert "1 failed" in screen.file.getvalue()
-    assert bar.line().startswith("5 of 5 answered, 1 failed, 0:00:00 left")
+    assert bar.line() == "5 of 5 answered, 1 failed"
+
+
+def test_without_a_terminal_the_log_says_how_far_it_is(caplog, monkeypatch):
+    monkeypatch.setattr(bars, "SAY_EVERY_SECONDS", 0.0)
+    with caplog.at_level("INFO", logger="vcsd"):
+        ask(FIVE, Parrot(), bar=AskingBar("toy", Console(file=io.StringIO(), force_terminal=False)))
+    assert [record.getMessage() for record in caplog.records][2:] == [
+        *("toy: 3 of 5 answered, 0:00:00 left", "toy: 4 of 5 answered, 0:00:00 left"),
+        *("toy: 5 of 5 answered", "toy: 5 of 5 answered"),
+    ]

@@ -1,0 +1,191 @@
+"""`vcsd eval` on a tiny model and stand-ins for the seven benchmarks, from files to files; and inside `vcsd train`."""
+
+import json
+import sys
+
+import pytest
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from toy_benchmarks import ROWS, write_parquets, write_tsvs
+from toy_server import completion, toy_server
+from vcsd import cli
+from vcsd.evaluation.scorecard import load_scorecard
+
+pytestmark = pytest.mark.e2e
+
+SHORT = ("--sampling", "paper,max_new_tokens=6", "--mode", "exact", "--allow-unknown-data")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two models, and the data in both kinds of files."""
+    folder = tmp_path_factory.mktemp("e2e")
+    for name, seed in (("model", 0), ("other", 1)):
+        build_model(seed=seed).save_pretrained(folder / name)
+        write_processor_files(folder / name)
+    write_tsvs(folder / "data")
+    return folder
+
+
+def vcsd(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    shown = capsys.readouterr()
+    return stop.value.code, shown.out, shown.err
+
+
+def test_all_seven_give_a_table_row_and_nothing_is_asked_twice(folder, monkeypatch, capsys):
+    command = ("eval", folder / "model", "--data", folder / "data", "--out", folder / "a", *SHORT)
+    code, out, err = vcsd(monkeypatch, capsys, *command)
+    assert code == 0, err
+    assert all(f"{len(rows)}/" in out for rows in ROWS.values())
+    assert "Acc" in out
+    predictions = (folder / "a" / "predictions.jsonl").read_bytes()
+    assert len(predictions.splitlines()) == sum(map(len, ROWS.values()))
+    (folder / "a" / "predictions.jsonl").write_bytes(predictions[:-40])
+    code, again, err = vcsd(monkeypatch, capsys, *command)
+    assert code == 0, err
+    assert again == out
+    assert (folder / "a" / "predictions.jsonl").read_bytes() == predictions
+    card = load_scorecard(folder / "a" / "scorecard.json")
+    assert list(card.benchmarks) == list(ROWS)
+
+
+def test_two_models_are_compared(folder, monkeypatch, capsys):
+    for name in ("model", "other"):
+        command = ("eval", folder / name, "--data", folder / "data", "--out", folder / f"{name}-v")
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "VStarBench", *SHORT)
+        assert code == 0, err
+    pair = (folder / "model-v", folder / "other-v" / "scorecard.json")
+    code, out, err = vcsd(monkeypatch, capsys, "eval", "--compare", *pair, "--out", folder / "compared")
+    assert code == 0, err
+    assert "model-v" in out
+    assert "difference" in out
+    assert "asker: " in out
+    found = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert found["acc"]["difference"] == found["acc"]["b"] - found["acc"]["a"]
+
+
+def test_parquet_files_and_a_limit(folder, monkeypatch, capsys):
+    pytest.importorskip("pyarrow")
+    write_parquets(folder / "parquet")
+    command = ("eval", folder / "model", "--data", folder / "parquet", "--out", folder / "p", "--limit", 2)
+    code, out, err = vcsd(monkeypatch, capsys, *command, *SHORT)
+    assert code == 0, err
+    assert len((folder / "p" / "predictions.jsonl").read_text().splitlines()) == 14
+    assert "2/1901" in out
+
+
+def test_a_server_is_asked_in_the_same_way(folder, monkeypatch, capsys):
+    monkeypatch.setenv("VCSD_API_KEY", "key")
+    with toy_server(lambda request: (200, completion("A")), models={"toy": {}}) as server:
+        command = ("eval", "toy", "--server", server.url, "--data", folder / "data", "--out", folder / "s")
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "BLINK", "--no-thinking", *SHORT)
+        assert code == 0, err
+        request = server.requests[0]
+        assert (request["max_tokens"], request["presence_penalty"], request["top_k"]) == (6, 1.5, 20)
+        assert request["chat_template_kwargs"] == {"enable_thinking": False}
+        assert server.headers[0]["Authorization"] == "Bearer key"
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--max-pixels", 9, *SHORT)
+        assert code == 2
+        assert "is the server's affair" in err
+    golds = [row["answer"] for row in ROWS["BLINK"]]
+    assert load_scorecard(folder / "s" / "scorecard.json").acc == 100 * golds.count("A") / len(golds)
+
+
+def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monkeypatch, capsys):
+    def reply(request):
+        asked = request["messages"][-1]["content"]
+        return 200, completion("I think the first one fits." if not isinstance(asked, str) else "A")
+
+    with toy_server(reply) as server:
+        command = ("eval", "toy", "--server", server.url, "--data", folder / "data", "--out", folder / "j")
+        judged = ("--mode", "judge", "--judge", "wise", "--judge-server", server.url, "--allow-unknown-data")
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "BLINK", *judged)
+        assert code == 0, err
+        assert len(server.requests) == 8
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "BLINK", *judged)
+        assert code == 0, err
+        assert len(server.requests) == 8
+    card = load_scorecard(folder / "j" / "scorecard.json")
+    golds = [row["answer"] for row in ROWS["BLINK"]]
+    assert card.acc == 100 * golds.count("A") / len(golds)
+    assert card.made_with["judge"]["model"] == "wise"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "which model?"),
+        (("m", "--compare", "a", "b"), "does not ask 'm'"),
+        (("--compare", "a", "b"), "there is no scorecard at a"),
+        (("m", "--benchmarks", "BLNK", "--data", "."), "Did you mean 'BLINK'"),
+        (("m", "--data", "/nowhere/at/all"), "is no folder"),
+        (("m", "--data", "."), "BLINK is not in ."),
+        (("m", "--mode", "exakt"), "mode = 'exakt' is not a way to score"),
+        (("m", "--mode", "judge"), "--mode judge needs --judge MODEL and --judge-server URL"),
+        (("m", "--judge", "j"), "are for --mode judge, but the mode is 'exact'"),
+        (("m", "--seeds", "0,x"), "seeds = '0,x' are no numbers"),
+        (("m", "--sampling", "papr"), "Did you mean 'paper'"),
+        (("m", "--server", "localhost"), "server = 'localhost' is no address"),
+        (("/nowhere/at/all",), "model = '/nowhere/at/all' is neither a folder nor a model of the hub"),
+    ],
+)
+def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, capsys, tmp_path, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    given = [str(word) for word in arguments]
+    if given and not given[0].startswith("--") and "--data" not in given and "--compare" not in given:
+        given += ["--data", str(folder / "data"), "--allow-unknown-data"]
+    if "--mode" not in given:
+        given += ["--mode", "exact"]
+    code, _, err = vcsd(monkeypatch, capsys, "eval", *given)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_folder_without_weights_says_what_to_give_instead(folder, monkeypatch, capsys, tmp_path):
+    write_processor_files(tmp_path)
+    (tmp_path / "config.json").write_text((folder / "model" / "config.json").read_text())
+    command = ("eval", tmp_path, "--data", folder / "data", "--mode", "exact", "--allow-unknown-data")
+    code, _, err = vcsd(monkeypatch, capsys, *command)
+    assert code == 2
+    assert "cannot be loaded" in err
+    assert "give what vcsd export writes" in err
+
+
+def test_unknown_data_is_refused_by_default(folder, monkeypatch, capsys):
+    code, _, err = vcsd(monkeypatch, capsys, "eval", folder / "model", "--data", folder / "data", "--mode", "exact")
+    assert code == 2
+    assert "published is d5e8af148b10ac69f535ff7b23f3f989" in err
+    assert "--allow-unknown-data" in err
+
+
+def test_a_recipe_examines_the_student_while_it_is_trained(folder, monkeypatch, capsys):
+    picture(64, 64).save(folder / "0.png")
+    rows = [{"id": f"row-{n}", "question": f"how many, {n}?", "image": "0.png"} for n in range(4)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "recipe.yaml").write_text(
+        f"""
+model: {{path: {folder}/model}}
+data: {{path: {folder}/train.jsonl}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 2
+token_budget: 4000
+evaluation: {{every: 2, benchmarks: [VStarBench, HallusionBench], data: {folder}/data, limit: 3, mode: exact,
+             sampling: "paper,max_new_tokens=6", allow_unknown_data: true}}
+trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16: false, output_dir: {folder}/run}}
+"""
+    )
+    code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
+    assert code == 0, err
+    assert "6 questions before the first step, every 2 and at the end" in out
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
+    assert code == 0, err
+    lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 2, 3]
+    assert list(lines[0]["benchmarks"]) == ["VStarBench", "HallusionBench"]
+    assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}
