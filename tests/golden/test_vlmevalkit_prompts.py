@@ -1,5 +1,7 @@
 """What a model is shown is what VLMEvalKit shows it: text to the letter, pixels to the bit, on nasty rows."""
 
+import base64
+import importlib.util
 import random
 
 import pytest
@@ -9,7 +11,7 @@ import vlmevalkit_oracle
 from toy_benchmarks import ROWS, coded, write_tsv
 from vcsd.evaluation.benchmarks import LAYOUTS
 from vcsd.evaluation.load import load_benchmark
-from vcsd.evaluation.rows import MISSING
+from vcsd.evaluation.rows import MISSING, StoredImage
 from vcsd.views.original import load_image
 
 pytestmark = [
@@ -72,20 +74,29 @@ def rows_of(name):
     return options_rows(rng, 150, **({"cycle_category": "0"} if name.startswith("HRBench") else {}))
 
 
-@pytest.mark.parametrize("name", list(ROWS))
-def test_text_and_pixels_are_vlmevalkits(name, tmp_path, monkeypatch):
+@pytest.fixture(params=list(ROWS))
+def both(request, tmp_path, monkeypatch):
+    """The name of a benchmark, their dataset of its nasty rows, and the folder with ours."""
+    name = request.param
     monkeypatch.setenv("LMUData", str(tmp_path / "theirs"))
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "ours").mkdir()
     for folder in ("theirs", "ours"):
+        (tmp_path / folder).mkdir()
         write_tsv(tmp_path / folder / f"{name}.tsv", rows_of(name))
     oracle = vlmevalkit_oracle.load()
     classes = {"HallusionBench": oracle.yorn.ImageYORNDataset, "MathVista_MINI": oracle.vqa.MathVista}
     kind = oracle.mcq.HRBenchDataset if name.startswith("HRBench") else oracle.mcq.ImageMCQDataset
     dataset_class = classes.get(name, kind)
     monkeypatch.setattr(dataset_class, "DATASET_MD5", {})
-    theirs = dataset_class(dataset=name)
-    questions = load_benchmark(LAYOUTS[name], tmp_path / "ours", allow_unknown_data=True).questions
+    return name, dataset_class(dataset=name), tmp_path / "ours"
+
+
+def questions_of(name, folder, style):
+    return load_benchmark(LAYOUTS[name], folder, style=style, allow_unknown_data=True).questions
+
+
+def test_text_and_pixels_are_vlmevalkits(both):
+    name, theirs, folder = both
+    questions = questions_of(name, folder, "vlmevalkit")
     assert [question.id for question in questions] == [str(index) for index in theirs.data["index"]]
     for question, (_, line) in zip(questions, theirs.data.iterrows(), strict=True):
         *images, text = theirs.build_prompt(line)
@@ -95,3 +106,29 @@ def test_text_and_pixels_are_vlmevalkits(name, tmp_path, monkeypatch):
         for image, stored in zip(images, question.example.images, strict=True):
             with Image.open(image["value"]) as opened:
                 assert load_image("x", stored).tobytes() == opened.convert("RGB").tobytes()
+
+
+def test_the_direct_style_is_its_text_for_qwen3_vl(both):
+    name, theirs, folder = both
+    path = vlmevalkit_oracle.FOLDER / "vlmeval" / "vlm" / "qwen3_vl" / "prompt.py"
+    spec = importlib.util.spec_from_file_location("qwen3_vl_prompt", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    qwen = module.Qwen3VLPromptMixin()
+    qwen.set_dump_image(theirs.dump_image)
+    kind = {"HallusionBench": "yorn", "MathVista_MINI": "vqa"}.get(name, "mcq")
+    build = getattr(qwen, f"_build_{kind}_prompt")
+    for question, (_, line) in zip(questions_of(name, folder, "direct"), theirs.data.iterrows(), strict=True):
+        assert question.example.prompt[0]["content"][-1]["text"] == build(line, name)[-1]["value"]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_jpeg_75_gives_the_pixels_of_a_localized_file(kind, tmp_path):
+    vlmevalkit_oracle.load()
+    from vlmeval.smp.vlm import decode_base64_to_image_file
+
+    content = coded(77, size=(333, 222), kind=kind)
+    decode_base64_to_image_file(content, str(tmp_path / "0.jpg"))
+    ours = StoredImage("x", "x", lambda: base64.b64decode(content)).recoded()
+    with Image.open(tmp_path / "0.jpg") as theirs:
+        assert load_image("x", ours).tobytes() == theirs.tobytes()
