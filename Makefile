@@ -29,7 +29,7 @@ types: .venv/.installed-dev  ## mypy, strict
 coverage: .venv/.installed-dev  ## the tests, with branch coverage of core, method and config
 	$(PYTEST) --cov --cov-report=term --cov-fail-under=95
 
-test-slow: .venv/.installed-dev  ## the tests that take minutes
+test-slow: .venv/.installed-dev .oracle/.installed  ## the tests that take minutes
 	$(PYTEST) -m "slow and not gpu"
 
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
@@ -40,7 +40,7 @@ format: .venv/.installed-dev  ## mend what ruff can mend
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .oldest .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .oldest .oracle .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -59,4 +59,10 @@ clean:  ## remove the environment and caches
 # Beside the environment, not in it: PYTHONPATH puts the older packages first.
 .oldest/.installed: Makefile | .venv/.installed-dev
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oldest transformers==5.17.0
+	@touch $@
+
+# VLMEvalKit's scorers, against which ours are tested, and the few packages these need. Never imported by the package.
+.oracle/.installed: Makefile | .venv/.installed-dev
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oracle --no-deps ms-vlmeval==0.0.20 \
+	  tabulate sty validators portalocker xlsxwriter openpyxl et-xmlfile requests urllib3 idna certifi charset-normalizer
 	@touch $@

@@ -10,9 +10,10 @@ rows with shared prefixes; the loss from hidden states. Against it: each prompt 
 micro-batches, scored by the same three passes, with
 
     full logits   float32 log-softmax over the vocabulary for student, original and control, as the definition says
+    TRL's loss    hidden states, then TRL's chunked divergence: towards one teacher view, without the contrast
     chunked loss  hidden states, then the plain-torch loss on a few positions at a time
 
-both on a part of the prompts (`--baseline-prompts`) and scaled to all of them, since their time is linear in prompts.
+each on a part of the prompts (`--baseline-prompts`) and scaled to all of them, since their time is linear in prompts.
 Random weights: speed does not depend on them.
 """
 
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import traceback
 from dataclasses import replace
@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 import transformers
-from shapes import IMAGE, free_memory, random_model, random_prompt, random_responses, synchronize
 
+from shapes import IMAGE, command_line, free_memory, random_model, random_prompt, random_responses, synchronize
 from vcsd.batch import Batch
 from vcsd.core import forward_kl, log_probs, shape_target
 from vcsd.kernels import distillation_loss
@@ -71,7 +71,8 @@ class Run:
         for model in (self.model, self.teacher.module):  # as accelerate does
             model.forward = torch.autocast(self.device.type, torch.bfloat16)(model.forward)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-6, weight_decay=0.0, fused=True)
-        self.engine = TransformersEngine(self.half.module)
+        use_graph = self.device.type == "cuda" and not options.no_graph
+        self.engine = TransformersEngine(self.half.module, use_graph=use_graph)
         self.engine.end_ids = [-2]  # a token that is never drawn: every response has its full length
         self.phases = Phases(self.device)
         prompts = [random_prompt(self.model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
@@ -166,6 +167,8 @@ def baseline_loss(run: Run, prompt: Any, black: Any, responses: list[list[int]],
         control = padded_hidden(run.teacher.module, black, responses)
     student = padded_hidden(run.model, prompt, responses)
     weight = METHOD.loss_factor / (run.options.new * total)
+    if way == "TRL's loss":
+        return weight * trl_divergence(run, student, original)
     if way == "chunked loss":
         weights = torch.full((len(student),), weight, device=student.device)
         heads = [family_of(model).head(model) for model in (run.model, run.teacher.module)]
@@ -179,6 +182,16 @@ def baseline_loss(run: Run, prompt: Any, black: Any, responses: list[list[int]],
         log_q = shape_target(*log_p, end_token_ids=ends)
         del log_p
     return weight * forward_kl(log_q, log_probs(logits_of(run.model, student), 2.0)).sum()
+
+
+def trl_divergence(run: Run, student: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """TRL's forward KL to the teacher under the original view, summed: less than ours, as it knows no contrast."""
+    from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
+
+    heads = [model.get_output_embeddings().weight.bfloat16() for model in (run.model, run.teacher.module)]
+    hidden = [part.bfloat16() for part in (student, original)]
+    loss, _ = ChunkedDivergenceFunction.apply(hidden[0], heads[0], None, hidden[1], heads[1], None, 0.0, 2.0)
+    return loss.float().sum()
 
 
 def baseline(run: Run, way: str) -> dict[str, Any]:
@@ -252,7 +265,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, on all sides")
     parser.add_argument("--baseline-prompts", type=int, default=4)
     parser.add_argument("--micro", type=int, default=4, help="responses per padded micro-batch")
-    parser.add_argument("--ways", nargs="*", default=["full logits", "chunked loss"])
+    parser.add_argument("--ways", nargs="*", default=["full logits", "TRL's loss", "chunked loss"])
+    parser.add_argument("--no-graph", action="store_true", help="decode without CUDA graphs")
     options = parser.parse_args()
     if options.tiny:
         options.prompts, options.rollouts, options.visual, options.new, options.budget = 3, 4, 64, 6, 200
@@ -264,7 +278,12 @@ def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    about = {"torch": torch.__version__, "transformers": transformers.__version__, "device": name, "argv": sys.argv[1:]}
+    about = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": name,
+        "argv": command_line(),
+    }
     results: dict[str, Any] = {"about": about}
     run = Run(options)
     sizes = Sizes.of(run.model, has_teacher=True, has_half_copy=True)

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from shapes import IMAGE, Peak, free_memory, median_time, random_model, random_prompt
 
+from shapes import IMAGE, Peak, command_line, free_memory, median_time, random_model, random_prompt
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 
@@ -138,7 +137,12 @@ def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    about = {"torch": torch.__version__, "transformers": transformers.__version__, "device": name, "argv": sys.argv[1:]}
+    about = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "device": name,
+        "argv": command_line(),
+    }
     results: dict[str, Any] = {"about": about}
     for family in options.families:
         for precision in options.precisions:

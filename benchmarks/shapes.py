@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,12 @@ def config_of(family: str, size: str) -> Any:
     ids = {"image_token_id": IMAGE, "video_token_id": VIDEO, "vision_start_token_id": START, "vision_end_token_id": END}
     make = getattr(transformers, f"{NAMES[family]}Config")
     return make(text_config=text, vision_config=vision, tie_word_embeddings=True, **ids)
+
+
+def command_line() -> list[str]:
+    """The arguments of this run without the folder it writes to, which means nothing elsewhere."""
+    given = sys.argv[1:]
+    return [x for i, x in enumerate(given) if x != "--out" and (i == 0 or given[i - 1] != "--out")]
 
 
 def random_model(family: str, size: str, dtype: torch.dtype, device: str) -> Any:

@@ -57,6 +57,7 @@ def examine() -> Iterator[tuple[str, list[Finding]]]:
             _attempt("device", _device),
             _attempt("loss", _loss),
             _attempt("attention", _attention),
+            _attempt("Qwen3.5's recurrence", _recurrence),
             _attempt("rollouts", _engine),
         ],
     )
@@ -170,6 +171,15 @@ def _loss() -> str:
     from vcsd.kernels import which_impl
 
     return which_impl("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _recurrence() -> str:
+    """What computes the delta rule: flash-linear-attention where it is installed and right."""
+    from vcsd.models.delta_net import fla_problem
+
+    if importlib.util.find_spec("fla") is None:
+        return "torch (flash-linear-attention is not installed; on a GPU it is faster)"
+    return fla_problem() or f"flash-linear-attention {metadata.version('flash-linear-attention')}"
 
 
 def _engine() -> str:

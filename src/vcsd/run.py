@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, PrinterCallbac
 
 from vcsd.batch import show
 from vcsd.checkpoint.folder import refuse_full_disk
+from vcsd.checkpoint.lock import only_process
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError
 from vcsd.evaluation.evaluate import Asking, load_questions
@@ -105,8 +106,8 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     recipe, output = loaded.recipe, loaded.output
     model = AutoModelForImageTextToText.from_pretrained(loaded.folder, dtype=torch.float32)
     _freeze(model, recipe)
-    output.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
+        stack.enter_context(only_process(output))
         trainer = VCSDTrainer(
             model,
             loaded.arguments,

@@ -59,13 +59,14 @@ def test_two_models_are_compared(folder, monkeypatch, capsys):
         command = ("eval", folder / name, "--data", folder / "data", "--out", folder / f"{name}-v")
         code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "VStarBench", *SHORT)
         assert code == 0, err
-    code, out, err = vcsd(
-        monkeypatch, capsys, "eval", "--compare", folder / "model-v", folder / "other-v" / "scorecard.json"
-    )
+    pair = (folder / "model-v", folder / "other-v" / "scorecard.json")
+    code, out, err = vcsd(monkeypatch, capsys, "eval", "--compare", *pair, "--out", folder / "compared")
     assert code == 0, err
     assert "model-v" in out
     assert "difference" in out
     assert "asker: " in out
+    found = json.loads((folder / "compared" / "comparison.json").read_text())
+    assert found["acc"]["difference"] == found["acc"]["b"] - found["acc"]["a"]
 
 
 def test_parquet_files_and_a_limit(folder, monkeypatch, capsys):
@@ -95,6 +96,26 @@ def test_a_server_is_asked_in_the_same_way(folder, monkeypatch, capsys):
     assert load_scorecard(folder / "s" / "scorecard.json").acc == 100 * golds.count("A") / len(golds)
 
 
+def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monkeypatch, capsys):
+    def reply(request):
+        asked = request["messages"][-1]["content"]
+        return 200, completion("I think the first one fits." if not isinstance(asked, str) else "A")
+
+    with toy_server(reply) as server:
+        command = ("eval", "toy", "--server", server.url, "--data", folder / "data", "--out", folder / "j")
+        judged = ("--mode", "judge", "--judge", "wise", "--judge-server", server.url, "--allow-unknown-data")
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "BLINK", *judged)
+        assert code == 0, err
+        assert len(server.requests) == 8
+        code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "BLINK", *judged)
+        assert code == 0, err
+        assert len(server.requests) == 8
+    card = load_scorecard(folder / "j" / "scorecard.json")
+    golds = [row["answer"] for row in ROWS["BLINK"]]
+    assert card.acc == 100 * golds.count("A") / len(golds)
+    assert card.made_with["judge"]["model"] == "wise"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -105,6 +126,8 @@ def test_a_server_is_asked_in_the_same_way(folder, monkeypatch, capsys):
         (("m", "--data", "/nowhere/at/all"), "is no folder"),
         (("m", "--data", "."), "BLINK is not in ."),
         (("m", "--mode", "exakt"), "mode = 'exakt' is not a way to score"),
+        (("m", "--mode", "judge"), "--mode judge needs --judge MODEL and --judge-server URL"),
+        (("m", "--judge", "j"), "are for --mode judge, but the mode is 'exact'"),
         (("m", "--seeds", "0,x"), "seeds = '0,x' are no numbers"),
         (("m", "--sampling", "papr"), "Did you mean 'paper'"),
         (("m", "--server", "localhost"), "server = 'localhost' is no address"),
@@ -122,6 +145,16 @@ def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, ca
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_folder_without_weights_says_what_to_give_instead(folder, monkeypatch, capsys, tmp_path):
+    write_processor_files(tmp_path)
+    (tmp_path / "config.json").write_text((folder / "model" / "config.json").read_text())
+    command = ("eval", tmp_path, "--data", folder / "data", "--mode", "exact", "--allow-unknown-data")
+    code, _, err = vcsd(monkeypatch, capsys, *command)
+    assert code == 2
+    assert "cannot be loaded" in err
+    assert "give what vcsd export writes" in err
 
 
 def test_unknown_data_is_refused_by_default(folder, monkeypatch, capsys):

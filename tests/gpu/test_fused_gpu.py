@@ -129,7 +129,8 @@ def test_a_model_gives_the_same_scores_and_gradients(
             out[fuse] = scored(model, family)
     for mine, theirs in zip(out[True], out[False], strict=True):
         assert distance(mine, theirs) < tolerance
-    assert not torch.equal(out[True][0], out[False][0]), "as if nothing had been fused"
+    # Scores alone may agree to the last bit: under autocast every product rounds its input to bfloat16.
+    assert not all(map(torch.equal, out[True], out[False])), "as if nothing had been fused"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,6 +9,7 @@ before this reader, which must be right on 99% of those that it resolves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ UNRESOLVED = Reading(None, "unresolved")
 _WORDS_OF_A_STATEMENT = 5
 """Two statements that differ with no more words than these between them contradict each other."""
 
+_PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
+"""A program is no answer: what it would print is not written there."""
+_FENCED = re.compile(r"```.*?(?:```|$)", re.DOTALL)
+
 Reader = Callable[[str], Reading | None]
 
 
@@ -38,8 +43,10 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     >>> read_answer("It could be A or B.", "option", colours).found is None
     True
     """
-    said = spoken(text)
-    if not said:
+    said = spoken(text) or ""
+    if "```" in said:
+        said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
+    if not said or _PROGRAM.search(said):
         return UNRESOLVED
     of_statement, of_text = _readers(kind, choices or {})
     stated = _stated(said, of_statement, are_options=kind == "option")

@@ -14,11 +14,15 @@ from vcsd.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vcsd.evaluation.marking import Marking
     from vcsd.evaluation.runner import Answerer
     from vcsd.evaluation.scorecard import Scorecard
 
 API_KEY = "VCSD_API_KEY"
 """The environment variable that holds a server's key."""
+
+JUDGE_KEY = "VCSD_JUDGE_KEY"
+"""The one that holds the key of the judge's server."""
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for each option
@@ -36,6 +40,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     ] = "paper",
     seeds: Annotated[str, typer.Option(help="One seed, or several with commas: 0,1,2.")] = "0",
     server: Annotated[str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.")] = None,
+    judge: Annotated[str | None, typer.Option(help="For --mode judge: the model that reads what rules cannot.")] = None,
+    judge_server: Annotated[str | None, typer.Option(help="Where it is served: http://localhost:8001/v1.")] = None,
     limit: Annotated[int | None, typer.Option(help="Ask so many questions per benchmark, spread evenly.")] = None,
     thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking, on or off; by default its own.")] = None,
     max_pixels: Annotated[
@@ -48,7 +54,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     ] = False,
     allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Count failed questions as wrong.")] = False,
     compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Two results to compare, A and B; nothing is asked.")
+        tuple[Path, Path] | None, typer.Option(help="Two results to compare: what B scores above A. Nothing is asked.")
     ] = None,
 ) -> None:
     """Ask a model the questions of the seven benchmarks and score its answers. Started again, it goes on.
@@ -60,7 +66,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     if compare is not None:
         if model is not None:
             raise ConfigError([f"--compare reads two results; it does not ask {model!r}. Leave the model out."])
-        _compare(*compare)
+        _compare(*compare, out)
         return
     if model is None:
         raise ConfigError(["which model? Give a folder or hub id: vcsd eval MODEL --data DIR. See vcsd eval --help."])
@@ -69,14 +75,14 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     from vcsd.evaluation.presets import parse_sampling
 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
-    scoring = Scoring(_marking(mode, rules), allow_failed)
+    folder = out or Path("runs/eval") / Path(model.rstrip("/")).name
+    scoring = Scoring(_marking(mode, rules, judge, judge_server, folder), allow_failed)
     loaded = load_questions(benchmarks, data, asking)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     if server is not None:
         answerer = _server(server, model, switches, max_pixels, batch_size)
     else:
         answerer = _local(model, switches, max_pixels, batch_size)
-    folder = out or Path("runs/eval") / Path(model.rstrip("/")).name
     cards = evaluate(loaded, answerer, folder, asking, scoring, title=model)
     _show(cards, folder)
 
@@ -88,10 +94,21 @@ def _seeds(text: str) -> tuple[int, ...]:
         raise ConfigError([f"seeds = {text!r} are no numbers with commas between them, such as 0,1,2."]) from error
 
 
-def _marking(mode: str, rules: str) -> Any:
+def _marking(mode: str, rules: str, judge: str | None, server: str | None, folder: Path) -> Marking:
+    from vcsd.evaluation.chat import ChatClient
+    from vcsd.evaluation.judge import Judge
     from vcsd.evaluation.marking import Marking
 
-    return Marking(mode, rules)
+    if mode != "judge":
+        if judge is not None or server is not None:
+            raise ConfigError([f"--judge and --judge-server are for --mode judge, but the mode is {mode!r}."])
+        return Marking(mode, rules)
+    if judge is None or server is None:
+        raise ConfigError(
+            ["--mode judge needs --judge MODEL and --judge-server URL. Without a judge, use --mode final."]
+        )
+    client = ChatClient(server, api_key=os.environ.get(JUDGE_KEY))
+    return Marking(mode, rules, Judge(client, judge, cache=folder / "judge.jsonl"))
 
 
 def _local(model: str, switches: dict[str, Any], max_pixels: int | None, batch_size: int) -> Answerer:
@@ -105,10 +122,15 @@ def _local(model: str, switches: dict[str, Any], max_pixels: int | None, batch_s
     from vcsd.rollout.transformers import TransformersEngine
 
     folder = model_folder(model, key="model")
-    processor = load_processor(folder, max_pixels=max_pixels)
     is_cuda = torch.cuda.is_available()
     dtype = torch.bfloat16 if is_cuda else torch.float32
-    weights: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+    try:
+        processor = load_processor(folder, max_pixels=max_pixels)
+        weights: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError([f"{model} cannot be loaded: {error} Of a run, give what vcsd export writes."]) from error
     weights.to("cuda" if is_cuda else "cpu")
     engine = TransformersEngine(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda)
     name = folder_identity(folder)
@@ -136,7 +158,9 @@ def _show(cards: Sequence[Scorecard], folder: Path) -> None:
     console.print(f"scorecard.json and report.html are in {folder}.", highlight=False, soft_wrap=True)
 
 
-def _compare(first: Path, second: Path) -> None:
+def _compare(first: Path, second: Path, out: Path | None) -> None:
+    import json
+
     from vcsd.evaluation.compare import compare
     from vcsd.evaluation.scorecard import load_scorecard
     from vcsd.evaluation.tables import comparison_table
@@ -147,6 +171,9 @@ def _compare(first: Path, second: Path) -> None:
     console.print(comparison_table(found, *_short_names(first, second)))
     for key, (before, after) in found.made_differently.items():
         console.print(f"{key}: {_brief(before)} -> {_brief(after)}", style="dim", highlight=False)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "comparison.json").write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:

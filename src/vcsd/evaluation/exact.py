@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
+from vcsd.evaluation.rows import MISSING
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,11 +43,6 @@ _DIGIT_COMMA_DIGIT = re.compile(r"\d,\d")
 _LONE_STOP = re.compile(r"(?<!\d)\.(?!\d)")
 _STOPS_REMOVED = 32
 
-_READ_AS_MISSING = {
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-}
-
 
 def read_back(text: str) -> str:
     """The answer after a trip through VLMEvalKit's prediction table, where some words stand for an empty cell.
@@ -53,7 +50,7 @@ def read_back(text: str) -> str:
     >>> read_back("None"), read_back("None of them")
     ('nan', 'None of them')
     """
-    return "nan" if text in _READ_AS_MISSING else text
+    return "nan" if text in MISSING else text
 
 
 def read_option(text: str, options: Mapping[str, str], rules: Rules = "2026-06") -> str | None:

@@ -16,8 +16,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from transformers import TrainerCallback
 
+from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.benchmark import BENCHMARKS
 from vcsd.evaluation.marking import Marking, mark
 from vcsd.evaluation.presets import PAPER_SAMPLING
@@ -94,7 +96,9 @@ class LiveEvaluation(TrainerCallback):
         if step:  # answers of an earlier attempt at this step, by other weights
             path.unlink(missing_ok=True)
         exam = self.exam
-        predictions = ask(exam.questions, self.answerer(step), sampling=exam.sampling, path=path, seed=exam.seed)
+        bar = AskingBar(f"evaluation after step {step}", Console(stderr=True, force_terminal=False))
+        answerer = self.answerer(step)
+        predictions = ask(exam.questions, answerer, sampling=exam.sampling, path=path, seed=exam.seed, bar=bar)
         verdicts = mark(exam.questions, predictions, exam.marking, exam.suites)
         card = scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
         seconds = time.monotonic() - start

@@ -100,21 +100,26 @@ def normalise(question: Question, extraction: str) -> str | None:
 
 
 def _option_words(options: Mapping[str, str], extraction: str) -> str | None:
-    extraction = extraction.strip()
-    bracketed = _IN_BRACKETS.search(extraction)
-    letter = bracketed[1].upper() if bracketed else extraction
+    letter = _letter(extraction)
     if letter in options:
         return options[letter]
-    return extraction if extraction in options.values() else None
+    return extraction.strip() if extraction.strip() in options.values() else None
+
+
+def _letter(extraction: str) -> str:
+    """The first letter in brackets, or the whole extraction."""
+    bracketed = _IN_BRACKETS.search(extraction)
+    return bracketed[1].upper() if bracketed else extraction.strip()
 
 
 def nearest_option(options: Mapping[str, str], extraction: str) -> str:
-    """The words of the option with the smallest edit distance, the first of several: the authors' last resort.
+    """The authors' reading of any extraction: a letter's words, else the option at the smallest edit distance.
 
     >>> nearest_option({"A": "blue", "B": "green"}, "greenish")
     'green'
     """
-    return min(options.values(), key=lambda words: edit_distance(extraction, words))
+    letter = _letter(extraction)
+    return options.get(letter) or min(options.values(), key=lambda words: edit_distance(letter, words))
 
 
 def edit_distance(a: str, b: str) -> int:
@@ -136,7 +141,7 @@ def edit_distance(a: str, b: str) -> int:
 
 def precision_of(question: Question) -> int:
     """Decimal places of a float question: from its precision cell, else from its hint, else from its gold answer."""
-    cell = question.fields.get("precision", "")
+    cell = question.fields.get("precision") or question.groups.get("precision", "")
     if cell not in ("", "nan", "None"):
         try:
             return int(float(cell))

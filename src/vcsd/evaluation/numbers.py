@@ -91,6 +91,7 @@ def _decimal(value: Fraction) -> str:
 
 
 _LATEX = [
+    (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/\2"),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
     (re.compile(r"\\times|\\cdot"), "\u00d7"),
@@ -179,7 +180,7 @@ _ASIDE = re.compile(r"\([^()]*\)")
 _NEGATED = re.compile(
     rf"\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under)\s+[$£€]?(?:{_PLAIN})%?", re.IGNORECASE
 )
-_REASON = re.compile(r"(?<=\d),?\s+(?:which|because|since|as|so\s+that|where)\b\D*$", re.IGNORECASE)
+_REASON = re.compile(r"(?<=[\d%°]),?\s+(?:(?:because|since|as)\b.*|(?:which|so\s+that|where)\b\D*)$", re.IGNORECASE)
 _IS = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals|total\s+of|leaves|gives(?:\s+us)?)\b|[:≈]|是|为|等于|共有?)\s*[^\w\s]*\s*$",
     re.IGNORECASE,

@@ -8,10 +8,10 @@ article, a letter after "not" is not chosen, and two letters joined by "or" or "
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation import numbers, yes_no
+from vcsd.evaluation.option_words import ends_with_option, formula, mentions, patterns
 from vcsd.evaluation.statements import Reading, conclusions, is_complete, sentences, without_latex
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
     text = numbers.clean(payload)
     if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
         return Reading(_letter_of(said.found, options), "words")
-    return _lettered(text, options) or _worded(text, options) or _valued(text, options)
+    return _lettered(text, options) or _set_alike(payload, options) or _worded(text, options) or _valued(text, options)
 
 
 def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -55,21 +55,27 @@ def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
     rest = rest[len(closing) :]
     if not _is_label(letter, rest, options, is_closed=bool(set(closing) & set(")]}"))):
         return None
-    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
     letter = letter.upper()
     if letter not in options:
         return None if letter == "I" else Reading(None, "letter")
+    if _REJECTED.search(" ".join(rest.split()[:6])) and not _REJECTED.search(options[letter]):
+        return None
+    return Reading(None, "label in doubt") if _is_doubtful(letter, rest, options) else Reading(letter, "letter")
+
+
+def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether what follows a label takes it back: another label beside it, or other words than the option's."""
+    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
     if others and others[1] in options and others[1] != letter:
-        return Reading(None, "several letters")
-    if _names_another(rest, letter, options) or (_NONE_OF.match(rest) and not _NONE_OF.match(options[letter])):
-        return Reading(None, "letter and words differ")
-    return Reading(letter, "letter")
+        return True
+    is_none = _NONE_OF.match(rest) and not _NONE_OF.match(options[letter])
+    return bool(is_none) or _names_another(rest, letter, options)
 
 
 def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
     """Whether what follows a label begins with the words of an option that is not the label's: "C. 3.5" for D's 3.5."""
     words = rest.lstrip(' .:),*_("-')
-    first = [(found.end(), of) for of, pattern in _patterns(tuple(options.items())) if (found := pattern.match(words))]
+    first = [(found.end(), of) for of, pattern in patterns(tuple(options.items())) if (found := pattern.match(words))]
     longest = max(first, default=(0, letter))[0]
     return bool(first) and letter not in [of for end, of in first if end == longest]
 
@@ -96,10 +102,17 @@ def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
     return Reading(named[0], "words") if len(named) == 1 else Reading(None, "several options")
 
 
+def _set_alike(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """The option that is the same formula as a statement, or as what its last equation comes to."""
+    said = {formula(payload), formula(payload.rpartition("=")[2])} - {""}
+    alike = [letter for letter, words in options.items() if formula(words) in said]
+    return Reading(alike[0], "formula") if len({options[letter] for letter in alike}) == 1 else None
+
+
 def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
     """The option with the number that a statement gives, be it without the option's unit."""
     said = {number.value for number in numbers.numbers(text)}
-    if len(said) != 1:
+    if len(said) != 1 or re.search(r"[√π^\\]", text):
         return None
     values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
     equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]
@@ -107,6 +120,9 @@ def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
 
 
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
+_ALONE = re.compile(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$)")
+_ALONE_AT_FIRST = re.compile(_ALONE.pattern[:-1] + r"|,|\s+(?:and|or)\b)")
+"""A label, or a label and words. At the end of reasoning a letter and a comma are no label."""
 _CUE = re.compile(
     r"(?:(?i:\b(?:it's|it\ is|is|say|likely)\b|应为)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
     r"(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])"
@@ -131,7 +147,12 @@ _CANNOT = re.compile(
     re.IGNORECASE,
 )
 _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
-_LABEL_LINE = re.compile(r"^[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE)
+_REJECTED = re.compile(
+    r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b", re.IGNORECASE
+)
+_LABEL_LINE = re.compile(
+    r"(?:^|[.;!?]\s)[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
+)
 
 
 def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -143,17 +164,10 @@ def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
     if not lines:
         return None
     labels = {label for label in _LABEL_LINE.findall(text) if label in options}
-    for line, place in ((lines[-1], "last line"), (lines[0], "first line")):
-        if len(labels) <= 1 and _stands_alone(line, is_only=place == "first line"):
-            said = _lettered(line, options)
-            if said is not None:
-                return Reading(said.found, place)
-    bold = {
-        letter
-        for span in _BOLD.findall(text)
-        if _stands_alone(span, is_only=False)
-        for letter in _letters(span, options)
-    }
+    for line, place, pattern in ((lines[-1], "last line", _ALONE), (lines[0], "first line", _ALONE_AT_FIRST)):
+        if len(labels) <= 1 and pattern.match(line) and (said := _lettered(line, options)):
+            return Reading(said.found, place)
+    bold = {letter for span in _BOLD.findall(text) if _ALONE.match(span) for letter in _letters(span, options)}
     if len(bold) == 1:
         return Reading(bold.pop(), "bold")
     return _concluded(text, options)
@@ -164,23 +178,10 @@ def _letters(span: str, options: Mapping[str, str]) -> list[str]:
     return [said.found] if said is not None and said.found is not None else []
 
 
-def _stands_alone(line: str, *, is_only: bool) -> bool:
-    """Whether a line is a label, or a label and words. At the end of reasoning a letter and a comma are no label."""
-    return bool(
-        re.match(
-            r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$"
-            + (r"|,|\s+(?:and|or)\b" if is_only else "")
-            + ")",
-            line,
-        )
-    )
-
-
 def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
     """What a text without label or statement comes to: "B is correct", "I'd say B", or the option it names at last."""
-    chosen = {
-        letter for sentence in conclusions(text, has_ended=is_complete(text)) for letter in _chosen(sentence, options)
-    }
+    ends = conclusions(text, has_ended=is_complete(text) or ends_with_option(text, options))
+    chosen = {letter for sentence in ends if not _LABEL_LINE.match(sentence) for letter in _chosen(sentence, options)}
     return Reading(chosen.pop(), "conclusion") if len(chosen) == 1 else None
 
 
@@ -188,7 +189,8 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
     """The options that a concluding sentence points at, by letter or by words. If the two disagree, both."""
     if _CANNOT.search(sentence):
         return set()
-    sentence = _CONTRAST.sub("", sentence)
+    other = _CONTRAST.search(sentence)
+    sentence, aside = (sentence[: other.start()], sentence[other.start() :]) if other else (sentence, "")
     cued = set()
     for found in _CUE.finditer(sentence):
         at = found.lastindex or 0
@@ -196,52 +198,10 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
         is_said = at != _IN_BRACKETS or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
             cued.add(letter)
-    return cued | set(mentions(sentence, options))
-
-
-_NEGATED = re.compile(
-    r"(?:\b(?:not|nor|neither|never|without|than)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
-    re.IGNORECASE,
-)
-_NUMBER_WORDS = {"3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight", "9": "nine"} | {
-    "0": "zero", "1": "one", "2": "two", "10": "ten", "11": "eleven", "12": "twelve"
-}  # fmt: skip
-
-
-def mentions(text: str, options: Mapping[str, str]) -> list[str]:
-    """The letters of the options whose words a text names without negating them; the longer of two that overlap.
-
-    >>> mentions("not red, it is dark green", {"A": "red", "B": "green", "C": "dark green"})
-    ['C']
-    """
-    spans = [
-        (found.start(), found.end(), letter)
-        for letter, pattern in _patterns(tuple(options.items()))
-        for found in pattern.finditer(text)
-    ]
-    kept = [
-        letter
-        for start, end, letter in spans
-        if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
-        and not _NEGATED.search(text[max(0, start - 40) : start])
-    ]
-    words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
-    return sorted(words.values())
-
-
-@lru_cache(maxsize=4096)
-def _patterns(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((letter, _pattern(words)) for letter, words in options if words.strip(" ."))
-
-
-def _pattern(words: str) -> re.Pattern[str]:
-    core = re.sub(r"^(?:an?|the)\s+(?=\w)", "", words.strip().rstrip("."), flags=re.IGNORECASE)
-    body = r"\s+".join(re.escape(word) for word in core.split())
-    if core in _NUMBER_WORDS:
-        body = f"(?:{body}|{_NUMBER_WORDS[core]})"
-    before = r"(?<![\w.,-])" if core[:1].isascii() else ""
-    after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
-    return re.compile(before + body + after, re.IGNORECASE)
+    named = set(mentions(sentence, options))
+    if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
+        named |= set(mentions(aside, options))
+    return cued | named
 
 
 def _are_yes_no(options: Mapping[str, str]) -> bool:

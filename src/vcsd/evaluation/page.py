@@ -73,7 +73,7 @@ def _section(score: BenchmarkScore, answers: Sequence[Answer]) -> str:
         "" if len(score.metrics) == 1 else _bars("parts", {name: (value, "") for name, value in score.metrics.items()})
     )
     groups = "".join(
-        _bars(key, {name: (group.entry, f"of {group.num_questions}") for name, group in scores.items()})
+        _bars(key, {name: (group.entry, f"N {group.num_questions}") for name, group in scores.items()})
         for key, scores in score.groups.items()
         if scores
     )

@@ -33,7 +33,8 @@ def _direct(form: Form, question: str, options: Mapping[str, str], hint: str | N
         return f"{question} Please answer yes or no."
     if form == "open":
         return f"{question}\nPlease answer concisely with short words or phrases when possible."
-    return _listed(question, options, hint) + ("Answer with the option letter only." if options else "")
+    suffix = "Answer with the option letter only." if options else ""
+    return (_listed(question, options, hint) + suffix).rstrip()
 
 
 def _cot(form: Form, question: str, options: Mapping[str, str], hint: str | None) -> str:

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.evaluation.aggregate import entry_of, metrics_of, number, tally
+from vcsd.evaluation.aggregate import entry_of, metrics_of, tally
 from vcsd.evaluation.benchmark import BENCHMARKS, Benchmark
-from vcsd.evaluation.marking import Marking, mark
+from vcsd.evaluation.marking import JUDGED, Marking, mark
 from vcsd.evaluation.question import Prediction
 from vcsd.evaluation.scorecard import BenchmarkScore, Counts, GroupScore, Scorecard
 from vcsd.evaluation.uncertainty import LEVEL, NUM_RESAMPLES, SEED, interval, resample
 from vcsd.monitor.text import is_repetitive
 
 if TYPE_CHECKING:
+    from vcsd.evaluation.judge import Judge
     from vcsd.evaluation.question import Question, Verdict
 
 Predictions = Mapping[str, Iterable[Prediction]] | Iterable[Prediction]
@@ -36,6 +37,9 @@ _FEW = 5
 _WORD = re.compile(r"[^\W\u3040-\u9fff]+|[^\s]")
 """A word, or one sign or Chinese or Japanese character: what stands for a token where the tokens are not known."""
 
+_LAST_CHARACTERS = 6000
+"""The end of an answer in which repetition is looked for: a loop lasts to the end."""
+
 
 def score(
     questions: Sequence[Question],
@@ -43,6 +47,7 @@ def score(
     *,
     mode: str = "final",
     rules: str = "2026-06",
+    judge: Judge | None = None,
     suites: Mapping[str, Benchmark] = BENCHMARKS,
     made_with: Mapping[str, Any] | None = None,
     allow_failed: bool = False,
@@ -51,7 +56,7 @@ def score(
     _places(questions, suites)
     answers = align(questions, predictions)
     check_failed(questions, answers, allow_failed=allow_failed)
-    marking = Marking(mode, rules)
+    marking = Marking(mode, rules, judge)
     verdicts = mark(questions, answers, marking, suites)
     return scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
 
@@ -191,7 +196,8 @@ def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:
         unresolved=sum(verdict.found is None for _, verdict in came),
         truncated=sum(answer.stop == "length" for answer, _ in came),
         empty=sum(not answer.text.strip() for answer, _ in came),
-        repeated=sum(is_repetitive(number(_WORD.findall(answer.text))) for answer, _ in came),
+        repeated=sum(is_repetitive(_WORD.findall(answer.text[-_LAST_CHARACTERS:])) for answer, _ in came),
+        judged=sum(verdict.by.startswith(JUDGED) for _, verdict in came),
     )
 
 

@@ -41,6 +41,8 @@ class Counts:
     truncated: int
     empty: int
     repeated: int
+    judged: int = 0
+    """Answers that were read by a judge; neither good nor bad, but no rule can be asked again about them."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ _DECLARED = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_DECLARES = re.compile(r"ans|correct|right|best|final|selected|chosen|my |the choice|答案|正确选项|最终结果")
+"""Where a declaration may begin: a cheap first look, for the whole pattern is slow on every letter of a long text."""
 _CHOSEN = re.compile(
     r"\b(?:choose|select|pick|go\ with)\b[\s:*]*(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
 )
@@ -97,7 +99,10 @@ _IS_CORRECT = re.compile(
     r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
     r"(?:most\s+|only\s+)?(?:correct|right|best|accurate|appropriate|closest\s+match)\b(?!\?)"
 )
+_CHOICE_WORDS = ("choose", "select", "pick", "go with")
+_PRAISE = ("correct", "right", "best", "accurate", "appropriate", "closest")
 _LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
+_ASKED = re.compile(r"[^.!\n]{0,40}\?")
 _IN_DOUBT = re.compile(r"\b(?:whether|if)\b[^.\n]{0,20}$", re.IGNORECASE)
 
 
@@ -123,18 +128,24 @@ def _tagged(text: str) -> Iterator[Statement]:
 
 
 def _declared(text: str) -> Iterator[Statement]:
-    for said in _DECLARED.finditer(text):
+    lowered = text.lower()
+    places = _DECLARES.finditer(lowered if len(lowered) == len(text) else text)
+    for said in filter(None, (_DECLARED.match(text, place.start()) for place in places)):
         payload, _, after = text[said.end() : said.end() + PAYLOAD_LENGTH].lstrip(" \t\n:*_#").partition("\n")
         label, next_label = _LABEL.match(payload), _LABEL.match(after)
         is_list = label and next_label and label[1] != next_label[1]
-        if not is_list and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()]):
+        if (
+            not is_list
+            and not _ASKED.match(payload)
+            and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()])
+        ):
             yield Statement(payload.strip(), said.start(), "declared")
 
 
 def _chosen(text: str) -> Iterator[Statement]:
-    for said in _CHOSEN.finditer(text):
+    for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
         yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
-    for said in _IS_CORRECT.finditer(text):
+    for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
         yield Statement(said["letter"], said.start(), "chosen")
 
 

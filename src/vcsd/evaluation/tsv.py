@@ -12,6 +12,7 @@ import base64
 import binascii
 import csv
 import hashlib
+import io
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.rows import MISSING, Row, StoredImage, Table
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
@@ -106,7 +106,7 @@ def _fetch(path: Path, start: int, end: int, column: int, place: int) -> bytes:
     """Read one image from where its row lies."""
     with path.open("rb") as file, _no_field_limit():
         file.seek(start)
-        lines = iter(file.read(end - start).splitlines(keepends=True))
+        lines = io.BytesIO(file.read(end - start))  # cut at \n alone, as the file was
         cells = _split(next(lines), lines)
     return base64.b64decode(_encoded_images(cells[column])[place], validate=True)
 

@@ -8,18 +8,25 @@ They are wrapped here, once per process; without `mixer=` the wrapper calls the 
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
 
-The originals may be torch's or, where installed, those of flash-linear-attention and causal-conv1d.
+The originals may be torch's or, where installed, those of flash-linear-attention and causal-conv1d, which know no CPU:
+there torch's are used. One combination of flash-linear-attention, Triton and GPU has no right gradient: there torch's
+recurrence is used for all rows, with a warning, since student and teacher must be computed alike.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
 import sys
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
+from packaging.version import Version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +36,15 @@ if TYPE_CHECKING:
 
     from vcsd.models.layout import Layout
 
+log = logging.getLogger(__name__)
+
 _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
+_HOPPER = 9
+_WRONG_FROM, _RIGHT_FROM = Version("3.4"), Version("3.7.1")
+"""Triton releases between these compute a wrong gradient of the gated delta rule on Hopper: fla's issue 640."""
 
 
 def mix_delta_net(model: PreTrainedModel) -> None:
@@ -54,18 +66,50 @@ def mix_delta_net(model: PreTrainedModel) -> None:
             setattr(module, name, wrap(original))
 
 
+@cache
+def fla_problem() -> str | None:
+    """Why flash-linear-attention, though installed, cannot be used for training on this machine; None if it can."""
+    if importlib.util.find_spec("fla") is None or importlib.util.find_spec("tilelang") is not None:
+        return None
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != _HOPPER:
+        return None
+    triton = Version(importlib.metadata.version("triton"))
+    if not _WRONG_FROM <= triton < _RIGHT_FROM:
+        return None
+    return (
+        f"flash-linear-attention has no right gradient with Triton {triton} on this GPU: torch's slower recurrence is "
+        f"used instead. Install Triton {_RIGHT_FROM} or newer, or tilelang."
+    )
+
+
+@cache
+def _trainable(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The recurrence itself, or torch's that it stands in for where its gradient is wrong."""
+    if (problem := fla_problem()) is None:
+        return original
+    log.warning(problem)
+    return _of_torch(original)
+
+
+def _of_torch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The torch function that an optional package's kernel stands in for."""
+    plain: Callable[..., Any] = inspect.unwrap(original)
+    return plain
+
+
 def _convolution(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @wraps(original)
     def convolve(
         hidden_1CT: Tensor, weight: Tensor, bias: Tensor | None = None, *, mixer: Any = None, **settings: Any
     ) -> Tensor:
+        here = original if hidden_1CT.is_cuda else _of_torch(original)
         if mixer is None or not hasattr(mixer, "layout"):
-            return original(hidden_1CT, weight, bias, **settings)
+            return here(hidden_1CT, weight, bias, **settings)
         layout: Layout = mixer.layout
         layout.seen["convolution"] += 1
         there, back = layout.taps
         x_1CM = there(hidden_1CT[0].T).T[None].contiguous()
-        out_1CM = original(x_1CM, weight, bias, activation=settings.get("activation"))
+        out_1CM = here(x_1CM, weight, bias, activation=settings.get("activation"))
         return back(out_1CM[0].T).T[None]
 
     convolve.without_mixer = original  # type: ignore[attr-defined]
@@ -77,13 +121,14 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
     def recur(
         query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, mixer: Any = None, **settings: Any
     ) -> tuple[Tensor, Tensor | None]:
+        here = original if query.is_cuda else _of_torch(original)
         if mixer is None or not hasattr(mixer, "layout"):
-            return original(query, key, value, g=g, beta=beta, **settings)
+            return here(query, key, value, g=g, beta=beta, **settings)
         layout: Layout = mixer.layout
         layout.seen["delta"] += 1
         settings = {name: setting for name, setting in settings.items() if name not in _PACKED_ELSEWHERE}
         inputs = (query[0], key[0], value[0], g[0], beta[0])
-        return _by_level(original, layout, inputs, settings), None
+        return _by_level(_trainable(here), layout, inputs, settings), None
 
     recur.without_mixer = original  # type: ignore[attr-defined]
     return recur

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
 NGRAM = 6
 """Tokens in a row that count as a phrase. Shorter ones recur in any honest list or derivation."""
@@ -25,10 +25,10 @@ REPEATED_SHARE = 0.5
 """The share of phrases, among those of the tail, that occurred before, from which on a rollout is repetitive."""
 
 
-def is_repetitive(token_ids: Sequence[int]) -> bool:
+def is_repetitive(token_ids: Sequence[Hashable]) -> bool:
     """Whether at least half the phrases in the rollout's last 256 tokens occurred earlier in the same rollout.
 
-    On tokens and not words: Chinese has no spaces, and a loop may be of symbols. Not seen: endless text in which
+    On tokens rather than words: Chinese has no spaces, and a loop may be of symbols. Not seen: endless text in which
     something changes, such as counting.
 
     >>> is_repetitive([5, 6, 7] * 20), is_repetitive(list(range(60))), is_repetitive([5] * 10)

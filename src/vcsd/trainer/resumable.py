@@ -25,6 +25,7 @@ from vcsd.checkpoint import (
     latest_checkpoint,
     write_checkpoint,
 )
+from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
 from vcsd.errors import ConfigError
 from vcsd.models.processor import save_processor_files
@@ -72,7 +73,10 @@ class ResumableTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **given: Any) -> Any:  # type: ignore[override]
         """Train. "auto" goes on from the latest checkpoint if there is one; True demands one; a path names one."""
-        checkpoint = self._resolve(resume_from_checkpoint)
+        with only_process(Path(str(self.args.output_dir))):
+            return self._train(self._resolve(resume_from_checkpoint), **given)
+
+    def _train(self, checkpoint: str | None, **given: Any) -> Any:
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
             if state.global_step >= self.args.max_steps > 0:  # Trainer would do one step more

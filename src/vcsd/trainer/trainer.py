@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainingArguments
 
 from vcsd.batch import Batch, Shown, show
+from vcsd.data.skips import Skips
 from vcsd.data.stream import Rows, Stream
 from vcsd.errors import RunError
 from vcsd.method import METHODS, Method
@@ -46,18 +47,23 @@ from vcsd.trainer.progress import Monitor, Observation, Progress
 from vcsd.trainer.resumable import ResumableTrainer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
     from transformers import PreTrainedModel
 
-    from vcsd.data.skips import Skips
     from vcsd.kernels import Statistics
     from vcsd.models.processor import Processor
 
 log = logging.getLogger(__name__)
 
 _NO_LIMIT = 2**62
+_STEPS_AHEAD = 4
+"""Steps whose prompts are looked at for the longest, before the token budget is measured."""
+
+_GRAPH_FROM = 64
+"""Tokens from which a rollout is decoded with a CUDA graph: recording one takes as long as some twenty steps."""
+
 MAX_NONFINITE = 3
 """Steps in a row without a finite loss and gradient that stop a run."""
 
@@ -136,7 +142,8 @@ class VCSDTrainer(ResumableTrainer):
         source = base_of(model) if self.half is None else self.half.module
         if self.half is not None:
             self.half.refresh()
-        self.engine = TransformersEngine(source, tokenizer=tokenizer, compute_dtype=dtype)
+        use_graph = self.args.device.type == "cuda" and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM
+        self.engine = TransformersEngine(source, tokenizer=tokenizer, compute_dtype=dtype, use_graph=use_graph)
         self.distiller = Distiller(model, self.teacher.module, self.method, self.end_token_ids, phase=self.phases)
         return model, loader
 
@@ -213,10 +220,19 @@ class VCSDTrainer(ResumableTrainer):
 
         family, longest = family_of(base_of(model)), self.rollout.sampling.max_new_tokens
         word = next(token for token in range(10, 1000) if token not in family.vision_token_ids(base_of(model)))
-        row_of = partial(worst_row, shown, word, max_new_tokens=longest)
+        row_of = partial(worst_row, [*shown, *self._further()], word, max_new_tokens=longest)
         budget = calibrate(measure, room_of(model, device), row_of, family.cost)
         log.info("Rows of up to %d tokens.", budget)
         return budget
+
+    def _further(self) -> Iterator[Shown]:
+        """Prompts of later steps: the longest of one step says little about the longest of all."""
+        stream = Stream(self.stream.rows, seed=self.stream.order.seed, skips=Skips(max_share=1.0))
+        cursor = self.progress.cursor
+        for _ in range(_STEPS_AHEAD):
+            taken = stream.take_prepared(cursor, self.prompts_per_step, self._show)
+            cursor = taken.cursor
+            yield max(taken.items, key=lambda each: each.num_prompt_tokens)
 
     def _is_finite(self, model: nn.Module, batch: Batch, loss: Tensor) -> bool:
         """Whether the step can be taken. If not, its gradients are dropped and its batch is written down."""

@@ -12,6 +12,7 @@ from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
 from toy_questions import Parrot, question
 from vcsd.errors import ConfigError
+from vcsd.evaluation import bar as bars
 from vcsd.evaluation import local
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
@@ -191,4 +192,14 @@ def test_the_bar_counts_failures_and_what_was_known():
     ask(FIVE, Parrot(fails={"2"}), bar=bar)
     assert "5/5" in screen.file.getvalue()
     assert "1 failed" in screen.file.getvalue()
-    assert bar.line().startswith("5 of 5 answered, 1 failed, 0:00:00 left")
+    assert bar.line() == "5 of 5 answered, 1 failed"
+
+
+def test_without_a_terminal_the_log_says_how_far_it_is(caplog, monkeypatch):
+    monkeypatch.setattr(bars, "SAY_EVERY_SECONDS", 0.0)
+    with caplog.at_level("INFO", logger="vcsd"):
+        ask(FIVE, Parrot(), bar=AskingBar("toy", Console(file=io.StringIO(), force_terminal=False)))
+    assert [record.getMessage() for record in caplog.records][2:] == [
+        *("toy: 3 of 5 answered, 0:00:00 left", "toy: 4 of 5 answered, 0:00:00 left"),
+        *("toy: 5 of 5 answered", "toy: 5 of 5 answered"),
+    ]

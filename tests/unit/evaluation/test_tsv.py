@@ -5,6 +5,7 @@ import csv
 import hashlib
 import os
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -48,6 +49,23 @@ def test_a_quote_inside_a_cell_is_a_letter_like_any_other(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text(f'index\timage\tquestion\n0\t{coded(0)}\ta 5" pipe\n1\t{coded(1)}\tanother\n')
     assert [row.cells["question"] for row in read_tsv(path).rows] == ['a 5" pipe', "another"]
+
+
+def test_windows_line_ends_and_lone_returns_do_not_shift_rows(tmp_path):
+    path = tmp_path / "a.tsv"
+    rows_of = "".join(f"{n}\tone\rtwo\t{coded(n)}\r\n" for n in range(2)) + f'2\t"one\r\ntwo"\t{coded(2)}\r\n'
+    path.write_bytes(("index\tquestion\timage\r\n" + rows_of).encode())
+    table = read_tsv(path)
+    assert [row.cells["question"] for row in table.rows] == ["one\rtwo", "one\rtwo", "one\r\ntwo"]
+    assert [row.images[0].read() for row in table.rows] == [image_bytes(n) for n in range(3)]
+
+
+def test_images_are_fetched_from_many_threads_at_once(tmp_path):
+    content = rows(*(coded(n, size=(900, 700)) for n in range(6)), question='Is "it"?')
+    table = read_tsv(write_tsv(tmp_path / "a.tsv", content))
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda n: table.rows[n % 6].images[0].read(), range(48)))
+    assert found == [image_bytes(n % 6, size=(900, 700)) for n in range(48)]
 
 
 def test_a_stored_image_opens_like_a_file_and_jpeg_75_changes_its_pixels_and_its_name(tmp_path):

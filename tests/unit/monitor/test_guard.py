@@ -146,3 +146,9 @@ def test_a_guard_restored_from_json_says_what_the_first_would_have_said(cut):
 
 def test_every_threshold_of_a_signal_that_stops_is_beyond_its_warning():
     assert all(signal.stop is None or signal.stop > signal.warn for signal in SIGNALS)
+
+
+def test_a_target_that_is_not_shaped_does_not_warn_though_its_rounding_grows():
+    guard = Guard()
+    actions = {guard.judge(step, {"kl_target_original": 1e-11 * 2**step}).action for step in range(25)}
+    assert actions == {"go_on"}

@@ -228,6 +228,7 @@ def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, mo
     def distil(distiller, row, budget, backward):
         peak[0] = 2**20 + 1000 * row_tokens(row)
         assert row.num_responses * 7 == row.num_tokens  # full responses, all in one row
+        assert row.sizes()[0].prompt == longest
         result = original(distiller, row, budget, backward)
         assert len(result[1]) == 1
         return result
@@ -240,8 +241,10 @@ def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, mo
         monkeypatch.setattr(torch.cuda, name, lambda *given, value=value: value)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *given: peak[0])
     trainer.args = SimpleNamespace(device=SimpleNamespace(type="cuda"))
-    shown = [trainer._show(example) for example in make_examples(3)]
-    budget = trainer._measured_budget(trainer.distiller.student, shown)
+    shown = sorted((trainer._show(example) for example in make_examples(3)), key=lambda each: each.num_prompt_tokens)
+    longest = shown[-1].num_prompt_tokens
+    assert shown[0].num_prompt_tokens < longest
+    budget = trainer._measured_budget(trainer.distiller.student, shown[:1])  # longer ones come in later steps
     assert budget == (90_000_000 - 2**20) // 1000 // 256 * 256
     assert moved_share(before, weights_of(trainer.model)) == 0
     assert all(parameter.grad is None for parameter in trainer.model.parameters())

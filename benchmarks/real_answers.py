@@ -1,0 +1,97 @@
+"""How the reader of final answers does on what real models wrote, against what the benchmarks' authors read there.
+
+    git clone https://github.com/zeyofu/BLINK_Benchmark; git clone https://github.com/lupantech/MathVista
+    python benchmarks/real_answers.py --blink BLINK_Benchmark --mathvista MathVista
+
+Both repositories hold saved outputs of models and the answers that their authors, with a language model, took them
+for. `agree` is the share of resolved answers on which we read the same letter (BLINK), or come to the same right or
+wrong (MathVista). The authors err too. BLINK's outputs come without the options' words, which our reader would use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from vcsd.evaluation.answers import read_answer
+from vcsd.evaluation.benchmark import BENCHMARKS
+from vcsd.evaluation.exact import read_option
+from vcsd.evaluation.marking import Marking, mark
+from vcsd.evaluation.question import Prediction, Question
+from vcsd.types import Example
+
+LETTERS = dict.fromkeys("ABCD", "")
+NO_WORDS = dict.fromkeys("ABCD", "\0")
+"""Options whose words occur nowhere: the rule that looks for them must find none."""
+
+
+def blink(folder: Path) -> None:
+    """One line for each model of BLINK's saved outputs, validation half."""
+    print("BLINK model                     N  resolved  agree   exact  final  authors")
+    for model in sorted(path for path in (folder / "eval" / "saved_outputs").iterdir() if path.is_dir()):
+        rows = [row for file in model.glob("*.json") for row in json.loads(file.read_text()).get("val", [])]
+        texts = [str(row.get("full_prediction", "")) for row in rows]
+        gold = [row["answer"].strip("()") for row in rows]
+        theirs = [str(row.get("prediction") or "").strip("()") for row in rows]
+        ours = [read_answer(text, "option", LETTERS).found for text in texts]
+        exact = [read_option(text, NO_WORDS, "2025-08") for text in texts]
+        resolved = [place for place, found in enumerate(ours) if found is not None]
+        agree = share([ours[place] == theirs[place] for place in resolved])
+        scores = [share([a == b for a, b in zip(found, gold, strict=True)]) for found in (exact, ours, theirs)]
+        numbers = "  ".join(f"{score:5.1f}" for score in scores)
+        print(f"{model.name:28.28} {len(rows):5}  {100 * len(resolved) / len(rows):7.1f}  {agree:5.1f}   {numbers}")
+
+
+def mathvista(folder: Path) -> None:
+    """One line for each model of MathVista's saved outputs, and the gold answers as predictions."""
+    rows = json.loads((folder / "data" / "testmini.json").read_text())
+    queries = json.loads((folder / "data" / "query.json").read_text())
+    questions = [question(name, row, queries[name]) for name, row in rows.items()]
+    words = [row["answer"] for row in rows.values()]
+    for mode in ("final", "exact"):
+        for what, said in (("letters and numbers", [q.gold for q in questions]), ("words", words)):
+            print(f"MathVista, gold {what} as predictions, {mode}: {share(rights(questions, said, mode)):.1f}")
+    print("MathVista model                            N  resolved  agree   final  authors")
+    for file in sorted((folder / "results").glob("*/output_*.json")):
+        outputs = json.loads(file.read_text() or "{}")
+        if set(rows) - set(outputs) or "true_false" not in outputs["1"] or "extraction" not in outputs["1"]:
+            continue
+        answers = [Prediction(name, str(outputs[name]["response"]), "end") for name in rows]
+        verdicts = mark(questions, answers, Marking("final"), BENCHMARKS)
+        theirs = [bool(outputs[name].get("true_false")) for name in rows]
+        same = [v.is_right == t for v, t in zip(verdicts, theirs, strict=True) if v.found is not None]
+        ours = share([verdict.is_right for verdict in verdicts])
+        name = f"{file.stem.removeprefix('output_'):38.38} {len(rows):5}"
+        print(f"{name}  {100 * len(same) / len(rows):7.1f}  {share(same):5.1f}   {ours:5.1f}  {share(theirs):5.1f}")
+
+
+def rights(questions: list[Question], said: list[str], mode: str) -> list[bool]:
+    """Whether each answer is right."""
+    answers = [Prediction(q.id, text, "end") for q, text in zip(questions, said, strict=True)]
+    return [verdict.is_right for verdict in mark(questions, answers, Marking(mode, "2025-08"), BENCHMARKS)]
+
+
+def question(name: str, row: dict, query: str) -> Question:
+    """A row of the authors' file as a question."""
+    choices = row["choices"] or []
+    options = dict(zip("ABCDEFGH", choices, strict=False))
+    gold = "ABCDEFGH"[choices.index(row["answer"])] if choices else row["answer"]
+    example = Example(name, [], [{"role": "user", "content": query}])
+    fields = {"question": query, "precision": str(row["precision"] or "")}
+    return Question(example, "MathVista_MINI", "option" if choices else row["answer_type"], gold, options, {}, fields)
+
+
+def share(flags: list[bool]) -> float:
+    return 100 * sum(flags) / max(1, len(flags))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--blink", type=Path, help="a clone of zeyofu/BLINK_Benchmark")
+    parser.add_argument("--mathvista", type=Path, help="a clone of lupantech/MathVista")
+    given = parser.parse_args()
+    if given.blink:
+        blink(given.blink)
+    if given.mathvista:
+        mathvista(given.mathvista)

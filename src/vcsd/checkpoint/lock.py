@@ -1,0 +1,55 @@
+"""One process per run folder: two that train into the same one would overwrite each other's checkpoints and logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from vcsd.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+NAME = ".lock"
+_held: set[Path] = set()
+"""Folders that this process holds: a second lock of ours would wait for the first."""
+
+
+@contextmanager
+def only_process(folder: Path) -> Iterator[None]:
+    """Hold a run's folder. A RunError if another process holds it; a crash or kill frees it."""
+    folder = folder.resolve()
+    if folder in _held or fcntl is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / NAME).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise RunError(
+                f"{folder} is in use by {file.read().strip() or 'another process'}. Wait for it, stop it, or choose "
+                "another trainer.output_dir."
+            ) from None
+        except OSError as error:  # some network file systems have no locks
+            log.warning("%s cannot be locked (%s): see to it that no other process writes there.", folder, error)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        _held.add(folder)
+        try:
+            yield
+        finally:
+            _held.discard(folder)

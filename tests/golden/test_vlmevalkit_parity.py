@@ -1,0 +1,232 @@
+"""`exact` is VLMEvalKit: string for string, and cell for cell of what its own evaluate reports on all seven."""
+
+import base64
+import csv
+import io
+import random
+import re
+
+import pytest
+from PIL import Image
+
+import nasty_answers
+import vlmevalkit_oracle
+from vcsd.evaluation.benchmark import BENCHMARKS
+from vcsd.evaluation.benchmarks import LAYOUTS
+from vcsd.evaluation.exact import read_option, read_yes_no
+from vcsd.evaluation.export import export_predictions
+from vcsd.evaluation.load import load_benchmark
+from vcsd.evaluation.marking import Marking, mark
+from vcsd.evaluation.question import Prediction
+from vcsd.evaluation.score import score
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not vlmevalkit_oracle.is_there(), reason="no VLMEvalKit beside us: make .oracle/.installed"),
+]
+NUM_STRINGS = 120_000
+RULES = "2025-08"  # of ms-vlmeval 0.0.20
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMUData", str(tmp_path_factory.mktemp("LMUData")))
+        yield vlmevalkit_oracle.load()
+
+
+def test_options_are_read_alike_from_many_strings(oracle):
+    rng = random.Random(0)
+    differ, num_found = [], 0
+    for _ in range(NUM_STRINGS):
+        text, options = nasty_answers.text(rng), nasty_answers.options(rng)
+        theirs = oracle.matching.can_infer(text, dict(options)) or None
+        ours = read_option(text, options, RULES)
+        num_found += ours is not None
+        differ += [(text, options, ours, theirs)] if ours != theirs else []
+    assert differ == []
+    assert NUM_STRINGS * 0.1 < num_found < NUM_STRINGS * 0.9  # neither side of the rules goes untried
+
+
+def test_the_later_rules_add_one_pattern_between_letter_and_words(oracle):
+    rng = random.Random(1)
+    differ, num_changed = [], 0
+    for _ in range(NUM_STRINGS):
+        text, options = nasty_answers.text(rng), nasty_answers.options(rng)
+        letter = oracle.matching.can_infer_option(text, dict(options))
+        said = re.search(r"answer\s+is\s+\**([ABCD])", text, re.I)
+        if not letter and said and said[1].upper() in options and "Failed to obtain answer via API" not in text:
+            letter = said[1].upper()
+        theirs = letter or oracle.matching.can_infer_text(text, dict(options)) or None
+        ours = read_option(text, options, "2026-06")
+        num_changed += ours != read_option(text, options, RULES)
+        differ += [(text, options, ours, theirs)] if ours != theirs else []
+    assert differ == []
+    assert num_changed > 500
+
+
+def test_yes_and_no_are_read_alike_from_many_strings(oracle):
+    rng = random.Random(2)
+    differ, found = [], set()
+    for _ in range(NUM_STRINGS):
+        text = nasty_answers.text(rng)
+        theirs = oracle.words.YOrN_Extraction(text)
+        ours = read_yes_no(text) or "Unknown"
+        found.add(ours)
+        differ += [(text, ours, theirs)] if ours != theirs else []
+    assert differ == []
+    assert found == {"Yes", "No", "Unknown"}
+
+
+def picture():
+    file = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def lettered(rng, index, **cells):
+    options = {letter: text for letter, text in nasty_answers.options(rng, most=4).items() if letter in "ABCD"}
+    options = {"A": "red", "B": "a dog", **options}
+    columns = {letter: options.get(letter, "") for letter in "ABCD"}
+    row = {"index": index, "image": picture(), "question": f"What is number {index}?", **columns}
+    return {**row, "answer": rng.choice(list(options)), **cells}
+
+
+def hallusion(rng, index):
+    category, sub = rng.choice([("VD", "math"), ("VD", "ocr"), ("VS", "map"), ("VS", "ocr")])
+    name = f"{category}_{sub}_1_{rng.randint(0, 3)}_{rng.randint(0, 3)}_{index}"
+    name = name if index % 3 else f"{category}_{sub}_2_0_{index}_0"
+    cells = {"answer": rng.choice(["Yes", "No"]), "category": category, "l2-category": f"{category}_{sub}"}
+    return {"index": name, "image": picture(), "question": "Is it so?", **cells}
+
+
+def mathvista(rng, index):
+    kind = rng.choice(["option", "option", "integer", "integer", "float", "list"])
+    choices = list(nasty_answers.options(rng).values())
+    letter = rng.randrange(len(choices))
+    answer = {"integer": str(rng.choice([0, 3, 12, -1])), "float": rng.choice(["0.0", "3.5", "12"]), "list": "[1, 2]"}
+    row = {"index": index, "image": picture(), "question": "Hint: so.\nQuestion: How many?"}
+    row |= {"answer": choices[letter] if kind == "option" else answer[kind], "choices": str(choices)}
+    row |= {"question_type": "multi_choice" if kind == "option" else "free_form"}
+    row |= {"answer_type": "text" if kind == "option" else kind, "answer_option": "ABCDEFG"[letter]}
+    skills = rng.sample(["algebra", "arithmetic", "geometry"], rng.randint(1, 3))
+    return {**row, "task": rng.choice(["figures", "word problems"]), "skills": str(skills)}
+
+
+ROWS = {
+    "BLINK": lambda rng, n: lettered(rng, n, category=rng.choice(["Counting", "Jigsaw", "IQ_Test"])),
+    "MMStar": lambda rng, n: lettered(rng, n, category=f"category {n % 3}", **{"l2-category": f"ability {n % 7}"}),
+    "VStarBench": lambda rng, n: lettered(rng, n, category=rng.choice(["direct_attributes", "relative_position"])),
+    "HRBench4K": lambda rng, n: lettered(rng, n, category=rng.choice(["single", "cross"]), cycle_category=f"c{n % 4}"),
+    "HRBench8K": lambda rng, n: lettered(rng, n, category=rng.choice(["single", "cross"]), cycle_category=n % 4),
+    "MathVista_MINI": mathvista,
+    "HallusionBench": hallusion,
+}
+NUM_ROWS = 300
+
+
+def says(rng, question):
+    """Right, wrong, nasty or no answers."""
+    kind = rng.random()
+    if kind < 0.35:
+        return question.gold
+    if kind < 0.5:
+        return rng.choice([*question.options.values(), "Yes", "No", "3", "0", "3.5", "[1, 2]", "3.0"])
+    if kind < 0.6:
+        return rng.choice(["", "None", "nan", "NA", "n/a", "null", " "])
+    return nasty_answers.text(rng)
+
+
+@pytest.fixture
+def prepared(request, tmp_path, oracle):
+    """Questions of a stand-in benchmark, predictions, and the path of the predictions as VLMEvalKit reads them."""
+    name = request.param
+    rng = random.Random(name)
+    rows = [ROWS[name](rng, n) for n in range(NUM_ROWS)]
+    rows = list({row["index"]: row for row in rows}.values())
+    with (tmp_path / f"{name}.tsv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+    questions = load_benchmark(LAYOUTS[name], tmp_path, allow_unknown_data=True).questions
+    predictions = [Prediction(question.id, says(rng, question), "end") for question in questions]
+    (path,) = export_predictions(tmp_path / "predictions", questions, predictions)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMUData", str(tmp_path))
+        yield name, questions, predictions, str(path)
+
+
+def their_cells(oracle, name, path):
+    """What their evaluate reports, as rows."""
+    classes = {"HallusionBench": oracle.yorn.ImageYORNDataset, "MathVista_MINI": oracle.vqa.MathVista}
+    usual = oracle.mcq.HRBenchDataset if name.startswith("HRBench") else oracle.mcq.ImageMCQDataset
+    kind = classes.get(name, usual)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "DATASET_MD5", {})
+        patch.setattr(oracle.vqa, "build_judge", vlmevalkit_oracle.SilentJudge)
+        found = kind(dataset=name).evaluate(path, model="exact_matching", nproc=1)
+    return found.to_dict("records")
+
+
+def our_cells(name, questions, predictions):
+    """The same from our scorecard."""
+    card = score(questions, predictions, mode="exact", rules=RULES).benchmarks[name]
+    if name.startswith("HRBench"):
+        groups = {"all": card, **card.groups["category"]}
+        cells = {
+            (cycle.removeprefix("cycle "), kind): value / 100
+            for kind, group in groups.items()
+            for cycle, value in group.metrics.items()
+        }
+        return cells | {("Average", kind): group.entry / 100 for kind, group in groups.items()}
+    if name == "HallusionBench":
+        groups = {"Overall": card, **card.groups["category"], **card.groups["l2-category"]}
+        return {(split, metric): value for split, group in groups.items() for metric, value in group.metrics.items()}
+    if name == "MathVista_MINI":
+        return mathvista_cells(card, questions, predictions)
+    groups = {key: group for kind in card.groups.values() for key, group in kind.items()}
+    return {"Overall": card.entry / 100} | {key: group.entry / 100 for key, group in groups.items()}
+
+
+def mathvista_cells(card, questions, predictions):
+    verdicts = mark(questions, predictions, Marking("exact", RULES), BENCHMARKS)
+    first = {verdict.question_id for verdict in verdicts if verdict.by.endswith("first reading")}
+    groups = {"Overall": card, **card.groups["task"], **card.groups["skills"]}
+    cells = {}
+    for name, group in groups.items():
+        inside = [q for q in questions if name in ("Overall", q.groups["task"]) or f"'{name}'" in q.groups["skills"]]
+        num_first = sum(question.id in first for question in inside)
+        cells[name] = (
+            len(inside),
+            num_first,
+            group.entry * len(inside) / 100,
+            100 * num_first / len(inside),
+            group.entry,
+        )
+    return cells
+
+
+def as_ours(name, records):
+    """Their rows under our keys."""
+    if name.startswith("HRBench"):
+        return {(str(row["cycle"]), row["type"]): row["accuracy"] for row in records}
+    if name == "HallusionBench":
+        return {(row["split"], metric): row[metric] for row in records for metric in ("aAcc", "fAcc", "qAcc")}
+    if name == "MathVista_MINI":
+        columns = ("tot", "prefetch", "hit", "prefetch_rate", "acc")
+        return {row["Task&Skill"]: tuple(row[column] for column in columns) for row in records}
+    (row,) = records
+    assert row.pop("split") == "none"
+    return row
+
+
+@pytest.mark.parametrize("prepared", ROWS, indirect=True)
+def test_every_cell_of_their_evaluate_is_ours(prepared, oracle):
+    name, questions, predictions, path = prepared
+    theirs = as_ours(name, their_cells(oracle, name, path))
+    ours = our_cells(name, questions, predictions)
+    assert ours.keys() == theirs.keys()
+    for key, cells in theirs.items():
+        assert ours[key] == pytest.approx(cells, abs=1e-9), key
+    values = [cells[-1] / 100 if isinstance(cells, tuple) else cells for cells in theirs.values()]
+    assert max(values) > 0.05

@@ -1,0 +1,46 @@
+"""A run folder belongs to one process at a time."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vcsd.checkpoint.lock import NAME, only_process
+from vcsd.errors import RunError
+
+HOLD = """
+import sys, time, pathlib
+from vcsd.checkpoint.lock import only_process
+with only_process(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def other(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_folder_in_use_is_refused_and_its_owner_named(tmp_path, other):
+    with pytest.raises(RunError, match=f"in use by process {other.pid} on"), only_process(tmp_path):
+        pass
+
+
+def test_a_killed_process_frees_its_folder(tmp_path, other):
+    other.kill()
+    other.wait()
+    with only_process(tmp_path):
+        assert str(os.getpid()) in (tmp_path / NAME).read_text()
+
+
+def test_a_process_may_enter_its_own_folder_again_and_leaves_it_free(tmp_path):
+    with only_process(tmp_path), only_process(tmp_path):
+        pass
+    command = [sys.executable, "-c", HOLD.replace("time.sleep(60)", "pass"), tmp_path]
+    assert subprocess.check_output(command, text=True) == "held\n"

@@ -1,0 +1,41 @@
+"""docs/evaluation.md is true: its table, its styles, its options and its recipe are those of the code."""
+
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from vcsd import cli
+from vcsd.config import build_recipe
+from vcsd.evaluation.benchmarks import LAYOUTS
+from vcsd.evaluation.presets import parse_sampling
+from vcsd.evaluation.prompts import STYLES
+from vcsd.recipe_text import parse_yaml
+
+PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
+
+
+def test_the_table_names_every_benchmark_with_its_number_and_files():
+    rows = dict(re.findall(r"^\| `(\w+)`(?: \(val\))? \| (\d+) \|", PAGE, flags=re.MULTILINE))
+    assert {name: int(num) for name, num in rows.items()} == {n: layout.num_questions for n, layout in LAYOUTS.items()}
+    for layout in LAYOUTS.values():
+        assert all(f"`{file}`" in PAGE for file in layout.files)
+        assert layout.parquet.dataset in PAGE
+
+
+def test_every_style_and_every_option_it_names_exists():
+    assert all(f"| `{style}` |" in PAGE for style in STYLES)
+    options = set(re.findall(r"`(--[a-z0-9-]+)", PAGE)) | set(
+        re.findall(r"^vcsd eval .*?(--[a-z]+)", PAGE, flags=re.MULTILINE)
+    )
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["eval", "--help"]).output
+    assert len(options) > 8
+    assert [option for option in options if option not in shown] == []
+
+
+def test_its_recipe_is_one():
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+    tree = {"model": {"path": "m"}, "data": {"path": "d"}, **parse_yaml(text, source="docs")}
+    recipe = build_recipe(tree).evaluation
+    assert (recipe.every, recipe.benchmarks, recipe.limit) == (30, ["VStarBench", "MMStar"], 200)
+    assert parse_sampling(recipe.sampling).max_new_tokens == 1024
