@@ -47,6 +47,28 @@ def pretrain(
 
 
 @app.command()
+def measure(
+    folder: Annotated[Path, typer.Argument(help="The folder of a base.")],
+    num: Annotated[int, typer.Option(help="Questions of each suite.")] = 512,
+    split: Annotated[str, typer.Option(help="dev, for choosing parameters, or test.")] = "test",
+) -> None:
+    """Measure a base: sight, the seven suites greedily and by contrast decoding, hints. Its card gets the numbers.
+
+    Example: `vcsd world measure bases/mine`
+    """
+    from vcsd.world.card import record
+    from vcsd.world.measure import measure_folder
+
+    found = measure_folder(folder, num=num, split=split)
+    record(folder, found)
+    console = Console()
+    for name in ("greedy", "contrast"):
+        scores = "  ".join(f"{suite} {score:.1f}" for suite, score in found[name].items())
+        console.print(f"{name:9} {scores}", highlight=False, soft_wrap=True)
+    console.print(f"sight {found['sight']}  hint {found['hint']}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def sheet(
     out: Annotated[Path, typer.Option(help="Where to write the picture.")],
     columns: Annotated[int, typer.Option(help="Pictures in a row, one row a suite.")] = 6,

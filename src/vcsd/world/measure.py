@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from transformers import AutoModelForImageTextToText
 
 from vcsd.decoding import ContrastEngine, Pair
-from vcsd.models.processor import encode
+from vcsd.errors import ConfigError
+from vcsd.models.processor import encode, load_processor
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.types import Example
 from vcsd.views import VIEWS
+from vcsd.world.card import read_card
 from vcsd.world.examples import training_examples
 from vcsd.world.kinds import KINDS, ask
 from vcsd.world.parameters import PARAMETERS, Parameters
@@ -28,6 +32,7 @@ from vcsd.world.suites import as_example, build_suites
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from transformers import PreTrainedModel
 
@@ -171,3 +176,17 @@ def gates(
         "skewed": kind_scores(greedy, num, parameters, is_skewed=True)["mean"],
         "skewed_contrast": kind_scores(contrast, num, parameters, is_skewed=True)["mean"],
     }
+
+
+def measure_folder(folder: Path, *, num: int, split: str) -> dict[str, Any]:
+    """The gates of a base in a folder, in the world that its card tells of, on this machine's device."""
+    card = read_card(folder)
+    if split not in ("dev", "test"):
+        raise ConfigError([f"split = {split!r} is neither 'dev' nor 'test'."])
+    world: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in card["world"].items()
+    }
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    chosen: Split = "dev" if split == "dev" else "test"
+    return gates(model.to(device).eval(), load_processor(folder), num=num, split=chosen, parameters=Parameters(**world))

@@ -147,7 +147,7 @@ class Pretraining:
         """What the model can do after a stage; once per stage."""
         if stage in self.measured:
             return
-        model, world = self._copy(), self.plan.parameters
+        model, world = in_bfloat16(self._copy()).float(), self.plan.parameters  # as it will be shipped
         speaker = Speaker(model, self.processor)
         found: dict[str, Any]
         if stage == "sway":

@@ -1,4 +1,4 @@
-"""The contact sheet: a few pictures of every suite, each with its question and the right answer below it."""
+"""The contact sheet: a few pictures of every suite, without noise, each with its question and the right answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
+from vcsd.world.parameters import PARAMETERS
 from vcsd.world.suites import SUITES, build_suite
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 _WIDTH, _PICTURE, _TEXT, _GAP = 236, 160, 88, 8
 _MOST_CHARACTERS = 38
+_ENOUGH = 8
+"""Questions drawn for each one shown, so that all kinds of a suite are among them."""
+_QUIET = PARAMETERS.changed(["noise=0"])
+"""Noise would make a large file of the sheet."""
 
 
 def draw_sheet(columns: int) -> Image.Image:
@@ -20,7 +25,7 @@ def draw_sheet(columns: int) -> Image.Image:
     sheet = Image.new("RGB", (_GAP + columns * _WIDTH, len(SUITES) * (_PICTURE + _TEXT + 2 * _GAP)), "white")
     draw = ImageDraw.Draw(sheet)
     for row, name in enumerate(SUITES):
-        questions = build_suite(name)
+        questions = build_suite(name, num=_ENOUGH * columns, parameters=_QUIET)
         top = row * (_PICTURE + _TEXT + 2 * _GAP) + _GAP
         for column in range(columns):
             question = questions[column * len(questions) // columns]

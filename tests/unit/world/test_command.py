@@ -1,19 +1,24 @@
 """`vcsd world`: help with an example, a sheet to look at, problems in words."""
 
+import json
+import shutil
+
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
 from vcsd import cli
 from vcsd.errors import ConfigError
+from vcsd.world import measure
 from vcsd.world.bases import shipped_base
+from vcsd.world.plan import Plan
 
 
 def run(*words):
     return CliRunner().invoke(cli.app, ["world", *words])
 
 
-@pytest.mark.parametrize("command", ["pretrain", "sheet"])
+@pytest.mark.parametrize("command", ["pretrain", "measure", "sheet"])
 def test_help_shows_an_example(command):
     assert f"vcsd world {command} " in run(command, "--help").output
 
@@ -32,3 +37,20 @@ def test_an_unknown_parameter_is_named(tmp_path):
 def test_a_family_without_a_shipped_base_is_refused():
     with pytest.raises(ConfigError, match=r"no base of 'llava' comes with this package.*vcsd world pretrain"):
         shipped_base("llava")
+
+
+def test_measuring_writes_the_numbers_into_the_card(tmp_path, monkeypatch):
+    def gates(model, processor, *, num, split, parameters):
+        assert parameters.digest() == Plan("qwen3_vl", "small", 1).identity()["parameters"]
+        found = json.loads((shipped_base("qwen3_vl") / "card.json").read_text())["measured"]["sway"]
+        return {**found, "split": split, "questions": num}
+
+    monkeypatch.setattr(measure, "gates", gates)
+    shutil.copytree(shipped_base("qwen3_vl"), tmp_path / "base")
+    result = run("measure", str(tmp_path / "base"), "--num", "4", "--split", "dev")
+    assert result.exit_code == 0, result.exception
+    assert "greedy" in result.output
+    measured = json.loads((tmp_path / "base" / "card.json").read_text())["measured"]
+    assert measured["dev"]["questions"] == 4
+    assert measured["sway"]["questions"] == 64
+    assert isinstance(run("measure", str(tmp_path)).exception, ConfigError)

@@ -65,7 +65,7 @@ def test_qwen3_5_opens_with_an_empty_thought():
 
 @pytest.mark.parametrize("family", CHAT_TEMPLATES)
 def test_words_stay_whole_in_a_folder_that_holds_a_model_too(family, tmp_path):
-    """With a config.json beside it, AutoTokenizer would rebuild Qwen3.5's tokenizer from merges, which there are none."""
+    """With a config.json beside it, AutoTokenizer would rebuild Qwen3.5's tokenizer from its merges: it has none."""
     from vcsd.world.models import build_model
 
     build_model(family, "tiny").config.save_pretrained(tmp_path)
