@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,32 @@ class Parameters:
     warmup_steps: int = 100
     weight_decay: float = 0.01
     clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        problems = [*self._share_problems(), *self._count_problems()]
+        if problems:
+            raise ConfigError(problems)
+
+    def _share_problems(self) -> Iterator[str]:
+        for field in dataclasses.fields(self):
+            if field.name.endswith("_share") and not 0 <= getattr(self, field.name) <= 1:
+                yield f"{field.name} = {getattr(self, field.name)} is outside [0, 1]."
+        if min(self.side_shares) < 0 or not math.isclose(sum(self.side_shares), 1):
+            yield f"side_shares = {self.side_shares} do not sum to 1."
+
+    def _count_problems(self) -> Iterator[str]:
+        if not 2 <= self.fewest_things <= 4 <= self.most_things <= 5:
+            yield (
+                f"fewest_things = {self.fewest_things} and most_things = {self.most_things}: from 2 to 4, and 4 or 5, "
+                "so that there are pairs to match and things to count."
+            )
+        if self.batch < 1:
+            yield f"batch = {self.batch} is not a positive number."
+        for name in ("sight_steps", "answer_steps", "sway_steps"):
+            if getattr(self, name) < 0:
+                yield f"{name} = {getattr(self, name)} is negative."
+        if max(self.largest_radius) + self.shift > 15:
+            yield f"largest_radius = {self.largest_radius} with shift = {self.shift} leaves the cell of 32 pixels."
 
     def digest(self) -> str:
         """Twelve hexadecimal digits that change with every value."""

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from vcsd import cli
 from vcsd.errors import ConfigError
-from vcsd.world import measure
+from vcsd.world import measure, pretrain
 from vcsd.world.bases import shipped_base
 from vcsd.world.plan import Plan
 
@@ -54,3 +54,18 @@ def test_measuring_writes_the_numbers_into_the_card(tmp_path, monkeypatch):
     assert measured["dev"]["questions"] == 4
     assert measured["sway"]["questions"] == 64
     assert isinstance(run("measure", str(tmp_path)).exception, ConfigError)
+
+
+def test_pretraining_from_the_command_line_leaves_a_base_and_says_where(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain, "NUM_MEASURED", 1)
+    short = ["batch=6", "sight_steps=1", "answer_steps=1", "sway_steps=1"]
+    changes = [word for change in short for word in ("--set", change)]
+    result = run("pretrain", "--size", "tiny", "--device", "cpu", "--seed", "3", "--out", str(tmp_path), *changes)
+    assert result.exit_code == 0, result.exception
+    assert "says what it can do" in " ".join(result.output.split())
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["command"] == (
+        "vcsd world pretrain --family qwen3_vl --size tiny --seed 3 "
+        "--set batch=6 --set sight_steps=1 --set answer_steps=1 --set sway_steps=1 --out FOLDER"
+    )
+    assert (tmp_path / "model.safetensors").exists()
