@@ -237,7 +237,7 @@ def pmi(results: Results) -> tuple[str, Verdict]:
 
 
 def profile(results: Results) -> tuple[str, Verdict]:
-    """Words that name what is seen must gain more contrast over OPSD than other words do."""
+    """In right answers, words that name what is seen must gain more contrast over OPSD than other words do."""
     group = _first_group(results)
 
     def read(kind: str) -> Callable[[dict[str, Any]], Any]:
@@ -249,7 +249,14 @@ def profile(results: Results) -> tuple[str, Verdict]:
     )
     if seen is None or other is None:
         return "", "not run"
-    said = f"nats over OPSD: {seen} on words that name what is seen, {other} on others"
+    wrong = paired(
+        *(
+            results.values(which, group, lambda result: result.get("profile_of_wrong", {}).get("seen"))
+            for which in (OPSD, VCSD)
+        )
+    )
+    said = f"nats over OPSD, in right answers: {seen} on words that name what is seen, {other} on others"
+    said += "" if wrong is None else f"; in wrong answers: {wrong} on words that name what is not there"
     more = seen.difference.mean > other.difference.mean
     return (
         said,

@@ -2,7 +2,7 @@
 
 pmi        Eq. 15: log p(v | image) - log p(v), where p(v) is the mean of p over other images, beside Eq. 6 under each
            control: how well does a control stand for "no particular image"?
-profile    how much the image raises each word of a given answer (Figure 6), for words that name what is seen and others
+profile    how much the image raises each word of a right answer (Figure 6), for words that name what is seen and others
 
 Shape legend: N positions, V vocabulary, S (position, token) pairs on the support.
 """
@@ -73,8 +73,20 @@ def _groups(spoken: Sequence[Spoken], view: str, processor: Processor) -> list[G
     return [Group(shown(each.example), [list(each.token_ids)]) for each in spoken]
 
 
+def split_by_truth(spoken: Sequence[Spoken], processor: Processor) -> tuple[list[Spoken], list[Spoken]]:
+    """The answers that are right, and the others: a word for what is not there should lose contrast, not gain it."""
+    right: list[Spoken] = []
+    wrong: list[Spoken] = []
+    for each in spoken:
+        text = processor.tokenizer.decode(list(each.token_ids), skip_special_tokens=True)
+        (right if text.strip().endswith(f"answer is {each.example.answer}.") else wrong).append(each)
+    return right, wrong
+
+
 def profile(model: nn.Module, spoken: Sequence[Spoken], processor: Processor) -> dict[str, float]:
     """The mean contrast of the tokens that were said, for words that name what is seen and for all others."""
+    if not spoken:
+        return {}
     ids = torch.tensor([token for each in spoken for token in each.token_ids])
     original, control = (log_p_of(model, _groups(spoken, view, processor)) for view in ("original", "black"))
     raised_N = contrast(original, control).gather(1, ids[:, None])[:, 0]

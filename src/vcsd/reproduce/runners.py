@@ -15,7 +15,7 @@ from vcsd import run
 from vcsd.models.processor import encode, load_processor
 from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.exam import GREEDY, Exam, world_questions
-from vcsd.reproduce.measure import Spoken, pmi, profile
+from vcsd.reproduce.measure import Spoken, pmi, profile, split_by_truth
 from vcsd.reproduce.prompts import write_prompts
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.step import base_of
@@ -41,7 +41,7 @@ SERIES = (
 )
 """Metrics whose course over training a result keeps."""
 
-PROFILED, MEASURED = 64, 192
+PROFILED, MEASURED = 128, 192
 """Prompts whose answers are looked at word by word: for the profile of every model, and for the mutual information."""
 
 
@@ -49,7 +49,7 @@ def _run_base(cell: Cell, work: Path) -> dict[str, Any]:
     processor = _processor(cell.base.folder)
     model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
     spoken = _spoken(model, processor, cell.num_measured(PROFILED))
-    return {**scores(exam, exam.take(model, name=cell.key)), "profile": profile(model, spoken, processor)}
+    return {**scores(exam, exam.take(model, name=cell.key)), **_profiles(model, spoken, processor)}
 
 
 def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
     lines = list(read_lines(work / "metrics.jsonl"))
     return {
         **scores(exam, exam.take(student, name=cell.key)),
-        "profile": profile(student, spoken, loaded.processor),
+        **_profiles(student, spoken, loaded.processor),
         "curve": curve.points,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
         "guard": {word: _first_step(lines, word) for word in ("warn", "stop")},
@@ -167,6 +167,12 @@ def _spoken(
     engine = TransformersEngine(model, tokenizer=processor.tokenizer)
     sampled = engine.sample(prompts, replace(GREEDY, temperature=temperature), num_rollouts=1, seed=seed)
     return [Spoken(example, each.token_ids) for example, each in zip(examples, sampled.rollouts, strict=True)]
+
+
+def _profiles(model: nn.Module, spoken: list[Spoken], processor: Processor) -> dict[str, dict[str, float]]:
+    """The contrast word by word, where the base's answer is right and where it is wrong."""
+    right, wrong = split_by_truth(spoken, processor)
+    return {"profile": profile(model, right, processor), "profile_of_wrong": profile(model, wrong, processor)}
 
 
 def _width(image: Any) -> int:

@@ -10,7 +10,7 @@ from vcsd.core import log_probs
 from vcsd.method import METHODS
 from vcsd.models.processor import encode, load_processor
 from vcsd.reproduce import measure
-from vcsd.reproduce.measure import Spoken, correlation, pmi, profile
+from vcsd.reproduce.measure import Spoken, correlation, pmi, profile, split_by_truth
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
 from vcsd.world.models import build_model
@@ -75,6 +75,13 @@ def test_the_contrast_of_a_word_is_its_gain_from_the_image(model, spoken, proces
     assert found["seen"] == pytest.approx(own[is_seen].mean().item(), abs=1e-9)
     assert found["other"] == pytest.approx(own[~is_seen].mean().item(), abs=1e-9)
     model.float()
+
+
+def test_right_answers_are_told_from_wrong_ones(spoken, processor):
+    first = replace(spoken[0], example=replace(spoken[0].example, answer="B"))
+    second = replace(spoken[0], example=replace(spoken[0].example, answer="A"))
+    assert split_by_truth([second, first], processor) == ([first], [second])
+    assert profile(None, [], processor) == {}
 
 
 def test_a_control_that_is_the_marginal_would_agree_with_it_fully(model, spoken, processor, monkeypatch):
