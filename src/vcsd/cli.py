@@ -159,9 +159,11 @@ def demo(
     """
     _show_log()
     from vcsd import demo as demonstration
-    from vcsd.demo_page import terminal_tables
-    from vcsd.reproduce.bases import shipped_base
+    from vcsd.demo_page import terminal_table
+    from vcsd.reproduce.machine import hush_transformers
+    from vcsd.world.bases import shipped_base
 
+    hush_transformers()
     folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
     setting = demonstration.Setting(
         base=base or shipped_base(family),
@@ -176,9 +178,9 @@ def demo(
     except KeyboardInterrupt:
         console.print(f"Stopped. The same command goes on from {folder}.", highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
-    for table in terminal_tables(shown):
-        console.print(table)
-    console.print(f"{shown.seconds:.0f} s. The report is {folder / 'report.html'}.", highlight=False, soft_wrap=True)
+    console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
+    console.print(terminal_table(shown))
+    console.print(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}.", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from vcsd import run
 from vcsd.config import load_recipe
 from vcsd.evaluation.bar import AskingBar
@@ -52,8 +54,11 @@ class Size:
     overrides: tuple[str, ...] = ()
 
 
-FULL = Size(num_questions=128, num_prompts=1024)
-FAST = Size(num_questions=32, num_prompts=256, overrides=("trainer.max_steps=20",))
+FULL = Size(num_questions=256, num_prompts=1024)
+FAST = Size(num_questions=64, num_prompts=256, overrides=("trainer.max_steps=20",))
+
+NUM_THREADS = 1
+"""Models this small gain little from a second thread, and lose much where other programs want the core too."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,7 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Shown:
     """Run a demonstration, or the rest of one that was interrupted; write its table and its report."""
     from vcsd.demo_page import write_report
 
+    torch.set_num_threads(NUM_THREADS)
     start = time.monotonic()
     write_prompts(setting.out / "data", setting.size.num_prompts)
     exam = Exam(world_questions(setting.size.num_questions), load_processor(setting.base))

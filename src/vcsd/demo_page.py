@@ -27,7 +27,7 @@ MOST_CASES, MOST_LOSSES = 8, 2
 
 CHARTS: Sequence[tuple[str, str, str]] = (
     ("loss", "Loss", "Distance from the target, times T²."),
-    ("support_size", "Support", "Plausible candidates per token; OPSD's target keeps the whole vocabulary."),
+    ("support_size", "Support", "Plausible candidates per token. OPSD's target keeps the whole vocabulary."),
     ("realised_contrast", "Contrast", "Nats by which the image raises the token that the student sampled."),
     ("kl_target_original", "Pull", "Nats between the target and what the teacher says with the image."),
     ("student_entropy", "Entropy", "How undecided the student is, in nats per token, at the distillation temperature."),
@@ -37,28 +37,28 @@ CHARTS: Sequence[tuple[str, str, str]] = (
 )
 
 
-def terminal_tables(shown: Shown) -> list[Table]:
-    """Scores by suite, and paired differences with their intervals."""
-    scores = Table(title="accuracy in percent, 95% interval", title_justify="left", header_style="bold")
-    changes = Table(title="paired differences in points, 95% interval", title_justify="left", header_style="bold")
-    for table in (scores, changes):
-        table.add_column("")
-        for column in [*SEVEN, ALL]:
-            table.add_column(column, justify="right")
+ONLY_VCSD = ("support_size", "kl_target_original")
+"""Numbers that for OPSD are those of a target without support and contrast: the vocabulary's size, and zero."""
+
+
+def terminal_table(shown: Shown) -> Table:
+    """One line a suite: the three models, and the paired differences with their 95% intervals."""
     page = score_table(shown)
-    for row in page.rows:
-        cells = [row.scores[name] for name in [*SEVEN, ALL]]
-        scores.add_row(row.name, *(f"{cell.value:.1f}\n[dim]{cell.low:.1f} {cell.high:.1f}[/]" for cell in cells))
-    for row in page.differences:
-        cells = [row.scores[name] for name in [*SEVEN, ALL]]
-        changes.add_row(row.name, *(_coloured(cell) for cell in cells))
-    return [scores, changes]
+    differences = page.differences[1:]  # OPSD - base is on the page; three would not fit into 80 columns
+    table = Table(header_style="bold", box=None, padding=(0, 1))
+    for title in ("suite", *(row.name for row in page.rows), *(row.name for row in differences)):
+        table.add_column(title, justify="left" if title == "suite" else "right", no_wrap=True)
+    for name in (*SEVEN, ALL):
+        numbers = [f"{row.scores[name].value:.1f}" for row in page.rows]
+        changes = [_coloured(row.scores[name]) for row in differences]
+        table.add_row(name, *numbers, *changes, style="bold" if name == ALL else "", end_section=name == [*SEVEN][-1])
+    return table
 
 
 def _coloured(score: Score) -> str:
     colour = "" if not score.is_clear else "[green]" if score.value > 0 else "[red]"
-    low, high = score.low or 0.0, score.high or 0.0
-    return f"{colour}{signed(score.value)}{'[/]' if colour else ''}\n[dim]{signed(low)} {signed(high)}[/]"
+    range_ = "" if score.low is None or score.high is None else f"{signed(score.low)} {signed(score.high)}"
+    return f"{colour}{signed(score.value)}{'[/]' if colour else ''} [dim]({range_})[/]"
 
 
 def score_table(shown: Shown) -> ScoreTable:
@@ -112,7 +112,8 @@ def _charts(shown: Shown) -> list[Chart]:
         points = [(step["step"], step[metric]) for step in series[name] if step.get(metric) is not None]
         return Line(TITLES[name], TONES[name], points)
 
-    return [Chart(title, [line(name, metric) for name in series], says) for metric, title, says in CHARTS]
+    shown_for = {metric: ("vcsd",) if metric in ONLY_VCSD else ("opsd", "vcsd") for metric, _, _ in CHARTS}
+    return [Chart(title, [line(name, metric) for name in shown_for[metric]], says) for metric, title, says in CHARTS]
 
 
 def cases(shown: Shown) -> list[Case]:

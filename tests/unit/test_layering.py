@@ -24,7 +24,7 @@ LAYERS = [
     ["run"],
     ["reproduce"],
     ["demo", "demo_page"],
-    ["cli"],
+    ["cli", "__main__"],
 ]
 """A room may import rooms above it in this list, and its neighbours; never one below."""
 

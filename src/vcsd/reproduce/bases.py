@@ -59,18 +59,6 @@ class Base:
         return f"{FAMILY_TITLES.get(self.family, self.family)} {self.num_parameters / 1e6:.1f}M"
 
 
-def shipped_base(family: str) -> Path:
-    """The folder of the base that comes with the package."""
-    from vcsd import world
-
-    if family not in FAMILY_TITLES:
-        raise ConfigError([f"family = {family!r} is not one of the world's. Allowed: {', '.join(FAMILY_TITLES)}."])
-    folder = Path(world.__file__).parent / "assets" / family
-    if not _is_model(folder):
-        raise ConfigError([f"there is no base model at {folder}. Make one with `vcsd world pretrain` and name it."])
-    return folder
-
-
 def grouped(folders: Sequence[str | Path]) -> dict[str, list[Base]]:
     """Bases by architecture and size: Qwen3-VL first, the smaller before the larger, each in the given order.
 

@@ -56,13 +56,15 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 
     Stopped, it goes on when started again. Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
     """
-    from vcsd.reproduce.bases import FAMILY_TITLES, grouped, shipped_base
+    from vcsd.reproduce.bases import FAMILY_TITLES, grouped
     from vcsd.reproduce.cell import Plan
     from vcsd.reproduce.experiments import chosen
+    from vcsd.reproduce.machine import hush_transformers
     from vcsd.reproduce.pages import write_pages
     from vcsd.reproduce.pool import run_cells
     from vcsd.reproduce.recipes import recipe_path
     from vcsd.reproduce.results import Results
+    from vcsd.world.bases import shipped_base
 
     if jobs < 1:
         raise ConfigError([f"--jobs {jobs} must be at least 1."])
@@ -83,6 +85,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     results = Results(plan, groups, parse_seeds(seeds), cross)
     console = Console(soft_wrap=True, highlight=False)
     cells = [cell for each in experiments for cell in results.cells(each)]
+    hush_transformers()
     failed = run_cells(cells, jobs, console.print)
     for path in write_pages(experiments, results):
         console.print(f"{path}")

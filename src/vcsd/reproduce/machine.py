@@ -1,4 +1,4 @@
-"""Hardware and versions, for people who compare results."""
+"""Hardware and versions, for people who compare results; and quiet while many runs share a terminal."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ def versions() -> dict[str, str]:
     """What the numbers were made with."""
     found = {"vcsd": __version__, "python": platform.python_version()}
     return found | {name: version(name) for name in PACKAGES}
+
+
+def hush_transformers() -> None:
+    """No bar for every file that transformers opens, and no advice on tiny models."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.evaluation.compare import spread
 from vcsd.reproduce.experiments import BASE, OPSD, REFERENCES
+from vcsd.reproduce.results import suite
 from vcsd.reproduce.statistics import standard_error
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLOURS = {"base": "#8a8f98", "OPSD": "#d08a2e"}
-OTHERS = ("#1f7a6d", "#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f")
+OURS = "#1f7a6d"
+OTHERS = ("#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f", "#5f5f5f")
 DYNAMICS = {"acc": "all seven", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
 
 
@@ -32,7 +34,7 @@ def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
     except ImportError:
         log.warning("No plot: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
         return None
-    draw = _DRAWN.get(experiment.name, _bars)
+    draw = _DRAWN.get(experiment.name, _dots)
     figure = draw(pyplot, experiment, results)
     if figure is None:
         return None
@@ -43,30 +45,28 @@ def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
 
 
 def colour(variant: Variant, place: int) -> str:
-    """References keep their colours everywhere."""
-    return COLOURS.get(variant.name, OTHERS[place % len(OTHERS)])
+    """References keep their colours everywhere, and so does VCSD as the paper has it, whatever it is called."""
+    if variant.name in COLOURS:
+        return COLOURS[variant.name]
+    changes = [each for each in variant.overrides if each.startswith("method")]
+    return OTHERS[place % len(OTHERS)] if changes or variant.kind != "train" else OURS
 
 
-def _bars(pyplot: Any, experiment: Experiment, results: Results) -> Any:
-    """The aggregate of every variant, one panel a group."""
+def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """The aggregate of every variant with its deviation, one panel a group. Dots: an axis need not begin at zero."""
     groups = [group for group in results.groups_of(experiment) if results.acc(experiment.variants[-1], group)]
     if not groups:
         return None
-    figure, axes = pyplot.subplots(1, len(groups), figsize=(max(4.2, 3.4 * len(groups)), 3.4), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(groups), figsize=(max(4.6, 3.4 * len(groups)), 3.4), squeeze=False)
     for axis, group in zip(axes[0], groups, strict=True):
         variants = [v for v in dict.fromkeys((*REFERENCES, *experiment.variants)) if results.acc(v, group)]
-        spreads = [spread(list(results.acc(variant, group).values())) for variant in variants]
-        tones = [colour(variant, place) for place, variant in enumerate(variants, -len(REFERENCES))]
-        bars = axis.bar(
-            [variant.name for variant in variants],
-            [each.mean for each in spreads],
-            yerr=[each.sd or 0.0 for each in spreads],
-            color=tones,
-            capsize=3,
-        )
-        axis.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
-        lowest = min(each.mean - (each.sd or 0.0) for each in spreads)
-        axis.set_ylim(bottom=max(0.0, lowest - 5))
+        for place, variant in enumerate(variants):
+            each = spread(list(results.acc(variant, group).values()))
+            tone = colour(variant, place)
+            axis.errorbar([variant.name], [each.mean], [each.sd or 0.0], fmt="o", capsize=4, color=tone)
+            axis.annotate(f"{each.mean:.1f}", (place, each.mean), (7, -3), textcoords="offset points", fontsize=8)
+        axis.margins(x=0.2)
+        axis.grid(axis="y", alpha=0.3)
         axis.set_title(group, fontsize=10)
         axis.tick_params(axis="x", rotation=30, labelsize=8)
         axis.set_ylabel("accuracy, seven suites")
@@ -85,7 +85,7 @@ def _alpha(pyplot: Any, experiment: Experiment, results: Results) -> Any:
         return None
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
     means, errors = [each.mean for _, each in points], [standard_error(each) or 0.0 for _, each in points]
-    axis.errorbar([alpha for alpha, _ in points], means, errors, marker="o", capsize=3, color=OTHERS[0])
+    axis.errorbar([alpha for alpha, _ in points], means, errors, marker="o", capsize=3, color=OURS)
     for reference in (BASE, OPSD):
         values = list(results.acc(reference, group).values())
         if values:
@@ -106,7 +106,9 @@ def _curves(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     figure, axes = pyplot.subplots(1, len(names), figsize=(4.4 * len(names), 3.4), squeeze=False)
     for axis, (name, title) in zip(axes[0], names.items(), strict=True):
         for place, variant in enumerate(experiment.variants):
-            series = [_curve(result, name) for result in results.found(variant, group).values()]
+            before = results.values(BASE, group, (lambda r: r["acc"]) if name == "acc" else suite(name))
+            found = results.found(variant, group).items()
+            series = [{**({0: before[run]} if run in before else {}), **_curve(result, name)} for run, result in found]
             _band(axis, series, variant.name, colour(variant, place))
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("step")
@@ -159,7 +161,7 @@ def _pmi(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
     spreads = [spread([each[name]["correlation"] for each in found]) for name in controls]
     axis.bar(
-        controls, [each.mean for each in spreads], yerr=[each.sd or 0.0 for each in spreads], capsize=3, color=OTHERS[0]
+        controls, [each.mean for each in spreads], yerr=[each.sd or 0.0 for each in spreads], capsize=3, color=OURS
     )
     axis.set_ylabel("correlation with the mutual information")
     axis.set_title(group, fontsize=10)

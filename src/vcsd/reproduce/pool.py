@@ -54,7 +54,9 @@ def _run_beside(todo: dict[str, Cell], jobs: int, say: Callable[[str], None]) ->
     threads = max(1, (os.cpu_count() or 1) // jobs)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(logs, threads))
     with pool:
-        running: dict[Future[Any], str] = {pool.submit(_attempt, cell): key for key, cell in todo.items()}
+        # The largest models first: a long run that begins last keeps all others waiting.
+        order = sorted(todo, key=lambda key: -todo[key].base.num_parameters)
+        running: dict[Future[Any], str] = {pool.submit(_attempt, todo[key]): key for key in order}
         done = 0
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -71,6 +73,9 @@ def _begin(logs: Path, threads: int) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     import torch
 
+    from vcsd.reproduce.machine import hush_transformers
+
+    hush_transformers()
     torch.set_num_threads(threads)
 
 
