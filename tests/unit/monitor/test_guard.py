@@ -122,7 +122,7 @@ def test_short_answers_may_grow():
         ("student_entropy", 1.0, 0.1, "warn"),  # surer than ever: odd, but not a collapse
         ("student_entropy", 1.0, 2.5, "warn"),
         ("student_entropy", 1.0, 9.0, "stop"),
-        ("kl_target_original", 0.1, 0.4, "warn"),
+        ("kl_target_original", 0.1, 0.3, "warn"),
         ("kl_target_original", 0.1, 0.7, "stop"),
     ],
 )
@@ -138,11 +138,11 @@ def trajectory(pulls, entropies):
         yield step, {"kl_target_original": pulls[step // 10], "student_entropy": entropies[step // 10]}
 
 
-def test_the_collapse_without_support_is_stopped_before_step_110():
+def test_the_collapse_without_support_is_stopped_before_accuracy_falls():
     growth = [1, 1.4, 1.6, 2.6, 3.8, 3.6, 6.4, 6.0, 9.2, 10.2, 17.7, 23.8, 28.3, 36.4, 42.7, 50.5, 50.8, 54.1]
     entropy = [1, 1.1, 1.1, 1.0, 1.1, 1.1, 1.3, 1.2, 1.3, 1.6, 1.8, 2.1, 2.4, 2.6, 3.0, 3.3, 3.4, 3.7]
     warning, stop, verdict = run(trajectory([0.0074 * x for x in growth], [0.33 * x for x in entropy]))
-    assert warning < stop < 110
+    assert warning < stop < 75  # 71.7% at step 60, 62.7% at step 90
     assert "kl_target_original grew" in verdict.message()
 
 
