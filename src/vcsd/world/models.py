@@ -68,6 +68,7 @@ def _settings(family: FamilyName, size: Size) -> dict[str, Any]:
         **{"vocab_size": VOCABULARY, "hidden_size": size.hidden, "num_hidden_layers": size.layers},
         **{"intermediate_size": 8 * size.hidden // 3 // 32 * 32, "num_attention_heads": heads, "head_dim": size.head},
         **{"num_key_value_heads": heads, "max_position_embeddings": 2048, "pad_token_id": token_id(PAD)},
+        "eos_token_id": token_id(END),
         **(_delta_net(size) if family == "qwen3_5" else _rope(size.head // 2)),
     }
     side = max(PARAMETERS.sides) * CELL // PATCH
