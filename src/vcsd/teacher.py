@@ -5,9 +5,9 @@ fixed      the student as it was at the start
 current    the student itself
 periodic   the student as it was at the last of every few optimizer steps
 
-The teacher starts as a copy of the student, which is checked by hash, and stays in eval mode without gradients. What
-moves is kept in float32 at least: at a rate of 0.05 and a learning rate of 2e-6 a bfloat16 teacher would stand still.
-Build it before the student is wrapped or sharded; afterwards it cannot be copied.
+The teacher starts as a copy of the student, which is checked bit for bit, and stays in eval mode without gradients.
+What moves is kept in float32 at least: at a rate of 0.05 and a learning rate of 2e-6 a bfloat16 teacher would stand
+still. Build it before the student is wrapped or sharded; afterwards it cannot be copied.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Teacher:
         self.module = student if kind == "current" else _frozen_copy(student)
         """What to score with. A trainer may wrap it."""
         self._weights = self.module
-        if fingerprint(named_tensors(self._weights)) != fingerprint(named_tensors(student)):
+        if not same_bits(named_tensors(self._weights), named_tensors(student)):
             raise AssertionError("the teacher's first weights are not the student's")
 
     @property
@@ -118,6 +118,24 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
             tensors[name] = tensor.detach()
             seen.add(id(tensor))
     return tensors
+
+
+def same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    """Whether names, types, shapes and bits agree. On the tensors' device: a hash would read billions of weights here.
+
+    >>> zeros = {"a": torch.zeros(2)}
+    >>> same_bits(zeros, {"a": torch.zeros(2)}), same_bits(zeros, {"a": -torch.zeros(2)})
+    (True, False)
+    """
+    return ours.keys() == theirs.keys() and all(_is_same(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+def _is_same(ours: Tensor, theirs: Tensor) -> bool:
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return False
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(ours.dtype.itemsize, torch.int64)
+    mine, other = (tensor.detach().contiguous().view(-1).view(whole) for tensor in (ours, theirs))
+    return torch.equal(mine, other)
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vcsd.errors import ConfigError
-from vcsd.teacher import KINDS, Teacher, fingerprint, named_tensors
+from vcsd.teacher import KINDS, Teacher, fingerprint, named_tensors, same_bits
 
 
 def student_of(value: float = 0.0, **settings) -> nn.Module:
@@ -146,3 +146,27 @@ def test_a_tied_weight_is_named_once():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight
     assert list(named_tensors(model)) == ["0.weight"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"b": torch.zeros(3)},
+        {"a": torch.zeros(3), "b": torch.zeros(3)},
+        {"a": torch.zeros(3, dtype=torch.float64)},
+        {"a": torch.zeros(1, 3)},
+        {"a": torch.tensor([0.0, 0.0, -0.0])},
+        {"a": torch.tensor([0.0, 0.0, 1e-45])},
+    ],
+)
+def test_weights_that_differ_in_anything_are_not_the_same(other):
+    assert same_bits({"a": torch.zeros(3)}, {"a": torch.zeros(3)})
+    assert not same_bits({"a": torch.zeros(3)}, other)
+
+
+def test_bits_of_any_type_are_compared():
+    for dtype in (torch.bfloat16, torch.float64, torch.bool, torch.complex64):
+        values = torch.tensor([1, 0, 1]).to(dtype)
+        assert same_bits({"a": values}, {"a": values.clone()})
+        assert not same_bits({"a": values}, {"a": torch.tensor([1, 1, 1]).to(dtype)})
+    assert same_bits({"a": torch.tensor(float("nan"))}, {"a": torch.tensor(float("nan"))})
