@@ -2,7 +2,10 @@
 
 import base64
 import io
+import threading
 import time
+import urllib.error
+from email.message import Message
 
 import pytest
 from PIL import Image
@@ -100,6 +103,9 @@ def test_a_server_that_stumbles_is_asked_again_with_growing_pauses():
         ((200, "[1]"), r"the answer is no object: \[1\]"),
         ((200, {"choices": [{"message": {"content": 7}}]}), "content is no text"),
         ((200, {"choices": [{"message": {"content": None}, "finish_reason": None}]}), "has no content"),
+        ((200, {"choices": [{"message": {"content": "A"}, "finish_reason": ["stop"]}]}), "content is no text"),
+        ((200, "[" * 100_000), "the answer is not JSON"),
+        ((200, '{"choices": [{"mess'), "the answer is not JSON"),
         ((200, None), "cannot be reached"),
         ((404, {"error": "no such model"}), "status 404: .*no such model.*Check the address"),
     ],
@@ -129,8 +135,54 @@ def test_a_server_that_does_not_answer_in_time_is_an_error():
         time.sleep(0.3)
         return parrot(request)
 
-    with toy_server(slow) as server, pytest.raises(RunError, match=r"no answer within 0.05 seconds"):
-        ask(SIX[:1], answerer(server, timeout=0.05, num_tries=2))
+    with toy_server(slow) as server, pytest.raises(RunError, match=r"no answer within 0.05 seconds.* try 2 of 9"):
+        ask(SIX[:1], answerer(server, timeout=0.05, num_tries=9))
+
+
+def test_whoever_stops_waiting_is_not_held_up_by_a_server_that_hangs():
+    is_over = threading.Event()
+
+    def hang(request):
+        is_over.wait(20)
+        return parrot(request)
+
+    with toy_server(lambda request: parrot(request) if words(request) == "how many, 0?" else hang(request)) as server:
+        start = time.monotonic()
+        answers = ServerAnswerer(client(server), "toy", concurrency=2).answer(SIX, PAPER_SAMPLING, seed=0)
+        assert next(answers)[0] == 0
+        answers.close()
+        took = time.monotonic() - start
+        num_begun = len(server.requests)
+        is_over.set()
+    assert took < 10
+    assert num_begun <= 3
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost", "http://", "http://[::1/v1", "http://localhost:x/v1", "http://a:99999", "http://a b/v1"]
+)
+def test_an_address_that_cannot_be_one_is_refused_at_once(url):
+    with pytest.raises(ConfigError, match="is no address"):
+        ChatClient(url)
+
+
+def test_a_key_is_sent_without_the_line_break_of_its_file_and_an_impossible_one_refused():
+    with toy_server(parrot) as server:
+        ask(SIX[:1], answerer(server, api_key="secret\n"))
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+    for key in ("two words", "schl\u00fcssel"):
+        with pytest.raises(ConfigError, match="the server's key has characters"):
+            ChatClient("http://localhost/v1", api_key=key)
+
+
+def test_a_server_that_refuses_the_key_is_not_taken_for_one_that_lists_no_models(monkeypatch):
+    with toy_server(parrot) as server:
+        asked = client(server)
+        assert asked.models() is None
+        problem = urllib.error.HTTPError(server.url, 401, "no", Message(), io.BytesIO(b"error 404405"))
+        monkeypatch.setattr(asked, "_open", lambda *_, **__: (_ for _ in ()).throw(problem))
+        with pytest.raises(RunError, match="status 401"):
+            asked.models()
 
 
 def test_a_refused_question_fails_alone_and_a_server_that_refuses_all_is_an_error():

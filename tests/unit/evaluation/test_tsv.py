@@ -104,8 +104,10 @@ def test_rows_without_an_image_are_left_out_and_counted(tmp_path):
 
 
 def test_image_files_are_found_beside_the_table(tmp_path):
-    content = [{**ROW, "image_path": "a/0.png"}, {**ROW, "index": "1", "image_path": "['a/0.png', 'b.png']"}]
+    cells = ("a/0.png", "['a/0.png', 'b.png']", "", "nan")
+    content = [{**ROW, "index": str(n), "image_path": cell} for n, cell in enumerate(cells)]
     table = read_tsv(write_tsv(tmp_path / "a.tsv", content))
+    assert (len(table.rows), table.num_without_image) == (2, 2)
     assert table.rows[0].images == (tmp_path / "a/0.png",)
     assert table.rows[1].images == (tmp_path / "a/0.png", tmp_path / "b.png")
 
