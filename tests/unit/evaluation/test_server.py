@@ -148,14 +148,14 @@ def test_whoever_stops_waiting_is_not_held_up_by_a_server_that_hangs():
 
     with toy_server(lambda request: parrot(request) if words(request) == "how many, 0?" else hang(request)) as server:
         start = time.monotonic()
-        answers = ServerAnswerer(client(server), "toy", concurrency=2).answer(SIX, PAPER_SAMPLING, seed=0)
+        answers = ServerAnswerer(client(server), "toy", concurrency=1).answer(SIX, PAPER_SAMPLING, seed=0)
         assert next(answers)[0] == 0
         answers.close()
         took = time.monotonic() - start
         num_begun = len(server.requests)
         is_over.set()
     assert took < 10
-    assert num_begun <= 3
+    assert num_begun <= 2
 
 
 @pytest.mark.parametrize(
