@@ -214,4 +214,7 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 2, 3]
     assert list(lines[0]["benchmarks"]) == ["VStarBench", "HallusionBench"]
+    metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert ["evaluation/acc" in line for line in metrics] == [False, True, True]
+    assert metrics[1]["evaluation/VStarBench"] == lines[1]["benchmarks"]["VStarBench"]["entry"]
     assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}
