@@ -240,3 +240,24 @@ def test_a_file_that_may_not_be_read_is_told(tsvs, monkeypatch):
     monkeypatch.setattr(load, "read_tsv", refuse)
     with pytest.raises(ConfigError, match=r"VStarBench.tsv cannot be read: .*Permission denied"):
         loaded("VStarBench", tsvs)
+
+
+def test_images_in_parquet_files_have_names_of_their_own_and_rows_without_one_are_counted(parquets, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    names = [image.identity for each in loaded("BLINK", parquets).questions for image in each.example.images]
+    assert len(set(names)) == len(names) == 8
+    (tmp_path / "MMStar").mkdir()
+    rows = parquet.read_table(parquets / "MMStar" / "mmstar.parquet").to_pylist()
+    rows[2]["image"] = None
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "MMStar" / "a.parquet")
+    found = loaded("MMStar", tmp_path)
+    assert (len(found.questions), found.report.num_without_image) == (5, 1)
+    assert "1 rows without an image left out" in found.report.line()
+
+
+def test_a_hint_of_a_row_stands_in_front_of_its_question(tmp_path):
+    write_tsv(tmp_path / "VStarBench.tsv", [{**row, "hint": "Look left."} for row in ROWS["VStarBench"]])
+    (text,) = [part["text"] for part in loaded("VStarBench", tmp_path).questions[0].example.prompt[0]["content"][1:]]
+    assert text.startswith("Hint: Look left.\nQuestion: ")
