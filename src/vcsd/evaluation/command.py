@@ -29,7 +29,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     model: Annotated[
         str | None, typer.Argument(help="A model folder or hub id; with --server, the name it is served under.")
     ] = None,
-    benchmarks: Annotated[str, typer.Option(help="all, or names with commas: BLINK,MMStar.")] = "all",
+    benchmarks: Annotated[str, typer.Option(help="all, world, or names with commas: BLINK,world/small.")] = "all",
     data: Annotated[Path | None, typer.Option(help="The folder of the benchmarks' files; else $LMUData.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go; by default runs/eval/MODEL.")] = None,
     style: Annotated[str, typer.Option(help="Prompt style: vlmevalkit, direct or cot.")] = "vlmevalkit",

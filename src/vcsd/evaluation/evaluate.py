@@ -19,7 +19,6 @@ from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.benchmark import BENCHMARKS
 from vcsd.evaluation.compare import over_seeds
 from vcsd.evaluation.export import export_predictions
 from vcsd.evaluation.load import choose_benchmarks, data_folder, data_reports, load_benchmarks
@@ -30,6 +29,7 @@ from vcsd.evaluation.prompts import STYLES
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.score import check_failed, scorecard_of
 from vcsd.evaluation.scorecard import load_scorecard
+from vcsd.evaluation.world import ALL, ALL_BENCHMARKS, WORLD, load_world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +62,8 @@ class Asking:
     def __post_init__(self) -> None:
         if self.style not in STYLES:
             raise ConfigError([f"style = {self.style!r} is not a prompt style. {did_you_mean(self.style, STYLES)}"])
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError([f"limit = {self.limit} leaves no question. Give at least 1."])
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError([f"seeds = {list(self.seeds)} must be one or several different numbers."])
         if len(self.seeds) > 1 and not self.sampling.temperature:
@@ -74,19 +76,25 @@ class Scoring:
 
     marking: Marking
     allow_failed: bool = False
-    suites: Mapping[str, Benchmark] = field(default_factory=lambda: BENCHMARKS)
+    suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
 
 
 def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, asking: Asking) -> list[LoadedBenchmark]:
     """The questions of the named benchmarks, with a line in the log on each file."""
-    loaded = load_benchmarks(
-        choose_benchmarks(benchmarks),
-        data_folder(data),
-        style=asking.style,
-        limit=asking.limit,
-        jpeg75=asking.jpeg75,
-        allow_unknown_data=asking.allow_unknown_data,
-    )
+    names = [name.strip() for name in (benchmarks.split(",") if isinstance(benchmarks, str) else benchmarks)]
+    made = dict.fromkeys(each for name in names for each in (WORLD if name == ALL else [name]) if each in WORLD)
+    others = [name for name in names if name not in made and name != ALL]
+    loaded = load_world(list(made), limit=asking.limit) if made else []
+    if others or not made:
+        layouts = choose_benchmarks(others)
+        loaded += load_benchmarks(
+            layouts,
+            data_folder(data),
+            style=asking.style,
+            limit=asking.limit,
+            jpeg75=asking.jpeg75,
+            allow_unknown_data=asking.allow_unknown_data,
+        )
     for each in loaded:
         log.info("%s", each.report.line())
     return loaded

@@ -20,11 +20,11 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.benchmark import BENCHMARKS
 from vcsd.evaluation.marking import Marking, mark
 from vcsd.evaluation.presets import PAPER_SAMPLING
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.score import scorecard_of
+from vcsd.evaluation.world import ALL_BENCHMARKS
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Exam:
     every: int
     sampling: Sampling = PAPER_SAMPLING
     marking: Marking = field(default_factory=lambda: Marking("final"))
-    suites: Mapping[str, Benchmark] = field(default_factory=lambda: BENCHMARKS)
+    suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
     seed: int = 0
 
     def is_due(self, step: int, max_steps: int) -> bool:

@@ -141,7 +141,7 @@ def load_benchmark(
             f"{table.path}: {doubt} Download it again ({layout.source}), or allow unknown data (--allow-unknown-data)."
             for doubt in doubts
         ])  # fmt: skip
-    chosen = questions if limit is None else _spread(questions, limit)
+    chosen = questions if limit is None else spread(questions, limit)
     is_published = table.md5 == layout.md5
     report = DataReport(
         *(layout.name, table.path.name, table.kind, table.md5, is_published),
@@ -225,7 +225,7 @@ def _doubts(layout: Layout, table: Table, questions: Sequence[Question]) -> list
     return doubts
 
 
-def _spread(questions: Sequence[Question], limit: int) -> Sequence[Question]:
+def spread(questions: Sequence[Question], limit: int) -> Sequence[Question]:
     """So many questions, evenly over the file: benchmarks are sorted by category."""
     if limit >= len(questions):
         return questions
