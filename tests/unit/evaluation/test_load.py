@@ -261,3 +261,14 @@ def test_a_hint_of_a_row_stands_in_front_of_its_question(tmp_path):
     write_tsv(tmp_path / "VStarBench.tsv", [{**row, "hint": "Look left."} for row in ROWS["VStarBench"]])
     (text,) = [part["text"] for part in loaded("VStarBench", tmp_path).questions[0].example.prompt[0]["content"][1:]]
     assert text.startswith("Hint: Look left.\nQuestion: ")
+
+
+def test_questions_of_v_star_that_share_an_id_are_told_apart_by_category(parquets, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "VStarBench").mkdir()
+    rows = parquet.read_table(parquets / "VStarBench" / "test-0.parquet").to_pylist()
+    rows[1]["question_id"] = rows[0]["question_id"]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "VStarBench" / "a.parquet")
+    assert len(loaded("VStarBench", tmp_path).questions) == len(rows)

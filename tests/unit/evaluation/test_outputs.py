@@ -167,10 +167,11 @@ def test_seeds_are_asked_apart_and_averaged(loaded, tmp_path):
     ("asking", "message"),
     [
         ({"seeds": (0, 1)}, "several seeds at temperature 0 give the same answers"),
+        ({"limit": 0}, "limit = 0 leaves no question"),
         ({"seeds": (1, 1), "sampling": Sampling()}, "must be one or several different numbers"),
     ],
 )
-def test_seeds_that_make_no_sense_are_refused(asking, message):
+def test_what_makes_no_sense_is_refused(asking, message):
     with pytest.raises(ConfigError, match=message):
         Asking(**asking)
 

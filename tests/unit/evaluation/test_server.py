@@ -15,7 +15,7 @@ from toy_benchmarks import image_bytes
 from toy_questions import question
 from toy_server import completion, toy_server
 from vcsd.errors import ConfigError, RunError
-from vcsd.evaluation.chat import ChatClient
+from vcsd.evaluation.chat import LONGEST_PAUSE, ChatClient
 from vcsd.evaluation.presets import PAPER_SAMPLING
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.server import MAX_REFUSED, ServerAnswerer, data_url
@@ -83,6 +83,13 @@ def test_an_image_that_readers_disagree_on_is_sent_as_it_is_shown_to_a_model_her
     clear.save(tmp_path / "clear.png")
     sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "clear.png").partition(",")[2])))
     assert sent.getpixel((0, 0)) == (255, 255, 255)
+    Image.new("RGB", (8, 8), (0, 0, 0)).save(tmp_path / "keyed.png", transparency=(0, 0, 0))
+    sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "keyed.png").partition(",")[2])))
+    assert sent.getpixel((0, 0)) == (255, 255, 255)
+    frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 200)]
+    frames[0].save(tmp_path / "moving.png", save_all=True, append_images=frames[1:])
+    sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "moving.png").partition(",")[2])))
+    assert (getattr(sent, "n_frames", 1), sent.getpixel((0, 0))) == (1, (0, 0, 0))
 
 
 def test_a_server_that_stumbles_is_asked_again_with_growing_pauses():
@@ -237,3 +244,46 @@ def test_the_server_is_asked_what_it_serves():
             ServerAnswerer(client(server), "ty")
     with pytest.raises(ConfigError, match="is no address"):
         ChatClient("localhost:8000")
+
+
+def test_many_refusals_are_no_reason_to_stop_once_a_question_was_answered():
+    asked = [question(str(n), text=f"how many, {n}?") for n in range(MAX_REFUSED + 3)]
+    with toy_server(lambda request: parrot(request) if words(request) == "how many, 0?" else (400, "no")) as server:
+        found = ask(asked, ServerAnswerer(client(server), "toy", concurrency=1))
+    assert [p.error is None for p in found] == [True] + [False] * (MAX_REFUSED + 2)
+
+
+def test_nothing_more_is_begun_after_the_server_has_failed():
+    with toy_server(lambda request: (404, "gone")) as server:
+        with pytest.raises(RunError, match="status 404"):
+            ask(SIX, ServerAnswerer(client(server), "toy", concurrency=1))
+        num_sent = len(server.requests)
+    assert num_sent <= 2
+
+
+def test_a_pause_is_what_the_server_asks_for_but_never_endless(monkeypatch):
+    pauses = []
+    replies = iter(["7", "9999", "soon", None])
+
+    def send(*given, **more):
+        wait = next(replies)
+        if wait is None:
+            return io.BytesIO(b'{"data": []}')
+        headers = Message()
+        headers["Retry-After"] = wait
+        raise urllib.error.HTTPError("u", 503, "busy", headers, io.BytesIO(b"busy"))
+
+    asked = ChatClient("http://localhost/v1", sleep=pauses.append)
+    monkeypatch.setattr(asked, "_open", send)
+    assert asked.models() == []
+    assert pauses == [7.0, LONGEST_PAUSE, 4.0]
+
+
+def test_weights_on_this_machine_are_known_by_their_content_not_by_their_place(tmp_path):
+    for name, content in (("a", b"1"), ("copy", b"1"), ("b", b"2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+    models = {name: {"root": str(tmp_path / name)} for name in ("a", "copy", "b")}
+    with toy_server(parrot, models) as server:
+        known = {name: ServerAnswerer(client(server), name).identity["weights"] for name in models}
+    assert known["a"] == known["copy"] != known["b"]
