@@ -33,9 +33,9 @@ from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.projection import Sizes, Step, measure_speed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from transformers import PreTrainedModel, TrainingArguments
+    from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config import Recipe
@@ -101,8 +101,8 @@ def _exam(recipe: Recipe) -> Exam | None:
     return Exam(questions, given.every, asking.sampling, Marking(given.mode))
 
 
-def train(loaded: Loaded) -> VCSDTrainer:
-    """Run a recipe to its end, or from its latest checkpoint to its end."""
+def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrainer:
+    """Run a recipe to its end, or from its latest checkpoint to its end. Callbacks are transformers' own."""
     recipe, output = loaded.recipe, loaded.output
     model = AutoModelForImageTextToText.from_pretrained(loaded.folder, dtype=torch.float32)
     _freeze(model, recipe)
@@ -119,6 +119,7 @@ def train(loaded: Loaded) -> VCSDTrainer:
             token_budget=recipe.token_budget,
             prompt_settings=loaded.prompt_settings,
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+            callbacks=list(callbacks),
         )
         guard = Guard(()) if recipe.guard == "off" else Guard()
         tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps

@@ -17,12 +17,14 @@ LAYERS = [
     ["kernels"],
     ["views", "models", "rollout", "teacher"],
     ["method", "batch", "step"],
-    ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding"],
+    ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding", "report"],
     ["recipe_text"],
     ["recipe_groups"],
     ["config", "doctor"],
     ["run"],
-    ["cli"],
+    ["reproduce"],
+    ["demo", "demo_page"],
+    ["cli", "__main__"],
 ]
 """A room may import rooms above it in this list, and its neighbours; never one below."""
 

@@ -91,6 +91,7 @@ def _decimal(value: Fraction) -> str:
 
 
 _LATEX = [
+    (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/\2"),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
     (re.compile(r"\\times|\\cdot"), "\u00d7"),

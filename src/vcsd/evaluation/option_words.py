@@ -10,6 +10,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TAIL = 80
+_SAME_SIGNS = {
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\sqrt": "√",
+    "\\pi": "π",
+    "\\circ": "°",
+    "^°": "°",
+    "^{°}": "°",
+}
+_DECORATION = re.compile(r"\\(?:text|mathrm|left|right|,|;|!|\(|\)|\[|\])|[\s${}*]|\.$")
+
+
+def formula(text: str) -> str:
+    r"""A formula without the signs that say how it is set.
+
+    >>> formula(r"$\dfrac{3\sqrt{5}}{2}$") == formula(r"\frac { 3√{5} } { 2 }")
+    True
+    """
+    for latex, plain in _SAME_SIGNS.items():
+        text = text.replace(latex, plain)
+    return _DECORATION.sub("", text).casefold()
+
+
 _NEGATED = re.compile(
     r"(?:\b(?:not|nor|neither|never|without|than)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
     re.IGNORECASE,
@@ -61,6 +84,6 @@ def _pattern(words: str) -> re.Pattern[str]:
     body = r"\s+".join(re.escape(word) for word in core.split())
     if core in _NUMBER_WORDS:
         body = f"(?:{body}|{_NUMBER_WORDS[core]})"
-    before = r"(?<![\w.,-])" if core[:1].isascii() else ""
+    before = r"(?<![\w.,√^-])" if core[:1].isascii() else ""
     after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
     return re.compile(before + body + after, re.IGNORECASE)

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation import numbers, yes_no
-from vcsd.evaluation.option_words import ends_with_option, mentions, patterns
+from vcsd.evaluation.option_words import ends_with_option, formula, mentions, patterns
 from vcsd.evaluation.statements import Reading, conclusions, is_complete, sentences, without_latex
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
     text = numbers.clean(payload)
     if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
         return Reading(_letter_of(said.found, options), "words")
-    return _lettered(text, options) or _worded(text, options) or _valued(text, options)
+    return _lettered(text, options) or _set_alike(payload, options) or _worded(text, options) or _valued(text, options)
 
 
 def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -102,10 +102,17 @@ def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
     return Reading(named[0], "words") if len(named) == 1 else Reading(None, "several options")
 
 
+def _set_alike(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """The option that is the same formula as a statement, or as what its last equation comes to."""
+    said = {formula(payload), formula(payload.rpartition("=")[2])} - {""}
+    alike = [letter for letter, words in options.items() if formula(words) in said]
+    return Reading(alike[0], "formula") if len({options[letter] for letter in alike}) == 1 else None
+
+
 def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
     """The option with the number that a statement gives, be it without the option's unit."""
     said = {number.value for number in numbers.numbers(text)}
-    if len(said) != 1:
+    if len(said) != 1 or re.search(r"[√π^\\]", text):
         return None
     values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
     equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]

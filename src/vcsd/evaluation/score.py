@@ -37,6 +37,9 @@ _FEW = 5
 _WORD = re.compile(r"[^\W\u3040-\u9fff]+|[^\s]")
 """A word, or one sign or Chinese or Japanese character: what stands for a token where the tokens are not known."""
 
+_LAST_CHARACTERS = 6000
+"""The end of an answer in which repetition is looked for: a loop lasts to the end."""
+
 
 def score(
     questions: Sequence[Question],
@@ -193,7 +196,7 @@ def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:
         unresolved=sum(verdict.found is None for _, verdict in came),
         truncated=sum(answer.stop == "length" for answer, _ in came),
         empty=sum(not answer.text.strip() for answer, _ in came),
-        repeated=sum(is_repetitive(_WORD.findall(answer.text)) for answer, _ in came),
+        repeated=sum(is_repetitive(_WORD.findall(answer.text[-_LAST_CHARACTERS:])) for answer, _ in came),
         judged=sum(verdict.by.startswith(JUDGED) for _, verdict in came),
     )
 

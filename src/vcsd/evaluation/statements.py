@@ -102,6 +102,7 @@ _IS_CORRECT = re.compile(
 _CHOICE_WORDS = ("choose", "select", "pick", "go with")
 _PRAISE = ("correct", "right", "best", "accurate", "appropriate", "closest")
 _LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
+_ASKED = re.compile(r"[^.!\n]{0,40}\?")
 _IN_DOUBT = re.compile(r"\b(?:whether|if)\b[^.\n]{0,20}$", re.IGNORECASE)
 
 
@@ -133,7 +134,11 @@ def _declared(text: str) -> Iterator[Statement]:
         payload, _, after = text[said.end() : said.end() + PAYLOAD_LENGTH].lstrip(" \t\n:*_#").partition("\n")
         label, next_label = _LABEL.match(payload), _LABEL.match(after)
         is_list = label and next_label and label[1] != next_label[1]
-        if not is_list and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()]):
+        if (
+            not is_list
+            and not _ASKED.match(payload)
+            and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()])
+        ):
             yield Statement(payload.strip(), said.start(), "declared")
 
 

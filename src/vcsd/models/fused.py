@@ -10,11 +10,11 @@ tensors of T tokens times the width, and take about as long as all matrix produc
                functions, and calls `vcsd.kernels.rotary` (the derivation is there)
   layer        every decoder layer gets a `forward` that says to the two above whether it is scoring
 
-Only what happens inside a decoder layer with a `mixer=` that has a layout is changed, so that rollouts, evaluation and
-padded batches run transformers' own code, bit for bit, and so does everything on the CPU and in float64. The keyword
-is among the layer's arguments, therefore recomputation under gradient checkpointing takes the same path; the switch it
-turns is local to the thread, since autograd recomputes in threads of its own. The last norm of the model is in no
-layer and stays as it is; so do the vision tower and the delta nets' gated norm.
+Only what happens inside a decoder layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so
+that rollouts, evaluation and padded batches run transformers' own code, bit for bit, and so does everything on the CPU
+and in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes
+the same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last
+norm of the model is in no layer and stays as it is; so do the vision tower and the delta nets' gated norm.
 
 What differs from transformers' own, all of it rounding:
 
@@ -33,6 +33,7 @@ Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a 
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib.util import find_spec
@@ -45,7 +46,7 @@ from torch.nn import functional
 from vcsd.models.attention import compute_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor, nn
     from transformers import PreTrainedModel
@@ -56,6 +57,17 @@ FUSE = True
 _ROTARY = "apply_rotary_pos_emb"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _scoring: ContextVar[bool] = ContextVar("scoring", default=False)
+_everywhere: ContextVar[bool] = ContextVar("everywhere", default=False)
+
+
+@contextmanager
+def fused_batches() -> Iterator[None]:
+    """Fuse in plain batches too, for those who ask: pre-training in the world, whose layers are mostly such chains."""
+    before = _everywhere.set(True)
+    try:
+        yield
+    finally:
+        _everywhere.reset(before)
 
 
 def install(model: PreTrainedModel) -> None:
@@ -82,7 +94,7 @@ def _override(module: nn.Module, forward: Callable[..., Any]) -> None:
 
 
 def _layer_forward(self: nn.Module, *args: Any, **keywords: Any) -> Any:
-    before = _scoring.set(FUSE and hasattr(keywords.get("mixer"), "layout"))
+    before = _scoring.set(FUSE and (_everywhere.get() or hasattr(keywords.get("mixer"), "layout")))
     try:
         # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
         return type(self).forward(self, *args, **keywords)

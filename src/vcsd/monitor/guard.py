@@ -10,8 +10,10 @@ warn      now is beyond a signal's `warn`, compared with usual
 stop      now is beyond its `stop` for PATIENCE steps in a row, the first of which warned
 
 Thresholds are ours, not the paper's. They leave room for what a good run does: the authors' lengthens its answers,
-from 8% that hit the limit to 33%, and gains. What entropy and the target's pull do only warns: a student that learns
-grows surer. With fewer than 64 rollouts per step, a warning may be noise; a stop needs more than that.
+from 8% that hit the limit to 33%, and gains; and a student that learns grows surer. The earliest sign in the synthetic
+world is the target's pull: as a sound student learns, the contrast has less and less left to change; without the
+support it has more and more, from step 50 on, long before answers look odd (docs/monitoring.md). With fewer than 64
+rollouts per step, a warning may be noise; a stop needs more than that.
 """
 
 from __future__ import annotations
@@ -67,9 +69,9 @@ SIGNALS = (
     Signal("language_drift", "rise", warn=0.05, stop=0.20),
     Signal("truncated", "rise", warn=0.20, stop=0.50),
     Signal("length", "growth", warn=1.5, stop=2.5, least=64),
-    Signal("student_entropy", "growth", warn=2.0),
-    Signal("student_entropy", "fall", warn=4.0),
-    Signal("kl_target_original", "growth", warn=3.0),
+    Signal("student_entropy", "growth", warn=2.0, stop=3.0),
+    Signal("student_entropy", "fall", warn=8.0),
+    Signal("kl_target_original", "growth", warn=2.0, stop=4.0, least=0.02),
 )
 
 

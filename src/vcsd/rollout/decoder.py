@@ -13,7 +13,7 @@ Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts),
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import DynamicCache
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 
 PREFILL_TOKENS = 32768
 """Prompt tokens per forward while prefilling: enough to keep a device busy, few enough for its activations."""
+
+
+class Decoding(Protocol):
+    """What the engine asks of a decoder: the logits of the first new token, then one step after another."""
+
+    logits: Tensor
+
+    def fork(self, prompt_R: Tensor, max_new_tokens: int, *, use_graph: bool = False) -> None:
+        """Begin one row for every entry."""
+
+    def step(self, token_R: Tensor) -> Tensor:
+        """Append one token to every row; the logits of the next."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with some rows only."""
 
 
 class Decoder:

@@ -20,8 +20,8 @@ import torch
 
 from vcsd.core.probability import log_probs
 from vcsd.models.family import base_model, family_of
-from vcsd.rollout.decoder import prefill
-from vcsd.rollout.memory import cache_cost, free_bytes, rows_that_fit
+from vcsd.rollout.decoder import Decoding, prefill
+from vcsd.rollout.memory import CacheCost, cache_cost, free_bytes, rows_that_fit
 from vcsd.rollout.sampling import Sampling, draw, rollout_key, uniforms
 from vcsd.types import Rollout
 
@@ -123,8 +123,16 @@ class TransformersEngine:
         logs = tuple(log for job in jobs if (log := found[job][1]) is not None)
         return Sampled(tuple(found[job][0] for job in jobs), logs if with_log_probs else None)
 
+    def begin(self, prompts: Sequence[Prompt]) -> Decoding:
+        """One pass over each prompt; what follows is decoded from there."""
+        return prefill(self.model, prompts)
+
+    def cache_cost(self) -> CacheCost:
+        """What a rollout costs in memory while it is decoded."""
+        return cache_cost(self.base, self.compute_dtype or self.base.dtype)
+
     def _rows(self, prompts: Sequence[Prompt], sampling: Sampling, num_rollouts: int) -> int:
-        cost = cache_cost(self.base, self.compute_dtype or self.base.dtype)
+        cost = self.cache_cost()
         longest = max((len(prompt.input_ids) for prompt in prompts), default=1)
         free, is_shared = free_bytes(self.base.device), self.family.shares_prefix
         return rows_that_fit(cost, free, longest, sampling.max_new_tokens, num_rollouts, is_shared=is_shared)
@@ -156,7 +164,7 @@ class TransformersEngine:
     ) -> _Batch:
         slots = {p: slot for slot, p in enumerate(dict.fromkeys(job.prompt for job in batch))}
         device = self.base.device
-        decoder = prefill(self.model, [prompts[p] for p in slots])
+        decoder = self.begin([prompts[p] for p in slots])
         prompt_R = torch.tensor([slots[job.prompt] for job in batch], device=device)
         decoder.fork(prompt_R, sampling.max_new_tokens, use_graph=self.use_graph)
         state = _Batch(batch, sampling, decoder.logits, self.vision_ids, self.end_ids, with_log_probs)

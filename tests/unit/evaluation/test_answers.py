@@ -9,6 +9,7 @@ COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
 IMAGES = {"A": "the second image", "B": "the third image"}
 ANGLES = {"A": "13°", "B": "32°", "C": "45°"}
 NUMBERS = {"A": "2.5", "B": "3", "C": "3.5"}
+ROOTS = {"A": "2", "B": "2√{3}", "C": "\\frac { 3√{5} } { 2 }"}
 LETTERS = {"A": "picture A", "B": "picture B", "C": "picture C"}
 
 
@@ -46,6 +47,12 @@ def number(text):
         ({"A": "9", "B": "18", "C": "18"}, "The answer is 18.", "B"),
         ({"A": "2", "B": "2√3"}, "Therefore, the length is 2√3.", "B"),
         ({"A": "increase", "B": "decrease"}, "A: Decrease", None),
+        (COLOURS, "The answer is A? Let me look once more at the", None),
+        (ROOTS, "Hence $DE = \\boxed{\\dfrac{3\\sqrt{5}}{2}}$.", "C"),
+        (ROOTS, "The answer is 2\\sqrt{3}.", "B"),
+        (ROOTS, "\\boxed{3\\sqrt{2}}", None),
+        ({"A": "2", "B": "4", "C": "6"}, "\\boxed{3\\sqrt{2}}", None),
+        ({"A": "5π", "B": "10π"}, "The arc is \\boxed{5\\pi}", "A"),
     ],
 )
 def test_an_option_is_read_as_it_is_meant(options, text, found):
@@ -66,6 +73,9 @@ def test_an_option_is_read_as_it_is_meant(options, text, found):
         ("The A-847 model is used.", None),
         ("No one can see the one on the left. There are 2 left.", "2"),
         ("The length is 2√3.", None),
+        ("\\boxed{3\\sqrt{2}}", None),
+        ("The answer is 5? Let me count again, more", None),
+        ("\\boxed{36 \\text{ units}}", "36"),
     ],
 )
 def test_a_number_is_read_as_it_is_meant(text, found):

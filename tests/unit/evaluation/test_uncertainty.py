@@ -10,7 +10,7 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.aggregate import Tally
 from vcsd.evaluation.compare import compare, over_seeds
 from vcsd.evaluation.score import score
-from vcsd.evaluation.uncertainty import NUM_RESAMPLES, resample
+from vcsd.evaluation.uncertainty import NUM_RESAMPLES, interval, resample
 
 
 def answered(rights, name="BLINK", **groups):
@@ -40,10 +40,21 @@ def test_questions_of_one_cluster_are_no_more_evidence_than_one():
     assert np.allclose(alone, together)  # as 400 independent questions the spread would be half as wide
 
 
+def rotated(words, by):
+    return {letter: words[(place + by) % len(words)] for place, letter in enumerate("ABC")}
+
+
+def test_an_interval_is_the_middle_95_percent():
+    found = interval(np.arange(1001.0))
+    assert (found.low, found.high) == pytest.approx((25.0, 975.0))
+
+
 def test_pictures_and_rotations_are_drawn_together():
     rows = [(f"{n}-{cycle}", n, cycle) for n in range(40) for cycle in range(4)]
     hr = [
-        option(name, "A", options={"A": f"x{n}", "B": "y"}, benchmark="HRBench4K", cycle=str(c), category="single")
+        option(
+            name, "A", options=rotated([f"x{n}", "y", "z"], c), benchmark="HRBench4K", cycle=str(c), category="single"
+        )
         for name, n, c in rows
     ]
     card = score(hr, say_all(hr, "A"), mode="exact").benchmarks["HRBench4K"]

@@ -12,7 +12,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text(encoding
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: f"{signal.metric} {signal.compare}")
 def test_the_page_has_every_threshold(signal):
     stop = "-" if signal.stop is None else f"{signal.stop:g}"
-    floor = f", from {signal.least:g} tokens on" if signal.least > 0 else ""
+    unit = "tokens" if signal.metric == "length" else "nats"
+    floor = f", from {signal.least:g} {unit} on" if signal.least > 0 else ""
     assert f"| `{signal.metric}`{floor} | {signal.compare} | {signal.warn:g} | {stop} |" in PAGE
 
 

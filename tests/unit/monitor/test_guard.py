@@ -117,13 +117,39 @@ def test_short_answers_may_grow():
 
 
 @pytest.mark.parametrize(
-    ("metric", "usual", "later"),
-    [("student_entropy", 1.0, 9.0), ("student_entropy", 1.0, 0.1), ("kl_target_original", 0.1, 5.0)],
+    ("metric", "usual", "later", "expected"),
+    [
+        ("student_entropy", 1.0, 0.1, "warn"),  # surer than ever: odd, but not a collapse
+        ("student_entropy", 1.0, 2.5, "warn"),
+        ("student_entropy", 1.0, 9.0, "stop"),
+        ("kl_target_original", 0.1, 0.3, "warn"),
+        ("kl_target_original", 0.1, 0.7, "stop"),
+    ],
 )
-def test_entropy_and_the_pull_of_the_target_warn_and_never_stop(metric, usual, later):
+def test_entropy_and_the_pull_of_the_target_warn_first(metric, usual, later, expected):
     guard = Guard()
-    actions = {guard.judge(step, {metric: later if step > 20 else usual}).action for step in range(1, 100)}
-    assert actions == {"go_on", "warn"}
+    actions = [guard.judge(step, {metric: later if step > 20 else usual}).action for step in range(1, 100)]
+    assert [*dict.fromkeys(actions)] == ["go_on", "warn", "stop"][: 2 + (expected == "stop")]
+
+
+def trajectory(pulls, entropies):
+    """A run in the synthetic world, 12 prompts x 8 answers a step: means over ten steps each, as they were seen."""
+    for step in range(10 * len(pulls)):
+        yield step, {"kl_target_original": pulls[step // 10], "student_entropy": entropies[step // 10]}
+
+
+def test_the_collapse_without_support_is_stopped_before_accuracy_falls():
+    growth = [1, 1.4, 1.6, 2.6, 3.8, 3.6, 6.4, 6.0, 9.2, 10.2, 17.7, 23.8, 28.3, 36.4, 42.7, 50.5, 50.8, 54.1]
+    entropy = [1, 1.1, 1.1, 1.0, 1.1, 1.1, 1.3, 1.2, 1.3, 1.6, 1.8, 2.1, 2.4, 2.6, 3.0, 3.3, 3.4, 3.7]
+    warning, stop, verdict = run(trajectory([0.0074 * x for x in growth], [0.33 * x for x in entropy]))
+    assert warning < stop < 75  # 71.7% at step 60, 62.7% at step 90
+    assert "kl_target_original grew" in verdict.message()
+
+
+def test_the_sound_run_beside_it_hears_nothing_for_300_steps():
+    growth = [1, 1.02, 1, 0.94, 1, 1.03, 0.9, 0.87, 0.8, 0.7, 0.6, 0.54, 0.5, 0.46, 0.4, 0.35, 0.33, 0.32, 0.3, 0.2]
+    entropy = [1, 0.94, 0.8, 0.73, 0.7, 0.66, 0.5, 0.49, 0.45, 0.44, 0.4, 0.34, 0.3, 0.29, 0.25, 0.24, 0.25, 0.26]
+    assert run(trajectory([0.03 * x for x in growth], [0.37 * x for x in [*entropy, 0.19, 0.17]])) == (None, None, None)
 
 
 def test_a_usual_value_of_zero_is_no_division_by_zero():
@@ -146,3 +172,9 @@ def test_a_guard_restored_from_json_says_what_the_first_would_have_said(cut):
 
 def test_every_threshold_of_a_signal_that_stops_is_beyond_its_warning():
     assert all(signal.stop is None or signal.stop > signal.warn for signal in SIGNALS)
+
+
+def test_a_target_that_is_not_shaped_does_not_warn_though_its_rounding_grows():
+    guard = Guard()
+    actions = {guard.judge(step, {"kl_target_original": 1e-11 * 2**step}).action for step in range(25)}
+    assert actions == {"go_on"}

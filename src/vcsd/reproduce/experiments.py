@@ -1,0 +1,151 @@
+"""The experiments as data: which runs stand behind each table and figure of the paper, as changes to one recipe.
+
+A variant is a name and overrides of `recipes/world/reproduce.yaml`; everything else is the recipe's. Runs that are
+equal in all that matters are the same cell, wherever they appear, and are done once.
+
+Every experiment is read against two references: the base model as it is, and matched OPSD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from vcsd.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["base", "train", "decode", "pmi"]
+"""What a cell does with a base model: leave it, train it, decode from it by contrast, or measure its contrast."""
+
+CURVE_EVERY = 10
+LONG_STEPS = 300
+LONG_EVERY = 30
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of an experiment: its name, what it does, and its changes to the recipe.
+
+    `curve_every` None asks all questions at the end alone.
+
+    >>> Variant("alpha 0.5", overrides=("method.alpha=0.5",)).kind
+    'train'
+    """
+
+    name: str
+    kind: Kind = "train"
+    overrides: tuple[str, ...] = ()
+    curve_every: int | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper. `on_all_bases` False: the smaller Qwen3-VL alone, as the paper's ablations."""
+
+    name: str
+    title: str
+    shows: str
+    variants: tuple[Variant, ...]
+    on_all_bases: bool = False
+
+
+BASE = Variant("base", "base")
+OPSD = Variant("OPSD", overrides=("method=opsd",))
+VCSD = Variant("VCSD")
+
+
+def _long(name: str, *overrides: str) -> Variant:
+    return Variant(name, overrides=(*overrides, f"trainer.max_steps={LONG_STEPS}"), curve_every=LONG_EVERY)
+
+
+def _table(*experiments: Experiment) -> Mapping[str, Experiment]:
+    return MappingProxyType({each.name: each for each in experiments})
+
+
+EXPERIMENTS = _table(
+    Experiment("main", "Base, OPSD and VCSD", "Table 1", (BASE, OPSD, VCSD), on_all_bases=True),
+    Experiment(
+        "alpha",
+        "Contrastive strength",
+        "Figure 3b",
+        (
+            Variant("alpha 0", overrides=("method=no_contrast",)),
+            Variant("alpha 0.5", overrides=("method.alpha=0.5",)),
+            Variant("alpha 1"),
+            Variant("alpha 1.25", overrides=("method.alpha=1.25",)),
+            Variant("alpha 1.5", overrides=("method.alpha=1.5",)),
+            Variant("alpha 2", overrides=("method.alpha=2.0",)),
+        ),
+    ),
+    Experiment(
+        "support",
+        "Plausibility support over long training",
+        "Figure 3a",
+        (_long("beta 0.1"), _long("beta 0", "method=no_support")),
+    ),
+    Experiment(
+        "divergence",
+        "Distillation divergence",
+        "Table 2",
+        (
+            Variant("forward KL"),
+            Variant("JSD", overrides=("method.divergence=jensen_shannon",)),
+            Variant("reverse KL", overrides=("method.divergence=reverse_kl",)),
+        ),
+    ),
+    Experiment(
+        "control",
+        "Control image",
+        "Table 3",
+        (
+            Variant("noise", overrides=("method.contrast_view=noise",)),
+            Variant("black"),
+            Variant("blur", overrides=("method.contrast_view=blur",)),
+            Variant("no image", overrides=("method.contrast_view=no_image",)),
+        ),
+    ),
+    Experiment(
+        "anchor",
+        "Original-image anchor",
+        "Table 4 and Figure 3c",
+        (Variant("no anchor", overrides=("method=no_anchor",)), Variant("anchor 1")),
+    ),
+    Experiment(
+        "temperature",
+        "Conventions of the paper and of the authors' code",
+        "Section 4.1",
+        (Variant("paper"), Variant("author_code", overrides=("method.preset=author_code",))),
+    ),
+    Experiment(
+        "dynamics",
+        "Training dynamics",
+        "Figure 4",
+        (
+            Variant("OPSD", overrides=("method=opsd",), curve_every=CURVE_EVERY),
+            Variant("VCSD", curve_every=CURVE_EVERY),
+        ),
+    ),
+    Experiment(
+        "decoding",
+        "Contrast at inference instead of training",
+        "Section 2",
+        (Variant("contrast decoding", "decode"), VCSD),
+    ),
+    Experiment("pmi", "The contrast as mutual information", "Equation 15", (Variant("contrast and PMI", "pmi"),)),
+)
+"""Every experiment by name, in the order of the paper."""
+
+REFERENCES = (BASE, OPSD)
+ALL = "all"
+
+
+def chosen(name: str) -> tuple[Experiment, ...]:
+    """The experiments behind a name; `all` is every one of them."""
+    if name == ALL:
+        return tuple(EXPERIMENTS.values())
+    if name not in EXPERIMENTS:
+        raise ConfigError([f"{name!r} is not an experiment. {did_you_mean(name, [*EXPERIMENTS, ALL])}"])
+    return (EXPERIMENTS[name],)

@@ -1,0 +1,177 @@
+"""Plots in the manner of the paper's figures. They need matplotlib, which comes with the extra `eval`."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vcsd.evaluation.compare import spread
+from vcsd.reproduce.experiments import BASE, OPSD, REFERENCES
+from vcsd.reproduce.results import suite
+from vcsd.reproduce.statistics import standard_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from vcsd.reproduce.experiments import Experiment, Variant
+    from vcsd.reproduce.results import Results
+
+log = logging.getLogger(__name__)
+
+COLOURS = {"base": "#8a8f98", "OPSD": "#d08a2e"}
+OURS = "#1f7a6d"
+OTHERS = ("#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f", "#5f5f5f")
+DYNAMICS = {"acc": "all seven", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
+
+
+def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
+    """Draw an experiment; None, with a word in the log, where matplotlib is missing or nothing has been run."""
+    try:
+        import_module("matplotlib").use("Agg")  # no window
+        pyplot = import_module("matplotlib.pyplot")
+    except ImportError:
+        log.warning("No plot: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
+        return None
+    draw = _DRAWN.get(experiment.name, _dots)
+    figure = draw(pyplot, experiment, results)
+    if figure is None:
+        return None
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+    return path
+
+
+def colour(variant: Variant, place: int) -> str:
+    """References keep their colours everywhere, and so does VCSD as the paper has it, whatever it is called."""
+    if variant.name in COLOURS:
+        return COLOURS[variant.name]
+    changes = [each for each in variant.overrides if each.startswith("method")]
+    return OTHERS[place % len(OTHERS)] if changes or variant.kind != "train" else OURS
+
+
+def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """The aggregate of every variant with its deviation, one panel a group. Dots: an axis need not begin at zero."""
+    groups = [group for group in results.groups_of(experiment) if results.acc(experiment.variants[-1], group)]
+    if not groups:
+        return None
+    figure, axes = pyplot.subplots(1, len(groups), figsize=(max(4.6, 3.4 * len(groups)), 3.4), squeeze=False)
+    for axis, group in zip(axes[0], groups, strict=True):
+        variants = [v for v in dict.fromkeys((*REFERENCES, *experiment.variants)) if results.acc(v, group)]
+        for place, variant in enumerate(variants):
+            each = spread(list(results.acc(variant, group).values()))
+            tone = colour(variant, place)
+            axis.errorbar([variant.name], [each.mean], [each.sd or 0.0], fmt="o", capsize=4, color=tone)
+            axis.annotate(f"{each.mean:.1f}", (place, each.mean), (7, -3), textcoords="offset points", fontsize=8)
+        axis.margins(x=0.2)
+        axis.grid(axis="y", alpha=0.3)
+        axis.set_title(group, fontsize=10)
+        axis.tick_params(axis="x", rotation=30, labelsize=8)
+        axis.set_ylabel("accuracy, seven suites")
+    return figure
+
+
+def _alpha(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """The aggregate over alpha, with the base for comparison."""
+    group = results.groups_of(experiment)[0]
+    points = [
+        (float(v.name.split()[1]), spread(list(results.acc(v, group).values())))
+        for v in experiment.variants
+        if results.acc(v, group)
+    ]
+    if not points:
+        return None
+    figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
+    means, errors = [each.mean for _, each in points], [standard_error(each) or 0.0 for _, each in points]
+    axis.errorbar([alpha for alpha, _ in points], means, errors, marker="o", capsize=3, color=OURS)
+    for reference in (BASE, OPSD):
+        values = list(results.acc(reference, group).values())
+        if values:
+            axis.axhline(spread(values).mean, color=COLOURS[reference.name], linestyle="--", label=reference.name)
+    axis.set_xlabel("alpha")
+    axis.set_ylabel("accuracy, seven suites")
+    axis.set_title(group, fontsize=10)
+    axis.legend(fontsize=8)
+    return figure
+
+
+def _curves(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """Accuracy over training: the aggregate, and for `dynamics` two suites beside it."""
+    names = DYNAMICS if experiment.name == "dynamics" else {"acc": DYNAMICS["acc"]}
+    group = results.groups_of(experiment)[0]
+    if not any(results.found(variant, group) for variant in experiment.variants):
+        return None
+    figure, axes = pyplot.subplots(1, len(names), figsize=(4.4 * len(names), 3.4), squeeze=False)
+    for axis, (name, title) in zip(axes[0], names.items(), strict=True):
+        for place, variant in enumerate(experiment.variants):
+            before = results.values(BASE, group, (lambda r: r["acc"]) if name == "acc" else suite(name))
+            found = results.found(variant, group).items()
+            series = [{**({0: before[run]} if run in before else {}), **_curve(result, name)} for run, result in found]
+            _band(axis, series, variant.name, colour(variant, place))
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("step")
+        axis.set_ylabel("accuracy")
+        axis.legend(fontsize=8)
+    return figure
+
+
+def _curve(result: dict[str, Any], name: str) -> dict[int, float]:
+    return {point["step"]: point["acc"] if name == "acc" else point["scores"][name] for point in result["curve"]}
+
+
+def _drift(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """The share of rollouts in another script over training, and the aggregate beside it."""
+    group = results.groups_of(experiment)[0]
+    if not any(results.found(variant, group) for variant in experiment.variants):
+        return None
+    figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
+    for place, variant in enumerate(experiment.variants):
+        found = results.found(variant, group).values()
+        series = [dict(enumerate(result["series"]["language_drift"], 1)) for result in found]
+        _band(axis, series, variant.name, colour(variant, place))
+    axis.set_xlabel("step")
+    axis.set_ylabel("share of rollouts that drift")
+    axis.set_title(group, fontsize=10)
+    axis.legend(fontsize=8)
+    return figure
+
+
+def _band(axis: Any, series: Sequence[dict[int, float]], label: str, tone: str) -> None:
+    """The mean over runs as a line, one standard deviation about it as a band."""
+    steps = sorted(set.intersection(*(set(each) for each in series))) if series else []
+    if not steps:
+        return
+    spreads = [spread([each[step] for each in series]) for step in steps]
+    axis.plot(steps, [each.mean for each in spreads], label=label, color=tone, marker="o" if len(steps) < 20 else None)
+    low, high = ([each.mean + sign * (each.sd or 0.0) for each in spreads] for sign in (-1, 1))
+    axis.fill_between(steps, low, high, color=tone, alpha=0.15)
+
+
+def _pmi(pyplot: Any, experiment: Experiment, results: Results) -> Any:
+    """How near each control's contrast is to the mutual information."""
+    group = results.groups_of(experiment)[0]
+    found = [result["pmi"] for result in results.found(experiment.variants[0], group).values()]
+    controls = [
+        name for name in ("black", "noise", "blur", "no_image") if found and all(name in each for each in found)
+    ]
+    if not controls:
+        return None
+    figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
+    spreads = [spread([each[name]["correlation"] for each in found]) for name in controls]
+    axis.bar(
+        controls, [each.mean for each in spreads], yerr=[each.sd or 0.0 for each in spreads], capsize=3, color=OURS
+    )
+    axis.set_ylabel("correlation with the mutual information")
+    axis.set_title(group, fontsize=10)
+    return figure
+
+
+_DRAWN: dict[str, Callable[[Any, Experiment, Results], Any]] = {
+    "alpha": _alpha,
+    "support": _curves,
+    "dynamics": _curves,
+    "anchor": _drift,
+    "pmi": _pmi,
+}

@@ -1,0 +1,75 @@
+"""The renderer: a scene becomes a picture. Pillow draws each shape once; pictures are put together from these stamps.
+
+A picture is a square of cells of 32 x 32 pixels on dark grey. Stamps are drawn large and shrunk, so edges are smooth.
+The same stamps and the same arithmetic serve single pictures here and whole batches on a device in `batches.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from vcsd.world.words import BACKGROUND, RGB, SHAPES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from vcsd.world.parameters import Parameters
+    from vcsd.world.scenes import Scenes
+
+CELL = 32
+"""Pixels on a side of a cell: two patches of 16, merged into one visual token."""
+
+_OVERSAMPLING = 4
+_Points: TypeAlias = list[tuple[float, float]]
+
+
+def draw_picture(scenes: Scenes, index: int, parameters: Parameters, noise_seed: int) -> Image.Image:
+    """One scene as an RGB image; the noise on it depends on the seed alone."""
+    side = scenes.side
+    pixels = np.full((side * CELL, side * CELL, 3), float(BACKGROUND))
+    for k in range(int(scenes.count_N[index])):
+        row, column = divmod(int(scenes.cell_NK[index, k]), side)
+        mask = stamp(
+            int(scenes.shape_NK[index, k]), int(scenes.radius_NK[index, k]), *scenes.shift_NK2[index, k].tolist()
+        )
+        color = np.array(RGB[int(scenes.color_NK[index, k])]) + scenes.tint_NK3[index, k]
+        cell = pixels[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]
+        cell += (color.clip(0, 255) - BACKGROUND) * (mask[..., None] / 255.0)
+    noise = np.random.default_rng([noise_seed, index]).standard_normal(pixels.shape)
+    pixels = np.rint(pixels + parameters.noise * noise).clip(0, 255)
+    return Image.fromarray(pixels.astype(np.uint8), "RGB")
+
+
+@cache
+def stamp(shape: int, radius: int, right: int, down: int) -> NDArray[np.uint8]:
+    """How much of each pixel of a cell a shape covers (CELL, CELL), of 255."""
+    big = CELL * _OVERSAMPLING
+    image = Image.new("L", (big, big))
+    x, y = ((CELL / 2 + offset) * _OVERSAMPLING for offset in (right, down))
+    _draw_shape(ImageDraw.Draw(image), SHAPES[shape], x, y, radius * _OVERSAMPLING)
+    return np.asarray(image.resize((CELL, CELL), Image.Resampling.BOX))
+
+
+def _draw_shape(draw: ImageDraw.ImageDraw, shape: str, x: float, y: float, r: float) -> None:
+    if shape in ("circle", "ring"):
+        draw.ellipse((x - r, y - r, x + r, y + r), fill=255)
+        if shape == "ring":
+            hole = 0.55 * r
+            draw.ellipse((x - hole, y - hole, x + hole, y + hole), fill=0)
+    elif shape == "cross":
+        arm = 0.33 * r
+        draw.rectangle((x - r, y - arm, x + r, y + arm), fill=255)
+        draw.rectangle((x - arm, y - r, x + arm, y + r), fill=255)
+    else:
+        draw.polygon([(x + r * dx, y + r * dy) for dx, dy in _CORNERS[shape]], fill=255)
+
+
+_CORNERS: dict[str, _Points] = {
+    "square": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
+    "triangle": [(0.0, -1.0), (1.0, 0.9), (-1.0, 0.9)],
+    "diamond": [(0.0, -1.0), (0.8, 0.0), (0.0, 1.0), (-0.8, 0.0)],
+}

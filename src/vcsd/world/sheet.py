@@ -1,0 +1,54 @@
+"""The contact sheet: a few pictures of every suite, without noise, each with its question and the right answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw, ImageFont
+
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.suites import SUITES, build_suite
+
+if TYPE_CHECKING:
+    from vcsd.evaluation.question import Question
+
+_WIDTH, _PICTURE, _TEXT, _GAP = 236, 160, 88, 8
+_MOST_CHARACTERS = 38
+_ENOUGH = 8
+"""Questions drawn for each one shown, so that all kinds of a suite are among them."""
+_QUIET = PARAMETERS.changed(["noise=0"])
+"""Noise would make a large file of the sheet."""
+
+
+def draw_sheet(columns: int) -> Image.Image:
+    """One row of pictures a suite."""
+    sheet = Image.new("RGB", (_GAP + columns * _WIDTH, len(SUITES) * (_PICTURE + _TEXT + 2 * _GAP)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for row, name in enumerate(SUITES):
+        questions = build_suite(name, num=_ENOUGH * columns, parameters=_QUIET)
+        top = row * (_PICTURE + _TEXT + 2 * _GAP) + _GAP
+        for column in range(columns):
+            question = questions[column * len(questions) // columns]
+            _draw_question(sheet, draw, question, (_GAP + column * _WIDTH, top))
+    return sheet
+
+
+def _draw_question(sheet: Image.Image, draw: ImageDraw.ImageDraw, question: Question, corner: tuple[int, int]) -> None:
+    picture = question.example.images[0]
+    assert isinstance(picture, Image.Image)
+    sheet.paste(picture, corner)
+    text = question.example.prompt[0]["content"][1]["text"].replace("\n", "  ")
+    lines = [question.benchmark, *_wrapped(text), f"-> {question.gold}"]
+    left, top = corner
+    draw.multiline_text(
+        (left, top + picture.height + 4), "\n".join(lines), fill="black", font=ImageFont.load_default(11)
+    )
+
+
+def _wrapped(text: str) -> list[str]:
+    lines = [""]
+    for word in text.split(" "):
+        if len(lines[-1]) + len(word) >= _MOST_CHARACTERS:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return lines

@@ -1,0 +1,114 @@
+"""`vcsd demo`: from a base to a table and a page, the same for the same seed, and from where it was stopped."""
+
+import json
+import sys
+
+import pytest
+
+from tiny_bases import make_base
+from vcsd import cli, demo
+from vcsd.reproduce.exam import SEVEN
+from vcsd.trainer import VCSDTrainer
+from vcsd.world.bases import SHIPPED
+
+pytestmark = pytest.mark.e2e
+
+FEW = demo.Size(
+    num_questions=4,
+    num_prompts=8,
+    overrides=(
+        *("trainer.max_steps=4", "trainer.save_steps=2", "trainer.warmup_steps=1", "trainer.learning_rate=1e-2"),
+        *("prompts_per_step=2", "rollout.num_per_prompt=2", "rollout.max_new_tokens=8", "guard=off"),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    monkeypatch.setattr(demo, "FULL", FEW)
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", "demo", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return stop.value.code, capsys.readouterr().out
+
+
+def table(folder):
+    return json.loads((folder / "table.json").read_text())
+
+
+def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, capsys, tmp_path):
+    code, out = run(monkeypatch, capsys, "--base", base, "--out", tmp_path, "--seed", 3)
+    assert code == 0
+    assert str(tmp_path / "report.html") in out.replace("\n", "")
+    for name in (*SEVEN, "all seven"):
+        assert name in out
+    found = table(tmp_path)
+    assert list(found["table"]["rows"]) == ["base", "opsd", "vcsd"]
+    assert set(found["table"]["differences"]) == {"opsd - base", "vcsd - base", "vcsd - opsd"}
+    assert (found["seed"], found["command"]) == (3, f"vcsd demo --base {base} --out {tmp_path} --seed 3")
+    for name in ("opsd", "vcsd"):
+        recipe = json.loads((tmp_path / name / "config.json").read_text())
+        assert (recipe["method"]["name"], recipe["trainer"]["seed"]) == (name, 3)
+        assert len((tmp_path / name / "metrics.jsonl").read_text().splitlines()) == 4
+    page = (tmp_path / "report.html").read_text()
+    assert "vcsd demo --base" in page
+    assert page.count("<figure>") == 8
+
+
+def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypatch, capsys, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run(monkeypatch, capsys, "--base", base, "--out", whole)
+    training_step = VCSDTrainer.training_step
+
+    def interrupted(self, *given, **more):
+        if self.method.name == "vcsd" and self.state.global_step == 3:
+            raise KeyboardInterrupt
+        return training_step(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(VCSDTrainer, "training_step", interrupted)
+        code, out = run(monkeypatch, capsys, "--base", base, "--out", parts)
+    assert code == 130
+    assert "The same command goes on" in out
+    assert not (parts / "table.json").exists()
+    steps = []
+    monkeypatch.setattr(
+        VCSDTrainer,
+        "training_step",
+        lambda self, *g, **m: steps.append(self.method.name) or training_step(self, *g, **m),
+    )
+    code, _ = run(monkeypatch, capsys, "--base", base, "--out", parts)
+    assert code == 0
+    assert steps == ["vcsd", "vcsd"], "OPSD is done, and VCSD goes on after its second step"
+    assert table(parts)["table"] == table(whole)["table"]
+    for name in ("base", "opsd", "vcsd"):
+        first, second = ((folder / name / "predictions.jsonl").read_text() for folder in (whole, parts))
+        assert first == second
+
+
+def test_a_family_without_a_base_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["vcsd", "demo", "--family", "qwen9"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "no base of 'qwen9' comes with this package" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("qwen3_vl" not in SHIPPED, reason="no base is shipped")
+def test_the_shipped_base_gains_in_a_fast_demo(monkeypatch, capsys, tmp_path):
+    code, _ = run(monkeypatch, capsys, "--fast", "--out", tmp_path)
+    assert code == 0
+    found = table(tmp_path)["table"]
+    gain = found["differences"]["vcsd - base"]["acc"]
+    assert gain["difference"] > 0
+    assert gain["interval"]["low"] > 0
+    assert found["differences"]["vcsd - opsd"]["acc"]["difference"] > 0

@@ -1,0 +1,96 @@
+"""`vcsd reproduce`: runs, results, tables and claims on random bases, and again without running anything."""
+
+import json
+import sys
+
+import pytest
+
+from tiny_bases import make_base
+from vcsd import cli
+from vcsd.world.parameters import PARAMETERS
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+    root = tmp_path_factory.mktemp("bases")
+    make_base(root / "vl-0"), make_base(root / "vl-1", seed=1), make_base(root / "qwen3_5-0", "qwen3_5")
+    return root
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", "reproduce", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    shown = capsys.readouterr()
+    return stop.value.code, shown.out, shown.err
+
+
+def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, tmp_path):
+    given = ("main", "--quick", "--seeds", "101", "--bases", bases, "--out", tmp_path)
+    code, out, _ = run(monkeypatch, capsys, *given)
+    assert code == 0
+    assert "6 cells to run, 0 known" in out, "base, OPSD and VCSD on the first base of each family"
+    cells = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
+    assert len(cells) == 6
+    for cell in cells:
+        assert cell["command"] == "vcsd " + " ".join(map(str, ("reproduce", *given)))
+        assert cell["identity"]["world"] == PARAMETERS.digest()
+        assert cell["hardware"]
+        assert len(cell["scores"]) == 7
+        assert cell["acc"] == pytest.approx(sum(cell["scores"].values()) / 7, abs=1e-3)
+        assert cell["variant"] == "base" or len(cell["series"]["loss"]) == cell["steps"] == 2
+    page = (tmp_path / "main.md").read_text()
+    assert page.count("| VCSD |") == 2
+    assert "Qwen3.5" in page
+    assert "VCSD improves every model" in (tmp_path / "claims.md").read_text()
+    assert not list((tmp_path / "work").glob("*/metrics.jsonl")), "only results are kept"
+    code, out, _ = run(monkeypatch, capsys, *given)
+    assert code == 0
+    assert "0 cells to run, 6 known" in out
+    assert (tmp_path / "main.md").read_text() == page
+
+
+def test_curves_decoding_and_information_are_measured(bases, monkeypatch, capsys, tmp_path):
+    for experiment in ("dynamics", "decoding", "pmi"):
+        given = (experiment, "--quick", "--seeds", "101", "--bases", bases / "vl-0", "--out", tmp_path)
+        assert run(monkeypatch, capsys, *given)[0] == 0
+    found = {}
+    for path in (tmp_path / "cells").glob("*.json"):
+        cell = json.loads(path.read_text())
+        found.setdefault(cell["identity"]["kind"], []).append(cell)
+    curves = [cell["curve"] for cell in found["train"] if cell["curve"]]
+    assert [[point["step"] for point in curve] for curve in curves] == [[1, 2], [1, 2]]
+    (decoded,) = found["decode"]
+    assert decoded["cost"]["ratio"] > 0
+    (measured,) = found["pmi"]
+    assert set(measured["pmi"]) >= {"black", "noise", "blur", "no_image"}
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_does(bases, monkeypatch, capsys, tmp_path):
+    for jobs in (1, 2):
+        given = ("alpha", "--quick", "--seeds", "101", "--bases", bases / "vl-0", "--jobs", jobs)
+        assert run(monkeypatch, capsys, *given, "--out", tmp_path / str(jobs))[0] == 0
+    one, two = (
+        [json.loads(path.read_text()) for path in sorted((tmp_path / str(j) / "cells").iterdir())] for j in (1, 2)
+    )
+    assert [cell["key"] for cell in one] == [cell["key"] for cell in two]
+    assert len(one) == 8, "base, OPSD and six strengths"
+    for first, second in zip(one, two, strict=True):
+        assert first["scores"] == second["scores"]
+        assert first.get("series", {}).get("loss") == pytest.approx(second.get("series", {}).get("loss"), rel=1e-3)
+
+
+def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
+    for given, words in (
+        (("mian",), "Did you mean 'main'?"),
+        (("main", "--seeds", "x", "--bases", bases), "are not seeds"),
+        (("main", "--bases", tmp_path), "no base model in"),
+        (("main", "--jobs", "0", "--bases", bases), "must be at least 1"),
+        (("main", "--split", "train", "--bases", bases), "Allowed: test, dev"),
+    ):
+        code, _, err = run(monkeypatch, capsys, *given)
+        assert code == 2
+        assert words in err

@@ -1,0 +1,23 @@
+"""On CUDA, a recorded step of pre-training is the step itself."""
+
+import pytest
+import torch
+
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.plan import Plan
+from vcsd.world.pretrain import Pretraining
+
+pytestmark = pytest.mark.gpu
+
+FEW = PARAMETERS.changed(["batch=32", "sight_steps=0", "answer_steps=8", "sway_steps=0", "warmup_steps=1"])
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_recorded_steps_lose_what_steps_kernel_by_kernel_lose(family, tmp_path, monkeypatch):
+    losses = {}
+    for name, eager in (("recorded", 3), ("plain", 100)):
+        monkeypatch.setattr("vcsd.world.recorded._EAGER_STEPS", eager)
+        run = Pretraining(Plan(family, "tiny", 1, FEW), tmp_path / name, torch.device("cuda"), lambda *told: None)
+        losses[name] = [float(loss) for loss in run._steps("answer")]
+    assert losses["recorded"] == pytest.approx(losses["plain"], rel=2e-3)
+    assert losses["plain"][-1] < losses["plain"][0]

@@ -1,0 +1,26 @@
+"""Random bases of the world's tokenizer: they see nothing and say anything, which is enough to test with."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from vcsd.world.models import build_model
+from vcsd.world.tokenizer import write_processor_files
+
+
+def make_base(folder: Path, family: str = "qwen3_vl", seed: int = 0) -> Path:
+    """A model folder with weights noisy enough that the image matters."""
+    model = build_model(family, "tiny", seed)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    write_processor_files(folder, family)
+    return folder
+
+
+@cache
+def shared_base(root: str, family: str = "qwen3_vl", seed: int = 0) -> Path:
+    return make_base(Path(root) / f"{family}-{seed}", family, seed)

@@ -1,0 +1,136 @@
+"""Cells: what they are named by, what they share, and the recipes behind the paper's tables."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tiny_bases import shared_base
+from vcsd.errors import ConfigError
+from vcsd.method import METHODS, PRESETS
+from vcsd.reproduce.bases import Base, grouped
+from vcsd.reproduce.cell import Cell, Plan
+from vcsd.reproduce.command import parse_seeds
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant, chosen
+from vcsd.reproduce.recipes import recipe_path
+from vcsd.reproduce.results import Results
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return Base(shared_base(str(tmp_path_factory.mktemp("bases"))))
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return Plan(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+
+
+def test_the_recipe_is_the_papers_but_for_what_it_says(base, plan):
+    recipe = Cell(VCSD, base, 101, plan).recipe()
+    assert recipe.method == METHODS["vcsd"]
+    assert (recipe.prompts_per_step, recipe.rollout.num_per_prompt) == (32, 8)
+    assert (recipe.trainer["max_steps"], recipe.trainer["warmup_steps"], recipe.trainer["seed"]) == (90, 10, 101)
+
+
+EXPECTED = {
+    ("main", "OPSD"): METHODS["opsd"],
+    ("alpha", "alpha 0"): METHODS["no_contrast"],
+    ("alpha", "alpha 0.5"): replace(METHODS["vcsd"], alpha=0.5),
+    ("alpha", "alpha 2"): replace(METHODS["vcsd"], alpha=2.0),
+    ("support", "beta 0"): METHODS["no_support"],
+    ("divergence", "reverse KL"): replace(METHODS["vcsd"], divergence="reverse_kl"),
+    ("divergence", "JSD"): replace(METHODS["vcsd"], divergence="jensen_shannon"),
+    ("control", "noise"): replace(METHODS["vcsd"], contrast_view="noise"),
+    ("control", "blur"): replace(METHODS["vcsd"], contrast_view="blur"),
+    ("control", "no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
+    ("anchor", "no anchor"): METHODS["no_anchor"],
+    ("temperature", "author_code"): replace(METHODS["vcsd"], **PRESETS["author_code"]),
+}
+
+
+@pytest.mark.parametrize(("experiment", "name"), EXPECTED)
+def test_a_variant_changes_what_it_says_and_nothing_else(experiment, name, base, plan):
+    (variant,) = [each for each in EXPERIMENTS[experiment].variants if each.name == name]
+    found, vcsd = Cell(variant, base, 101, plan).recipe(), Cell(VCSD, base, 101, plan).recipe()
+    assert found.method == EXPECTED[experiment, name]
+    changed = {key for key in vcsd.trainer if found.trainer[key] != vcsd.trainer[key]}
+    assert changed == ({"max_steps"} if experiment == "support" else set())
+    assert found.rollout == vcsd.rollout
+
+
+def test_a_cell_is_named_by_what_its_numbers_depend_on(base, plan, tmp_path):
+    key = Cell(VCSD, base, 101, plan).key
+    elsewhere = replace(plan, out=tmp_path / "elsewhere", command="another command")
+    assert Cell(VCSD, base, 101, elsewhere).key == key
+    assert Cell(Variant("forward KL"), base, 101, plan).key == key, "the same run under another name"
+    others = [
+        Cell(VCSD, base, 102, plan),
+        Cell(OPSD, base, 101, plan),
+        Cell(replace(VCSD, curve_every=10), base, 101, plan),
+        Cell(VCSD, base, 101, replace(plan, num_questions=9)),
+        Cell(VCSD, base, 101, replace(plan, num_prompts=17)),
+        Cell(VCSD, base, 101, replace(plan, split="dev")),
+        Cell(VCSD, base, 101, replace(plan, overrides=("trainer.learning_rate=1e-5",))),
+        Cell(BASE, base, 101, plan),
+        Cell(Variant("contrast decoding", "decode"), base, 101, plan),
+    ]
+    assert len({key, *(other.key for other in others)}) == 1 + len(others)
+
+
+def test_another_base_is_another_cell(base, plan, tmp_path):
+    other = Base(shared_base(str(tmp_path), seed=1))
+    assert Cell(VCSD, other, 101, plan).key != Cell(VCSD, base, 101, plan).key
+    assert Cell(BASE, other, 101, plan).key != Cell(BASE, base, 101, plan).key
+
+
+def test_what_draws_nothing_is_one_cell_for_all_seeds(base, plan):
+    for variant in (BASE, Variant("contrast decoding", "decode")):
+        assert Cell(variant, base, 101, plan).key == Cell(variant, base, 102, plan).key
+    measured = Variant("contrast and PMI", "pmi")
+    assert Cell(measured, base, 101, plan).key != Cell(measured, base, 102, plan).key
+
+
+def test_a_quick_plan_wins_over_a_variants_long_training(base, plan):
+    quick = replace(plan, overrides=("trainer.max_steps=2",), curve_every=1)
+    (_, variant) = EXPERIMENTS["support"].variants
+    cell = Cell(variant, base, 101, quick)
+    assert (cell.recipe().trainer["max_steps"], cell.curve_every) == (2, 1)
+    assert Cell(VCSD, base, 101, quick).curve_every is None
+    assert cell.recipe().method == METHODS["no_support"]
+
+
+def test_seeds_are_spread_over_bases_or_crossed_with_them(base, plan, tmp_path):
+    root = str(tmp_path)
+    folders = [shared_base(root, "qwen3_5"), base.folder, shared_base(root, seed=1), shared_base(root, seed=2)]
+    groups = grouped(folders)
+    assert [name.split()[0] for name in groups] == ["Qwen3-VL", "Qwen3.5"]
+    names = [each.folder.name for each in groups[next(iter(groups))]]
+    spread = Results(plan, groups, [101, 102, 103, 104])
+    runs = list(spread.cells_of(VCSD, next(iter(groups))))
+    assert runs == [(names[0], 101), (names[1], 102), (names[2], 103), (names[0], 104)]
+    crossed = Results(plan, groups, [101, 102], cross=True)
+    assert len(crossed.cells_of(VCSD, next(iter(groups)))) == 6
+    main, alpha = (len(list(crossed.cells(EXPERIMENTS[name]))) for name in ("main", "alpha"))
+    assert main == 3 * 2 * (3 + 1), "three methods, two seeds, bases of both families"
+    assert alpha == 8 * 2 * 3, "six strengths and two references on the first group"
+
+
+def test_a_folder_of_bases_stands_for_all_of_them(tmp_path):
+    for seed in (1, 2):
+        shared_base(str(tmp_path), seed=seed)
+    (group,) = grouped([tmp_path]).values()
+    assert [base.folder.name for base in group] == ["qwen3_vl-1", "qwen3_vl-2"]
+    with pytest.raises(ConfigError, match="no base model in nothing"):
+        grouped([])
+    with pytest.raises(ConfigError, match="no base model in nowhere"):
+        grouped([Path("nowhere")])
+
+
+def test_unknown_experiments_and_seeds_are_refused():
+    assert len(chosen("all")) == len(EXPERIMENTS) == 10
+    with pytest.raises(ConfigError, match="Did you mean 'alpha'"):
+        chosen("alhpa")
+    for text in ("", "1..x", "5..1", "1,1"):
+        with pytest.raises(ConfigError, match="are not seeds"):
+            parse_seeds(text)

@@ -1,0 +1,176 @@
+"""The rules that judge claims, on results made up to agree, to disagree, and to say nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from vcsd.reproduce.claims import CLAIMS
+from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
+from vcsd.reproduce.judges import variant
+from vcsd.reproduce.pages import claims_page, guard_line
+
+SMALL, OTHER = "Qwen3-VL 1.0M", "Qwen3.5 1.0M"
+NOISE = (0.1, -0.1, 0.05, 0.0, -0.05)
+
+
+class MadeUp:
+    """Results from a table of variants and their results, five seeds each with a little noise."""
+
+    def __init__(self, **by_name):
+        self.groups = {SMALL: [], OTHER: []}
+        self.seeds = list(range(5))
+        self.plan = SimpleNamespace(split="test", num_questions=8)
+        self._by_name = by_name
+
+    def found(self, which, group):
+        key = which.name.replace(" ", "_").replace(".", "p")
+        make = self._by_name.get(f"{key}_on_{group.split()[0]}", self._by_name.get(key))
+        return {} if make is None else {("base", seed): make(noise) for seed, noise in enumerate(NOISE)}
+
+    def values(self, which, group, read):
+        found = {run: read(result) for run, result in self.found(which, group).items()}
+        return {run: value for run, value in found.items() if value is not None}
+
+    def acc(self, which, group):
+        return self.values(which, group, lambda result: result.get("acc"))
+
+
+def at(acc, **more):
+    """A result maker: this accuracy everywhere."""
+    return lambda noise: {"acc": acc + noise, "scores": dict.fromkeys(SEVEN, acc + noise), **more}
+
+
+def still(acc):
+    return lambda noise: {"acc": acc, "scores": dict.fromkeys(SEVEN, acc)}
+
+
+def judge(text, results):
+    (claim,) = [each for each in CLAIMS if text in each.says]
+    return claim.judge(results)
+
+
+def test_vcsd_must_be_above_on_every_model():
+    good = MadeUp(base=still(40.0), VCSD=at(45.0))
+    assert judge("improves every model", good)[1] == "agrees"
+    bad_on_one = MadeUp(base=still(40.0), VCSD=at(45.0), **{"VCSD_on_Qwen3.5": at(38.0)})
+    said, verdict = judge("improves every model", bad_on_one)
+    assert verdict == "disagrees"
+    assert "Qwen3-VL 1.0M +5.00" in said
+    assert "Qwen3.5 1.0M -2.00" in said
+    assert judge("improves every model", MadeUp(base=still(40.0), VCSD=at(40.0)))[1] == "undecided"
+    assert judge("improves every model", MadeUp(base=still(40.0)))[1] == "not run"
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "higher"),
+    [
+        ("(alpha 0) accuracy is lower", "alpha_0", "alpha_1"),
+        ("(alpha 2) is worse", "alpha_2", "alpha_1"),
+        ("above reverse KL", "reverse_KL", "forward_KL"),
+        ("above the Jensen", "JSD", "forward_KL"),
+    ],
+)
+def test_the_direction_of_an_ablation_counts(text, lower, higher):
+    assert judge(text, MadeUp(**{lower: still(40.0), higher: at(43.0)}))[1] == "agrees"
+    assert judge(text, MadeUp(**{lower: still(43.0), higher: at(40.0)}))[1] == "disagrees"
+
+
+def test_alike_means_within_a_point_or_not_clearly_apart():
+    names = ("noise", "black", "blur", "no_image")
+    near = MadeUp(**{name: at(50.0 + place / 4) for place, name in enumerate(names)})
+    assert judge("four controls", near)[1] == "agrees"
+    far = MadeUp(noise=at(50.0), black=still(50.0), blur=still(50.0), no_image=still(44.0))
+    assert judge("four controls", far)[1] == "disagrees"
+    loud = MadeUp(noise=lambda n: {"acc": 50 + 100 * n}, black=still(50.0), blur=still(50.0), no_image=still(47.9))
+    assert judge("four controls", loud)[1] == "undecided"
+
+
+def test_every_suite_counts_not_their_mean():
+    def one_worse(noise):
+        return {"acc": 50.0, "scores": {**dict.fromkeys(SEVEN, 50.0 + noise), "small": 30.0 + noise}}
+
+    assert judge("every benchmark", MadeUp(OPSD=still(40.0), VCSD=at(45.0)))[1] == "agrees"
+    assert judge("every benchmark", MadeUp(OPSD=still(40.0), VCSD=one_worse))[1] == "disagrees"
+
+
+def curve(*accs):
+    return lambda noise: {
+        "acc": accs[-1] + noise,
+        "curve": [{"step": 30 * place, "acc": acc + noise * place} for place, acc in enumerate(accs, 1)],
+        "guard": {"warn": None, "stop": None},
+    }
+
+
+def test_a_collapse_without_the_support_agrees():
+    fall, hold = curve(50.0, 51.0, 20.0), curve(50.0, 51.0, 50.5)
+    assert judge("plausible support", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
+    assert judge("plausible support", MadeUp(beta_0p1=fall, beta_0=hold))[1] == "disagrees"
+
+
+def test_every_step_counts_in_the_dynamics():
+    assert judge("every evaluated step", MadeUp(OPSD=curve(40, 40, 39), VCSD=curve(41, 43, 44)))[1] == "agrees"
+    assert judge("every evaluated step", MadeUp(OPSD=curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "disagrees"
+
+
+def drifts(share):
+    return lambda noise: {"acc": 50.0, "series": {"language_drift": [share + noise / 10, share - noise / 20]}}
+
+
+def test_the_anchor_must_reduce_drift():
+    assert judge("language drift", MadeUp(anchor_1=drifts(0.02), no_anchor=drifts(0.30)))[1] == "agrees"
+    said, verdict = judge("language drift", MadeUp(anchor_1=drifts(0.30), no_anchor=drifts(0.02)))
+    assert verdict == "disagrees"
+    assert said.startswith("30.")
+
+
+def test_the_contrast_must_grow_on_words_that_name_what_is_seen():
+    def profiled(seen, other):
+        return lambda noise: {"acc": 50.0, "profile": {"seen": seen + noise, "other": other}}
+
+    opsd = profiled(1.0, 0.2)
+    assert judge("words that name", MadeUp(OPSD=opsd, VCSD=lambda n: profiled(2.0, 0.3)(2 * n)))[1] == "agrees"
+    assert judge("words that name", MadeUp(OPSD=opsd, VCSD=lambda n: profiled(1.1, 2.3)(2 * n)))[1] == "disagrees"
+
+
+def test_mutual_information_is_judged_by_its_correlation():
+    def measured(r):
+        return lambda noise: {"pmi": {"black": {"correlation": r, "same_sign": 0.9, "same_choice": 0.9}}}
+
+    verdicts = [judge("mutual information", MadeUp(contrast_and_PMI=measured(r)))[1] for r in (0.9, 0.5, 0.1)]
+    assert verdicts == ["agrees", "undecided", "disagrees"]
+
+
+def test_decoding_says_its_cost():
+    results = MadeUp(base=still(40.0), VCSD=at(45.0), contrast_decoding=at(44.0, cost={"ratio": 2.1}))
+    said, verdict = judge("at inference already", results)
+    assert verdict == "agrees"
+    assert "2.10 times" in said
+    assert "VCSD +1.00" in said
+
+
+def test_what_the_paper_does_not_compare_is_no_claim():
+    assert judge("does not compare", MadeUp(paper=still(40.0), author_code=at(45.0)))[1] == "no claim"
+
+
+def test_the_page_counts_verdicts_and_names_what_was_not_run():
+    page = claims_page(MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0)))
+    assert "1 agree, 3 disagree, 0 are undecided" in page
+    assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
+    assert "**disagrees**" in page
+    assert "Healthy runs (VCSD, 5): it stopped none." in page
+
+
+def test_every_variant_that_a_claim_reads_exists():
+    assert {claim.experiment for claim in CLAIMS} == set(EXPERIMENTS)
+    assert (BASE.kind, OPSD.kind, VCSD.kind) == ("base", "train", "train")
+    with pytest.raises(StopIteration):
+        variant("alpha", "alpha 3")
+
+
+def test_the_guard_is_too_late_when_more_than_five_points_are_gone():
+    points = [{"step": 30, "acc": 50.0}, {"step": 60, "acc": 44.0}, {"step": 90, "acc": 20.0}]
+    assert guard_line({"guard": {"stop": 55}, "curve": points}).endswith("when 6.0 points were lost: too late")
+    assert guard_line({"guard": {"stop": 20}, "curve": points}).endswith("when 0.0 points were lost: in time")
+    assert guard_line({"guard": {"stop": None}, "curve": points}).endswith("not stopped: too late")
+    assert guard_line({"guard": {"stop": None}, "curve": points[:1]}).endswith("did not lose 5 points")
