@@ -9,6 +9,7 @@ from vcsd.evaluation.evaluate import Asking, Scoring, evaluate, load_questions
 from vcsd.evaluation.marking import Marking
 from vcsd.evaluation.question import Prediction
 from vcsd.evaluation.world import ALL_BENCHMARKS, WORLD
+from vcsd.world.suites import SUITES
 
 TREE = {"model": {"path": "m"}, "data": {"path": "d"}}
 
@@ -35,12 +36,10 @@ def test_a_recipe_may_name_the_world_or_a_suite_of_it():
 
 
 def test_the_suites_of_the_world_are_those_named_here():
-    suites = pytest.importorskip("vcsd.world.suites")
-    assert [f"world/{name}" for name in suites.SUITES] == list(WORLD)
+    assert [f"world/{name}" for name in SUITES] == list(WORLD)
 
 
 def test_the_world_is_asked_without_files_and_gold_answers_are_right(tmp_path):
-    pytest.importorskip("vcsd.world.suites")
     loaded = load_questions("world", tmp_path / "nowhere", Asking(limit=64))
     assert [each.report.benchmark for each in loaded] == list(WORLD)
     assert all(len(each.questions) == 64 < each.report.num_questions for each in loaded)
@@ -53,7 +52,6 @@ def test_the_world_is_asked_without_files_and_gold_answers_are_right(tmp_path):
 
 
 def test_rotations_of_a_question_are_drawn_together_and_a_name_given_twice_is_asked_once():
-    pytest.importorskip("vcsd.world.suites")
     (loaded,) = load_questions("world/small,world/small", None, Asking())
     asked = [question.groups["question"] for question in loaded.questions]
     assert len(asked) == 4 * len(set(asked)) == loaded.report.num_questions
