@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_trainer
@@ -123,7 +124,8 @@ def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("moment", "step"), [("dies_in", 0), ("dies_in", 3), ("dies_after", 3), ("dies_after", 5), ("dies_in", 6)]
+    ("moment", "step"),
+    [("dies_in", 0), ("dies_after", 1), ("dies_in", 3), ("dies_after", 3), ("dies_after", 5), ("dies_in", 6)],
 )
 def test_a_killed_run_has_the_curve_of_one_that_was_not(whole, tmp_path, moment, step):
     trainer, _ = make(tmp_path, **{moment: step})
@@ -171,3 +173,15 @@ def test_the_best_checkpoint_counts_an_evaluation_once_also_at_a_step_that_was_n
     examiner.on_step_end = on_step_end
     trainer.train()
     assert counted == [5.0]
+
+
+def test_answers_of_an_earlier_attempt_at_a_step_are_not_taken_for_those_of_the_student(tmp_path):
+    trainer, examiner = make(tmp_path, every=1, arguments={**SAVES, "max_steps": 1})
+    trainer.train()
+    before = answers(tmp_path, 1)
+    with torch.no_grad():
+        weight = trainer.model.lm_head.weight
+        weight.copy_(weight.roll(7, dims=0))
+    examiner.examine(1)
+    assert len(answers(tmp_path, 1)) == len(before)
+    assert answers(tmp_path, 1) != before

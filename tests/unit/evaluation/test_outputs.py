@@ -14,7 +14,7 @@ from toy_questions import question
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation import page as page_module
 from vcsd.evaluation.benchmark import BENCHMARKS
-from vcsd.evaluation.compare import compare, over_seeds
+from vcsd.evaluation.compare import Comparison, Difference, compare, over_seeds
 from vcsd.evaluation.evaluate import Asking, Scoring, evaluate, load_questions
 from vcsd.evaluation.export import FAILED_TEXT, export_predictions
 from vcsd.evaluation.marking import Marking
@@ -24,6 +24,7 @@ from vcsd.evaluation.rows import StoredImage
 from vcsd.evaluation.scorecard import load_scorecard
 from vcsd.evaluation.tables import comparison_table, remarks, score_table, seeds_table
 from vcsd.evaluation.tsv import read_tsv
+from vcsd.evaluation.uncertainty import Interval
 from vcsd.monitor.lines import Lines
 from vcsd.rollout.sampling import Sampling
 
@@ -304,3 +305,13 @@ def test_a_stand_in_file_reads_back_as_it_was_exported(loaded, tmp_path):
     text = path.read_text().replace("prediction", "image_path", 1)
     (tmp_path / "again.tsv").write_text(text)
     assert len(read_tsv(tmp_path / "again.tsv").rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "style"),
+    [(4.0, (1.0, 7.0), "green"), (-4.0, (-7.0, -1.0), "red"), (4.0, (-1.0, 9.0), "")],
+)
+def test_a_clear_difference_is_green_for_better_and_red_for_worse(difference, interval, style):
+    found = Difference(50.0, 50.0 + difference, difference, Interval(*interval), 3, 1)
+    table = comparison_table(Comparison(found, {"BLINK": found}, {}), "a", "b")
+    assert [cell.style for cell in table.columns[3].cells] == [style, style]
