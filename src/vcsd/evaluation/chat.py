@@ -56,7 +56,7 @@ class _SilentError(_AgainError):
     """No answer in all the time that one may take."""
 
 
-class _HopelessError(RunError):
+class _HopelessError(Exception):
     """A status that no further try will change."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -99,7 +99,10 @@ class ChatClient:
 
     def complete(self, request: Mapping[str, Any]) -> Completion:
         """The answer to a chat request."""
-        found: Completion = self._persist(lambda: _completion(self._send("/chat/completions", request)))
+        try:
+            found: Completion = self._persist(lambda: _completion(self._send("/chat/completions", request)))
+        except _HopelessError as error:
+            raise RunError(str(error)) from error
         return found
 
     def models(self) -> list[dict[str, Any]] | None:
@@ -109,7 +112,7 @@ class ChatClient:
         except _HopelessError as error:
             if error.status in _NO_SUCH_PAGE:
                 return None
-            raise
+            raise RunError(str(error)) from error
         except RefusedError as error:
             raise RunError(f"{self.url} does not say what it serves: {error}. Check the address.") from error
         data = answer.get("data")

@@ -255,8 +255,9 @@ def test_many_refusals_are_no_reason_to_stop_once_a_question_was_answered():
 
 def test_nothing_more_is_begun_after_the_server_has_failed():
     with toy_server(lambda request: (404, "gone")) as server:
-        with pytest.raises(RunError, match="status 404"):
+        with pytest.raises(RunError, match="status 404") as found:
             ask(SIX, ServerAnswerer(client(server), "toy", concurrency=1))
+        assert found.type is RunError  # users read its name
         num_sent = len(server.requests)
     assert num_sent <= 2
 
