@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation.benchmarks import LAYOUTS
+from vcsd.evaluation.world import ALL, WORLD
 from vcsd.recipe_text import shown
 
 
@@ -84,9 +85,10 @@ def _check_names(values: object) -> list[str]:
     meaning = EvaluationConfig.model_fields["benchmarks"].description
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} is not a list of names. {meaning}"])
-    unknown = [name for name in names if name not in (*LAYOUTS, "all")]
+    known = [*LAYOUTS, "all", *WORLD, ALL]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        advice = did_you_mean(unknown[0], [*LAYOUTS, "all"])
+        advice = did_you_mean(unknown[0], known)
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
     return list(names)
 
@@ -96,7 +98,7 @@ class EvaluationConfig(Group):
 
     every: int | None = Field(None, ge=1, description="Steps between evaluations, also before the first; null is off.")
     benchmarks: Annotated[list[str], PlainValidator(_check_names)] = Field(
-        default_factory=lambda: ["all"], description="Names such as [VStarBench, MMStar], or all."
+        default_factory=lambda: ["all"], description="Names such as [VStarBench, MMStar, world/small]; all, world."
     )
     data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null is $LMUData.")
     limit: int | None = Field(

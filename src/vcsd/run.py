@@ -127,7 +127,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
         trainer.remove_callback(PrinterCallback)  # the watch shows and writes every step
         trainer.monitors = [stack.enter_context(watch)]
         if loaded.exam is not None:
-            trainer.add_callback(LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)))
+            LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         trainer.check_resume(recipe.resume == "auto")
         (output / "config.json").write_text(recipe.to_json(), encoding="utf-8")
         trainer.train("auto" if recipe.resume == "auto" else None)

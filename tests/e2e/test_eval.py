@@ -131,6 +131,7 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
         (("m", "--seeds", "0,x"), "seeds = '0,x' are no numbers"),
         (("m", "--sampling", "papr"), "Did you mean 'paper'"),
         (("m", "--server", "localhost"), "server = 'localhost' is no address"),
+        (("m", "--batch-size", "0"), "--batch-size"),
         (("/nowhere/at/all",), "model = '/nowhere/at/all' is neither a folder nor a model of the hub"),
     ],
 )
@@ -144,6 +145,31 @@ def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, ca
     code, _, err = vcsd(monkeypatch, capsys, "eval", *given)
     assert code == 2
     assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_comparison_that_cannot_be_written_is_told(folder, monkeypatch, capsys, tmp_path):
+    command = ("eval", folder / "model", "--data", folder / "data", "--out", tmp_path / "a", "--limit", 1)
+    code, _, err = vcsd(monkeypatch, capsys, *command, "--benchmarks", "MMStar", *SHORT)
+    assert code == 0, err
+    (tmp_path / "file").write_text("")
+    code, out, err = vcsd(
+        *(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "a", "--out", tmp_path / "file")
+    )
+    assert code == 2
+    assert "difference" in out
+    assert "the comparison cannot be written" in err
+
+
+def test_ctrl_c_says_that_answers_are_kept(folder, monkeypatch, capsys, tmp_path):
+    def interrupt(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vcsd.evaluation.evaluate.ask", interrupt)
+    command = ("eval", folder / "model", "--data", folder / "data", "--out", tmp_path / "c")
+    code, _, err = vcsd(monkeypatch, capsys, *command, *SHORT)
+    assert code not in (0, None)
+    assert "Answers so far are kept; the same command goes on" in err
     assert "Traceback" not in err
 
 
@@ -188,4 +214,7 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 2, 3]
     assert list(lines[0]["benchmarks"]) == ["VStarBench", "HallusionBench"]
+    metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert ["evaluation/acc" in line for line in metrics] == [False, True, True]
+    assert metrics[1]["evaluation/VStarBench"] == lines[1]["benchmarks"]["VStarBench"]["entry"]
     assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}

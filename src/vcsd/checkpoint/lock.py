@@ -41,7 +41,7 @@ def only_process(folder: Path) -> Iterator[None]:
             file.seek(0)
             raise RunError(
                 f"{folder} is in use by {file.read().strip() or 'another process'}. Wait for it, stop it, or choose "
-                "another trainer.output_dir."
+                "another folder."
             ) from None
         except OSError as error:  # some network file systems have no locks
             log.warning("%s cannot be locked (%s): see to it that no other process writes there.", folder, error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -27,10 +28,16 @@ LONGEST_PAUSE = 30.0
 TIMEOUT = 1800.0
 """Seconds for one answer: thousands of tokens on a busy server take minutes."""
 
+NUM_TIMEOUTS = 2
+"""A server that was silent for so long, so often, is taken to hang; further tries would take hours."""
+
 _REFUSED = (400, 413, 422)
 _HOPELESS = (401, 403, 404, 405)
+_NO_SUCH_PAGE = (404, 405)
 _AT_HOME = ("localhost", "127.0.0.1", "::1")
 _SHOWN = 300
+_KEY = re.compile(r"[!-~]+")
+"""What a header can hold of a key: visible characters of ASCII."""
 
 
 class RefusedError(Exception):
@@ -43,6 +50,18 @@ class _AgainError(Exception):
     def __init__(self, message: str, pause: float | None = None) -> None:
         super().__init__(message)
         self.pause = pause
+
+
+class _SilentError(_AgainError):
+    """No answer in all the time that one may take."""
+
+
+class _HopelessError(Exception):
+    """A status that no further try will change."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -66,40 +85,47 @@ class ChatClient:
         num_tries: int = NUM_TRIES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError([f"server = {url!r} is no address. Give one such as http://localhost:8000/v1."])
+        host = _host(url)
         self.url = url.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+            if not _KEY.fullmatch(api_key.strip()):
+                raise ConfigError(["the server's key has characters that no key has, such as spaces. Set it again."])
+            self._headers["Authorization"] = f"Bearer {api_key.strip()}"
         self._timeout, self._num_tries, self._sleep = timeout, num_tries, sleep
         # A proxy for the outside world must not stand between us and a server on this machine.
-        proxies = [urllib.request.ProxyHandler({})] if parts.hostname in _AT_HOME else []
+        proxies = [urllib.request.ProxyHandler({})] if host in _AT_HOME else []
         self._open = urllib.request.build_opener(*proxies).open
 
     def complete(self, request: Mapping[str, Any]) -> Completion:
         """The answer to a chat request."""
-        found: Completion = self._persist(lambda: _completion(self._send("/chat/completions", request)))
+        try:
+            found: Completion = self._persist(lambda: _completion(self._send("/chat/completions", request)))
+        except _HopelessError as error:
+            raise RunError(str(error)) from error
         return found
 
     def models(self) -> list[dict[str, Any]] | None:
         """What the server says it serves; None where it does not say."""
         try:
             answer = self._persist(lambda: self._send("/models", None))
-        except (RunError, RefusedError) as error:
-            if "404" in str(error) or "405" in str(error):
+        except _HopelessError as error:
+            if error.status in _NO_SUCH_PAGE:
                 return None
-            raise
+            raise RunError(str(error)) from error
+        except RefusedError as error:
+            raise RunError(f"{self.url} does not say what it serves: {error}. Check the address.") from error
         data = answer.get("data")
         return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else None
 
     def _persist(self, attempt: Callable[[], Any]) -> Any:
+        num_silent = 0
         for number in range(1, self._num_tries + 1):
             try:
                 return attempt()
             except _AgainError as failure:
-                if number == self._num_tries:
+                num_silent += isinstance(failure, _SilentError)
+                if number == self._num_tries or num_silent == NUM_TIMEOUTS:
                     raise RunError(
                         f"{self.url}: {failure} That was try {number} of {self._num_tries}. Answers so far are kept; "
                         "start the same command again when the server answers, and it goes on."
@@ -117,15 +143,15 @@ class ChatClient:
         except urllib.error.HTTPError as error:
             raise self._judged(error) from error
         except TimeoutError as error:
-            raise _AgainError(f"no answer within {self._timeout:g} seconds.") from error
+            raise _SilentError(f"no answer within {self._timeout:g} seconds.") from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise _AgainError(f"no answer within {self._timeout:g} seconds.") from error
+                raise _SilentError(f"no answer within {self._timeout:g} seconds.") from error
             raise _AgainError(f"the server cannot be reached ({type(error).__name__}: {reason}).") from error
         try:
             answer = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _AgainError(f"the answer is not JSON: {_short(text)}.") from error
         if not isinstance(answer, dict):
             raise _AgainError(f"the answer is no object: {_short(text)}.")
@@ -140,11 +166,22 @@ class ChatClient:
         if error.code in _REFUSED:
             return RefusedError(f"the server refuses it with status {error.code}: {said}")
         if error.code in _HOPELESS:
-            return RunError(
-                f"{self.url}: status {error.code}: {said}. Check the address, the model's name and the key."
+            return _HopelessError(
+                f"{self.url}: status {error.code}: {said}. Check the address, the model's name and the key.", error.code
             )
         wait = error.headers.get("Retry-After", "")
         return _AgainError(f"status {error.code}: {said}.", float(wait) if wait.isdigit() else None)
+
+
+def _host(url: str) -> str:
+    """The host of an address that can be asked."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not re.search(r"\s", url):
+            return parts.hostname
+    except ValueError:  # a port that is no number, or half an IPv6 address
+        pass
+    raise ConfigError([f"server = {url!r} is no address. Give one such as http://localhost:8000/v1."])
 
 
 def _completion(answer: Mapping[str, Any]) -> Completion:
@@ -156,8 +193,8 @@ def _completion(answer: Mapping[str, Any]) -> Completion:
         used = (answer.get("usage") or {}).get("completion_tokens")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise _AgainError(f"the answer is no chat completion: {_short(json.dumps(answer).encode())}.") from error
-    if not isinstance(content, str | None) or not isinstance(thought, str | None):
-        raise _AgainError(f"the answer's content is no text: {_short(json.dumps(message).encode())}.")
+    if not all(isinstance(each, str | None) for each in (content, thought, reason)):
+        raise _AgainError(f"the answer's content is no text: {_short(json.dumps(choice).encode())}.")
     if content is None and thought is None and reason not in ("stop", "length"):
         raise _AgainError(f"the answer has no content: {_short(json.dumps(answer).encode())}.")
     text = content or ""

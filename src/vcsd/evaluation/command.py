@@ -29,7 +29,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     model: Annotated[
         str | None, typer.Argument(help="A model folder or hub id; with --server, the name it is served under.")
     ] = None,
-    benchmarks: Annotated[str, typer.Option(help="all, or names with commas: BLINK,MMStar.")] = "all",
+    benchmarks: Annotated[str, typer.Option(help="all, world, or names with commas: BLINK,world/small.")] = "all",
     data: Annotated[Path | None, typer.Option(help="The folder of the benchmarks' files; else $LMUData.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where results go; by default runs/eval/MODEL.")] = None,
     style: Annotated[str, typer.Option(help="Prompt style: vlmevalkit, direct or cot.")] = "vlmevalkit",
@@ -48,7 +48,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
         int | None, typer.Option(help="Larger images are reduced; by default the model's own.")
     ] = None,
     jpeg75: Annotated[bool, typer.Option("--jpeg75", help="HRBench's images through JPEG, as VLMEvalKit.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Questions answered side by side.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Questions answered side by side.")] = 64,
     allow_unknown_data: Annotated[
         bool, typer.Option("--allow-unknown-data", help="Go on with files that are not the published ones.")
     ] = False,
@@ -77,13 +77,15 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
     folder = out or Path("runs/eval") / Path(model.rstrip("/")).name
     scoring = Scoring(_marking(mode, rules, judge, judge_server, folder), allow_failed)
-    loaded = load_questions(benchmarks, data, asking)
     switches = {} if thinking is None else {"enable_thinking": thinking}
-    if server is not None:
-        answerer = _server(server, model, switches, max_pixels, batch_size)
-    else:
-        answerer = _local(model, switches, max_pixels, batch_size)
-    cards = evaluate(loaded, answerer, folder, asking, scoring, title=model)
+    try:
+        asked = None if server is None else _server(server, model, switches, max_pixels, batch_size)
+        loaded = load_questions(benchmarks, data, asking)
+        answerer = asked or _local(model, switches, max_pixels, batch_size)
+        cards = evaluate(loaded, answerer, folder, asking, scoring, title=model)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped. Answers so far are kept; the same command goes on.", highlight=False)
+        raise
     _show(cards, folder)
 
 
@@ -172,8 +174,11 @@ def _compare(first: Path, second: Path, out: Path | None) -> None:
     for key, (before, after) in found.made_differently.items():
         console.print(f"{key}: {_brief(before)} -> {_brief(after)}", style="dim", highlight=False)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "comparison.json").write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "comparison.json").write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError([f"the comparison cannot be written: {error}. Choose another folder (--out)."]) from error
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:

@@ -16,17 +16,20 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
-from vcsd.errors import ConfigError
+from vcsd.checkpoint.lock import only_process
+from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.benchmark import BENCHMARKS
 from vcsd.evaluation.compare import over_seeds
 from vcsd.evaluation.export import export_predictions
 from vcsd.evaluation.load import choose_benchmarks, data_folder, data_reports, load_benchmarks
 from vcsd.evaluation.marking import Marking, mark
 from vcsd.evaluation.page import page
 from vcsd.evaluation.presets import PAPER_SAMPLING
+from vcsd.evaluation.prompts import STYLES
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.score import check_failed, scorecard_of
+from vcsd.evaluation.scorecard import load_scorecard
+from vcsd.evaluation.world import ALL, ALL_BENCHMARKS, WORLD, load_world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WEIGHTS = ("model", "weights", "root")
+"""What an answerer's identity says of the weights, in this process or on a server."""
+
 
 @dataclass(frozen=True)
 class Asking:
@@ -54,6 +60,10 @@ class Asking:
     allow_unknown_data: bool = False
 
     def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise ConfigError([f"style = {self.style!r} is not a prompt style. {did_you_mean(self.style, STYLES)}"])
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError([f"limit = {self.limit} leaves no question. Give at least 1."])
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError([f"seeds = {list(self.seeds)} must be one or several different numbers."])
         if len(self.seeds) > 1 and not self.sampling.temperature:
@@ -66,19 +76,25 @@ class Scoring:
 
     marking: Marking
     allow_failed: bool = False
-    suites: Mapping[str, Benchmark] = field(default_factory=lambda: BENCHMARKS)
+    suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
 
 
 def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, asking: Asking) -> list[LoadedBenchmark]:
     """The questions of the named benchmarks, with a line in the log on each file."""
-    loaded = load_benchmarks(
-        choose_benchmarks(benchmarks),
-        data_folder(data),
-        style=asking.style,
-        limit=asking.limit,
-        jpeg75=asking.jpeg75,
-        allow_unknown_data=asking.allow_unknown_data,
-    )
+    names = [name.strip() for name in (benchmarks.split(",") if isinstance(benchmarks, str) else benchmarks)]
+    made = dict.fromkeys(each for name in names for each in (WORLD if name == ALL else [name]) if each in WORLD)
+    others = [name for name in names if name not in made and name != ALL]
+    loaded = load_world(list(made), limit=asking.limit) if made else []
+    if others or not made:
+        layouts = choose_benchmarks(others)
+        loaded += load_benchmarks(
+            layouts,
+            data_folder(data),
+            style=asking.style,
+            limit=asking.limit,
+            jpeg75=asking.jpeg75,
+            allow_unknown_data=asking.allow_unknown_data,
+        )
     for each in loaded:
         log.info("%s", each.report.line())
     return loaded
@@ -88,7 +104,34 @@ def evaluate(
     loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
 ) -> list[Scorecard]:
     """Ask and score once per seed; a scorecard for each."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with only_process(out):
+            refuse_another_model(out, answerer.identity)
+            return _evaluate(loaded, answerer, out, asking, scoring, title=title)
+    except OSError as error:
+        raise RunError(
+            f"the results cannot be written: {error}. See that {out} may be written and has room. Answers so far are "
+            "kept, and the same command goes on from them."
+        ) from error
+
+
+def refuse_another_model(out: Path, asker: Mapping[str, Any]) -> None:
+    """Raise if a folder holds the results of another model, which would be replaced."""
+    for path in (out / "scorecard.json", *sorted(out.glob("seed-*/scorecard.json"))):
+        if not path.is_file():
+            continue
+        made_with = load_scorecard(path).made_with
+        before = made_with.get("asker") or {}
+        if any(before.get(key) != asker.get(key) for key in WEIGHTS):
+            raise ConfigError([
+                f"{out} has the results of {made_with.get('model')!r}, or of other weights under the same name. "
+                "Choose another folder (--out), or move them away."
+            ])  # fmt: skip
+
+
+def _evaluate(
+    loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
+) -> list[Scorecard]:
     questions = [question for each in loaded for question in each.questions]
     cards = []
     for seed in asking.seeds:

@@ -34,6 +34,7 @@ def export_predictions(
     for name, rows in by_benchmark.items():
         paths.append(folder / f"{name}.tsv")
         columns = list(dict.fromkeys(column for row in rows for column in row if column != "prediction"))
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)  # a name such as world/small has a folder of its own
         with paths[-1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, [*columns, "prediction"], delimiter="\t", restval="")
             writer.writeheader()

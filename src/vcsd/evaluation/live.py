@@ -20,11 +20,11 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.benchmark import BENCHMARKS
 from vcsd.evaluation.marking import Marking, mark
 from vcsd.evaluation.presets import PAPER_SAMPLING
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.score import scorecard_of
+from vcsd.evaluation.world import ALL_BENCHMARKS
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Exam:
     every: int
     sampling: Sampling = PAPER_SAMPLING
     marking: Marking = field(default_factory=lambda: Marking("final"))
-    suites: Mapping[str, Benchmark] = field(default_factory=lambda: BENCHMARKS)
+    suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
     seed: int = 0
 
     def is_due(self, step: int, max_steps: int) -> bool:
@@ -68,6 +68,10 @@ class LiveEvaluation(TrainerCallback):
         self.folder = Path(str(trainer.args.output_dir))
         self.lines = Lines(self.folder / FILE)
 
+    def attach(self) -> None:
+        """Join the trainer in front of its monitors: what is found is part of the step that they write down."""
+        self.trainer.callback_handler.callbacks.insert(0, self)
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Drop what will be done again; ask the student that has not learnt yet."""
         begins = state.global_step == 0
@@ -80,13 +84,14 @@ class LiveEvaluation(TrainerCallback):
             self.examine(0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Ask if it is time. The numbers join those of the step, so that they are logged with it."""
+        """Ask if it is time. The numbers join those of the step, so that they are written and logged with it."""
         if not self.exam.is_due(state.global_step, state.max_steps):
             return
-        found = self.examine(state.global_step)
-        if self.trainer.seen is not None:
-            self.trainer.seen = replace(self.trainer.seen, metrics={**self.trainer.seen.metrics, **found})
-        if args.metric_for_best_model in found:
+        found, seen = self.examine(state.global_step), self.trainer.seen
+        if seen is not None:
+            self.trainer.seen = replace(seen, metrics={**seen.metrics, **found})
+        is_left_out = seen is None or not seen.is_taken  # the trainer looks for its best at steps that it took
+        if is_left_out and args.metric_for_best_model in found:
             self.trainer.best_values.append(found[args.metric_for_best_model])
 
     def examine(self, step: int) -> dict[str, float]:

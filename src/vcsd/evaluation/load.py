@@ -88,7 +88,9 @@ def choose_benchmarks(names: str | Sequence[str]) -> list[Layout]:
     ['VStarBench', 'BLINK']
     """
     words = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
-    if words in (["all"], []):
+    if not words:
+        raise ConfigError([f"no benchmark is named. {did_you_mean('', [*LAYOUTS, 'all'])}"])
+    if any(word.lower() == "all" for word in words):
         return list(LAYOUTS.values())
     by_word = {name.lower(): layout for name, layout in LAYOUTS.items()}
     unknown = [
@@ -98,7 +100,7 @@ def choose_benchmarks(names: str | Sequence[str]) -> list[Layout]:
     ]
     if unknown:
         raise ConfigError(unknown)
-    return [by_word[word.lower()] for word in dict.fromkeys(words)]
+    return [by_word[word] for word in dict.fromkeys(word.lower() for word in words)]
 
 
 def load_benchmarks(layouts: Sequence[Layout], folder: str | PathLike[str], **how: Any) -> list[LoadedBenchmark]:
@@ -139,7 +141,7 @@ def load_benchmark(
             f"{table.path}: {doubt} Download it again ({layout.source}), or allow unknown data (--allow-unknown-data)."
             for doubt in doubts
         ])  # fmt: skip
-    chosen = questions if limit is None else _spread(questions, limit)
+    chosen = questions if limit is None else spread(questions, limit)
     is_published = table.md5 == layout.md5
     report = DataReport(
         *(layout.name, table.path.name, table.kind, table.md5, is_published),
@@ -152,10 +154,15 @@ def _read(layout: Layout, folder: Path) -> Table:
     files = _files(layout, folder)
     if not files:
         raise ConfigError(_missing(layout, folder))
-    if files[0].suffix == ".tsv":
-        return read_tsv(files[0])
-    assert layout.parquet is not None
-    return read_parquet(files, layout.parquet.image_columns, layout.parquet.convert)
+    try:
+        if files[0].suffix == ".tsv":
+            return read_tsv(files[0])
+        assert layout.parquet is not None
+        return read_parquet(files, layout.parquet.image_columns, layout.parquet.convert)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError([f"{files[0]} cannot be read: {error} Download it again ({layout.source})."]) from error
 
 
 def _files(layout: Layout, folder: Path) -> list[Path]:
@@ -195,6 +202,10 @@ def _questions(layout: Layout, rows: Sequence[Row], style: str) -> list[Question
         raise ConfigError(problems[:_FEW] + more)
     if not questions:
         raise ConfigError([f"{layout.name} has no row with an image. Download it again: {layout.source}"])
+    counts = Counter(question.id for question in questions)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ConfigError([f"{layout.name} has several rows of the index {twice[0]!r}. An index names one question."])
     return questions
 
 
@@ -214,7 +225,7 @@ def _doubts(layout: Layout, table: Table, questions: Sequence[Question]) -> list
     return doubts
 
 
-def _spread(questions: Sequence[Question], limit: int) -> Sequence[Question]:
+def spread(questions: Sequence[Question], limit: int) -> Sequence[Question]:
     """So many questions, evenly over the file: benchmarks are sorted by category."""
     if limit >= len(questions):
         return questions

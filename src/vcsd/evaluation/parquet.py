@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from bisect import bisect_right
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,6 @@ from vcsd.evaluation.rows import Row, StoredImage, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     Convert = Callable[[Mapping[str, Any]], Mapping[str, str]]
 
@@ -41,7 +42,7 @@ def read_parquet(paths: Sequence[Path], image_columns: Sequence[str], convert: C
         columns, num_rows = columns or file.columns, num_rows + file.num_rows
         rows += file.rows([name for name in image_columns if name in file.columns], convert)
     whole = sums[0] if len(sums) == 1 else hashlib.md5(" ".join(sums).encode(), usedforsecurity=False).hexdigest()
-    folder = paths[0] if len(paths) == 1 else paths[0].parent
+    folder = paths[0] if len(paths) == 1 else Path(os.path.commonpath(paths))
     return Table(folder, "Parquet", whole, columns, tuple(rows), num_rows - len(rows))
 
 
@@ -75,7 +76,7 @@ class _File:
             name = f"{self.path.name}, row {number + 1}"
             try:
                 converted = convert(cells)
-            except (KeyError, TypeError, ValueError) as error:
+            except (LookupError, TypeError, ValueError) as error:
                 raise ConfigError([
                     f"{name} is not in the published layout ({type(error).__name__}: {error}). Its columns: "
                     f"{', '.join(self.columns)}. Use the TSV instead."

@@ -53,6 +53,8 @@ class Predictions:
                 raise ConfigError(
                     [f"{path}, record {number} has no {error}: it holds no predictions. Choose another file."]
                 ) from error
+            if not all(isinstance(word, str) for word in (*place, said["text"])):
+                raise ConfigError([f"{path}, record {number} holds no prediction. Mend or remove the line."])
             self._found[place] = Prediction(record["question"], **said)
 
     def __len__(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +17,11 @@ from vcsd.errors import ConfigError, DataError, RunError, did_you_mean
 from vcsd.evaluation.chat import ChatClient, RefusedError
 from vcsd.evaluation.local import folder_identity
 from vcsd.evaluation.question import Prediction
+from vcsd.evaluation.side_by_side import SideBySide
 from vcsd.views.original import load_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     from vcsd.evaluation.question import Question
     from vcsd.rollout.sampling import Sampling
@@ -63,30 +62,22 @@ class ServerAnswerer:
         """Answer as answers come. When the server gives up, those that were under way are still handed out."""
         fatal: RunError | None = None
         refused, num_answered = [], 0
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            futures: dict[Future[Prediction], int] = {
-                pool.submit(self._ask, question, sampling, seed): place for place, question in enumerate(questions)
-            }
-            try:
-                for future in as_completed(futures):
-                    if future.cancelled():
-                        continue
-                    try:
-                        prediction = future.result()
-                    except RunError as error:
-                        fatal = fatal or error
-                        _cancel(futures)
-                        continue
-                    yield futures[future], prediction
-                    refused += [prediction.error] if (prediction.error or "").startswith(RefusedError.__name__) else []
-                    num_answered += prediction.error is None
-                    if not num_answered and len(refused) >= MAX_REFUSED and fatal is None:
-                        fatal = RunError(
-                            f"{self._client.url} refused the first {len(refused)} questions: {refused[-1]}"
-                        )
-                        _cancel(futures)
-            finally:
-                _cancel(futures)
+        work = SideBySide(lambda question: self._ask(question, sampling, seed), questions, self._concurrency)
+        with work:
+            for place, prediction, error in work:
+                if isinstance(error, RunError):
+                    fatal = fatal or error
+                    work.begin_no_more()
+                    continue
+                if prediction is None:
+                    assert error is not None
+                    raise error
+                yield place, prediction
+                refused += [prediction.error] if (prediction.error or "").startswith(RefusedError.__name__) else []
+                num_answered += prediction.error is None
+                if not num_answered and len(refused) >= MAX_REFUSED and fatal is None:
+                    fatal = RunError(f"{self._client.url} refused the first {len(refused)} questions: {refused[-1]}")
+                    work.begin_no_more()
         if fatal is not None:
             raise fatal
 
@@ -117,11 +108,6 @@ class ServerAnswerer:
             "seed": seed,
         }
         return {**request, "chat_template_kwargs": self._switches} if self._switches else request
-
-
-def _cancel(futures: Mapping[Future[Prediction], int]) -> None:
-    for future in futures:
-        future.cancel()
 
 
 def _served(client: ChatClient, model: str) -> dict[str, Any]:

@@ -75,7 +75,9 @@ def _table(path: Path, columns: tuple[str, ...], places: Sequence[_Place], md5: 
     for place in places:
         if "image" not in columns:
             images: tuple[Any, ...] = _paths(path, place)
-            rows.append(Row(place.name, place.cells, images, picture=str(images)))
+            if images:
+                rows.append(Row(place.name, place.cells, images, picture=str(images)))
+            num_without_image += not images
             continue
         holder = place if place.reference is None else by_index.get(place.reference, place)
         if place.problem is not None:

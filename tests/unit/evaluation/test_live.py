@@ -1,8 +1,10 @@
 """The student is examined while it is trained, training does not notice, and no step is missing or there twice."""
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_trainer
@@ -11,6 +13,7 @@ from vcsd.evaluation.benchmark import Benchmark
 from vcsd.evaluation.live import Exam, LiveEvaluation
 from vcsd.evaluation.local import ModelAnswerer
 from vcsd.evaluation.marking import Marking
+from vcsd.monitor import Watch
 from vcsd.monitor.lines import read_lines
 from vcsd.rollout.sampling import Sampling
 from vcsd.teacher import fingerprint, named_tensors
@@ -56,7 +59,7 @@ def make(folder, *, every=3, arguments=SAVES, **moments):
     examiner = Examiner(trainer, exam, student)
     for name, step in moments.items():
         setattr(examiner, name, step)
-    trainer.add_callback(examiner)
+    examiner.attach()
     return trainer, examiner
 
 
@@ -103,6 +106,17 @@ def test_the_numbers_are_logged_with_the_step(whole):
     assert logged[6]["evaluation/acc"] == curve(folder)[-1]["acc"] == logged[6]["evaluation/toy"]
 
 
+def test_the_numbers_are_written_with_the_step(whole, tmp_path):
+    trainer, _ = make(tmp_path)
+    with Watch(tmp_path, build_processor().tokenizer, max_steps=6) as watch:
+        trainer.monitors = [watch]
+        trainer.train()
+    lines = {line["step"]: line for line in read_lines(tmp_path / "metrics.jsonl")}
+    assert [step for step in lines if "evaluation/acc" in lines[step]] == [3, 6]
+    assert [lines[step]["evaluation/toy"] for step in (3, 6)] == [line["acc"] for line in curve(whole[1])[1:]]
+    assert all("gradient_norm" in line for line in lines.values())
+
+
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
     trainer, examiner = make(tmp_path, every=4)
     trainer.train()
@@ -110,7 +124,8 @@ def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("moment", "step"), [("dies_in", 0), ("dies_in", 3), ("dies_after", 3), ("dies_after", 5), ("dies_in", 6)]
+    ("moment", "step"),
+    [("dies_in", 0), ("dies_after", 1), ("dies_in", 3), ("dies_after", 3), ("dies_after", 5), ("dies_in", 6)],
 )
 def test_a_killed_run_has_the_curve_of_one_that_was_not(whole, tmp_path, moment, step):
     trainer, _ = make(tmp_path, **{moment: step})
@@ -140,3 +155,33 @@ def test_the_best_checkpoint_may_be_chosen_by_an_evaluation(tmp_path):
     examiner.examine = lambda step: {"evaluation/acc": next(scores)}
     trainer.train()
     assert (trainer.progress.best_step, trainer.progress.best_value) == (4, 30.0)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_the_best_checkpoint_counts_an_evaluation_once_also_at_a_step_that_was_not_taken(tmp_path, is_taken):
+    arguments = {**SAVES, "metric_for_best_model": "evaluation/acc", "greater_is_better": True, "max_steps": 1}
+    trainer, examiner = make(tmp_path, every=1, arguments=arguments)
+    examiner.examine = lambda step: {"evaluation/acc": 5.0}
+    counted = []
+    trainer._note_best = lambda step: counted.extend(trainer.best_values)
+    look = trainer.callback_handler.callbacks[0].on_step_end
+
+    def on_step_end(*given, **more):
+        trainer.seen = replace(trainer.seen, is_taken=is_taken)
+        look(*given, **more)
+
+    examiner.on_step_end = on_step_end
+    trainer.train()
+    assert counted == [5.0]
+
+
+def test_answers_of_an_earlier_attempt_at_a_step_are_not_taken_for_those_of_the_student(tmp_path):
+    trainer, examiner = make(tmp_path, every=1, arguments={**SAVES, "max_steps": 1})
+    trainer.train()
+    before = answers(tmp_path, 1)
+    with torch.no_grad():
+        weight = trainer.model.lm_head.weight
+        weight.copy_(weight.roll(7, dims=0))
+    examiner.examine(1)
+    assert len(answers(tmp_path, 1)) == len(before)
+    assert answers(tmp_path, 1) != before

@@ -130,6 +130,8 @@ def test_the_authors_file_name_of_hrbench_is_found(tmp_path):
         ("HallusionBench", {"answer": "Maybe"}, "'Maybe' is neither Yes nor No"),
         ("HallusionBench", {"index": "17"}, "category_subcategory_input_set_figure_question"),
         ("MathVista_MINI", {"choices": "[1"}, "its choices are no Python list"),
+        ("MathVista_MINI", {"precision": "many"}, "precision = 'many' is no number of decimals"),
+        ("MathVista_MINI", {"precision": "inf"}, "precision = 'inf' is no number of decimals"),
         ("MathVista_MINI", {"answer_option": "C"}, "the answer 'C' is none of its options A, B"),
         ("MathVista_MINI", {"question_type": "free_form", "answer_type": "graph"}, "answer_type = 'graph' is none of"),
         ("HRBench4K", {"cycle_category": ""}, "has nothing under 'cycle_category'"),
@@ -178,6 +180,11 @@ def test_jpeg_75_is_for_the_files_that_are_re_encoded_upstream(tsvs):
 def test_names_are_forgiving_and_unknown_ones_get_advice():
     assert [layout.name for layout in choose_benchmarks("all")] == NAMES
     assert [layout.name for layout in choose_benchmarks(["mmstar"])] == ["MMStar"]
+    assert [layout.name for layout in choose_benchmarks("BLINK, blink,MMStar")] == ["BLINK", "MMStar"]
+    assert [layout.name for layout in choose_benchmarks("BLINK,All")] == NAMES
+    for nothing in ("", " , ", []):
+        with pytest.raises(ConfigError, match=r"no benchmark is named. Allowed: BLINK"):
+            choose_benchmarks(nothing)
     with pytest.raises(ConfigError, match=r"benchmark 'BLNK' is not known. Did you mean 'BLINK'"):
         choose_benchmarks("BLNK")
 
@@ -203,3 +210,65 @@ def test_a_parquet_file_of_another_layout_says_what_it_has(tmp_path):
     with pytest.raises(ConfigError, match="is not a Parquet file"):
         loaded("VStarBench", tmp_path)
     assert load.data_reports([]) == {}
+
+
+def test_a_parquet_file_with_broken_pages_or_two_rows_of_one_index_is_refused(tmp_path, parquets):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "MMStar").mkdir()
+    path = tmp_path / "MMStar" / "a.parquet"
+    content = bytearray((parquets / "MMStar" / "mmstar.parquet").read_bytes())
+    content[4 : len(content) // 3] = b"\0" * (len(content) // 3 - 4)
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"a.parquet cannot be read: (?s:.*)Download it again"):
+        loaded("MMStar", tmp_path)
+    table = parquet.read_table(parquets / "MMStar" / "mmstar.parquet")
+    parquet.write_table(pa.concat_tables([table, table.slice(2, 1)]), path)
+    with pytest.raises(ConfigError, match="MMStar has several rows of the index '2'"):
+        loaded("MMStar", tmp_path)
+
+
+def test_files_in_several_folders_go_by_the_folder_that_holds_them_all(parquets):
+    assert loaded("BLINK", parquets).report.file == "BLINK"
+
+
+def test_a_file_that_may_not_be_read_is_told(tsvs, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(load, "read_tsv", refuse)
+    with pytest.raises(ConfigError, match=r"VStarBench.tsv cannot be read: .*Permission denied"):
+        loaded("VStarBench", tsvs)
+
+
+def test_images_in_parquet_files_have_names_of_their_own_and_rows_without_one_are_counted(parquets, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    names = [image.identity for each in loaded("BLINK", parquets).questions for image in each.example.images]
+    assert len(set(names)) == len(names) == 8
+    (tmp_path / "MMStar").mkdir()
+    rows = parquet.read_table(parquets / "MMStar" / "mmstar.parquet").to_pylist()
+    rows[2]["image"] = None
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "MMStar" / "a.parquet")
+    found = loaded("MMStar", tmp_path)
+    assert (len(found.questions), found.report.num_without_image) == (5, 1)
+    assert "1 rows without an image left out" in found.report.line()
+
+
+def test_a_hint_of_a_row_stands_in_front_of_its_question(tmp_path):
+    write_tsv(tmp_path / "VStarBench.tsv", [{**row, "hint": "Look left."} for row in ROWS["VStarBench"]])
+    (text,) = [part["text"] for part in loaded("VStarBench", tmp_path).questions[0].example.prompt[0]["content"][1:]]
+    assert text.startswith("Hint: Look left.\nQuestion: ")
+
+
+def test_questions_of_v_star_that_share_an_id_are_told_apart_by_category(parquets, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "VStarBench").mkdir()
+    rows = parquet.read_table(parquets / "VStarBench" / "test-0.parquet").to_pylist()
+    rows[1]["question_id"] = rows[0]["question_id"]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "VStarBench" / "a.parquet")
+    assert len(loaded("VStarBench", tmp_path).questions) == len(rows)

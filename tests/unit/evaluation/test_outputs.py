@@ -14,7 +14,7 @@ from toy_questions import question
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation import page as page_module
 from vcsd.evaluation.benchmark import BENCHMARKS
-from vcsd.evaluation.compare import compare, over_seeds
+from vcsd.evaluation.compare import Comparison, Difference, compare, over_seeds
 from vcsd.evaluation.evaluate import Asking, Scoring, evaluate, load_questions
 from vcsd.evaluation.export import FAILED_TEXT, export_predictions
 from vcsd.evaluation.marking import Marking
@@ -24,6 +24,8 @@ from vcsd.evaluation.rows import StoredImage
 from vcsd.evaluation.scorecard import load_scorecard
 from vcsd.evaluation.tables import comparison_table, remarks, score_table, seeds_table
 from vcsd.evaluation.tsv import read_tsv
+from vcsd.evaluation.uncertainty import Interval
+from vcsd.monitor.lines import Lines
 from vcsd.rollout.sampling import Sampling
 
 EXACT = Scoring(Marking("exact"))
@@ -68,7 +70,7 @@ def shown(table):
 def test_everything_is_written_and_the_scorecard_says_how_it_was_made(loaded, tmp_path):
     (card,) = run(loaded, tmp_path, Knows(wrong={"BLINK/1"}))
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("predictions.jsonl", "scorecard.json", "report.html", "vlmevalkit"),
+        *(".lock", "predictions.jsonl", "scorecard.json", "report.html", "vlmevalkit"),
     }
     assert load_scorecard(tmp_path / "scorecard.json").benchmarks["BLINK"].entry == card.benchmarks["BLINK"].entry == 75
     made = json.loads((tmp_path / "scorecard.json").read_text())["made_with"]
@@ -85,6 +87,71 @@ def test_what_was_answered_is_not_asked_again_in_whatever_mode_it_is_scored(load
     run(loaded, tmp_path, second, scoring=Scoring(Marking("exact", "2025-08")))
     assert first.num_asked == sum(map(len, ROWS.values()))
     assert second.num_asked == 0
+
+
+@pytest.mark.parametrize("asking", [{}, {"seeds": (1, 2), "sampling": Sampling(max_new_tokens=9)}])
+def test_results_of_another_model_are_not_replaced(loaded, tmp_path, asking):
+    run(loaded, tmp_path, **asking)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*")}
+    other = Knows("other")
+    with pytest.raises(ConfigError, match=r"has the results of 'toy model'.*Choose another folder \(--out\)"):
+        run(loaded, tmp_path, other)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*")} == before
+    assert other.num_asked == 0
+
+
+def test_weights_on_a_server_are_told_apart_but_its_address_may_change(loaded, tmp_path):
+    first, moved, changed = Knows(), Knows(), Knows()
+    first.identity = {"model": "m", "server": "http://a/v1", "weights": "1"}
+    moved.identity = {"model": "m", "server": "http://b/v1", "weights": "1"}
+    changed.identity = {"model": "m", "server": "http://a/v1", "weights": "2"}
+    run(loaded[:1], tmp_path, first)
+    run(loaded[:1], tmp_path, moved)
+    with pytest.raises(ConfigError, match="or of other weights under the same name"):
+        run(loaded[:1], tmp_path, changed)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_and_answers_are_kept(loaded, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"the results cannot be written: .*file may be written and has room"):
+        run(loaded, tmp_path / "file")
+    real, left = Lines.append, [3]
+
+    def append(lines, record):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(lines, record)
+
+    monkeypatch.setattr(Lines, "append", append)
+    with pytest.raises(RunError, match=r"No space left on device.* the same command goes on"):
+        run(loaded, tmp_path / "full")
+    monkeypatch.undo()
+    rest = Knows()
+    run(loaded, tmp_path / "full", rest)
+    assert rest.num_asked == sum(map(len, ROWS.values())) - 3
+
+
+def test_two_processes_do_not_write_into_one_folder(loaded, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with (tmp_path / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="is in use by"):
+            run(loaded, tmp_path)
+
+
+def test_style_limit_and_jpeg_reach_the_questions(tmp_path):
+    folder = write_tsvs(tmp_path)
+    given = Asking(style="cot", limit=2, jpeg75=True, allow_unknown_data=True)
+    (found,) = load_questions("HRBench4K", folder, given)
+    assert len(found.questions) == 2
+    assert "within \\boxed{}" in found.questions[0].example.prompt[0]["content"][-1]["text"]
+    assert found.questions[0].example.images[0].is_recoded
+
+
+def test_a_style_is_checked_before_any_file_is_read():
+    with pytest.raises(ConfigError, match=r"style = 'coot' is not a prompt style. Did you mean 'cot'"):
+        Asking(style="coot")
 
 
 def test_failed_questions_are_not_averaged_unless_allowed_and_their_file_is_there(loaded, tmp_path):
@@ -110,10 +177,11 @@ def test_seeds_are_asked_apart_and_averaged(loaded, tmp_path):
     ("asking", "message"),
     [
         ({"seeds": (0, 1)}, "several seeds at temperature 0 give the same answers"),
+        ({"limit": 0}, "limit = 0 leaves no question"),
         ({"seeds": (1, 1), "sampling": Sampling()}, "must be one or several different numbers"),
     ],
 )
-def test_seeds_that_make_no_sense_are_refused(asking, message):
+def test_what_makes_no_sense_is_refused(asking, message):
     with pytest.raises(ConfigError, match=message):
         Asking(**asking)
 
@@ -237,3 +305,13 @@ def test_a_stand_in_file_reads_back_as_it_was_exported(loaded, tmp_path):
     text = path.read_text().replace("prediction", "image_path", 1)
     (tmp_path / "again.tsv").write_text(text)
     assert len(read_tsv(tmp_path / "again.tsv").rows) == 5
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "style"),
+    [(4.0, (1.0, 7.0), "green"), (-4.0, (-7.0, -1.0), "red"), (4.0, (-1.0, 9.0), "")],
+)
+def test_a_clear_difference_is_green_for_better_and_red_for_worse(difference, interval, style):
+    found = Difference(50.0, 50.0 + difference, difference, Interval(*interval), 3, 1)
+    table = comparison_table(Comparison(found, {"BLINK": found}, {}), "a", "b")
+    assert [cell.style for cell in table.columns[3].cells] == [style, style]

@@ -87,3 +87,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     path.write_text('{"step": 1}\n')
     with pytest.raises(ConfigError, match="record 1 has no 'benchmark': it holds no predictions"):
         Predictions(path)
+    path.write_text(
+        '{"benchmark": [], "question": "0", "key": "k", "text": "", "stop": null, "num_tokens": 1, "error": null}\n'
+    )
+    with pytest.raises(ConfigError, match="record 1 holds no prediction"):
+        Predictions(path)

@@ -18,6 +18,7 @@ from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
 from vcsd.evaluation.presets import PAPER_SAMPLING
 from vcsd.evaluation.runner import ask
+from vcsd.models.processor import load_processor
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 
@@ -148,6 +149,33 @@ def test_a_model_in_training_is_left_as_it_was(model):
     assert [module.training for module in live.modules()] == modes
     assert all(parameter.grad is None for parameter in live.parameters())
     assert found == ask(FIVE, answerer(model), sampling=Sampling(max_new_tokens=6, temperature=1.0))
+
+
+def test_every_random_generator_is_left_as_it_was_whatever_draws_from_it():
+    torch.manual_seed(3), random.seed(3), np.random.seed(3)
+    expected = (torch.rand(2).tolist(), random.random(), np.random.rand())
+    torch.manual_seed(3), random.seed(3), np.random.seed(3)
+    with local.same_randomness():
+        torch.rand(5), random.random(), np.random.rand()
+    assert (torch.rand(2).tolist(), random.random(), np.random.rand()) == expected
+
+
+def test_the_key_of_an_answer_has_the_models_precision_and_how_large_it_sees(model, tmp_path):
+    usual = answerer(model).identity
+    half = TransformersEngine(model, compute_dtype=torch.bfloat16)
+    assert ModelAnswerer(half, build_processor(), name="tiny").identity != usual
+    write_processor_files(tmp_path)
+    small = load_processor(tmp_path, max_pixels=32 * 32 * 4)
+    assert ModelAnswerer(TransformersEngine(model), small, name="tiny").identity != usual
+    assert answerer(model, max_prompt_tokens=9).identity != usual
+    assert answerer(model).identity == usual
+
+
+def test_an_answer_that_was_cut_off_says_so_and_the_seed_reaches_the_draws(model):
+    drawn = Sampling(max_new_tokens=6, temperature=1.0)
+    first, again, other = (ask(FIVE, answerer(model), sampling=drawn, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert {p.stop for p in ask(FIVE, answerer(model), sampling=Sampling(max_new_tokens=1))} == {"length"}
 
 
 class NoMemory:

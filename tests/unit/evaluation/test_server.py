@@ -2,7 +2,10 @@
 
 import base64
 import io
+import threading
 import time
+import urllib.error
+from email.message import Message
 
 import pytest
 from PIL import Image
@@ -12,7 +15,7 @@ from toy_benchmarks import image_bytes
 from toy_questions import question
 from toy_server import completion, toy_server
 from vcsd.errors import ConfigError, RunError
-from vcsd.evaluation.chat import ChatClient
+from vcsd.evaluation.chat import LONGEST_PAUSE, ChatClient
 from vcsd.evaluation.presets import PAPER_SAMPLING
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.server import MAX_REFUSED, ServerAnswerer, data_url
@@ -80,6 +83,13 @@ def test_an_image_that_readers_disagree_on_is_sent_as_it_is_shown_to_a_model_her
     clear.save(tmp_path / "clear.png")
     sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "clear.png").partition(",")[2])))
     assert sent.getpixel((0, 0)) == (255, 255, 255)
+    Image.new("RGB", (8, 8), (0, 0, 0)).save(tmp_path / "keyed.png", transparency=(0, 0, 0))
+    sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "keyed.png").partition(",")[2])))
+    assert sent.getpixel((0, 0)) == (255, 255, 255)
+    frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (0, 200)]
+    frames[0].save(tmp_path / "moving.png", save_all=True, append_images=frames[1:])
+    sent = Image.open(io.BytesIO(base64.b64decode(data_url("0", tmp_path / "moving.png").partition(",")[2])))
+    assert (getattr(sent, "n_frames", 1), sent.getpixel((0, 0))) == (1, (0, 0, 0))
 
 
 def test_a_server_that_stumbles_is_asked_again_with_growing_pauses():
@@ -100,6 +110,9 @@ def test_a_server_that_stumbles_is_asked_again_with_growing_pauses():
         ((200, "[1]"), r"the answer is no object: \[1\]"),
         ((200, {"choices": [{"message": {"content": 7}}]}), "content is no text"),
         ((200, {"choices": [{"message": {"content": None}, "finish_reason": None}]}), "has no content"),
+        ((200, {"choices": [{"message": {"content": "A"}, "finish_reason": ["stop"]}]}), "content is no text"),
+        ((200, "[" * 100_000), "the answer is not JSON"),
+        ((200, '{"choices": [{"mess'), "the answer is not JSON"),
         ((200, None), "cannot be reached"),
         ((404, {"error": "no such model"}), "status 404: .*no such model.*Check the address"),
     ],
@@ -129,8 +142,54 @@ def test_a_server_that_does_not_answer_in_time_is_an_error():
         time.sleep(0.3)
         return parrot(request)
 
-    with toy_server(slow) as server, pytest.raises(RunError, match=r"no answer within 0.05 seconds"):
-        ask(SIX[:1], answerer(server, timeout=0.05, num_tries=2))
+    with toy_server(slow) as server, pytest.raises(RunError, match=r"no answer within 0.05 seconds.* try 2 of 9"):
+        ask(SIX[:1], answerer(server, timeout=0.05, num_tries=9))
+
+
+def test_whoever_stops_waiting_is_not_held_up_by_a_server_that_hangs():
+    is_over = threading.Event()
+
+    def hang(request):
+        is_over.wait(20)
+        return parrot(request)
+
+    with toy_server(lambda request: parrot(request) if words(request) == "how many, 0?" else hang(request)) as server:
+        start = time.monotonic()
+        answers = ServerAnswerer(client(server), "toy", concurrency=1).answer(SIX, PAPER_SAMPLING, seed=0)
+        assert next(answers)[0] == 0
+        answers.close()
+        took = time.monotonic() - start
+        num_begun = len(server.requests)
+        is_over.set()
+    assert took < 10
+    assert num_begun <= 2
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost", "http://", "http://[::1/v1", "http://localhost:x/v1", "http://a:99999", "http://a b/v1"]
+)
+def test_an_address_that_cannot_be_one_is_refused_at_once(url):
+    with pytest.raises(ConfigError, match="is no address"):
+        ChatClient(url)
+
+
+def test_a_key_is_sent_without_the_line_break_of_its_file_and_an_impossible_one_refused():
+    with toy_server(parrot) as server:
+        ask(SIX[:1], answerer(server, api_key="secret\n"))
+    assert server.headers[0]["Authorization"] == "Bearer secret"
+    for key in ("two words", "schl\u00fcssel"):
+        with pytest.raises(ConfigError, match="the server's key has characters"):
+            ChatClient("http://localhost/v1", api_key=key)
+
+
+def test_a_server_that_refuses_the_key_is_not_taken_for_one_that_lists_no_models(monkeypatch):
+    with toy_server(parrot) as server:
+        asked = client(server)
+        assert asked.models() is None
+        problem = urllib.error.HTTPError(server.url, 401, "no", Message(), io.BytesIO(b"error 404405"))
+        monkeypatch.setattr(asked, "_open", lambda *_, **__: (_ for _ in ()).throw(problem))
+        with pytest.raises(RunError, match="status 401"):
+            asked.models()
 
 
 def test_a_refused_question_fails_alone_and_a_server_that_refuses_all_is_an_error():
@@ -185,3 +244,47 @@ def test_the_server_is_asked_what_it_serves():
             ServerAnswerer(client(server), "ty")
     with pytest.raises(ConfigError, match="is no address"):
         ChatClient("localhost:8000")
+
+
+def test_many_refusals_are_no_reason_to_stop_once_a_question_was_answered():
+    asked = [question(str(n), text=f"how many, {n}?") for n in range(MAX_REFUSED + 3)]
+    with toy_server(lambda request: parrot(request) if words(request) == "how many, 0?" else (400, "no")) as server:
+        found = ask(asked, ServerAnswerer(client(server), "toy", concurrency=1))
+    assert [p.error is None for p in found] == [True] + [False] * (MAX_REFUSED + 2)
+
+
+def test_nothing_more_is_begun_after_the_server_has_failed():
+    with toy_server(lambda request: (404, "gone")) as server:
+        with pytest.raises(RunError, match="status 404") as found:
+            ask(SIX, ServerAnswerer(client(server), "toy", concurrency=1))
+        assert found.type is RunError  # users read its name
+        num_sent = len(server.requests)
+    assert num_sent <= 2
+
+
+def test_a_pause_is_what_the_server_asks_for_but_never_endless(monkeypatch):
+    pauses = []
+    replies = iter(["7", "9999", "soon", None])
+
+    def send(*given, **more):
+        wait = next(replies)
+        if wait is None:
+            return io.BytesIO(b'{"data": []}')
+        headers = Message()
+        headers["Retry-After"] = wait
+        raise urllib.error.HTTPError("u", 503, "busy", headers, io.BytesIO(b"busy"))
+
+    asked = ChatClient("http://localhost/v1", sleep=pauses.append)
+    monkeypatch.setattr(asked, "_open", send)
+    assert asked.models() == []
+    assert pauses == [7.0, LONGEST_PAUSE, 4.0]
+
+
+def test_weights_on_this_machine_are_known_by_their_content_not_by_their_place(tmp_path):
+    for name, content in (("a", b"1"), ("copy", b"1"), ("b", b"2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(content)
+    models = {name: {"root": str(tmp_path / name)} for name in ("a", "copy", "b")}
+    with toy_server(parrot, models) as server:
+        known = {name: ServerAnswerer(client(server), name).identity["weights"] for name in models}
+    assert known["a"] == known["copy"] != known["b"]

@@ -3,11 +3,13 @@
 import base64
 import csv
 import hashlib
+import io
 import os
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from PIL import Image
 
 from toy_benchmarks import coded, image_bytes, write_tsv
 from vcsd.errors import ConfigError
@@ -101,11 +103,14 @@ def test_rows_without_an_image_are_left_out_and_counted(tmp_path):
     table = read_tsv(write_tsv(tmp_path / "a.tsv", rows(coded(0), "", "nan")))
     assert len(table.rows) == 1
     assert table.num_without_image == 2
+    assert table.problems == ()
 
 
 def test_image_files_are_found_beside_the_table(tmp_path):
-    content = [{**ROW, "image_path": "a/0.png"}, {**ROW, "index": "1", "image_path": "['a/0.png', 'b.png']"}]
+    cells = ("a/0.png", "['a/0.png', 'b.png']", "", "nan")
+    content = [{**ROW, "index": str(n), "image_path": cell} for n, cell in enumerate(cells)]
     table = read_tsv(write_tsv(tmp_path / "a.tsv", content))
+    assert (len(table.rows), table.num_without_image) == (2, 2)
     assert table.rows[0].images == (tmp_path / "a/0.png",)
     assert table.rows[1].images == (tmp_path / "a/0.png", tmp_path / "b.png")
 
@@ -156,3 +161,49 @@ def test_broken_images_are_told_and_fail_when_opened(tmp_path):
 def test_two_stored_images_are_equal_where_they_are_the_same():
     first, second = (StoredImage("a", "md5/0/0", lambda: b"") for _ in range(2))
     assert first == second
+
+
+def test_a_cell_of_64_characters_is_an_index_and_a_longer_one_an_image(tmp_path):
+    index = "x" * 64
+    table = read_tsv(
+        write_tsv(tmp_path / "a.tsv", [*rows(coded(0), index), {**ROW, "index": index, "image": coded(1)}])
+    )
+    assert [row.images[0].read() for row in table.rows] == [image_bytes(0), image_bytes(1), image_bytes(1)]
+    table = read_tsv(write_tsv(tmp_path / "b.tsv", rows(coded(0), "QUJD" * 16 + "QQ==")))
+    assert table.rows[1].images[0].read() == b"ABC" * 16 + b"A"
+
+
+def test_every_image_of_a_file_is_known_by_a_name_of_its_own_and_a_shared_one_by_one_name(tmp_path):
+    table = read_tsv(write_tsv(tmp_path / "a.tsv", rows(coded(0), coded(1), str([coded(0), coded(1)]), "0")))
+    names = [image.identity for row in table.rows for image in row.images]
+    assert len(set(names)) == 4
+    assert names[0] == names[-1]
+    other = read_tsv(write_tsv(tmp_path / "b.tsv", rows(coded(5))))
+    assert other.rows[0].images[0].identity not in names
+
+
+def test_letters_that_base64_does_not_have_are_told_before_anything_is_asked(tmp_path):
+    text = coded(0)
+    table = read_tsv(write_tsv(tmp_path / "a.tsv", rows(text[:20] + "!" + text[20:], coded(1))))
+    assert len(table.problems) == 1
+    assert "row 1: its image is broken base64" in table.problems[0]
+
+
+def test_a_row_that_was_cut_off_is_named(tmp_path):
+    path = write_tsv(tmp_path / "a.tsv", rows(coded(0), coded(1)))
+    path.write_bytes(path.read_bytes().rsplit(b"\t", 2)[0])
+    with pytest.raises(ConfigError, match=r"row 2 has 4 cells under 6 columns. The file may be cut off"):
+        read_tsv(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_columns_name(tmp_path):
+    path = write_tsv(tmp_path / "a.tsv", rows(coded(0)))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_tsv(path).columns[0] == "index"
+
+
+def test_jpeg_75_is_the_jpeg_of_pillows_own_quality(tmp_path):
+    stored = read_tsv(write_tsv(tmp_path / "a.tsv", rows(coded(3)))).rows[0].images[0]
+    written = io.BytesIO()
+    Image.open(io.BytesIO(image_bytes(3))).save(written, "JPEG")
+    assert stored.recoded().read() == written.getvalue()

@@ -28,7 +28,7 @@ def _read(row: Row) -> Asked:
     groups = {name: group for name in ("question_type", "answer_type", "task", "skills") if (group := row.get(name))}
     precision = row.get("precision") or _hinted_precision(row.need("question"))
     if precision is not None:
-        groups["precision"] = str(int(float(precision)))
+        groups["precision"] = _decimals(row, precision)
     if row.need("question_type") == "multi_choice":
         options = dict(zip(ascii_uppercase, _choices(row), strict=False))
         gold = row.need("answer_option").strip()
@@ -40,6 +40,13 @@ def _read(row: Row) -> Asked:
     if kind not in _KINDS:
         raise DataError(row.id, f"{row.name}: answer_type = {kind!r} is none of {', '.join(_KINDS)}.")
     return Asked(row.need("question"), "open", cast("AnswerKind", kind), row.need("answer"), groups=groups)
+
+
+def _decimals(row: Row, precision: str) -> str:
+    try:
+        return str(int(float(precision)))
+    except (ValueError, OverflowError) as error:
+        raise DataError(row.id, f"{row.name}: precision = {precision!r} is no number of decimals.") from error
 
 
 def _choices(row: Row) -> list[str]:
