@@ -141,9 +141,14 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
             continue
         for name, score in first.benchmarks.items():
             other = card.benchmarks[name]
-            same = (score.tally.ids, score.tally.clusters, dict(score.tally.parts), score.numbers)
-            if same != (other.tally.ids, other.tally.clusters, dict(other.tally.parts), other.numbers):
+            same = (score.tally.ids, score.tally.clusters, dict(score.tally.parts))
+            if same != (other.tally.ids, other.tally.clusters, dict(other.tally.parts)):
                 problems.append(f"{name}: the scorecards are of different questions. Score both on the same data.")
+            elif first.mode == card.mode and score.numbers != other.numbers:
+                problems.append(
+                    f"{name}: numbers were compared by {score.numbers!r} in one scorecard and by {other.numbers!r} in "
+                    "another. Score both alike."
+                )
     if problems:
         raise ConfigError(problems)
 

@@ -14,12 +14,12 @@ import hashlib
 import json
 import re
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation import exact, mathvista
 from vcsd.evaluation.chat import RefusedError
+from vcsd.evaluation.side_by_side import SideBySide
 from vcsd.evaluation.statements import spoken
 from vcsd.monitor.lines import Lines, read_lines
 
@@ -62,8 +62,7 @@ class Judge:
         self._chat = chat
         self._lock = threading.Lock()
         self._lines = None if cache is None else Lines(cache)
-        kept = () if cache is None else read_lines(cache)
-        self._replies: dict[str, str] = {record["key"]: record["reply"] for record in kept}
+        self._replies = {} if cache is None else _kept(cache)
 
     def about(self) -> dict[str, Any]:
         """What a scorecard says of the judge."""
@@ -71,13 +70,13 @@ class Judge:
 
     def read_all(self, asked: Sequence[tuple[Question, str]], rules: exact.Rules) -> list[str | None]:
         """What the judge reads out of each answer, in order; None where no reply of it could be read."""
-        with ThreadPoolExecutor(NUM_WORKERS) as pool:
-            jobs = [pool.submit(self.read, question, answer, rules) for question, answer in asked]
-            try:
-                return [job.result() for job in jobs]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        found: list[str | None] = [None] * len(asked)
+        with SideBySide(lambda one: self.read(*one, rules), asked, NUM_WORKERS) as work:
+            for place, reading, error in work:
+                if error is not None:
+                    raise error
+                found[place] = reading
+        return found
 
     def read(self, question: Question, answer: str, rules: exact.Rules) -> str | None:
         """What the judge reads out of one answer."""
@@ -110,6 +109,17 @@ class Judge:
                 about = {"benchmark": question.benchmark, "question": question.id, "model": self.model}
                 self._lines.append({"key": key, **about, "reply": reply})
         return reply
+
+
+def _kept(cache: str | PathLike[str]) -> dict[str, str]:
+    """The replies in a file, by request."""
+    replies = {}
+    for number, record in enumerate(read_lines(cache), 1):
+        key, reply = record.get("key"), record.get("reply")
+        if not (isinstance(key, str) and isinstance(reply, str)):
+            raise ConfigError([f"{cache}, record {number} holds no reply of a judge. Mend or remove the line."])
+        replies[key] = reply
+    return replies
 
 
 _TASKS = {

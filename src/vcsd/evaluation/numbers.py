@@ -146,14 +146,14 @@ def read_stated(payload: str) -> Reading | None:
 
 def read_text(text: str) -> Reading | None:
     """The number that a text without a statement comes to."""
-    bold = {found[0].value for span in _BOLD.findall(clean(text)) if (found := numbers(span))}
+    bold = _bold(clean(text))
     text = clean(text).replace("**", "")
     if _SPACED.fullmatch(text.rstrip(".")):
         return Reading(text.rstrip(".").replace(" ", ""), "only number")
     if text.rstrip(".") in _CHINESE:
         return Reading(str(_CHINESE[text.rstrip(".")]), "only number")
-    if len(bold) == 1:
-        return Reading(bold.pop(), "bold")
+    if bold is not None:
+        return Reading(bold, "bold")
     if all(_ITEM.match(line) for line in text.splitlines()[-2:]) and "\n" in text:
         return None
     ends = conclusions(text, has_ended=_has_ended(text))
@@ -164,6 +164,20 @@ def read_text(text: str) -> Reading | None:
 _ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|[^:=\n]{{1,40}}:\s*(?:{_PLAIN})\W*$)")
 """A line of a list, whose last item is no more the answer than its first."""
 _BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
+
+
+def _bold(text: str) -> str | None:
+    """The one number in bold, if no number comes up after it that was not there before.
+
+    >>> _bold("so it is **7** apples."), _bold("**7** apples and 3 pears, so 10")
+    ('7', None)
+    """
+    spans = [(span.end(), found[0].value) for span in _BOLD.finditer(text) if (found := numbers(span[1]))]
+    if len({value for _, value in spans}) != 1:
+        return None
+    end, value = spans[-1]
+    known = {number.value for number in numbers(text[:end].replace("**", ""))}
+    return value if {number.value for number in numbers(text[end:])} <= known else None
 
 
 def _has_ended(text: str) -> bool:

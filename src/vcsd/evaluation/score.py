@@ -107,12 +107,12 @@ def check_failed(questions: Sequence[Question], answers: Sequence[Prediction], *
             failed[question.benchmark].append(answer)
     if failed and not allow_failed:
         lines = [
-            f"{name}: {len(some)} failed, the first is {some[0].question_id!r}: {some[0].error}"
+            f"{name}: {len(some)} failed, the first is {some[0].question_id!r}: {str(some[0].error).rstrip('.')}"
             for name, some in failed.items()
         ]
         raise RunError(
             f"questions without an answer are not averaged. {'; '.join(lines)}. Ask them again, or allow failed "
-            "questions (allow_failed) to count them as wrong."
+            "questions (allow_failed=True, --allow-failed) to count them as wrong."
         )
 
 

@@ -72,6 +72,7 @@ def test_an_option_is_read_as_it_is_meant(options, text, found):
         ("Name | Score\nAda | 6\nBen | 20%", None),
         ("The A-847 model is used.", None),
         ("No one can see the one on the left. There are 2 left.", "2"),
+        ("**7** apples and 3 pears, so 10.", None),
         ("The length is 2√3.", None),
         ("\\boxed{3\\sqrt{2}}", None),
         ("The answer is 5? Let me count again, more", None),

@@ -207,3 +207,10 @@ def test_mode_and_judge_go_together():
         Marking("final", judge=judge_at("http://127.0.0.1:1/v1"))
     with pytest.raises(ConfigError, match="a judge needs the name of its model"):
         Judge(ChatClient("http://127.0.0.1:1/v1"), "")
+
+
+def test_a_foreign_file_of_replies_is_refused_by_its_record(tmp_path):
+    path = tmp_path / "judge.jsonl"
+    path.write_text('{"key": "k", "reply": "A"}\n{"hello": 1}\n')
+    with pytest.raises(ConfigError, match="record 2 holds no reply of a judge"):
+        Judge(object(), "judge", cache=path)

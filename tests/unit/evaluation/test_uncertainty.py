@@ -1,6 +1,7 @@
 """Intervals are as wide as theory says, draw clusters whole, and pair what is compared."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,6 +137,17 @@ def test_only_scorecards_of_the_same_questions_and_rules_are_compared():
     old = score(questions, say_all(questions, "A"), mode="exact", rules="2025-08")
     with pytest.raises(ConfigError, match="made with rules '2026-06', another with '2025-08'"):
         compare(a, old)
+
+
+def test_two_modes_of_the_same_questions_differ_by_the_mode_alone():
+    questions = [option("0", category="x")]
+    cards = [score(questions, say_all(questions, "A"), mode=mode) for mode in ("final", "exact")]
+    with pytest.raises(ConfigError, match="made with mode 'final', another with 'exact'") as caught:
+        compare(*cards)
+    assert "different questions" not in str(caught.value)
+    other = replace(cards[0], benchmarks={n: replace(b, numbers="vlmevalkit") for n, b in cards[0].benchmarks.items()})
+    with pytest.raises(ConfigError, match="numbers were compared by 'official' in one scorecard and by 'vlmevalkit'"):
+        compare(cards[0], other)
 
 
 def test_what_was_made_differently_is_named():
