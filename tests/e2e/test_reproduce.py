@@ -80,7 +80,8 @@ def test_two_processes_find_what_one_does(bases, monkeypatch, capsys, tmp_path):
     assert len(one) == 8, "base, OPSD and six strengths"
     for first, second in zip(one, two, strict=True):
         assert first["scores"] == second["scores"]
-        assert first.get("series", {}).get("loss") == pytest.approx(second.get("series", {}).get("loss"), rel=1e-3)
+        losses = [cell.get("series", {"loss": []})["loss"] for cell in (first, second)]  # the base is not trained
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
