@@ -62,7 +62,7 @@ _STEPS_AHEAD = 4
 """Steps whose prompts are looked at for the longest, before the token budget is measured."""
 
 _GRAPH_FROM = 64
-"""Tokens from which a rollout is decoded with a CUDA graph: recording one takes as long as some twenty steps."""
+"""Tokens from which a rollout is decoded with a CUDA graph: shorter ones hardly repay the recording."""
 
 MAX_NONFINITE = 3
 """Steps in a row without a finite loss and gradient that stop a run."""

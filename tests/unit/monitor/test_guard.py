@@ -139,17 +139,19 @@ def trajectory(pulls, entropies):
 
 
 def test_the_collapse_without_support_is_stopped_before_accuracy_falls():
-    growth = [1, 1.4, 1.6, 2.6, 3.8, 3.6, 6.4, 6.0, 9.2, 10.2, 17.7, 23.8, 28.3, 36.4, 42.7, 50.5, 50.8, 54.1]
-    entropy = [1, 1.1, 1.1, 1.0, 1.1, 1.1, 1.3, 1.2, 1.3, 1.6, 1.8, 2.1, 2.4, 2.6, 3.0, 3.3, 3.4, 3.7]
-    warning, stop, verdict = run(trajectory([0.0074 * x for x in growth], [0.33 * x for x in entropy]))
+    growth = [1, 1.36, 1.61, 2.56, 3.78, 3.63, 6.38, 5.99, 9.23, 10.2, 17.75, 23.79, 28.25, 36.41, 42.66]
+    entropy = [1, 1.06, 1.05, 1.03, 1.07, 1.14, 1.28, 1.25, 1.35, 1.57, 1.79, 2.11, 2.35, 2.65, 3.01]
+    warning, stop, verdict = run(trajectory([0.00739 * x for x in growth], [0.329 * x for x in entropy]))
     assert warning < stop < 75  # 71.7% at step 60, 62.7% at step 90
     assert "kl_target_original grew" in verdict.message()
 
 
 def test_the_sound_run_beside_it_hears_nothing_for_300_steps():
-    growth = [1, 1.02, 1, 0.94, 1, 1.03, 0.9, 0.87, 0.8, 0.7, 0.6, 0.54, 0.5, 0.46, 0.4, 0.35, 0.33, 0.32, 0.3, 0.2]
-    entropy = [1, 0.94, 0.8, 0.73, 0.7, 0.66, 0.5, 0.49, 0.45, 0.44, 0.4, 0.34, 0.3, 0.29, 0.25, 0.24, 0.25, 0.26]
-    assert run(trajectory([0.03 * x for x in growth], [0.37 * x for x in [*entropy, 0.19, 0.17]])) == (None, None, None)
+    growth = [1, 1.02, 0.94, 0.94, 0.96, 1.03, 0.95, 0.87, 0.7, 0.7, 0.58, 0.54, 0.54, 0.46, 0.45, 0.35, 0.32, 0.32]
+    growth += [0.26, 0.2, 0.22, 0.23, 0.21, 0.22, 0.15, 0.17, 0.14, 0.14, 0.14, 0.12]
+    entropy = [1, 0.94, 0.84, 0.73, 0.7, 0.66, 0.53, 0.49, 0.44, 0.44, 0.37, 0.34, 0.3, 0.29, 0.3, 0.24, 0.24, 0.26]
+    entropy += [0.22, 0.19, 0.2, 0.18, 0.18, 0.2, 0.15, 0.18, 0.14, 0.17, 0.17, 0.15]
+    assert run(trajectory([0.0293 * x for x in growth], [0.3225 * x for x in entropy])) == (None, None, None)
 
 
 def test_a_usual_value_of_zero_is_no_division_by_zero():
