@@ -1,7 +1,8 @@
 """Sentences with slots: one definition that people read as text and pre-training reads as token ids, many at a time.
 
-"The {s:shape} is {c:color}." has a slot `s` of the word class `shape`. Every word of a class is one token, so filling
-slots in an array of ids gives what the tokenizer would make of the filled text; a test holds it to that.
+"The {s:shape} is {c:color}." has a slot `s` of the word class `shape`. Every word of a class is one token, with the
+space before it if it has letters: a digit leaves its space to the text before it, as Qwen's tokenizers split them. So
+filling slots in an array of ids gives what the tokenizer would make of the filled text; a test holds it to that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Encode: TypeAlias = Callable[[str], list[int]]
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one word. `lead` is the space before it, if there is one: it is part of the token.
+    """A place for one word. `lead` is the space before it, if there is one that is part of its token.
 
     >>> Slot("s", "shape", " ").words("english")[:2]
     (' circle', ' square')
@@ -87,9 +88,13 @@ class Template:
 def _parse(text: str) -> list[str | Slot]:
     parts: list[str | Slot] = []
     for literal, name, word_class, _ in Formatter().parse(text):
-        lead = " " if name and literal.endswith(" ") else ""
+        lead = " " if name and literal.endswith(" ") and _has_letters(str(word_class)) else ""
         if literal.removesuffix(lead):
             parts.append(literal.removesuffix(lead))
         if name:
             parts.append(Slot(name, str(word_class), lead))
     return parts
+
+
+def _has_letters(word_class: str) -> bool:
+    return all(word.isalpha() for word in WORDS["english"][word_class])

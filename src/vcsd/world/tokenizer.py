@@ -1,21 +1,25 @@
 """The world's processor folder: a Qwen-like tokenizer, image processor and chat template, as a released model has them.
 
-The tokenizer is byte-level with Qwen's special tokens. Every word of the world's text is one token, with the space
-before it; any other text falls apart into bytes, so nothing is unknown. The hint view's words are in it too.
+The tokenizer is byte-level with Qwen's special tokens and Qwen's rule for splitting text. Every piece of the world's
+text, the hint view's words among it, is one token: a word with the space before it, a digit, a sign. Other text falls
+apart into pieces of words and bytes, so nothing is unknown. Vocabulary, merges and rule are all there is to it, hence
+whoever builds a Qwen tokenizer anew from vocabulary and merges, as AutoTokenizer does for Qwen3.5, gets the same one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vcsd.views.hint import HINT
 from vcsd.world.kinds import KINDS
+from vcsd.world.merges import learn_merges
 from vcsd.world.parameters import PARAMETERS
 from vcsd.world.questions import DESCRIBE, description
 from vcsd.world.render import CELL
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 FamilyName = Literal["qwen3_vl", "qwen3_5"]
 
-VOCABULARY = 512
+VOCABULARY = 640
 """Rows of the models' embedding: a round number above the tokenizer's size, as with released models."""
 
 PATCH, MERGE = 16, 2
@@ -40,8 +44,11 @@ SPECIAL = (
 )
 PLAIN = ("<think>", "</think>")
 
-_SPLIT = r" ?\p{L}+| ?\p{N}|[^\r\n\p{L}\p{N} ]\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
-"""Like Qwen's rule; a digit keeps the space before it, so that numbers are words like others."""
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen's rule. That of Qwen3.5 also counts combining marks among letters; the world's text has none."""
 
 _TEMPLATE = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -73,7 +80,7 @@ _IMAGES = {
 
 def _texts() -> Iterator[str]:
     """Every text that must be whole words: chat roles, questions, replies, descriptions, the hint with its answers."""
-    yield from ("user\n", "assistant\n", "system\n", NO_THOUGHT.replace("<think>", "").replace("</think>", ""))
+    yield from ("user\n", "assistant\n", "system\n", *re.split("</?think>", NO_THOUGHT))
     for template in (DESCRIBE, *(description(side) for side in PARAMETERS.sides)):
         yield from template.all_words()
     for kind in KINDS.values():
@@ -82,19 +89,18 @@ def _texts() -> Iterator[str]:
         yield from Template(kind.question.text + HINT.replace("{answer}", f"{{a:{answer}}}")).all_words()
         for reply in kind.replies.values():
             yield from reply.all_words()
-            yield from (word.strip() for word in reply.slots["a"].words(reply.language))
 
 
 @cache
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer; the same object every time."""
     split = pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated")
-    pieces = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
-    words = sorted({piece for text in _texts() for piece, _ in pieces.pre_tokenize_str(text)})
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([*alphabet, *words]))}
-    # Words are found whole, before any merge; what is not a word stays bytes, since there are no merges.
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    pieces = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    merges = learn_merges(piece for text in _texts() for piece, _ in pieces.pre_tokenize_str(text))
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(merge) for merge in merges)]
+    vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pieces
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])

@@ -40,6 +40,15 @@ def test_rows_begin_as_the_processor_encodes_the_prompt(family, tmp_path):
             assert reply.endswith("<|im_end|>")
 
 
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_rows_put_together_from_pieces_are_the_ids_of_their_whole_text(family):
+    tokenizer = build_tokenizer()
+    for stage in ("sight", "sway"):
+        for block in Lessons(family, FEW, 2).chunk(stage, 0):
+            for ids in block.ids_NL[:100].tolist():
+                assert tokenizer(tokenizer.decode(ids))["input_ids"] == ids
+
+
 def test_a_batch_has_the_stated_shares():
     lessons = Lessons("qwen3_vl", PARAMETERS, 1)
     for stage in ("sight", "answer", "sway"):

@@ -1,12 +1,30 @@
 """The processor folder: every world text is whole words, and it loads through the same door as a released one."""
 
+import json
+import shutil
+
+import numpy as np
 import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from vcsd.models.processor import encode, load_processor
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
-from vcsd.world.kinds import KINDS
-from vcsd.world.tokenizer import CHAT_TEMPLATES, VOCABULARY, build_tokenizer, encode_text, write_processor_files
+from vcsd.world.kinds import KINDS, ask
+from vcsd.world.models import build_model
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.questions import describe, description
+from vcsd.world.scenes import draw_scenes
+from vcsd.world.tokenizer import (
+    CHAT_TEMPLATES,
+    END,
+    PAD,
+    VOCABULARY,
+    build_tokenizer,
+    encode_text,
+    token_id,
+    write_processor_files,
+)
 from vcsd.world.words import WORDS
 
 
@@ -63,11 +81,64 @@ def test_qwen3_5_opens_with_an_empty_thought():
     assert "<think>" not in CHAT_TEMPLATES["qwen3_vl"]
 
 
-@pytest.mark.parametrize("family", CHAT_TEMPLATES)
-def test_words_stay_whole_in_a_folder_that_holds_a_model_too(family, tmp_path):
-    """With a config.json beside it, AutoTokenizer would rebuild Qwen3.5's tokenizer from its merges: it has none."""
-    from vcsd.world.models import build_model
+@pytest.fixture(scope="module", params=list(CHAT_TEMPLATES))
+def model_folder(request, tmp_path_factory):
+    """A folder that holds a model's configuration too: AutoTokenizer chooses its class by that."""
+    folder = write_processor_files(tmp_path_factory.mktemp("model"), request.param)
+    build_model(request.param, "tiny").config.save_pretrained(folder)
+    return folder
 
-    build_model(family, "tiny").config.save_pretrained(tmp_path)
-    tokenizer = load_processor(write_processor_files(tmp_path, family)).tokenizer
-    assert tokenizer("What color is the circle?")["input_ids"] == encode_text("What color is the circle?")
+
+def world_texts(processor):
+    """Whole chats of every kind of question in both scripts, with hints, and descriptions."""
+    for view in ("original", "hint"):
+        for example in training_examples(40, seed=3):
+            messages = VIEWS[view](example).prompt
+            yield processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    rng = np.random.default_rng(0)
+    for side in PARAMETERS.sides:
+        scenes = draw_scenes(rng, 2, side, PARAMETERS, split="train")
+        yield description(side).fill(describe(scenes), 1)
+    for kind in KINDS.values():
+        asked = ask(rng, kind, 8, 3, PARAMETERS, split="train")
+        slots = kind.reply_slots(asked.question, asked.facts)
+        for reply in kind.replies.values():
+            yield from (kind.question.fill(slots, i) + END + reply.fill(slots, i) + END for i in range(8))
+
+
+def test_every_way_to_load_the_folder_gives_the_same_ids(model_folder):
+    """AutoTokenizer may read tokenizer.json or build the family's class anew; Qwen2Tokenizer always builds."""
+    texts = [*world_texts(load_processor(model_folder)), "Zu\u0308rich, 7½ of 東京!\n\tisn't  ok "]
+    assert len(texts) > 200
+    expected = [encode_text(text) for text in texts]
+    ours = load_processor(model_folder).tokenizer
+    for tokenizer in (ours, AutoTokenizer.from_pretrained(model_folder), Qwen2Tokenizer.from_pretrained(model_folder)):
+        assert [tokenizer(text)["input_ids"] for text in texts] == expected
+        assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (token_id(END), token_id(PAD))
+        assert len(tokenizer) == len(build_tokenizer())
+
+
+def test_without_merges_a_rebuilt_tokenizer_would_read_bytes(model_folder, tmp_path):
+    """What the merges are for: whole words in the vocabulary do not help a tokenizer that is built from merges."""
+    shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"] |= {"merges": [], "ignore_merges": True}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    question = "What color is the circle?"
+    assert PreTrainedTokenizerFast.from_pretrained(tmp_path)(question)["input_ids"] == encode_text(question)
+    assert len(Qwen2Tokenizer.from_pretrained(tmp_path)(question)["input_ids"]) == len(question)
+
+
+def test_sentences_filled_as_ids_are_the_ids_of_the_filled_text():
+    rng = np.random.default_rng(1)
+    for kind in KINDS.values():
+        asked = ask(rng, kind, 8, 3, PARAMETERS, split="train")
+        slots = kind.reply_slots(asked.question, asked.facts)
+        for template in (kind.question, *kind.replies.values()):
+            rows = template.encode(slots, 8, encode_text)
+            assert rows.tolist() == [encode_text(template.fill(slots, i)) for i in range(8)]
+
+
+def test_a_digit_leaves_its_space_to_the_text_before_it():
+    tokens = build_tokenizer().convert_ids_to_tokens(encode_text("in row 3 and"))
+    assert tokens[1:] == ["\u0120row", "\u0120", "3", "\u0120and"]
