@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jinja2
 import transformers
 from PIL.Image import Image
-from transformers import AutoProcessor, AutoTokenizer, PreTrainedTokenizerFast, Qwen3VLProcessor
+from transformers import AutoProcessor, AutoTokenizer, Qwen3VLProcessor
 
 # From its own module: transformers 5.17 exports a placeholder that asks for torchvision, though the class does not.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -175,7 +175,7 @@ def _sizes_by_area(image_processor: Any) -> bool:
 
 def _assemble(processor_class: Any, folder: Path, image_processor: Any) -> Processor:
     """Put the parts together. AutoProcessor would choose the image backend by what is installed."""
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     parts = {"image_processor": image_processor, "tokenizer": tokenizer}
     names = processor_class.get_attributes()
     if set(names) <= parts.keys():
@@ -191,17 +191,6 @@ def _assemble(processor_class: Any, folder: Path, image_processor: Any) -> Proce
         ) from error
     processor.image_processor = image_processor
     return processor
-
-
-def _load_tokenizer(folder: Path) -> Any:
-    """The tokenizer as its tokenizer.json has it.
-
-    For some families (Qwen3.5 in transformers 5.22) AutoTokenizer builds the family's class anew from vocabulary and
-    merges alone. A tokenizer that finds words before any merge, as the world's does, would come out as another one.
-    """
-    model = _read_json(folder / "tokenizer.json").get("model") or {}
-    loader: Any = PreTrainedTokenizerFast if model.get("ignore_merges") else AutoTokenizer
-    return loader.from_pretrained(folder)
 
 
 def encode(
