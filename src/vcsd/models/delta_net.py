@@ -8,9 +8,10 @@ They are wrapped here, once per process; without `mixer=` the wrapper calls the 
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
 
-The originals may be torch's or, where installed, those of flash-linear-attention and causal-conv1d, which know no CPU:
-there torch's are used. One combination of flash-linear-attention, Triton and GPU has no right gradient: there torch's
-recurrence is used for all rows, with a warning, since student and teacher must be computed alike.
+Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. The recurrence
+of a row is flash-linear-attention's on a GPU, else `delta_rule`. One combination of flash-linear-attention, Triton and
+GPU has no right gradient: there `delta_rule` computes all rows, with a warning, since student and teacher must be
+computed alike.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
@@ -27,6 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from packaging.version import Version
+
+from vcsd.models import fused
+from vcsd.models.delta_rule import gated_delta_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,18 +81,18 @@ def fla_problem() -> str | None:
     if not _WRONG_FROM <= triton < _RIGHT_FROM:
         return None
     return (
-        f"flash-linear-attention has no right gradient with Triton {triton} on this GPU: torch's slower recurrence is "
-        f"used instead. Install Triton {_RIGHT_FROM} or newer, or tilelang."
+        f"flash-linear-attention has no right gradient with Triton {triton} on this GPU: a slower recurrence in torch "
+        f"is used instead. Install Triton {_RIGHT_FROM} or newer, or tilelang."
     )
 
 
 @cache
 def _trainable(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The recurrence itself, or torch's that it stands in for where its gradient is wrong."""
-    if (problem := fla_problem()) is None:
-        return original
-    log.warning(problem)
-    return _of_torch(original)
+    """The recurrence for rows on a GPU: flash-linear-attention's where it is installed and right, else ours."""
+    if (problem := fla_problem()) is not None:
+        log.warning(problem)
+        return gated_delta_rule
+    return original if importlib.util.find_spec("fla") is not None else gated_delta_rule
 
 
 def _of_torch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,14 +125,16 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
     def recur(
         query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, mixer: Any = None, **settings: Any
     ) -> tuple[Tensor, Tensor | None]:
-        here = original if query.is_cuda else _of_torch(original)
         if mixer is None or not hasattr(mixer, "layout"):
-            return here(query, key, value, g=g, beta=beta, **settings)
+            plain = original if query.is_cuda else _of_torch(original)
+            rule = gated_delta_rule if fused.is_everywhere() else plain
+            return rule(query, key, value, g=g, beta=beta, **settings)
         layout: Layout = mixer.layout
         layout.seen["delta"] += 1
         settings = {name: setting for name, setting in settings.items() if name not in _PACKED_ELSEWHERE}
         inputs = (query[0], key[0], value[0], g[0], beta[0])
-        return _by_level(_trainable(here), layout, inputs, settings), None
+        rule = _trainable(original) if query.is_cuda else gated_delta_rule
+        return _by_level(rule, layout, inputs, settings), None
 
     recur.without_mixer = original  # type: ignore[attr-defined]
     return recur
@@ -144,7 +150,7 @@ def _chunk_size(longest: int) -> int:
 
 
 def _by_level(
-    original: Callable[..., tuple[Tensor, Tensor | None]],
+    rule: Callable[..., tuple[Tensor, Tensor | None]],
     layout: Layout,
     inputs: tuple[Tensor, ...],
     settings: dict[str, Any],
@@ -157,7 +163,7 @@ def _by_level(
         start = None if level.fork is None or state is None else level.fork(state)
         is_last = depth + 1 == len(layout.levels)
         chunk = {"chunk_size": _chunk_size(level.shape_NL[1])} | settings
-        mixed, state = original(
+        mixed, state = rule(
             query, key, value, g=g, beta=beta, initial_state=start, output_final_state=not is_last, **chunk
         )
         out.append(mixed.flatten(0, 1))

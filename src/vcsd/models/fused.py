@@ -70,6 +70,11 @@ def fused_batches() -> Iterator[None]:
         _everywhere.reset(before)
 
 
+def is_everywhere() -> bool:
+    """Whether plain batches are to be fused too, here and now."""
+    return _everywhere.get()
+
+
 def install(model: PreTrainedModel) -> None:
     """Fuse norms and rotary embeddings of a model's text layers under `mixer=`. Twice does no harm."""
     text: Any = model.base_model.language_model

@@ -25,6 +25,7 @@ from transformers.vision_utils import (
 )
 
 from vcsd.models import fused
+from vcsd.models.delta_net import mix_delta_net
 from vcsd.models.fused import fused_batches
 from vcsd.world.lessons import atlas
 from vcsd.world.render import CELL
@@ -218,6 +219,7 @@ def _positions(side: int, length: int) -> Tensor:
 def _prepare(model: Any) -> None:
     """Attention by side, patches by matrix product, deepstack features by place, norms and rotations in one kernel."""
     fused.install(model)
+    mix_delta_net(model)
     AttentionInterface.register(ATTENTION, _attention_by_side)
     model.set_attn_implementation({"vision_config": ATTENTION})
     patch_embed = model.model.visual.patch_embed

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from vcsd.models import delta_net
+from vcsd.models.delta_rule import gated_delta_rule
+from vcsd.models.fused import fused_batches
 
 
 def faked(monkeypatch, *, triton="3.6.0", capability=(9, 0), installed=("fla",)):
@@ -35,18 +37,31 @@ def test_fla_is_used_everywhere_else(monkeypatch, changes):
     assert faked(monkeypatch, **changes) is None
 
 
-def test_the_torch_rule_behind_a_kernel_takes_its_place(monkeypatch, caplog):
-    def torch_rule():
-        pass
-
-    @functools.wraps(torch_rule)
+def test_a_kernel_is_used_where_it_is_installed_and_right_else_our_rule(monkeypatch, caplog):
     def kernel():
         pass
 
-    assert delta_net._trainable.__wrapped__(kernel) is kernel
+    def chosen():
+        return delta_net._trainable.__wrapped__(kernel)
+
+    monkeypatch.setattr(delta_net.importlib.util, "find_spec", lambda name: None)
+    assert chosen() is gated_delta_rule
+    monkeypatch.setattr(delta_net.importlib.util, "find_spec", lambda name: name)
+    assert chosen() is kernel
     monkeypatch.setattr(delta_net, "fla_problem", lambda: "it is wrong here")
-    assert delta_net._trainable.__wrapped__(kernel) is torch_rule
+    assert chosen() is gated_delta_rule
     assert "wrong here" in caplog.text
+
+
+def test_plain_batches_take_our_rule_only_where_they_are_to_be_fused(monkeypatch):
+    def torch_rule(query, key, value, *, g, beta):
+        return query + 1, None
+
+    monkeypatch.setattr(delta_net, "gated_delta_rule", lambda query, *given, **settings: (query + 2, None))
+    x, recur = torch.zeros(1, 2), delta_net._recurrence(torch_rule)
+    assert torch.equal(recur(x, x, x, g=x, beta=x)[0], x + 1)
+    with fused_batches():
+        assert torch.equal(recur(x, x, x, g=x, beta=x)[0], x + 2)
 
 
 def test_on_a_cpu_torch_computes_though_a_kernel_is_installed():

@@ -1,0 +1,96 @@
+"""The gated delta rule over whole sequences, in plain torch: what a delta-net layer does between its projections.
+
+Token t changes a matrix state S, which maps keys to values, and reads it:
+
+    S_t = exp(g_t) S_(t-1) + k_t beta_t (v_t - exp(g_t) S_(t-1)^T k_t)^T        out_t = S_t^T q_t
+
+Within a chunk of tokens all changes are found at once by a triangular solve; from chunk to chunk the state is carried.
+It is the function of transformers' `torch_chunk_gated_delta_rule`, ordered for backward: chunks are taken apart and put
+together once. There every chunk is a slice of the whole, and each slice's backward writes the whole again.
+
+Shape legend: N sequences, L tokens, H heads, C tokens of a chunk, K width of a key, V width of a value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_EPSILON = 1e-6
+"""Under the root of a key's length, as in the models' own code."""
+
+
+def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
+    query_NLHK: Tensor,
+    key_NLHK: Tensor,
+    value_NLHV: Tensor,
+    *,
+    g: Tensor,
+    beta: Tensor,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    chunk_size: int = 64,
+    **settings: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What every token reads (N, L, H, V), and the state after the last one (N, H, K, V) if asked for.
+
+    g, the logarithm of the decay, and beta are (N, L, H). Arithmetic is in float32.
+    """
+    length = query_NLHK.shape[1]
+    query, key, value, decay, beta = (
+        x.transpose(1, 2).to(torch.float32) for x in (query_NLHK, key_NLHK, value_NLHV, g, beta)
+    )
+    if use_qk_l2norm_in_kernel:
+        query, key = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + _EPSILON) for x in (query, key))
+    query = query * query.shape[-1] ** -0.5
+    query, key, value = (_in_chunks(x, chunk_size) for x in (query, key, value))
+    decay, beta = (_in_chunks(x[..., None], chunk_size)[..., 0] for x in (decay, beta))
+
+    total = decay.cumsum(-1)
+    future = torch.ones(chunk_size, chunk_size, dtype=torch.bool, device=key.device).triu(1)
+    between = (total[..., :, None] - total[..., None, :]).masked_fill(future, float("-inf")).exp()
+    since_start = total.exp()[..., None]
+    changes = torch.cat([value, key * since_start], -1) * beta[..., None]
+    overlap = ((key * beta[..., None]) @ key.transpose(-1, -2)) * between
+    solved = torch.linalg.solve_triangular(overlap, changes, upper=False, unitriangular=True)
+    written, expected = solved.split([value.shape[-1], key.shape[-1]], -1)
+
+    reads, new, state = _scan(
+        torch.cat([expected, query * since_start], -2),
+        written,
+        (key * (total[..., -1:] - total).exp()[..., None]).transpose(-1, -2),
+        total[..., -1, None, None].exp(),
+        initial_state,
+    )
+    out = reads + ((query @ key.transpose(-1, -2)) * between) @ new
+    out = out.flatten(2, 3)[:, :, :length].transpose(1, 2).to(query_NLHK.dtype)
+    return out.contiguous(), state if output_final_state else None
+
+
+def _in_chunks(x_NHLE: Tensor, chunk: int) -> Tensor:
+    """(N, H, L, E) -> (N, H, chunks, C, E), padded with zeros: they change no state."""
+    padded = functional.pad(x_NHLE, (0, 0, 0, -x_NHLE.shape[2] % chunk))
+    return padded.reshape(*padded.shape[:2], -1, chunk, padded.shape[3])
+
+
+def _scan(
+    readers: Tensor, written: Tensor, writers: Tensor, decay: Tensor, state: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Carry the state from chunk to chunk: what queries read of it, the values that are new, the last state."""
+    chunk, width = written.shape[-2], readers.shape[-1]
+    if state is None:
+        state = written.new_zeros(*written.shape[:2], width, written.shape[-1])
+    state = state.to(written.dtype)
+    reads, new = [], []
+    for read, write, writer, shrink in zip(*(x.unbind(2) for x in (readers, written, writers, decay)), strict=True):
+        known, seen = (read @ state).split(chunk, -2)
+        new.append(write - known)
+        reads.append(seen)
+        state = state * shrink + writer @ new[-1]
+    return torch.stack(reads, 2), torch.stack(new, 2), state
