@@ -38,26 +38,28 @@ def flat(grads: dict[str, Tensor]) -> Tensor:
     return torch.cat([grads[name].double().cpu().flatten() for name in sorted(grads)])
 
 
-def truth(family: str, groups: list[Group]) -> tuple[Tensor, Tensor]:
-    model = build_model(family).double().train()
+def repeated(family: str, groups: list[Group], dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Hidden states and gradients of the repeated batch, on the CPU."""
+    model = build_model(family).to(dtype).train()
     hidden = torch.cat(repeated_batch(model, groups, family))
-    nonlinear_loss(hidden).backward()
-    return hidden.detach(), flat(gradients(model))
+    nonlinear_loss(hidden if dtype == torch.float64 else hidden.float()).backward()
+    return hidden.detach().double(), flat(gradients(model))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    ("dtype", "autocast", "tolerance"),
-    [(torch.float32, False, 1e-3), (torch.float32, True, 0.1), (torch.bfloat16, False, 0.1)],
+    ("dtype", "autocast"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)]
 )
-def test_scores_and_gradients_are_close_to_the_truth(
-    family: str, dtype: torch.dtype, autocast: bool, tolerance: float
+def test_scores_and_gradients_are_as_close_to_the_truth_as_the_repeated_batch(
+    family: str, dtype: torch.dtype, autocast: bool
 ) -> None:
-    groups = three_groups(family)
+    groups, allowed = three_groups(family), 2.0 if dtype == torch.float32 and not autocast else 1.3
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         found = scored(on_gpu(family, dtype), groups)
-    for mine, true in zip(found, truth(family, groups), strict=True):
-        assert (mine - true).norm() / true.norm() < tolerance
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        plain = repeated(family, groups, dtype)
+    for mine, other, true in zip(found, plain, repeated(family, groups), strict=True):
+        assert 0 < (mine - true).norm() < allowed * (other - true).norm()
 
 
 def test_gradients_repeat_bit_for_bit_with_deterministic_algorithms() -> None:
