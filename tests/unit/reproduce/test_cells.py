@@ -45,6 +45,8 @@ EXPECTED = {
     ("control", "blur"): replace(METHODS["vcsd"], contrast_view="blur"),
     ("control", "no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
     ("anchor", "no anchor"): METHODS["no_anchor"],
+    ("black", "VCSD, no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
+    ("black", "VCSD, noise"): replace(METHODS["vcsd"], contrast_view="noise"),
     ("temperature", "author_code"): replace(METHODS["vcsd"], **PRESETS["author_code"]),
 }
 
@@ -128,7 +130,7 @@ def test_a_folder_of_bases_stands_for_all_of_them(tmp_path):
 
 
 def test_unknown_experiments_and_seeds_are_refused():
-    assert len(chosen("all")) == len(EXPERIMENTS) == 10
+    assert len(chosen("all")) == len(EXPERIMENTS) == 11
     with pytest.raises(ConfigError, match="Did you mean 'alpha'"):
         chosen("alhpa")
     for text in ("", "1..x", "5..1", "1,1"):
