@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from vcsd.reproduce.claims import CLAIMS
+from vcsd.reproduce.details import guard_line
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.judges import variant
-from vcsd.reproduce.details import guard_line
 from vcsd.reproduce.pages import claims_page
 
 SMALL, OTHER = "Qwen3-VL 1.0M", "Qwen3.5 1.0M"
