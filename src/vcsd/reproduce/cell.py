@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.config import load_recipe
 from vcsd.reproduce.machine import hardware, versions
+from vcsd.reproduce.prompts import FILE
 from vcsd.reproduce.runners import RUNNERS
 from vcsd.world.parameters import PARAMETERS
 
@@ -77,10 +78,14 @@ class Cell:
         """Prompts whose answers are looked at word by word: fewer where few questions are asked."""
         return min(most, 4 * self.plan.num_questions)
 
+    def prompts(self, work: Path) -> Path:
+        """The folder of the training prompts, beside `work`: one for every number of them and every world."""
+        return work.parent / f"prompts-{self.plan.num_prompts}-{PARAMETERS.digest()}"
+
     def recipe(self, work: Path | None = None) -> Recipe:
         """The variant's recipe. `work` is where it reads its data and writes its run."""
         work = Path("work") if work is None else work
-        places = [f"model.path={self.base.folder}", f"data.path={work.parent / 'data' / 'train.jsonl'}"]
+        places = [f"model.path={self.base.folder}", f"data.path={self.prompts(work) / FILE}"]
         own = [f"trainer.output_dir={work}", f"trainer.seed={self.seed}"]
         merged: dict[str, str] = {}
         for override in (*self.variant.overrides, *self.plan.overrides, *places, *own):

@@ -72,7 +72,7 @@ def _table(*experiments: Experiment) -> Mapping[str, Experiment]:
 
 
 EXPERIMENTS = _table(
-    Experiment("main", "Base, OPSD and VCSD", "Table 1", (BASE, OPSD, VCSD), on="ordinary"),
+    Experiment("main", "Base, OPSD and VCSD", "Table 1 and Figure 6", (BASE, OPSD, VCSD), on="ordinary"),
     Experiment(
         "alpha",
         "Contrastive strength",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.compare import spread
 from vcsd.reproduce.experiments import EXPERIMENTS
-from vcsd.reproduce.journal import JOURNAL, noted
+from vcsd.reproduce.journal import JOURNAL, duration, noted
 from vcsd.reproduce.provenance import made_with
 from vcsd.reproduce.tables import markdown
 
@@ -89,6 +89,9 @@ def _commands(out: Path) -> Iterator[str]:
     ]
     head = ["command", "hardware", "seeds", "bases", "runs", "at a time", "seconds of runs", "wall seconds"]
     yield from (f"Wall time, from `{JOURNAL}`:", "", markdown(head, rows), "")
+    if len(commands) > 1:
+        wall = sum(each["wall_seconds"] for each in commands)
+        yield from (f"In all: {sum(each['cells_run'] for each in commands)} runs, {duration(wall)} of wall time.", "")
     on_disk, told = len(list((out / "cells").glob("*.json"))), sum(each["cells_run"] for each in commands)
     if on_disk != told:
         yield f"`cells/` holds {on_disk} results, these commands ran {told}: the wall time of the others is not known."

@@ -56,7 +56,7 @@ def colour(variant: Variant, place: int) -> str:
 
 def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     """The aggregate of every variant with its deviation, one panel a group. Dots: an axis need not begin at zero."""
-    groups = [group for group in results.groups_of(experiment) if results.acc(experiment.variants[-1], group)]
+    groups = [group for group in results.groups_of(experiment) if variants_of(experiment, results, group)]
     if not groups:
         return None
     figure, axes = pyplot.subplots(

@@ -53,7 +53,7 @@ def _run_base(cell: Cell, work: Path) -> dict[str, Any]:
 
 
 def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
-    write_prompts(work.parent / "data", cell.plan.num_prompts)
+    write_prompts(cell.prompts(work), cell.plan.num_prompts)
     loaded = run.load(cell.recipe(work))
     exam = exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
     spoken = _spoken(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))

@@ -10,6 +10,7 @@ from tiny_bases import make_base
 from vcsd.errors import ConfigError
 from vcsd.reproduce.bases import Base, grouped
 from vcsd.reproduce.cell import Plan
+from vcsd.reproduce.command import _announced
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS
 from vcsd.reproduce.recipes import recipe_path
 from vcsd.reproduce.results import Results, runnable
@@ -98,3 +99,17 @@ def test_an_experiment_without_bases_says_how_to_make_them(plain, tmp_path):
     assert EXPERIMENTS["black"] not in runnable(list(EXPERIMENTS.values()), only_plain)
     assert runnable(list(EXPERIMENTS.values()), only_black) == [EXPERIMENTS["black"]]
     assert only_black.found(BASE, only_black.smallest) == {}, "claims on ordinary bases are not run"
+
+
+def test_the_start_says_what_runs_from_what_and_what_is_left_out(plain, tmp_path):
+    loud = taught(plain, tmp_path / "loud", "noise=20")
+    results, asked = results_of(tmp_path, plain, loud), list(EXPERIMENTS.values())
+    lines = list(_announced(asked, runnable(asked, results), results))
+    assert lines[0] == "Experiments: " + ", ".join(name for name in EXPERIMENTS if name != "black")
+    assert lines[1:4] == [
+        "Qwen3-VL 0.5M: plain",
+        "Qwen3-VL 0.5M, noise=20: loud (not used: no experiment here starts from these)",
+        "Seeds: 101; spread over the bases of a group",
+    ]
+    (left_out,) = lines[4:]
+    assert left_out.startswith("Left out: black needs bases that never saw a black picture")

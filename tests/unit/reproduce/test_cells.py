@@ -93,6 +93,13 @@ def test_what_draws_nothing_is_one_cell_for_all_seeds(base, plan):
     assert Cell(measured, base, 101, plan).key != Cell(measured, base, 102, plan).key
 
 
+def test_prompts_of_a_quick_command_are_not_those_of_a_whole_one(base, plan, tmp_path):
+    few, many = (Cell(VCSD, base, 101, replace(plan, num_prompts=num)) for num in (8, 3072))
+    paths = [Path(cell.recipe(tmp_path / "work" / cell.key).data.path) for cell in (few, many)]
+    assert paths[0] != paths[1]
+    assert paths[0].parent == few.prompts(tmp_path / "work" / few.key)
+
+
 def test_a_quick_plan_wins_over_a_variants_long_training(base, plan):
     quick = replace(plan, overrides=("trainer.max_steps=2",), curve_every=1)
     (_, variant) = EXPERIMENTS["support"].variants

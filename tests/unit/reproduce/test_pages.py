@@ -123,16 +123,18 @@ def test_a_page_without_suites_has_no_table_of_them(told):
 def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
     (told.plan.out / "main.md").write_text("")
     page = index_page(told, judged(told))
-    assert "| [main](main.md) | Base, OPSD and VCSD | Table 1 | base 50.7, OPSD 54.7, VCSD 61.2 |" in page
+    assert "| [main](main.md) | Base, OPSD and VCSD | Table 1 and Figure 6 | base 50.7, OPSD 54.7, VCSD 61.2 |" in page
     assert "Not run with these bases: alpha, support" in page
     assert f"| `{COMMAND}` | {hardware()} | 3 | 2 | 8 (0 known before, 1 failed) | 8 | 160 | 150 |" in page
     assert "- World parameters: 0123456789ab;" in page
     assert "holds" not in page, "every result is of a noted command"
     (told.plan.out / JOURNAL).unlink()
     note([EXPERIMENTS["main"]], told, Tally(8, 0, ["k"] * 5), jobs=8, wall_seconds=90.0, ended="interrupted")
+    note([EXPERIMENTS["main"]], told, Tally(8, 5, ["k"]), jobs=8, wall_seconds=60.0, ended="done")
     page = index_page(told, judged(told))
     assert "| 90, interrupted |" in page
-    assert "holds 8 results, these commands ran 5" in page
+    assert "In all: 6 runs, 150 s (2.5 min) of wall time." in page
+    assert "holds 8 results, these commands ran 6" in page
 
 
 def test_a_command_that_ran_nothing_is_not_noted(results):
