@@ -148,7 +148,7 @@ EXPERIMENTS = _table(
         (
             BASE,
             OPSD,
-            VCSD,
+            Variant("VCSD, black"),
             Variant("VCSD, no image", overrides=("method.contrast_view=no_image",)),
             Variant("VCSD, noise", overrides=("method.contrast_view=noise",)),
         ),

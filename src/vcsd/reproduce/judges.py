@@ -124,7 +124,7 @@ def never_black(results: Results) -> tuple[str, Verdict]:
             continue
         rest = [(each.name, _change(results, group, BASE, each)) for each in others]
         beside = ", ".join(f"{name} {found}" for name, found in rest if found is not None)
-        parts.append(f"{group}: VCSD {change} over base" + (f"; {beside}" if beside else ""))
+        parts.append(f"{group}: {black.name} {change} over base" + (f"; {beside}" if beside else ""))
     return "; ".join(parts), "no claim" if parts else "not run"
 
 
