@@ -71,7 +71,7 @@ def test_bases_that_never_saw_black_are_an_experiment_of_their_own(bases, monkey
     assert "vl-0 (not used: no experiment here starts from these)" in out
     page = (tmp_path / "out" / "black.md").read_text()
     assert "## Qwen3-VL 0.5M, black_share=0" in page
-    assert row_names(page) >= {"base", "OPSD", "VCSD, black", "VCSD, no image", "VCSD, noise"}
+    assert row_names(page) >= {"base", "OPSD", "VCSD with black", "VCSD with no image", "VCSD with noise"}
     claims = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert {each["experiment"]: each["verdict"] for each in claims}["black"] == "no claim"
     assert {each["verdict"] for each in claims if each["experiment"] != "black"} == {"not run"}

@@ -148,9 +148,9 @@ EXPERIMENTS = _table(
         (
             BASE,
             OPSD,
-            Variant("VCSD, black"),
-            Variant("VCSD, no image", overrides=("method.contrast_view=no_image",)),
-            Variant("VCSD, noise", overrides=("method.contrast_view=noise",)),
+            Variant("VCSD with black"),
+            Variant("VCSD with no image", overrides=("method.contrast_view=no_image",)),
+            Variant("VCSD with noise", overrides=("method.contrast_view=noise",)),
         ),
         on="never black",
     ),

@@ -39,7 +39,7 @@ def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
     ]
     missing = [each.name for each in EXPERIMENTS.values() if each not in written]
     if missing:
-        lines += [f"Not run with these bases: {', '.join(missing)}.", ""]
+        lines += [f"Not run yet: {', '.join(missing)}.", ""]
     return "\n".join([*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out)])
 
 

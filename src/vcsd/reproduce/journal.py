@@ -43,7 +43,7 @@ def note(
             "command": results.plan.command,
             "experiments": [each.name for each in experiments],
             "seeds": list(results.seeds),
-            "bases": {group: [base.folder.name for base in bases] for group, bases in results.groups.items()},
+            "bases": {group: results.bases_used(group) for each in experiments for group in results.groups_of(each)},
             "hardware": hardware(),
             "jobs": jobs,
             "cells_run": len(tally.keys),

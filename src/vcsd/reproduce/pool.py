@@ -6,6 +6,7 @@ or whose process dies, does not keep the others from running, and all failures a
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -189,6 +190,16 @@ def _work(pipe: Connection, logs: Path, threads: int) -> None:
         except EOFError:
             return
         pipe.send(_attempt(cell))
+        _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """What a finished run leaves in this process's cache is memory that the others on the device may need."""
+    import torch
+
+    gc.collect()  # a trainer and its model refer to each other
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _begin(logs: Path, threads: int) -> None:

@@ -45,8 +45,8 @@ EXPECTED = {
     ("control", "blur"): replace(METHODS["vcsd"], contrast_view="blur"),
     ("control", "no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
     ("anchor", "no anchor"): METHODS["no_anchor"],
-    ("black", "VCSD, no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
-    ("black", "VCSD, noise"): replace(METHODS["vcsd"], contrast_view="noise"),
+    ("black", "VCSD with no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
+    ("black", "VCSD with noise"): replace(METHODS["vcsd"], contrast_view="noise"),
     ("temperature", "author_code"): replace(METHODS["vcsd"], **PRESETS["author_code"]),
 }
 

@@ -160,15 +160,15 @@ def test_what_the_paper_does_not_compare_is_no_claim():
 def test_bases_that_never_saw_black_are_told_apart_and_judged_by_no_claim():
     own = {
         "base_on_never_black": still(40.0),
-        "VCSD,_black_on_never_black": at(38.0),
-        "VCSD,_noise_on_never_black": at(44.0),
+        "VCSD_with_black_on_never_black": at(38.0),
+        "VCSD_with_noise_on_never_black": at(44.0),
     }
     good = MadeUp(base=still(40.0), VCSD=at(45.0), **own)
     assert judge("improves every model", good)[1] == "agrees", "the paper's claims are about ordinary bases"
     said, verdict = judge("never saw a black picture", good)
     assert verdict == "no claim"
-    assert said.startswith("Qwen3-VL 1.0M, black_share=0: VCSD, black -2.00")
-    assert "VCSD, noise +4.00" in said
+    assert said.startswith("Qwen3-VL 1.0M, black_share=0: VCSD with black -2.00")
+    assert "VCSD with noise +4.00" in said
     assert "no image" not in said, "it was not run"
     assert judge("never saw a black picture", MadeUp(base=still(40.0), VCSD=at(45.0))) == ("", "not run")
 

@@ -124,7 +124,7 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
     (told.plan.out / "main.md").write_text("")
     page = index_page(told, judged(told))
     assert "| [main](main.md) | Base, OPSD and VCSD | Table 1 and Figure 6 | base 50.7, OPSD 54.7, VCSD 61.2 |" in page
-    assert "Not run with these bases: alpha, support" in page
+    assert "Not run yet: alpha, support" in page
     assert f"| `{COMMAND}` | {hardware()} | 3 | 2 | 8 (0 known before, 1 failed) | 8 | 160 | 150 |" in page
     assert "- World parameters: 0123456789ab;" in page
     assert "holds" not in page, "every result is of a noted command"
@@ -140,6 +140,17 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
 def test_a_command_that_ran_nothing_is_not_noted(results):
     note([EXPERIMENTS["main"]], results, Tally(0, 8), jobs=1, wall_seconds=1.0, ended="done")
     assert noted(results.plan.out) == []
+
+
+def test_a_command_is_noted_with_the_bases_that_it_started_from(bases, tmp_path):
+    black = make_base(tmp_path / "black", seed=5)
+    (black / "card.json").write_text('{"world": {"black_share": 0.0}}')
+    plan = Plan(recipe_path("reproduce"), tmp_path / "out", num_questions=8, num_prompts=16)
+    results = Results(plan, grouped([bases, black]), [101])
+    note([EXPERIMENTS["black"]], results, Tally(5, 0, ["k"] * 5), jobs=2, wall_seconds=9.0, ended="done")
+    note([EXPERIMENTS["main"]], results, Tally(3, 0, ["k"] * 3), jobs=2, wall_seconds=9.0, ended="done")
+    found = [each["bases"] for each in noted(plan.out)]
+    assert found == [{"Qwen3-VL 0.5M, black_share=0": ["black"]}, {"Qwen3-VL 0.5M": ["first"]}]
 
 
 def test_a_folder_of_results_keeps_logs_and_work_out_of_git(told):
