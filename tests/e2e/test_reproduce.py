@@ -2,11 +2,13 @@
 
 import json
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from tiny_bases import make_base
 from vcsd import cli
+from vcsd.reproduce import pool
 from vcsd.world.parameters import PARAMETERS
 
 pytestmark = pytest.mark.e2e
@@ -32,6 +34,8 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0
     assert "6 cells to run, 0 known" in out, "base, OPSD and VCSD on the first base of each family"
+    assert "Experiments: main\nQwen3-VL 0.5M: vl-0, vl-1\nQwen3.5 0.4M: qwen3_5-0\nSeeds: 101;" in out
+    assert "Wall time: " in out
     cells = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
     assert len(cells) == 6
     for cell in cells:
@@ -42,14 +46,58 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
         assert cell["acc"] == pytest.approx(sum(cell["scores"].values()) / 7, abs=1e-3)
         assert cell["variant"] == "base" or len(cell["series"]["loss"]) == cell["steps"] == 2
     page = (tmp_path / "main.md").read_text()
-    assert page.count("| VCSD |") == 2
-    assert "Qwen3.5" in page
+    assert page.count("\n## Qwen3-VL 0.5M\n") == page.count("\n## Qwen3.5 0.4M\n") == 1
+    assert page.partition("## Qwen3.5")[2].count("| VCSD |") == 3, "scores, run by run, health"
     assert "VCSD improves every model" in (tmp_path / "claims.md").read_text()
+    (noted,) = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert (noted["cells_run"], noted["cells_known"], noted["jobs"], noted["ended"]) == (6, 0, 1, "done")
+    assert noted["wall_seconds"] > 0.9 * noted["run_seconds"] > 0, "one after the other, each rounded"
+    assert noted["command"] in (tmp_path / "README.md").read_text()
     assert not list((tmp_path / "work").glob("*/metrics.jsonl")), "only results are kept"
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0
     assert "0 cells to run, 6 known" in out
     assert (tmp_path / "main.md").read_text() == page
+    assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 1, "nothing was run"
+
+
+def test_bases_that_never_saw_black_are_an_experiment_of_their_own(bases, monkeypatch, capsys, tmp_path):
+    black = make_base(tmp_path / "black", seed=5)
+    (black / "card.json").write_text(json.dumps({"world": {**asdict(PARAMETERS), "black_share": 0.0}}))
+    given = ("--quick", "--seeds", "101", "--bases", bases / "vl-0", "--bases", black, "--out", tmp_path / "out")
+    code, out, _ = run(monkeypatch, capsys, "black", *given)
+    assert code == 0
+    assert "5 cells to run" in out, "base, OPSD and three controls on the one base"
+    assert "vl-0 (not used: no experiment here starts from these)" in out
+    page = (tmp_path / "out" / "black.md").read_text()
+    assert "## Qwen3-VL 0.5M, black_share=0" in page
+    assert row_names(page) >= {"base", "OPSD", "VCSD with black", "VCSD with no image", "VCSD with noise"}
+    claims = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert {each["experiment"]: each["verdict"] for each in claims}["black"] == "no claim"
+    assert {each["verdict"] for each in claims if each["experiment"] != "black"} == {"not run"}
+
+
+def row_names(page):
+    return {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
+
+
+def test_an_interrupted_command_keeps_what_is_done_and_says_so(bases, monkeypatch, capsys, tmp_path):
+    attempt, begun = pool._attempt, []
+
+    def once(cell):
+        begun.append(cell)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return attempt(cell)
+
+    given = ("main", "--quick", "--seeds", "101", "--bases", bases / "vl-0", "--out", tmp_path)
+    monkeypatch.setattr(pool, "_attempt", once)
+    code, out, _ = run(monkeypatch, capsys, *given)
+    assert code == 130
+    assert "Stopped; 1 of 3 cells are done. The same command goes on." in out
+    assert "2 cells to run, 1 known" in run(monkeypatch, capsys, *given)[1]
+    noted = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert [(each["cells_run"], each["ended"]) for each in noted] == [(1, "interrupted"), (2, "done")]
 
 
 def test_curves_decoding_and_information_are_measured(bases, monkeypatch, capsys, tmp_path):
@@ -89,6 +137,7 @@ def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
         (("mian",), "Did you mean 'main'?"),
         (("main", "--seeds", "x", "--bases", bases), "are not seeds"),
         (("main", "--bases", tmp_path), "no base model in"),
+        (("black", "--bases", bases), "vcsd world pretrain --set black_share=0"),
         (("main", "--jobs", "0", "--bases", bases), "must be at least 1"),
         (("main", "--split", "train", "--bases", bases), "Allowed: test, dev"),
     ):

@@ -154,7 +154,8 @@ def _show(cards: Sequence[Scorecard], folder: Path) -> None:
     from vcsd.evaluation.tables import remarks, score_table, seeds_table
 
     console = Console()
-    console.print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards)))
+    titles = {name: score.title for name, score in cards[0].benchmarks.items()}
+    console.print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
     for line in remarks(cards[0]):
         console.print(line, style="dim", highlight=False)
     console.print(f"scorecard.json and report.html are in {folder}.", highlight=False, soft_wrap=True)

@@ -73,12 +73,14 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
     return table
 
 
-def seeds_table(seeds: Seeds) -> Table:
-    """Mean and standard deviation over seeds."""
+def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:
+    """Mean and standard deviation over seeds; `titles` of the benchmarks by their names."""
     table = _table("benchmark", "mean", "sd", "seeds")
     for name, found in [*seeds.benchmarks.items(), ("Acc", seeds.acc)]:
         sd = "-" if found.sd is None else f"{found.sd:.2f}"
-        table.add_row(name, f"{found.mean:.2f}", sd, ", ".join(f"{value:.2f}" for value in found.values))
+        table.add_row(
+            titles.get(name, name), f"{found.mean:.2f}", sd, ", ".join(f"{value:.2f}" for value in found.values)
+        )
     return table
 
 

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.config import load_recipe
 from vcsd.reproduce.machine import hardware, versions
+from vcsd.reproduce.prompts import FILE
 from vcsd.reproduce.runners import RUNNERS
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vcsd.config import Recipe
     from vcsd.reproduce.bases import Base
     from vcsd.reproduce.experiments import Variant
@@ -65,14 +68,24 @@ class Cell:
         own = self.variant.curve_every
         return own if own is None or self.plan.curve_every is None else self.plan.curve_every
 
+    @cached_property
+    def length(self) -> tuple[int, int]:
+        """What makes one run longer than another: steps of training, then the size of the model."""
+        steps = int(self.recipe().trainer["max_steps"]) if self.variant.kind == "train" else 0
+        return steps, self.base.num_parameters
+
     def num_measured(self, most: int) -> int:
         """Prompts whose answers are looked at word by word: fewer where few questions are asked."""
         return min(most, 4 * self.plan.num_questions)
 
+    def prompts(self, work: Path) -> Path:
+        """The folder of the training prompts, beside `work`: one for every number of them and every world."""
+        return work.parent / f"prompts-{self.plan.num_prompts}-{PARAMETERS.digest()}"
+
     def recipe(self, work: Path | None = None) -> Recipe:
         """The variant's recipe. `work` is where it reads its data and writes its run."""
         work = Path("work") if work is None else work
-        places = [f"model.path={self.base.folder}", f"data.path={work.parent / 'data' / 'train.jsonl'}"]
+        places = [f"model.path={self.base.folder}", f"data.path={self.prompts(work) / FILE}"]
         own = [f"trainer.output_dir={work}", f"trainer.seed={self.seed}"]
         merged: dict[str, str] = {}
         for override in (*self.variant.overrides, *self.plan.overrides, *places, *own):
@@ -101,7 +114,7 @@ class Cell:
             known |= {"method": tree["method"], "seed": self.seed if kind == "pmi" else None}
         return known
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The cell's name among results."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -114,6 +127,19 @@ class Cell:
     def result(self) -> dict[str, Any] | None:
         """The result, if the cell has been run."""
         return json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
+
+
+def as_lines(result: Mapping[str, Any]) -> str:
+    """A result as JSON with one line for each of its entries: short, and still read by people and by diff.
+
+    >>> print(as_lines({"acc": 50.0, "series": {"loss": [0.5, 0.25]}}), end="")
+    {
+     "acc": 50.0,
+     "series": {"loss":[0.5,0.25]}
+    }
+    """
+    entries = (f' "{name}": {json.dumps(value, separators=(",", ":"))}' for name, value in result.items())
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
@@ -139,7 +165,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     }
     cell.path.parent.mkdir(parents=True, exist_ok=True)
     beside = cell.path.with_suffix(".partial")
-    beside.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    beside.write_text(as_lines(result), encoding="utf-8")
     beside.replace(cell.path)
     shutil.rmtree(work, ignore_errors=True)
     return result

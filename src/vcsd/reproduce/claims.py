@@ -111,5 +111,11 @@ CLAIMS = (
         "no number",
         judges.finding(*EXPERIMENTS["temperature"].variants),
     ),
+    Claim(
+        "black",
+        "The paper does not say whether a black control works on a model that never saw a black picture.",
+        "no number",
+        judges.never_black,
+    ),
 )
 """Every claim of the paper's experiments, in its order."""

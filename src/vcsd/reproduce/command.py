@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, RunError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.results import Results
+
 QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
+
+WHICH = "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black; or all."
+
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended."""
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -32,13 +44,19 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
-    experiment: Annotated[str, typer.Argument(help="main, alpha, support, divergence, control, anchor, ... or all.")],
+    experiment: Annotated[str, typer.Argument(help=WHICH)],
     seeds: Annotated[str, typer.Option(help="Such as 101..105 or 101,103; spread over the bases.")] = "101..105",
     bases: Annotated[
         list[Path] | None,
         typer.Option(help="A base's folder, or a folder of bases; repeatable. Default: those shipped."),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Runs side by side, each in its own process.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            help="Runs side by side, each in its own process. Many that share one GPU want NVIDIA MPS "
+            "(nvidia-cuda-mps-control -d); without it they take turns."
+        ),
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Where results go; finished runs found there are not run again.")] = Path(
         "runs/reproduce"
     ),
@@ -56,21 +74,23 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 
     Stopped, it goes on when started again. Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
     """
+    start = time.monotonic()
     from vcsd.reproduce.bases import FAMILY_TITLES, grouped
     from vcsd.reproduce.cell import Plan
     from vcsd.reproduce.experiments import chosen
+    from vcsd.reproduce.journal import duration, note, prepare
     from vcsd.reproduce.machine import hush_transformers
     from vcsd.reproduce.pages import write_pages
-    from vcsd.reproduce.pool import run_cells
+    from vcsd.reproduce.pool import run_cells, take_stock
     from vcsd.reproduce.recipes import recipe_path
-    from vcsd.reproduce.results import Results
+    from vcsd.reproduce.results import Results, runnable
     from vcsd.world.bases import shipped_base
 
     if jobs < 1:
         raise ConfigError([f"--jobs {jobs} must be at least 1."])
     if split not in ("dev", "test"):
         raise ConfigError([f"--split {split!r} is not a split to ask. Allowed: test, dev."])
-    experiments = chosen(experiment)
+    asked = chosen(experiment)
     plan = Plan(
         recipe=recipe_path("reproduce"),
         out=out,
@@ -83,12 +103,39 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     )
     groups = grouped(bases or [shipped_base(family) for family in FAMILY_TITLES])
     results = Results(plan, groups, parse_seeds(seeds), cross)
-    console = Console(soft_wrap=True, highlight=False)
-    cells = [cell for each in experiments for cell in results.cells(each)]
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    experiments = runnable(asked, results)
+    for line in _announced(asked, experiments, results):
+        console.print(line)
     hush_transformers()
-    failed = run_cells(cells, jobs, console.print)
+    prepare(out)
+    todo, tally = take_stock([cell for each in experiments for cell in results.cells(each)])
+    try:
+        run_cells(todo, tally, jobs, console.print)
+    except KeyboardInterrupt:
+        note(experiments, results, tally, jobs, time.monotonic() - start, "interrupted")
+        console.print(f"Stopped; {len(tally.keys)} of {tally.num_todo} cells are done. The same command goes on.")
+        raise typer.Exit(INTERRUPTED) from None
+    wall_seconds = time.monotonic() - start
+    note(experiments, results, tally, jobs, wall_seconds, "done")
     for path in write_pages(experiments, results):
         console.print(f"{path}")
-    if failed:
-        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        raise RunError(f"a run failed: {failed[0]}{more}. The same command tries again what is missing.")
+    console.print(f"Wall time: {duration(wall_seconds)}; runs: {duration(tally.run_seconds)} in all.")
+    if tally.failed:
+        more = f" and {len(tally.failed) - 1} more" if len(tally.failed) > 1 else ""
+        raise RunError(f"a run failed: {tally.failed[0]}{more}. The same command tries again what is missing.")
+
+
+def _announced(asked: Sequence[Experiment], experiments: Sequence[Experiment], results: Results) -> Iterator[str]:
+    """What the command will do: experiments, bases and seeds; and what it leaves out, with the reason."""
+    from vcsd.reproduce.results import why_not
+
+    yield f"Experiments: {', '.join(each.name for each in experiments)}"
+    used = {group for each in experiments for group in results.groups_of(each)}
+    for group, bases in results.groups.items():
+        names = ", ".join(base.folder.name for base in bases)
+        yield f"{group}: {names}" + ("" if group in used else " (not used: no experiment here starts from these)")
+    yield f"Seeds: {', '.join(map(str, results.seeds))}; " + (
+        "each from every base" if results.cross else "spread over the bases of a group"
+    )
+    yield from (f"Left out: {why_not(each)}" for each in asked if each not in experiments)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 Kind = Literal["base", "train", "decode", "pmi"]
 """What a cell does with a base model: leave it, train it, decode from it by contrast, or measure its contrast."""
 
+Where = Literal["smallest", "ordinary", "never black"]
+"""Which bases an experiment starts from: the smallest Qwen3-VL alone, as the paper's ablations; every architecture and
+size; or those that never saw a black picture. The first two are of the committed world."""
+
+MAKE_NEVER_BLACK = "vcsd world pretrain --set black_share=0 --seed 1 --out FOLDER"
+
 CURVE_EVERY = 10
 LONG_STEPS = 300
 LONG_EVERY = 30
@@ -43,13 +49,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper. `on_all_bases` False: the smaller Qwen3-VL alone, as the paper's ablations."""
+    """A table or figure of the paper."""
 
     name: str
     title: str
     shows: str
     variants: tuple[Variant, ...]
-    on_all_bases: bool = False
+    on: Where = "smallest"
 
 
 BASE = Variant("base", "base")
@@ -66,7 +72,7 @@ def _table(*experiments: Experiment) -> Mapping[str, Experiment]:
 
 
 EXPERIMENTS = _table(
-    Experiment("main", "Base, OPSD and VCSD", "Table 1", (BASE, OPSD, VCSD), on_all_bases=True),
+    Experiment("main", "Base, OPSD and VCSD", "Table 1 and Figure 6", (BASE, OPSD, VCSD), on="ordinary"),
     Experiment(
         "alpha",
         "Contrastive strength",
@@ -135,11 +141,28 @@ EXPERIMENTS = _table(
         (Variant("contrast decoding", "decode"), VCSD),
     ),
     Experiment("pmi", "The contrast as mutual information", "Equation 15", (Variant("contrast and PMI", "pmi"),)),
+    Experiment(
+        "black",
+        "Bases that never saw a black picture",
+        "Section 3.2, the control",
+        (
+            BASE,
+            OPSD,
+            Variant("VCSD with black"),
+            Variant("VCSD with no image", overrides=("method.contrast_view=no_image",)),
+            Variant("VCSD with noise", overrides=("method.contrast_view=noise",)),
+        ),
+        on="never black",
+    ),
 )
 """Every experiment by name, in the order of the paper."""
 
-REFERENCES = (BASE, OPSD)
 ALL = "all"
+
+
+def references_of(experiment: Experiment) -> tuple[Variant, ...]:
+    """What an experiment is read against: base and OPSD, unless it asks no suites."""
+    return () if all(variant.kind == "pmi" for variant in experiment.variants) else (BASE, OPSD)
 
 
 def chosen(name: str) -> tuple[Experiment, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from vcsd.evaluation.compare import spread
+from vcsd.reproduce.details import drift_of
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant
 from vcsd.reproduce.results import suite
@@ -62,15 +63,11 @@ def _worst(verdicts: list[Verdict]) -> Verdict:
     return next(verdict for verdict in order if verdict in verdicts)
 
 
-def _first_group(results: Results) -> str:
-    return next(iter(results.groups))
-
-
 def above_everywhere(before: Variant, after: Variant) -> Judge:
     """After must be clearly above before on every architecture and size."""
 
     def judge(results: Results) -> tuple[str, Verdict]:
-        changes = {group: _change(results, group, before, after) for group in results.groups}
+        changes = {group: _change(results, group, before, after) for group in results.ordinary}
         said = "; ".join(f"{group} {change}" for group, change in changes.items() if change is not None)
         return said, _worst([above(change) for change in changes.values()])
 
@@ -81,7 +78,7 @@ def above_on_first(before: Variant, after: Variant) -> Judge:
     """After must be clearly above before on the smallest Qwen3-VL."""
 
     def judge(results: Results) -> tuple[str, Verdict]:
-        change = _change(results, _first_group(results), before, after)
+        change = _change(results, results.smallest, before, after)
         return str(change or ""), above(change)
 
     return judge
@@ -91,7 +88,7 @@ def alike(*variants: Variant) -> Judge:
     """Means within NEAR of each other agree; further apart they disagree if a pair is clearly different."""
 
     def judge(results: Results) -> tuple[str, Verdict]:
-        group = _first_group(results)
+        group = results.smallest
         means = {each.name: spread(list(acc.values())).mean for each in variants if (acc := results.acc(each, group))}
         if len(means) < len(variants):
             return "", "not run"
@@ -110,16 +107,30 @@ def finding(before: Variant, after: Variant) -> Judge:
     """A comparison that the paper does not make."""
 
     def judge(results: Results) -> tuple[str, Verdict]:
-        change = _change(results, _first_group(results), before, after)
+        change = _change(results, results.smallest, before, after)
         said = "" if change is None else f"{after.name} {change} over {before.name}"
         return said, "not run" if change is None else "no claim"
 
     return judge
 
 
+def never_black(results: Results) -> tuple[str, Verdict]:
+    """What VCSD has above the base where black is a picture that the base never saw, by each control."""
+    black, *others = EXPERIMENTS["black"].variants[2:]
+    parts = []
+    for group in results.never_black:
+        change = _change(results, group, BASE, black)
+        if change is None:
+            continue
+        rest = [(each.name, _change(results, group, BASE, each)) for each in others]
+        beside = ", ".join(f"{name} {found}" for name, found in rest if found is not None)
+        parts.append(f"{group}: {black.name} {change} over base" + (f"; {beside}" if beside else ""))
+    return "; ".join(parts), "no claim" if parts else "not run"
+
+
 def opsd_on_qwen3_5(results: Results) -> tuple[str, Verdict]:
     """OPSD must not gain clearly on every Qwen3.5."""
-    groups = [group for group in results.groups if group.startswith("Qwen3.5")]
+    groups = [group for group in results.ordinary if group.startswith("Qwen3.5")]
     changes = {group: _change(results, group, BASE, OPSD) for group in groups}
     if not groups or any(change is None for change in changes.values()):
         return "", "not run"
@@ -130,7 +141,7 @@ def opsd_on_qwen3_5(results: Results) -> tuple[str, Verdict]:
 
 def every_suite(results: Results) -> tuple[str, Verdict]:
     """VCSD must be above OPSD on average in each of the seven suites."""
-    group = _first_group(results)
+    group = results.smallest
     changes = {
         name: paired(results.values(OPSD, group, suite(name)), results.values(VCSD, group, suite(name)))
         for name in SEVEN
@@ -147,7 +158,7 @@ def every_suite(results: Results) -> tuple[str, Verdict]:
 
 def _final_fall(results: Results, which: Variant) -> dict[Run, float]:
     """How far each run ends below the best point of its curve."""
-    found = results.found(which, _first_group(results))
+    found = results.found(which, results.smallest)
     return {
         run: max(point["acc"] for point in result["curve"]) - result["curve"][-1]["acc"]
         for run, result in found.items()
@@ -167,14 +178,10 @@ def support(results: Results) -> tuple[str, Verdict]:
 
 def drift(results: Results) -> tuple[str, Verdict]:
     """Without the anchor, more rollouts must be in another script, on average over training."""
-    group = _first_group(results)
-
-    def mean_drift(result: dict[str, Any]) -> float | None:
-        values = [value for value in result.get("series", {}).get("language_drift", []) if value is not None]
-        return 100.0 * sum(values) / len(values) if values else None
+    group = results.smallest
 
     with_anchor, without = (
-        results.values(variant("anchor", name), group, mean_drift) for name in ("anchor 1", "no anchor")
+        results.values(variant("anchor", name), group, drift_of) for name in ("anchor 1", "no anchor")
     )
     change = paired(with_anchor, without)
     if change is None:
@@ -185,7 +192,7 @@ def drift(results: Results) -> tuple[str, Verdict]:
 
 def dynamics(results: Results) -> tuple[str, Verdict]:
     """The paper: above OPSD at every evaluated step, and a smaller fall at the end."""
-    group = _first_group(results)
+    group = results.smallest
     opsd, vcsd = (
         {
             run: {point["step"]: point["acc"] for point in result.get("curve", ())}
@@ -210,7 +217,7 @@ def dynamics(results: Results) -> tuple[str, Verdict]:
 
 def decoding(results: Results) -> tuple[str, Verdict]:
     """Contrast decoding must be above the base; its cost and what VCSD has above it are said."""
-    group = _first_group(results)
+    group = results.smallest
     decode = variant("decoding", "contrast decoding")
     gain, rest = _change(results, group, BASE, decode), _change(results, group, decode, VCSD)
     ratios = results.values(decode, group, lambda result: result.get("cost", {}).get("ratio"))
@@ -222,7 +229,7 @@ def decoding(results: Results) -> tuple[str, Verdict]:
 
 def pmi(results: Results) -> tuple[str, Verdict]:
     """The contrast under black must go with the mutual information, token by token."""
-    found = results.found(EXPERIMENTS["pmi"].variants[0], _first_group(results)).values()
+    found = results.found(EXPERIMENTS["pmi"].variants[0], results.smallest).values()
     black = [result["pmi"]["black"] for result in found if "black" in result.get("pmi", {})]
     if not black:
         return "", "not run"
@@ -238,7 +245,7 @@ def pmi(results: Results) -> tuple[str, Verdict]:
 
 def profile(results: Results) -> tuple[str, Verdict]:
     """In right answers, words that name what is seen must gain more contrast over OPSD than other words do."""
-    group = _first_group(results)
+    group = results.smallest
 
     def read(kind: str) -> Callable[[dict[str, Any]], Any]:
         return lambda result: result.get("profile", {}).get(kind)

@@ -14,10 +14,15 @@ from vcsd import __version__
 PACKAGES = ("torch", "transformers", "accelerate")
 
 
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def hardware() -> str:
-    """The GPU, or the processor and its cores."""
+    """The GPU and the cores beside it, or the processor and its cores."""
     if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+        return f"{torch.cuda.get_device_name()}, {num_cores()} cores"
     info = Path("/proc/cpuinfo")
     names = (
         [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
@@ -25,7 +30,7 @@ def hardware() -> str:
         else []
     )
     name = names[0] if names else platform.processor() or platform.machine()
-    return f"{os.cpu_count()} cores, {name}"
+    return f"{num_cores()} cores, {name}"
 
 
 def versions() -> dict[str, str]:

@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.reproduce.claims import CLAIMS
+from vcsd.reproduce.details import detail_tables, guard_lines
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import EXPERIMENTS, VCSD
+from vcsd.reproduce.experiments import EXPERIMENTS, VCSD, references_of
+from vcsd.reproduce.index import index_page
 from vcsd.reproduce.plots import plot
-from vcsd.reproduce.tables import experiment_page, markdown
+from vcsd.reproduce.provenance import made_with, summary, wall_times
+from vcsd.reproduce.tables import LEGEND, markdown, score_tables
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from vcsd.reproduce.experiments import Experiment
     from vcsd.reproduce.results import Results
 
-LOSS_ALLOWED = 5.0
-"""Points that a run may lose before the guard must have stopped it."""
+BETA_0 = next(each for each in EXPERIMENTS["support"].variants if each.name == "beta 0")
+
+VERDICTS = ("agrees", "disagrees", "undecided", "no claim")
 
 
 def write_pages(experiments: Sequence[Experiment], results: Results) -> list[Path]:
-    """Write the pages of some experiments and the page of claims; the paths."""
+    """Write the pages of some experiments, the page of claims and the front page; the paths."""
     out, written = results.plan.out, []
     for experiment in experiments:
-        page = experiment_page(experiment, results)
         drawn = plot(experiment, results, out / f"{experiment.name}.png")
-        if drawn is not None:
-            page = page.replace("\n## ", f"\n![{experiment.title}]({drawn.name})\n\n## ", 1)
         path = out / f"{experiment.name}.md"
-        path.write_text(page, encoding="utf-8")
+        path.write_text(experiment_page(experiment, results, drawn), encoding="utf-8")
         written.append(path)
-    claims = out / "claims.md"
+    rows = judged(results)
+    claims, index = out / "claims.md", out / "README.md"
     claims.write_text(claims_page(results), encoding="utf-8")
-    (out / "claims.json").write_text(json.dumps(judged(results), indent=1) + "\n", encoding="utf-8")
-    return [*written, claims]
+    (out / "claims.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    index.write_text(index_page(results, rows), encoding="utf-8")
+    return [*written, claims, index]
+
+
+def experiment_page(experiment: Experiment, results: Results, drawn: Path | None = None) -> str:
+    """The page of one experiment."""
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"In the paper: {experiment.shows}. Here: tiny models in the synthetic world of `docs/world.md`.",
+        "",
+        summary(experiment, results),
+        "",
+        *((LEGEND, "") if references_of(experiment) else ()),
+        *((f"![{experiment.title}]({drawn.name})", "") if drawn else ()),
+    ]
+    for group in results.groups_of(experiment):
+        lines += [f"## {group}", "", *score_tables(experiment, results, group)]
+        lines += [*detail_tables(experiment, results, group)]
+    if experiment.name == "support":
+        lines += ["## The guard", "", *guard_lines(VCSD, BETA_0, results)]
+    made = [*made_with([experiment], results), *wall_times(experiment, results)]
+    return "\n".join([*lines, "## How this was made", "", *made, "", "[All experiments](README.md)", ""])
 
 
 def judged(results: Results) -> list[dict[str, str]]:
@@ -62,7 +86,8 @@ def claims_page(results: Results) -> str:
     plan, every = results.plan, judged(results)
     rows = [row for row in every if row["verdict"] != "not run"]
     open_ = [row for row in every if row["verdict"] == "not run"]
-    counts = {word: sum(row["verdict"] == word for row in rows) for word in ("agrees", "disagrees", "undecided")}
+    counts = {word: sum(row["verdict"] == word for row in rows) for word in VERDICTS}
+    names = dict.fromkeys(row["experiment"] for row in open_)
     lines = [
         "# The paper's claims, put to the test in the synthetic world",
         "",
@@ -71,8 +96,9 @@ def claims_page(results: Results) -> str:
         "(`src/vcsd/reproduce/claims.py`): a difference counts when its two-sided p over runs is below 0.05, means "
         "count as alike within one point; what the runs cannot tell is undecided.",
         "",
-        f"{counts['agrees']} agree, {counts['disagrees']} disagree, {counts['undecided']} are undecided"
-        + (f", {len(open_)} have not been run." if open_ else "."),
+        f"Of {len(every)} rows {counts['agrees']} agree, {counts['disagrees']} disagree, {counts['undecided']} are "
+        f"undecided, {counts['no claim']} compare what the paper does not"
+        + (f", {len(open_)} have not been run ({', '.join(names)})." if open_ else "."),
         "",
         markdown(
             ["claim", "experiment", "the paper", "here", "verdict"],
@@ -86,6 +112,7 @@ def claims_page(results: Results) -> str:
                 ]
                 for row in rows
             ],
+            is_text=True,
         ),
         "",
         *_guard(results),
@@ -105,42 +132,6 @@ def _strong(row: dict[str, str]) -> str:
     return f"**{row['verdict']}**" if row["verdict"] == "disagrees" else row["verdict"]
 
 
-def _guard(results: Results) -> Iterator[str]:
-    """Whether the guard stops the run without support in time, and leaves healthy runs alone."""
-    group = next(iter(results.groups))
-    healthy = results.found(VCSD, group)
-    beta_0 = next(each for each in EXPERIMENTS["support"].variants if each.name == "beta 0")
-    collapsing = results.found(beta_0, group)
-    if not healthy and not collapsing:
-        return
-    yield "## The guard"
-    yield ""
-    if healthy:
-        stopped = [f"{base} seed {seed}" for (base, seed), result in healthy.items() if result["guard"]["stop"]]
-        yield f"Healthy runs (VCSD, {len(healthy)}): " + (
-            f"it would have stopped {', '.join(stopped)}." if stopped else "it stopped none."
-        )
-        yield ""
-    for (base, seed), result in collapsing.items():
-        yield f"- {base}, seed {seed}, beta 0: {guard_line(result)}"
-    yield ""
-
-
-def guard_line(result: dict[str, Any]) -> str:
-    """What a run had lost when the guard would have stopped it, from the points of its curve.
-
-    >>> points = [{"step": 30, "acc": 50.0}, {"step": 60, "acc": 48.0}, {"step": 90, "acc": 20.0}]
-    >>> guard_line({"guard": {"warn": 40, "stop": 55}, "curve": points})
-    'best 50.0 at step 30, last 20.0 at step 90; stopped at step 55, when 2.0 points were lost: in time'
-    """
-    curve, stop = result["curve"], result["guard"]["stop"]
-    best, last = max(curve, key=lambda point: point["acc"]), curve[-1]
-    said = f"best {best['acc']:.1f} at step {best['step']}, last {last['acc']:.1f} at step {last['step']}"
-    if stop is None:
-        fell = best["acc"] - last["acc"] > LOSS_ALLOWED
-        return f"{said}; not stopped" + (": too late" if fell else ", and it did not lose 5 points")
-    after = next((point for point in curve if point["step"] >= stop), last)
-    before = max((point["acc"] for point in curve if point["step"] <= after["step"]), default=after["acc"])
-    lost = before - after["acc"]
-    word = "in time" if lost <= LOSS_ALLOWED else "too late"
-    return f"{said}; stopped at step {stop}, when {lost:.1f} points were lost: {word}"
+def _guard(results: Results) -> list[str]:
+    lines = list(guard_lines(VCSD, BETA_0, results))
+    return ["## The guard", "", *lines] if lines else []

@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from vcsd.evaluation.compare import spread
-from vcsd.reproduce.experiments import BASE, OPSD, REFERENCES
+from vcsd.reproduce.details import CONTROLS
+from vcsd.reproduce.experiments import BASE, OPSD
 from vcsd.reproduce.results import suite
-from vcsd.reproduce.statistics import standard_error
+from vcsd.reproduce.tables import variants_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 COLOURS = {"base": "#8a8f98", "OPSD": "#d08a2e"}
 OURS = "#1f7a6d"
 OTHERS = ("#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f", "#5f5f5f")
-DYNAMICS = {"acc": "all seven", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
+ACC = "accuracy, %: mean ± sd over runs"
+DYNAMICS = {"acc": "all seven suites", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
 
 
 def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
@@ -54,13 +56,14 @@ def colour(variant: Variant, place: int) -> str:
 
 def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     """The aggregate of every variant with its deviation, one panel a group. Dots: an axis need not begin at zero."""
-    groups = [group for group in results.groups_of(experiment) if results.acc(experiment.variants[-1], group)]
+    groups = [group for group in results.groups_of(experiment) if variants_of(experiment, results, group)]
     if not groups:
         return None
-    figure, axes = pyplot.subplots(1, len(groups), figsize=(max(4.6, 3.4 * len(groups)), 3.4), squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(groups), figsize=(max(4.6, 3.4 * len(groups)), 3.6), squeeze=False, sharey=True
+    )
     for axis, group in zip(axes[0], groups, strict=True):
-        variants = [v for v in dict.fromkeys((*REFERENCES, *experiment.variants)) if results.acc(v, group)]
-        for place, variant in enumerate(variants):
+        for place, variant in enumerate(variants_of(experiment, results, group)):
             each = spread(list(results.acc(variant, group).values()))
             tone = colour(variant, place)
             axis.errorbar([variant.name], [each.mean], [each.sd or 0.0], fmt="o", capsize=4, color=tone)
@@ -68,8 +71,9 @@ def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
         axis.margins(x=0.2)
         axis.grid(axis="y", alpha=0.3)
         axis.set_title(group, fontsize=10)
-        axis.tick_params(axis="x", rotation=30, labelsize=8)
-        axis.set_ylabel("accuracy, seven suites")
+        axis.tick_params(axis="x", labelsize=9)
+        pyplot.setp(axis.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
+        axis.set_ylabel(ACC)
     return figure
 
 
@@ -84,14 +88,18 @@ def _alpha(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     if not points:
         return None
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
-    means, errors = [each.mean for _, each in points], [standard_error(each) or 0.0 for _, each in points]
-    axis.errorbar([alpha for alpha, _ in points], means, errors, marker="o", capsize=3, color=OURS)
+    alphas, means = [alpha for alpha, _ in points], [each.mean for _, each in points]
+    axis.errorbar(
+        alphas, means, [each.sd or 0.0 for _, each in points], marker="o", capsize=3, color=OURS, label="VCSD"
+    )
+    axis.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
+    axis.grid(axis="y", alpha=0.3)
     for reference in (BASE, OPSD):
         values = list(results.acc(reference, group).values())
         if values:
             axis.axhline(spread(values).mean, color=COLOURS[reference.name], linestyle="--", label=reference.name)
     axis.set_xlabel("alpha")
-    axis.set_ylabel("accuracy, seven suites")
+    axis.set_ylabel(ACC)
     axis.set_title(group, fontsize=10)
     axis.legend(fontsize=8)
     return figure
@@ -110,9 +118,10 @@ def _curves(pyplot: Any, experiment: Experiment, results: Results) -> Any:
             found = results.found(variant, group).items()
             series = [{**({0: before[run]} if run in before else {}), **_curve(result, name)} for run, result in found]
             _band(axis, series, variant.name, colour(variant, place))
-        axis.set_title(title, fontsize=10)
+        axis.set_title(f"{group}: {title}", fontsize=10)
         axis.set_xlabel("step")
-        axis.set_ylabel("accuracy")
+        axis.set_ylabel(ACC)
+        axis.grid(axis="y", alpha=0.3)
         axis.legend(fontsize=8)
     return figure
 
@@ -122,20 +131,25 @@ def _curve(result: dict[str, Any], name: str) -> dict[int, float]:
 
 
 def _drift(pyplot: Any, experiment: Experiment, results: Results) -> Any:
-    """The share of rollouts in another script over training, and the aggregate beside it."""
+    """The share of rollouts in another script over training."""
     group = results.groups_of(experiment)[0]
     if not any(results.found(variant, group) for variant in experiment.variants):
         return None
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
     for place, variant in enumerate(experiment.variants):
         found = results.found(variant, group).values()
-        series = [dict(enumerate(result["series"]["language_drift"], 1)) for result in found]
+        series = [_percent(result["series"]["language_drift"]) for result in found]
         _band(axis, series, variant.name, colour(variant, place))
     axis.set_xlabel("step")
-    axis.set_ylabel("share of rollouts that drift")
+    axis.set_ylabel("rollouts that drift, %: mean ± sd over runs")
     axis.set_title(group, fontsize=10)
     axis.legend(fontsize=8)
     return figure
+
+
+def _percent(shares: Sequence[float | None]) -> dict[int, float]:
+    """Percent by step, where there is a share."""
+    return {step: 100 * share for step, share in enumerate(shares, 1) if share is not None}
 
 
 def _band(axis: Any, series: Sequence[dict[int, float]], label: str, tone: str) -> None:
@@ -153,17 +167,14 @@ def _pmi(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     """How near each control's contrast is to the mutual information."""
     group = results.groups_of(experiment)[0]
     found = [result["pmi"] for result in results.found(experiment.variants[0], group).values()]
-    controls = [
-        name for name in ("black", "noise", "blur", "no_image") if found and all(name in each for each in found)
-    ]
+    controls = [name for name in CONTROLS if found and all(name in each for each in found)]
     if not controls:
         return None
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
     spreads = [spread([each[name]["correlation"] for each in found]) for name in controls]
-    axis.bar(
-        controls, [each.mean for each in spreads], yerr=[each.sd or 0.0 for each in spreads], capsize=3, color=OURS
-    )
-    axis.set_ylabel("correlation with the mutual information")
+    names = [name.replace("_", " ") for name in controls]
+    axis.bar(names, [each.mean for each in spreads], yerr=[each.sd or 0.0 for each in spreads], capsize=3, color=OURS)
+    axis.set_ylabel("correlation with mutual information")
     axis.set_title(group, fontsize=10)
     return figure
 

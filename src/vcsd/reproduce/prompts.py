@@ -20,7 +20,8 @@ FILE = "train.jsonl"
 def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
     """Write `num` prompts with their pictures, unless they are there; the table's path.
 
-    The table is written last and under another name first, so that one that is there is whole.
+    Everything is written under another name first, and the table last: what is there is whole, even while several
+    processes write the same prompts and one of them reads already.
     """
     folder = Path(folder)
     table = folder / FILE
@@ -32,7 +33,9 @@ def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
         (image,) = example.images
         assert isinstance(image, Image)
         name = f"images/{number:05}.png"
-        image.save(folder / name)
+        whole = folder / f"{name}.{os.getpid()}.partial"
+        image.save(whole, "PNG")
+        whole.replace(folder / name)
         (message,) = example.prompt
         question = next(part["text"] for part in message["content"] if part["type"] == "text")
         rows.append({"id": example.id, "question": question, "image": name, "answer": example.answer})

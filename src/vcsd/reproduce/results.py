@@ -6,11 +6,12 @@ every seed starts from every base. Two variants are compared run by run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Cell, Plan
-from vcsd.reproduce.experiments import REFERENCES, Experiment, Variant
+from vcsd.reproduce.experiments import MAKE_NEVER_BLACK, Experiment, Variant, references_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,27 +30,56 @@ class Results:
     groups: Mapping[str, Sequence[Base]]
     seeds: Sequence[int]
     cross: bool = False
+    _cells: dict[tuple[Variant, str], dict[Run, Cell]] = field(default_factory=dict, repr=False)
+
+    @property
+    def ordinary(self) -> list[str]:
+        """The groups of the committed world, on which the paper's claims are judged."""
+        return [group for group, bases in self.groups.items() if not bases[0].changes]
+
+    @property
+    def smallest(self) -> str:
+        """The smallest Qwen3-VL of the committed world; no name where only bases of other worlds are given."""
+        return next(iter(self.ordinary), "")
+
+    @property
+    def never_black(self) -> list[str]:
+        """The groups whose bases never saw a black picture."""
+        return [group for group, bases in self.groups.items() if bases[0].changes.get("black_share") == 0]
 
     def groups_of(self, experiment: Experiment) -> list[str]:
         """The groups that an experiment runs on."""
-        return list(self.groups) if experiment.on_all_bases else list(self.groups)[:1]
+        groups = {"smallest": self.ordinary[:1], "ordinary": self.ordinary, "never black": self.never_black}
+        return groups[experiment.on]
 
     def cells(self, experiment: Experiment) -> Iterator[Cell]:
         """Every cell that an experiment needs, its references included."""
-        variants = dict.fromkeys((*REFERENCES, *experiment.variants))
+        variants = dict.fromkeys((*references_of(experiment), *experiment.variants))
         for group in self.groups_of(experiment):
             for variant in variants:
                 yield from self.cells_of(variant, group).values()
 
-    def cells_of(self, variant: Variant, group: str) -> dict[Run, Cell]:
-        """The cells of one variant, run by run."""
-        bases = self.groups[group]
-        pairs = [
+    def pairs(self, group: str) -> list[tuple[Base, int]]:
+        """Which seeds start from which bases."""
+        bases = self.groups.get(group, ())
+        return [
             (base, seed)
             for place, seed in enumerate(self.seeds)
-            for base in (bases if self.cross else [bases[place % len(bases)]])
+            for base in (bases if self.cross or not bases else [bases[place % len(bases)]])
         ]
-        return {(base.folder.name, seed): Cell(variant, base, seed, self.plan) for base, seed in pairs}
+
+    def bases_used(self, group: str) -> list[str]:
+        """The names of the bases that a seed starts from: with fewer seeds than bases, not all of them."""
+        return list(dict.fromkeys(base.folder.name for base, _ in self.pairs(group)))
+
+    def cells_of(self, variant: Variant, group: str) -> dict[Run, Cell]:
+        """The cells of one variant, run by run."""
+        key = (variant, group)
+        if key not in self._cells:  # a cell resolves its recipe to know its name: once is enough
+            self._cells[key] = {
+                (base.folder.name, seed): Cell(variant, base, seed, self.plan) for base, seed in self.pairs(group)
+            }
+        return self._cells[key]
 
     def found(self, variant: Variant, group: str) -> dict[Run, dict[str, Any]]:
         """The results that are there, run by run."""
@@ -69,3 +99,24 @@ class Results:
 def suite(name: str) -> Callable[[dict[str, Any]], Any]:
     """Reads one suite's entry off a result."""
     return lambda result: result.get("scores", {}).get(name)
+
+
+def why_not(experiment: Experiment) -> str:
+    """Why an experiment has no base to start from, and what to do."""
+    if experiment.on == "never black":
+        return (
+            f"{experiment.name} needs bases that never saw a black picture, and none is given. "
+            f"Make some: `{MAKE_NEVER_BLACK}`."
+        )
+    return (
+        f"{experiment.name} needs bases of the world as it is committed, and none is given. "
+        "Make some: `vcsd world pretrain --seed 1 --out FOLDER`."
+    )
+
+
+def runnable(asked: Sequence[Experiment], results: Results) -> list[Experiment]:
+    """Those of some experiments that have bases to start from; it is an error if none has."""
+    found = [each for each in asked if results.groups_of(each)]
+    if not found:
+        raise ConfigError([why_not(each) for each in asked])
+    return found

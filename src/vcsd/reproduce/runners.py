@@ -53,7 +53,7 @@ def _run_base(cell: Cell, work: Path) -> dict[str, Any]:
 
 
 def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
-    write_prompts(work.parent / "data", cell.plan.num_prompts)
+    write_prompts(cell.prompts(work), cell.plan.num_prompts)
     loaded = run.load(cell.recipe(work))
     exam = exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
     spoken = _spoken(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))
@@ -97,7 +97,7 @@ def _run_pmi(cell: Cell, work: Path) -> dict[str, Any]:
     processor = _processor(cell.base.folder)
     model = load_base(cell.base.folder)
     spoken = _spoken(model, processor, cell.num_measured(MEASURED), seed=cell.seed, temperature=1.0)
-    return {"pmi": pmi(model, spoken, processor, cell.recipe().method)}
+    return {"pmi": _shortened(pmi(model, spoken, processor, cell.recipe().method))}
 
 
 RUNNERS: Mapping[str, Callable[[Cell, Path], dict[str, Any]]] = {
@@ -172,7 +172,8 @@ def _spoken(
 def _profiles(model: nn.Module, spoken: list[Spoken], processor: Processor) -> dict[str, dict[str, float]]:
     """The contrast word by word, where the base's answer is right and where it is wrong."""
     right, wrong = split_by_truth(spoken, processor)
-    return {"profile": profile(model, right, processor), "profile_of_wrong": profile(model, wrong, processor)}
+    found = {"profile": profile(model, right, processor), "profile_of_wrong": profile(model, wrong, processor)}
+    return {name: _shortened(each) for name, each in found.items()}
 
 
 def _width(image: Any) -> int:
@@ -197,6 +198,14 @@ def _parts(card: Scorecard) -> dict[str, dict[str, float]]:
     """aAcc, fAcc and qAcc, where a suite has more parts than one."""
     many = {name: each.metrics for name, each in card.benchmarks.items() if len(each.metrics) > 1}
     return {name: {part: round(value, 4) for part, value in metrics.items()} for name, metrics in many.items()}
+
+
+def _shortened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every number of a tree to the digits that mean something."""
+    return {
+        name: _shortened(each) if isinstance(each, dict) else _short(each) if isinstance(each, float) else each
+        for name, each in values.items()
+    }
 
 
 def _short(value: float | None) -> float | None:

@@ -28,13 +28,14 @@ def standard_error(spread: Spread) -> float | None:
     return None if spread.sd is None else spread.sd / math.sqrt(len(spread.values))
 
 
-def shown(spread: Spread) -> str:
+def shown(spread: Spread, digits: int = 2) -> str:
     """Mean and standard deviation.
 
-    >>> shown(spread([60.0, 62.0, 64.0])), shown(spread([60.0]))
-    ('62.00 ± 2.00', '60.00')
+    >>> shown(spread([60.0, 62.0, 64.0])), shown(spread([60.0]), digits=1)
+    ('62.00 ± 2.00', '60.0')
     """
-    return f"{spread.mean:.2f}" if spread.sd is None else f"{spread.mean:.2f} ± {spread.sd:.2f}"
+    mean = f"{spread.mean:.{digits}f}"
+    return mean if spread.sd is None else f"{mean} ± {spread.sd:.{digits}f}"
 
 
 @dataclass(frozen=True)

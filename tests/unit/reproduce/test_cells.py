@@ -45,6 +45,8 @@ EXPECTED = {
     ("control", "blur"): replace(METHODS["vcsd"], contrast_view="blur"),
     ("control", "no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
     ("anchor", "no anchor"): METHODS["no_anchor"],
+    ("black", "VCSD with no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
+    ("black", "VCSD with noise"): replace(METHODS["vcsd"], contrast_view="noise"),
     ("temperature", "author_code"): replace(METHODS["vcsd"], **PRESETS["author_code"]),
 }
 
@@ -91,6 +93,13 @@ def test_what_draws_nothing_is_one_cell_for_all_seeds(base, plan):
     assert Cell(measured, base, 101, plan).key != Cell(measured, base, 102, plan).key
 
 
+def test_prompts_of_a_quick_command_are_not_those_of_a_whole_one(base, plan, tmp_path):
+    few, many = (Cell(VCSD, base, 101, replace(plan, num_prompts=num)) for num in (8, 3072))
+    paths = [Path(cell.recipe(tmp_path / "work" / cell.key).data.path) for cell in (few, many)]
+    assert paths[0] != paths[1]
+    assert paths[0].parent == few.prompts(tmp_path / "work" / few.key)
+
+
 def test_a_quick_plan_wins_over_a_variants_long_training(base, plan):
     quick = replace(plan, overrides=("trainer.max_steps=2",), curve_every=1)
     (_, variant) = EXPERIMENTS["support"].variants
@@ -128,7 +137,7 @@ def test_a_folder_of_bases_stands_for_all_of_them(tmp_path):
 
 
 def test_unknown_experiments_and_seeds_are_refused():
-    assert len(chosen("all")) == len(EXPERIMENTS) == 10
+    assert len(chosen("all")) == len(EXPERIMENTS) == 11
     with pytest.raises(ConfigError, match="Did you mean 'alpha'"):
         chosen("alhpa")
     for text in ("", "1..x", "5..1", "1,1"):

@@ -5,12 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from vcsd.reproduce.claims import CLAIMS
+from vcsd.reproduce.details import guard_line
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.judges import variant
-from vcsd.reproduce.pages import claims_page, guard_line
+from vcsd.reproduce.pages import claims_page
 
 SMALL, OTHER = "Qwen3-VL 1.0M", "Qwen3.5 1.0M"
+NEVER_BLACK = "Qwen3-VL 1.0M, black_share=0"
 NOISE = (0.1, -0.1, 0.05, 0.0, -0.05)
 
 
@@ -18,14 +20,16 @@ class MadeUp:
     """Results from a table of variants and their results, five seeds each with a little noise."""
 
     def __init__(self, **by_name):
-        self.groups = {SMALL: [], OTHER: []}
+        self.ordinary, self.smallest, self.never_black = [SMALL, OTHER], SMALL, [NEVER_BLACK]
+        self.groups = {SMALL: [], OTHER: [], NEVER_BLACK: []}
         self.seeds = list(range(5))
         self.plan = SimpleNamespace(split="test", num_questions=8)
         self._by_name = by_name
 
     def found(self, which, group):
         key = which.name.replace(" ", "_").replace(".", "p")
-        make = self._by_name.get(f"{key}_on_{group.split()[0]}", self._by_name.get(key))
+        on = "never_black" if group == NEVER_BLACK else group.split()[0]
+        make = self._by_name.get(f"{key}_on_{on}", None if on == "never_black" else self._by_name.get(key))
         return {} if make is None else {("base", seed): make(noise) for seed, noise in enumerate(NOISE)}
 
     def values(self, which, group, read):
@@ -153,9 +157,25 @@ def test_what_the_paper_does_not_compare_is_no_claim():
     assert judge("does not compare", MadeUp(paper=still(40.0), author_code=at(45.0)))[1] == "no claim"
 
 
+def test_bases_that_never_saw_black_are_told_apart_and_judged_by_no_claim():
+    own = {
+        "base_on_never_black": still(40.0),
+        "VCSD_with_black_on_never_black": at(38.0),
+        "VCSD_with_noise_on_never_black": at(44.0),
+    }
+    good = MadeUp(base=still(40.0), VCSD=at(45.0), **own)
+    assert judge("improves every model", good)[1] == "agrees", "the paper's claims are about ordinary bases"
+    said, verdict = judge("never saw a black picture", good)
+    assert verdict == "no claim"
+    assert said.startswith("Qwen3-VL 1.0M, black_share=0: VCSD with black -2.00")
+    assert "VCSD with noise +4.00" in said
+    assert "no image" not in said, "it was not run"
+    assert judge("never saw a black picture", MadeUp(base=still(40.0), VCSD=at(45.0))) == ("", "not run")
+
+
 def test_the_page_counts_verdicts_and_names_what_was_not_run():
     page = claims_page(MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0)))
-    assert "1 agree, 3 disagree, 0 are undecided" in page
+    assert "1 agree, 3 disagree, 0 are undecided, 0 compare what the paper does not, 15 have not been run" in page
     assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
     assert "**disagrees**" in page
     assert "Healthy runs (VCSD, 5): it stopped none." in page

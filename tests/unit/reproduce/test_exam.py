@@ -89,5 +89,6 @@ def test_prompts_on_disk_are_the_worlds(processor, tmp_path):
         one, other = (encode(processor, VIEWS["original"](each)) for each in (read, example))
         assert one.input_ids.tolist() == other.input_ids.tolist()
         assert one.pixel_values.equal(other.pixel_values)
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"{place:05}.png" for place in range(6)]
     before = table.stat().st_mtime_ns
     assert write_prompts(tmp_path, 6).stat().st_mtime_ns == before

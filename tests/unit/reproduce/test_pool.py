@@ -1,13 +1,22 @@
-"""Many cells: known ones are not run, equal ones are run once, and one that fails does not stop the others."""
+"""Many cells: known ones are not run, equal ones once; neither a failure nor a dead process stops the others."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from vcsd.reproduce import cell as cell_module
-from vcsd.reproduce.pool import run_cells
+from vcsd.reproduce.pool import run_cells, take_stock
 
 
-def toy(key, result=None):
-    return SimpleNamespace(key=key, title=f"cell {key}", result=lambda: result, plan=None)
+def toy(key, result=None, length=(0, 0)):
+    return SimpleNamespace(key=key, title=f"cell {key}", result=lambda: result, plan=None, length=length)
 
 
 def test_each_is_run_once_and_failures_are_named(monkeypatch):
@@ -20,15 +29,107 @@ def test_each_is_run_once_and_failures_are_named(monkeypatch):
         return {"acc": 50.0, "seconds": 2.0}
 
     monkeypatch.setattr(cell_module, "run_cell", run_cell)
-    cells = [toy("a"), toy("b"), toy("a"), toy("known", {"acc": 1.0}), toy("c")]
-    failed = run_cells(cells, 1, lines.append)
+    todo, tally = take_stock([toy("a"), toy("b"), toy("a"), toy("known", {"acc": 1.0}), toy("c")])
+    run_cells(todo, tally, 1, lines.append)
     assert ran == ["a", "b", "c"]
-    assert failed == ["cell b: ValueError: no such base"]
+    assert tally.failed == ["cell b: ValueError: no such base"]
+    assert (tally.keys, tally.num_known, tally.run_seconds) == (["a", "c"], 1, 4.0)
     assert lines[0] == "3 cells to run, 1 known, 1 at a time"
     assert "cell b: FAILED, ValueError: no such base" in lines[2]
     assert lines[3].endswith("[3/3] cell c: 50.00, 2 s")
 
 
+def test_long_runs_begin_first():
+    cells = [toy("base", length=(0, 9)), toy("small", length=(90, 3)), toy("long", length=(300, 3))]
+    todo, _ = take_stock([*cells, toy("medium", length=(90, 9))])
+    assert list(todo) == ["long", "medium", "small", "base"]
+
+
 def test_nothing_to_do_runs_nothing(monkeypatch):
     monkeypatch.setattr(cell_module, "run_cell", None)
-    assert run_cells([toy("known", {})], 4, lambda line: None) == []
+    todo, tally = take_stock([toy("known", {})])
+    run_cells(todo, tally, 4, lambda line: None)
+    assert (tally.keys, tally.failed) == ([], [])
+
+
+@dataclass(frozen=True)
+class InWorker:
+    """A cell that has no result here, and in a worker does what its key says."""
+
+    key: str
+    out: Path
+    parent: int
+    length: tuple[int, int] = (0, 0)
+
+    @property
+    def title(self):
+        return f"cell {self.key}"
+
+    @property
+    def plan(self):
+        return SimpleNamespace(out=self.out)
+
+    def result(self):
+        if os.getpid() == self.parent:
+            return None
+        with (self.out / "begun.txt").open("a") as file:
+            file.write(f"{self.key} {os.getpid()}\n")
+        if self.key == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.key == "fault":
+            raise RuntimeError("an illegal memory access was encountered")
+        if self.key.startswith("endless"):
+            time.sleep(600)
+        return {"acc": 50.0, "seconds": 1.0}
+
+
+def test_a_killed_worker_fails_its_cell_and_no_other(tmp_path):
+    keys = ["killed", "fault", "a", "b", "c"]
+    todo, tally = take_stock([InWorker(key, tmp_path, os.getpid()) for key in keys])
+    run_cells(todo, tally, 2, lambda line: None)
+    assert sorted(tally.keys) == ["a", "b", "c"]
+    assert sorted(tally.failed) == [
+        "cell fault: RuntimeError: an illegal memory access was encountered",
+        "cell killed: its process died (SIGKILL)",
+    ]
+    begun = [line.split() for line in (tmp_path / "begun.txt").read_text().splitlines()]
+    places = dict(begun)
+    assert len(begun) == len(keys), "each began once"
+    after = {pid for key, pid in begun if key in "abc"}
+    assert places["fault"] not in after, "a process in which a cell failed runs no other"
+
+
+INTERRUPTED = """
+import os, sys
+from pathlib import Path
+from test_pool import InWorker
+from vcsd.reproduce.pool import run_cells, take_stock
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    todo, tally = take_stock([InWorker(key, out, os.getpid()) for key in ("a", "endless 1", "endless 2")])
+    try:
+        run_cells(todo, tally, 2, lambda line: print(line, flush=True))
+    except KeyboardInterrupt:
+        print("interrupted", tally.keys, flush=True)
+"""
+
+
+@pytest.mark.parametrize("word", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(word, tmp_path):
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, str(script), str(tmp_path)]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    begun = tmp_path / "begun.txt"
+    for _ in range(600):
+        if begun.exists() and begun.read_text().count("endless") == 2:
+            break
+        time.sleep(0.1)
+    started.send_signal(word)
+    out, _ = started.communicate(timeout=60)
+    assert "interrupted ['a']" in out
+    for line in begun.read_text().splitlines():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(line.split()[-1]), 0)

@@ -1,0 +1,115 @@
+"""Bases: which belong together, which were taught in another world, and which experiments start from them."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from tiny_bases import make_base
+from vcsd.errors import ConfigError
+from vcsd.reproduce.bases import Base, grouped
+from vcsd.reproduce.cell import Plan
+from vcsd.reproduce.command import _announced
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS
+from vcsd.reproduce.recipes import recipe_path
+from vcsd.reproduce.results import Results, runnable
+from vcsd.world.bases import SHIPPED, shipped_base
+from vcsd.world.parameters import PARAMETERS
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return make_base(tmp_path_factory.mktemp("bases") / "plain")
+
+
+def taught(plain, folder, *overrides):
+    """A copy of a base with the card of a world in which some values are others."""
+    shutil.copytree(plain, folder)
+    world = dataclasses.asdict(PARAMETERS.changed(overrides))
+    (folder / "card.json").write_text(json.dumps({"world": world}))
+    return folder
+
+
+def results_of(tmp_path, *folders):
+    plan = Plan(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+    return Results(plan, grouped(folders), [101])
+
+
+def test_steps_and_learning_rates_make_no_other_world(plain, tmp_path):
+    longer = taught(plain, tmp_path / "longer", "answer_steps=7", "sway_learning_rate=0.1", "warmup_steps=3")
+    assert Base(longer).changes == {}
+    assert Base(longer).group == Base(plain).group, "a base without a card is an ordinary one"
+    for family in SHIPPED:
+        assert Base(shipped_base(family)).changes == {}
+
+
+def test_a_changed_parameter_is_in_the_groups_name(plain, tmp_path):
+    black = Base(taught(plain, tmp_path / "black", "black_share=0", "sight_steps=7"))
+    assert black.changes == {"black_share": 0.0}
+    assert black.group == f"{Base(plain).group}, black_share=0"
+    two = Base(taught(plain, tmp_path / "two", "noise=4.5", "side_shares=0.5,0.25,0.25"))
+    assert two.group.endswith(", noise=4.5, side_shares=0.5,0.25,0.25")
+
+
+def test_a_parameter_that_this_world_does_not_know_is_a_change(plain, tmp_path):
+    folder = taught(plain, tmp_path / "unknown")
+    (folder / "card.json").write_text('{"world": {"gravity": 2}}')
+    assert Base(folder).group.endswith(", gravity=2")
+
+
+def test_a_card_that_cannot_be_read_is_refused(plain, tmp_path):
+    folder = taught(plain, tmp_path / "broken")
+    (folder / "card.json").write_text('{"world"')
+    with pytest.raises(ConfigError, match="is not JSON"):
+        grouped([folder])
+
+
+def test_ordinary_groups_come_first_whatever_the_order(plain, tmp_path):
+    black = taught(plain, tmp_path / "black", "black_share=0")
+    other = make_base(tmp_path / "qwen3_5", "qwen3_5")
+    names = [name.split()[0] + name.partition("M")[2] for name in grouped([black, other, plain])]
+    assert names == ["Qwen3-VL", "Qwen3.5", "Qwen3-VL, black_share=0"]
+
+
+def test_two_bases_of_one_name_are_refused(plain, tmp_path):
+    same = taught(plain, tmp_path / "plain")
+    with pytest.raises(ConfigError, match="two bases are called 'plain'"):
+        grouped([plain, same])
+
+
+def test_the_papers_experiments_run_on_ordinary_bases_and_black_on_those_that_never_saw_it(plain, tmp_path):
+    black = taught(plain, tmp_path / "black", "black_share=0")
+    loud = taught(plain, tmp_path / "loud", "noise=20")
+    results = results_of(tmp_path, black, loud, plain)
+    ordinary, never = Base(plain).group, Base(black).group
+    assert results.groups_of(EXPERIMENTS["main"]) == results.groups_of(EXPERIMENTS["alpha"]) == [ordinary]
+    assert results.groups_of(EXPERIMENTS["black"]) == [never]
+    assert {cell.base.folder for cell in results.cells(EXPERIMENTS["black"])} == {black}
+    assert len(list(results.cells(EXPERIMENTS["black"]))) == 5
+
+
+def test_an_experiment_without_bases_says_how_to_make_them(plain, tmp_path):
+    black = taught(plain, tmp_path / "black", "black_share=0")
+    only_plain, only_black = results_of(tmp_path, plain), results_of(tmp_path, black)
+    with pytest.raises(ConfigError, match="vcsd world pretrain --set black_share=0"):
+        runnable([EXPERIMENTS["black"]], only_plain)
+    with pytest.raises(ConfigError, match="main needs bases of the world as it is committed"):
+        runnable([EXPERIMENTS["main"]], only_black)
+    assert EXPERIMENTS["black"] not in runnable(list(EXPERIMENTS.values()), only_plain)
+    assert runnable(list(EXPERIMENTS.values()), only_black) == [EXPERIMENTS["black"]]
+    assert only_black.found(BASE, only_black.smallest) == {}, "claims on ordinary bases are not run"
+
+
+def test_the_start_says_what_runs_from_what_and_what_is_left_out(plain, tmp_path):
+    loud = taught(plain, tmp_path / "loud", "noise=20")
+    results, asked = results_of(tmp_path, plain, loud), list(EXPERIMENTS.values())
+    lines = list(_announced(asked, runnable(asked, results), results))
+    assert lines[0] == "Experiments: " + ", ".join(name for name in EXPERIMENTS if name != "black")
+    assert lines[1:4] == [
+        "Qwen3-VL 0.5M: plain",
+        "Qwen3-VL 0.5M, noise=20: loud (not used: no experiment here starts from these)",
+        "Seeds: 101; spread over the bases of a group",
+    ]
+    (left_out,) = lines[4:]
+    assert left_out.startswith("Left out: black needs bases that never saw a black picture")
