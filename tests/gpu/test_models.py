@@ -47,19 +47,24 @@ def repeated(family: str, groups: list[Group], dtype: torch.dtype = torch.float6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(
-    ("dtype", "autocast"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)]
-)
-def test_scores_and_gradients_are_as_close_to_the_truth_as_the_repeated_batch(
+def test_scores_and_gradients_in_float32_are_close_to_the_truth(family: str) -> None:
+    groups = three_groups(family)
+    for mine, true in zip(scored(on_gpu(family, torch.float32), groups), repeated(family, groups), strict=True):
+        assert (mine - true).norm() / true.norm() < 1e-3  # convolutions round to TF32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("dtype", "autocast"), [(torch.float32, True), (torch.bfloat16, False)])
+def test_scores_and_gradients_in_bfloat16_are_as_close_to_the_truth_as_the_repeated_batch(
     family: str, dtype: torch.dtype, autocast: bool
 ) -> None:
-    groups, allowed = three_groups(family), 2.0 if dtype == torch.float32 and not autocast else 1.3
+    groups = three_groups(family)
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         found = scored(on_gpu(family, dtype), groups)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         plain = repeated(family, groups, dtype)
     for mine, other, true in zip(found, plain, repeated(family, groups), strict=True):
-        assert 0 < (mine - true).norm() < allowed * (other - true).norm()
+        assert (mine - true).norm() < 1.3 * (other - true).norm()
 
 
 def test_gradients_repeat_bit_for_bit_with_deterministic_algorithms() -> None:
