@@ -71,12 +71,14 @@ def compare(family: str, precision: str, options: argparse.Namespace) -> dict[st
     model = random_model(family, size, weights, device)
     prompts = [random_prompt(model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
     generated = measure(lambda new: by_generate(model, prompts, new, dtype), options.new, options.repeats)
+    print(family, precision, "generate", json.dumps(generated), flush=True)  # a run that is cut short has told this
     free_memory()
     sides = {}
     for name, graph in (("plain", False), ("graph", True)):
         try:
             run = lambda new, graph=graph: ours(model, prompts, new, dtype, graph)  # noqa: E731
             sides[name] = against(generated, measure(run, options.new, options.repeats))
+            print(family, precision, name, json.dumps(sides[name]), flush=True)
         except Exception as error:  # a failing graph must not cost the plain numbers
             sides[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
             print(family, precision, name, "FAILED", traceback.format_exc(), flush=True)
