@@ -52,7 +52,7 @@ def test_measuring_writes_the_numbers_into_the_card(tmp_path, monkeypatch):
     assert "greedy" in result.output
     measured = json.loads((tmp_path / "base" / "card.json").read_text())["measured"]
     assert measured["dev"]["questions"] == 4
-    assert measured["sway"]["questions"] == 64
+    assert measured["sway"]["questions"] == 200
     assert isinstance(run("measure", str(tmp_path)).exception, ConfigError)
 
 
