@@ -218,8 +218,9 @@ def test_an_export_that_cannot_be_says_so(exported_run, tmp_path, given, message
 def test_an_export_overwrites_nothing(exported_run, tmp_path):
     folder, _ = exported_run
     (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="is not empty"):
-        export(folder / "run", tmp_path)
+    for taken in (tmp_path, tmp_path / "kept.txt"):
+        with pytest.raises(ConfigError, match="is not an empty folder"):
+            export(folder / "run", taken)
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         export(tmp_path, tmp_path / "out")
     assert (tmp_path / "kept.txt").read_text() == "mine"
