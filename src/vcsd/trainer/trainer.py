@@ -30,7 +30,7 @@ from transformers import TrainerCallback, TrainingArguments
 from vcsd.batch import Batch, Shown, show
 from vcsd.data.skips import Skips
 from vcsd.data.stream import Rows, Stream
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.method import METHODS, Method
 from vcsd.models.family import family_of
 from vcsd.rollout.half_copy import HalfCopy
@@ -246,11 +246,10 @@ class VCSDTrainer(ResumableTrainer):
         self.progress.num_nonfinite_in_a_row += 1
         folder = Path(str(self.args.output_dir)) / "inspect"
         numbers = {"loss": loss.item(), "gradient_norm": norm.item()}
-        path = save_for_inspection(folder, self.state.global_step, batch, base_of(model), numbers)
+        step = self.state.global_step + 1  # as files and messages count, from 1
+        path = save_for_inspection(folder, step, batch, base_of(model), numbers)
         model.zero_grad(set_to_none=True)  # parameters without a gradient are left alone by the optimizer
-        log.warning(
-            "Step %d is not taken: loss %s, gradient norm %s. See %s.", self.state.global_step, loss, norm, path
-        )
+        log.warning("Step %d is not taken: loss %g, gradient norm %g. See %s.", step, *numbers.values(), path)
         if self.progress.num_nonfinite_in_a_row >= MAX_NONFINITE:
             raise RunError(
                 f"{MAX_NONFINITE} steps in a row gave no finite loss and gradient, the last with loss {loss.item()} "
@@ -307,6 +306,13 @@ class _AfterStep(TrainerCallback):
         for monitor in trainer.monitors:
             found |= monitor.observe(whole)
         trainer.seen = Observation(*fields, numbers | found)
-        wanted = {"loss": seen.loss, **trainer.seen.metrics}.get(args.metric_for_best_model)
-        if wanted is not None and seen.is_taken:
-            trainer.best_values.append(wanted)
+        if args.metric_for_best_model is not None and seen.is_taken:
+            self._remember(args.metric_for_best_model, {"loss": seen.loss, **trainer.seen.metrics}, seen.step)
+
+    def _remember(self, name: str, metrics: Mapping[str, float], step: int) -> None:
+        """Keep the number that checkpoints are compared by. A name that the first step lacks is a wrong one."""
+        if name in metrics:
+            self.trainer.best_values.append(metrics[name])
+        elif step == 0:
+            advice = did_you_mean(name, sorted(metrics))
+            raise ConfigError([f"trainer.metric_for_best_model = {name!r} is no metric of this run. {advice}"])

@@ -64,3 +64,14 @@ def test_a_resumed_run_writes_the_lines_of_the_uninterrupted_one(rows, tmp_path)
     assert told("parts") == told("whole")
     assert [line["step"] for line in told("parts")] == [1, 2, 3, 4, 5, 6]
     assert skipped("parts") == skipped("whole")
+
+
+def test_a_run_that_died_before_its_first_checkpoint_leaves_no_skipped_rows_behind(rows, tmp_path):
+    train(rows, tmp_path / "whole", 4)
+    train(rows, tmp_path / "parts", 4)
+    for checkpoint in (tmp_path / "parts").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    train(rows, tmp_path / "parts", 4, resume="auto")
+    first, again = (list(read_lines(tmp_path / run / "skipped.jsonl")) for run in ("whole", "parts"))
+    assert first
+    assert again == first
