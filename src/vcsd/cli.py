@@ -137,8 +137,16 @@ def train(
         for line in run.dry_run(loaded):
             sys.stdout.write(line.rstrip("\n") + "\n")
         return
-    trainer = run.train(loaded)
-    Console().print(f"{trainer.state.global_step} steps are done. The run is in {loaded.output}.", highlight=False)
+    try:
+        trainer = run.train(loaded)
+    except KeyboardInterrupt:
+        Console().print(f"Stopped. {run.how_to_go_on(loaded)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    skips = trainer.stream.skips
+    if skips.num_skipped:
+        Console().print(f"Rows passed over: {skips.summary()}; see skipped.jsonl.", highlight=False, soft_wrap=True)
+    done = f"{trainer.state.global_step} steps are done. The run is in {loaded.output}."
+    Console().print(done, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from vcsd import cli
+from vcsd import run as run_module
 from vcsd.models.processor import load_processor
 
 RECIPE = """
@@ -131,6 +132,33 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     assert gaps[0] > gaps[1] > 0
     assert gaps[2] > 0
     assert isinstance(gaps[0], torch.Tensor)
+
+
+def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
+    original = run_module.VCSDTrainer.training_step
+
+    def interrupted(trainer, *given):
+        if trainer.state.global_step == 3:
+            raise KeyboardInterrupt
+        return original(trainer, *given)
+
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", interrupted)
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'stopped'}")
+    code, out, _ = vcsd(monkeypatch, capsys, *given)
+    assert code == 130
+    assert f"The same command goes on from {folder / 'stopped' / 'checkpoint-2'}." in out
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", original)
+    code, out, err = vcsd(monkeypatch, capsys, *given)
+    assert code == 0, err
+    assert "4 steps are done." in out
+    assert "missing_file; see skipped.jsonl." in out
+
+
+def test_what_the_machine_cannot_hold_is_refused(folder, monkeypatch, capsys):
+    monkeypatch.setattr(run_module, "_memory_of", lambda device: 1000)
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
+    assert code == 2
+    assert "weights, teacher, gradients and moments need" in err
 
 
 def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, monkeypatch, capsys):
