@@ -84,6 +84,13 @@ def load(recipe: Recipe) -> Loaded:
         text_only=data.text_only,
         instruction=data.instruction,
     )
+    if len(examples) < recipe.prompts_per_step:
+        raise ConfigError(
+            [
+                f"prompts_per_step = {recipe.prompts_per_step}, but the data has {len(examples)} rows and a step takes "
+                "none twice. Lower it, or give more data."
+            ]
+        )
     return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
 
 

@@ -32,12 +32,16 @@ def train(rows, run, max_steps, resume=None):
     return trainer
 
 
+PHASES = ("data", "rollout", "teacher", "student", "backward", "update")
+
+
 def test_a_watched_run_writes_down_what_it_saw_skipped_and_found(rows, tmp_path):
     trainer = train(rows, tmp_path / "run", 4)
     lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     for line in lines:
-        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance", "seconds/rollout"} <= line.keys()
+        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance"} <= line.keys()
+        assert {f"seconds/{phase}" for phase in PHASES} <= line.keys()
         assert set(line["examples"]) <= {f"row-{number}" for number in range(5)}
         assert len(set(line["examples"])) == 3
         assert line["loss"] == pytest.approx(4 * line["divergence"], rel=0.2), (

@@ -218,10 +218,18 @@ def test_a_step_that_is_not_finite_is_not_taken_and_its_batch_is_kept(tmp_path, 
 
 
 def test_three_steps_in_a_row_that_are_not_finite_stop_the_run(tmp_path, monkeypatch):
-    trainer = make_trainer(tmp_path)
-    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {1, 2, 3}, "loss"))
+    seen = []
+
+    class Keep:
+        def observe(self, observation):
+            seen.append((observation.step, observation.is_taken))
+            return {}
+
+    trainer = make_trainer(tmp_path, monitors=[Keep()], arguments={"max_steps": 6})
+    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {0, 2, 3, 4}, "loss"))
     with pytest.raises(RunError, match="3 steps in a row gave no finite loss"):
         trainer.train()
+    assert seen == [(0, False), (1, True), (2, False), (3, False), (4, False)]
 
 
 def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_finite(tmp_path):
