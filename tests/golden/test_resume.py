@@ -21,6 +21,8 @@ from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.models.freeze import freeze
 from vcsd.models.processor import load_processor
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
 from vcsd.teacher import fingerprint, named_tensors
 
 SCRIPT = Path(__file__).parent / "killed_run.py"
@@ -127,6 +129,17 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
         make_trainer(tmp_path, arguments=SAVES, model=frozen_vision()).train("auto")
     with pytest.raises(ConfigError, match="data was 5 and is now 4"):
         make_trainer(tmp_path, arguments=SAVES, train_dataset=make_examples(4)).train("auto")
+    warmer = Rollouts(Sampling(max_new_tokens=7, temperature=1.5), 3, seed=0)
+    with pytest.raises(ConfigError) as error:
+        make_trainer(
+            tmp_path,
+            arguments={**SAVES, "learning_rate": 2e-3},
+            rollout=warmer,
+            prompts_per_step=2,
+            prompt_settings={"max_tokens": 900},
+        ).train("auto")
+    for name in ("rollout.sampling.temperature", "prompts_per_step", "prompt_settings", "trainer.learning_rate"):
+        assert name in str(error.value)
 
 
 def test_a_checkpoint_without_its_teacher_is_refused(tmp_path):
@@ -150,19 +163,22 @@ def test_auto_begins_where_there_is_nothing_and_true_demands_a_checkpoint(tmp_pa
         make_trainer(tmp_path / "b").train(True)
 
 
-def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path):
+@pytest.mark.parametrize("is_greater_better", [False, True])
+def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path, is_greater_better):
     class Worried:
         last_good_step = None
 
         def observe(self, seen):
             if seen.step == 4:
                 self.last_good_step = 4
-            return {"badness": abs(seen.step - 1.5)}
+            worst_at_the_ends = abs(seen.step - 1.2)
+            return {"quality": -worst_at_the_ends if is_greater_better else worst_at_the_ends}
 
         def state(self):
             return {}
 
-    limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "badness", "greater_is_better": False}
+    limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "quality"}
+    limits["greater_is_better"] = is_greater_better
     make_trainer(tmp_path, arguments={**SAVES, **limits}, monitors=[Worried()]).train()
     assert list(checkpoints_of(tmp_path)) == [2, 4, 6]
 

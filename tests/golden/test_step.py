@@ -9,6 +9,7 @@ from tiny_groups import gradients, repeated_batch, worst_gap
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import long_way, make_batch, make_examples
+from vcsd import step
 from vcsd.batch import gather, show
 from vcsd.core import log_probs
 from vcsd.errors import DataError
@@ -132,6 +133,21 @@ def test_a_teacher_that_is_the_student_itself_leaves_its_gradients_whole(world, 
     assert worst_gap(found, expected)[0] < 1e-6
     assert torch.equal(alone, twins)
     assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("is_own_teacher", [False, True])
+def test_only_the_students_pass_keeps_what_backward_needs(world, monkeypatch, is_own_teacher):
+    student, teacher, processor = world
+    batch = make_batch(student, processor, METHODS["vcsd"], make_examples(2))
+    original, passes = step.hidden_states, []
+
+    def noted(model, groups, features):
+        passes.append(torch.is_grad_enabled())
+        return original(model, groups, features)
+
+    monkeypatch.setattr(step, "hidden_states", noted)
+    run(student, student if is_own_teacher else teacher, batch, METHODS["vcsd"], frozenset({0}))
+    assert passes == [False, False, True]
 
 
 def test_statistics_of_every_position_come_back(world):
