@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
@@ -107,6 +109,31 @@ def test_a_run_folder_holds_no_pickle(tmp_path):
     assert {path.suffix for path in names} <= {".json", ".jsonl", ".safetensors", ".jinja"}
     for path in names:
         assert not path.read_bytes().startswith((b"\x80", b"PK")), path
+
+
+def test_whoever_draws_from_the_global_generators_draws_the_same_after_a_resume(tmp_path):
+    class Gambler:
+        """It draws in every step, as a dropout or another's callback would."""
+
+        def __init__(self):
+            self.drawn = []
+
+        def observe(self, seen):
+            self.drawn.append((torch.rand(()).item(), random.random(), np.random.random()))
+            return {}
+
+        def state(self):
+            return {}
+
+        def restore(self, state, step):
+            pass
+
+    whole, first, second = Gambler(), Gambler(), Gambler()
+    make_trainer(tmp_path / "whole", arguments=SAVES, monitors=[whole]).train()
+    make_trainer(tmp_path / "parts", arguments={**SAVES, "max_steps": 4}, monitors=[first]).train()
+    make_trainer(tmp_path / "parts", arguments=SAVES, monitors=[second]).train("auto")
+    assert len({*whole.drawn}) == 6
+    assert first.drawn + second.drawn == whole.drawn
 
 
 def test_a_smaller_token_budget_is_taken_over_by_a_resumed_run_and_a_halved_one_kept(tmp_path):
