@@ -33,8 +33,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "eval_on_start": (False, "Set evaluation.every and evaluation.benchmarks in the recipe."),
     "resume_from_checkpoint": (None, "resume: auto goes on from the latest checkpoint of trainer.output_dir."),
     "train_sampling_strategy": ("random", "Rows come in an order made from data_seed alone."),
-    "deepspeed": (None, "This version trains on one device."),
-    "fsdp": (None, "This version trains on one device."),
 }
 """Argument -> the value that leaves it alone, and what to use instead."""
 
