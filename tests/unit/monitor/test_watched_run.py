@@ -61,10 +61,11 @@ def test_a_resumed_run_writes_the_lines_of_the_uninterrupted_one(rows, tmp_path)
     def skipped(run):
         return list(read_lines(tmp_path / run / "skipped.jsonl"))
 
-    train(rows, tmp_path / "whole", 6)
+    whole = train(rows, tmp_path / "whole", 6)
     train(rows, tmp_path / "parts", 5)
     shutil.rmtree(tmp_path / "parts" / "checkpoint-5")  # as if it had been killed before: the next is that of step 4
-    train(rows, tmp_path / "parts", 6, resume="auto")
+    parts = train(rows, tmp_path / "parts", 6, resume="auto")
+    assert parts.monitors[0].state() == whole.monitors[0].state(), "what the guard found usual is part of a checkpoint"
     assert told("parts") == told("whole")
     assert [line["step"] for line in told("parts")] == [1, 2, 3, 4, 5, 6]
     assert skipped("parts") == skipped("whole")

@@ -364,6 +364,28 @@ def test_rows_that_cannot_be_used_are_replaced_by_the_next(tmp_path):
     assert all(entry["num_responses"] == 9 for entry in trainer.state.log_history if "loss" in entry)
 
 
+def test_prompts_are_encoded_as_the_settings_say(tmp_path):
+    """The longest of five prompts is allowed one token less than it has: it is passed over."""
+    lengths = sorted(make_trainer(tmp_path)._show(example).num_prompt_tokens for example in make_examples(5))
+    assert lengths[-2] < lengths[-1]
+    trainer = make_trainer(tmp_path, prompt_settings={"max_tokens": lengths[-1] - 1})
+    trainer.train()
+    assert set(trainer.stream.skips.counts) == {"over_long_prompt"}
+
+
+def test_another_order_of_the_data_is_another_seed(tmp_path):
+    seen = []
+
+    class Keep:
+        def observe(self, observation):
+            seen.append([example.id for example in observation.examples])
+            return {}
+
+    for seed in (1, 2, 1):
+        make_trainer(tmp_path, monitors=[Keep()], arguments={"max_steps": 1, "data_seed": seed}).train()
+    assert seen[0] == seen[2] != seen[1]
+
+
 def test_another_seed_draws_other_answers(tmp_path):
     sampling = make_trainer(tmp_path).rollout.sampling
     runs = [make_trainer(tmp_path, rollout=Rollouts(sampling, 3, seed)) for seed in (0, 1)]
