@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from vcsd.trainer.trainer import VCSDTrainer
 
+_SOMETIMES = ("evaluation/", "language_drift")
+"""Metrics that not every step has: those of an evaluation, and `language_drift` where no prompt has letters."""
+
 
 class AfterStep(TrainerCallback):
     """The teacher's update and the monitors' look. Stateless: Trainer rebuilds callbacks on resume."""
@@ -51,6 +54,6 @@ class AfterStep(TrainerCallback):
         """Keep the number that checkpoints are compared by. A name that the first step lacks is a wrong one."""
         if name in metrics:
             self.trainer.best_values.append(metrics[name])
-        elif step == 0:
+        elif step == 0 and not name.startswith(_SOMETIMES):
             advice = did_you_mean(name, sorted(metrics))
             raise ConfigError([f"trainer.metric_for_best_model = {name!r} is no metric of this run. {advice}"])
