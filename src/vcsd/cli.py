@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcsd import __version__
-from vcsd.errors import VcsdError
+from vcsd.errors import RunError, VcsdError
 from vcsd.evaluation.command import eval as evaluate
 from vcsd.reproduce.command import reproduce
 from vcsd.world.command import app as world
@@ -26,15 +27,26 @@ app = typer.Typer(
 )
 app.add_typer(world, name="world")
 
+_NO_ROOM = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+"""What a write says on a full disk, and beyond a quota."""
+
 
 def main() -> None:
     """Run the command line; an error meant for users is printed without a traceback, with exit code 2."""
     try:
         app()
     except VcsdError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
-        Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _fail(error)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _fail(RunError(f"the disk is full: {error}. Make room and start again: what was saved is whole."))
+
+
+def _fail(error: VcsdError) -> None:
+    Console(stderr=True).print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
+    Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)
 
 
 def _print_version(wanted: bool) -> None:
@@ -137,8 +149,16 @@ def train(
         for line in run.dry_run(loaded):
             sys.stdout.write(line.rstrip("\n") + "\n")
         return
-    trainer = run.train(loaded)
-    Console().print(f"{trainer.state.global_step} steps are done. The run is in {loaded.output}.", highlight=False)
+    try:
+        trainer = run.train(loaded)
+    except KeyboardInterrupt:
+        Console().print(f"Stopped. {run.how_to_go_on(loaded)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    skips = trainer.stream.skips
+    if skips.num_skipped:
+        Console().print(f"Rows passed over: {skips.summary()}; see skipped.jsonl.", highlight=False, soft_wrap=True)
+    done = f"{trainer.state.global_step} steps are done. The run is in {loaded.output}."
+    Console().print(done, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -96,6 +96,8 @@ def _check_trainer(values: object) -> dict[str, Any]:
             problems.append(_unknown_word(f"trainer.{key}", value, words))
         elif not _fits(value, hints[key]):
             problems.append(f"trainer.{key} = {shown(value)} is not of type {_type_name(hints[key])}.")
+        elif key == "max_steps" and value < 1:
+            problems.append(f"trainer.max_steps = {shown(value)} must be at least 1: a run has no epochs to count by.")
     if problems:
         raise ConfigError(problems)
     return {**TRAINER_DEFAULTS, **values}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PrinterCallback
 
 from vcsd.batch import show
-from vcsd.checkpoint.folder import refuse_full_disk
+from vcsd.checkpoint.folder import latest_checkpoint, refuse_full_disk
 from vcsd.checkpoint.lock import only_process
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError
@@ -82,6 +84,13 @@ def load(recipe: Recipe) -> Loaded:
         text_only=data.text_only,
         instruction=data.instruction,
     )
+    if len(examples) < recipe.prompts_per_step:
+        raise ConfigError(
+            [
+                f"prompts_per_step = {recipe.prompts_per_step}, but the data has {len(examples)} rows and a step takes "
+                "none twice. Lower it, or give more data."
+            ]
+        )
     return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
 
 
@@ -134,6 +143,16 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     return trainer
 
 
+def how_to_go_on(loaded: Loaded) -> str:
+    """What the same command would do after a run was interrupted."""
+    latest = latest_checkpoint(loaded.output)
+    if latest is None:
+        return "There is no checkpoint yet: the same command begins anew."
+    if loaded.recipe.resume == "never":
+        return f"With resume=auto, the same command goes on from {latest}."
+    return f"The same command goes on from {latest}."
+
+
 def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
     """The student as it is after a step. Before the first it is the model in its folder, by whatever run."""
     if trainer.half is not None:
@@ -179,8 +198,7 @@ def _needs(loaded: Loaded, sizes: Sizes, step: Step) -> Iterator[str]:
     )
     yield f"parameters: {sizes.num_parameters:,}, trained: {sizes.num_trained:,}"
     yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {arguments.device}"
-    kept = f"{arguments.save_total_limit} are kept" if arguments.save_total_limit else "all are kept"
-    yield f"a checkpoint: {sizes.checkpoint_bytes / 2**30:.2f} GiB every {arguments.save_steps:g} steps, {kept}"
+    yield f"a checkpoint: {sizes.checkpoint_bytes / 2**30:.2f} GiB {_when_saved(arguments)}"
     dtype = torch.bfloat16 if arguments.bf16 and arguments.device.type == "cuda" else torch.float32
     seconds = step.seconds(sizes.num_parameters, measure_speed(arguments.device, dtype))
     hours = seconds * arguments.max_steps / 3600
@@ -188,10 +206,18 @@ def _needs(loaded: Loaded, sizes: Sizes, step: Step) -> Iterator[str]:
     _refuse_misfits(loaded, sizes, step)
 
 
+def _when_saved(arguments: TrainingArguments) -> str:
+    kept = f"{arguments.save_total_limit} are kept" if arguments.save_total_limit else "all are kept"
+    if arguments.save_strategy != "steps":
+        return f"(trainer.save_strategy: {getattr(arguments.save_strategy, 'value', arguments.save_strategy)}), {kept}"
+    steps = arguments.save_steps if arguments.save_steps >= 1 else math.ceil(arguments.save_steps * arguments.max_steps)
+    return f"every {steps:g} steps, {kept}"
+
+
 def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
     """Raise for a run that memory or disk cannot hold."""
     device, budget = loaded.arguments.device, loaded.recipe.token_budget
-    if device.type == "cuda" and sizes.memory_bytes > (total := torch.cuda.get_device_properties(device).total_memory):
+    if sizes.memory_bytes > (total := _memory_of(device)):
         raise ConfigError(
             [
                 f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
@@ -210,6 +236,16 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
     kept = (loaded.arguments.save_total_limit or 1) + 1
     if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
         refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
+
+
+def _memory_of(device: torch.device) -> float:
+    """Bytes of a device, or of the machine; without end where neither can be asked."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return math.inf
 
 
 def _first(loaded: Loaded) -> Shown:

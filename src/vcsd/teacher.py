@@ -66,10 +66,11 @@ class Teacher:
         if self.kind == "ema":
             theirs, ours = zip(*self._pairs(), strict=True)
             torch._foreach_lerp_(list(ours), list(theirs), self.ema_rate)
-        elif self.kind == "periodic" and self.num_updates % self.every == 0:
+        is_due = self.kind == "periodic" and self.num_updates % self.every == 0
+        if is_due:
             for student, teacher in self._pairs():
                 teacher.copy_(student)
-        if self.kind in ("ema", "periodic"):
+        if self.kind == "ema" or is_due:
             for student, teacher in zip(self.student.buffers(), self._weights.buffers(), strict=True):
                 teacher.copy_(student)
 

@@ -11,7 +11,13 @@ from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from vcsd import cli
+from vcsd import run as run_module
+from vcsd.config import load_recipe
+from vcsd.models.freeze import part_of
 from vcsd.models.processor import load_processor
+from vcsd.monitor import SIGNALS
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
 
 RECIPE = """
 model: {{path: {folder}/model}}
@@ -78,6 +84,7 @@ def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, caps
     [
         ("token_budget=20", "token_budget = 20 is less than the first prompt with one full response"),
         ("model.freeze_vision=true model.freeze_projector=true model.freeze_language=true", "nothing to train"),
+        ("prompts_per_step=8", "prompts_per_step = 8, but the data has 7 rows"),
         ("data.path=nowhere.jsonl", "there is no data at 'nowhere.jsonl'"),
         ("data.columns={prompt: problem}", "columns.prompt = 'problem' is no column"),
         ("trainer.auto_find_batch_size=true", "Out of memory halves the token budget by itself"),
@@ -131,6 +138,54 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     assert gaps[0] > gaps[1] > 0
     assert gaps[2] > 0
     assert isinstance(gaps[0], torch.Tensor)
+
+
+def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
+    original = run_module.VCSDTrainer.training_step
+
+    def interrupted(trainer, *given):
+        if trainer.state.global_step == 3:
+            raise KeyboardInterrupt
+        return original(trainer, *given)
+
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", interrupted)
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'stopped'}")
+    code, out, _ = vcsd(monkeypatch, capsys, *given)
+    assert code == 130
+    assert f"The same command goes on from {folder / 'stopped' / 'checkpoint-2'}." in out
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", original)
+    code, out, err = vcsd(monkeypatch, capsys, *given)
+    assert code == 0, err
+    assert "4 steps are done." in out
+    assert "missing_file; see skipped.jsonl." in out
+
+
+def test_every_key_of_a_recipe_reaches_the_run(folder):
+    changes = {
+        **{"model.freeze_vision": "true", "data.max_prompt_tokens": 900, "data.max_skipped_share": 0.4},
+        **{"method.alpha": 0.5, "guard": "warn", "trainer.seed": 7, "trainer.data_seed": 8, "trainer.max_steps": 1},
+        **{"rollout.temperature": 0.7, "rollout.top_p": 0.9, "rollout.top_k": 50, "token_budget": 3000},
+        "trainer.output_dir": folder / "keys",
+    }
+    recipe = load_recipe(folder / "recipe.yaml", [f"{key}={value}" for key, value in changes.items()])
+    trainer = run_module.train(run_module.load(recipe))
+    sampling = Sampling(max_new_tokens=6, temperature=0.7, top_p=0.9, top_k=50)
+    assert trainer.rollout == Rollouts(sampling, num_per_prompt=2, seed=7)
+    assert trainer.stream.order.seed == 8
+    assert (trainer.method.alpha, trainer.prompts_per_step, trainer.progress.token_budget) == (0.5, 3, 3000)
+    assert trainer.prompt_settings["max_tokens"] == 900
+    frozen = {part_of(name) for name, weight in trainer.model.named_parameters() if not weight.requires_grad}
+    assert frozen == {"vision"}
+    (watch,) = trainer.monitors
+    assert (watch._stops, len(watch.guard.signals)) == (False, len(SIGNALS))
+    assert trainer.stream.skips._max_share == 0.4
+
+
+def test_what_the_machine_cannot_hold_is_refused(folder, monkeypatch, capsys):
+    monkeypatch.setattr(run_module, "_memory_of", lambda device: 1000)
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
+    assert code == 2
+    assert "weights, teacher, gradients and moments need" in err
 
 
 def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, monkeypatch, capsys):

@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
@@ -21,6 +23,8 @@ from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.models.freeze import freeze
 from vcsd.models.processor import load_processor
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import Rollouts
 from vcsd.teacher import fingerprint, named_tensors
 
 SCRIPT = Path(__file__).parent / "killed_run.py"
@@ -107,6 +111,31 @@ def test_a_run_folder_holds_no_pickle(tmp_path):
         assert not path.read_bytes().startswith((b"\x80", b"PK")), path
 
 
+def test_whoever_draws_from_the_global_generators_draws_the_same_after_a_resume(tmp_path):
+    class Gambler:
+        """It draws in every step, as a dropout or another's callback would."""
+
+        def __init__(self):
+            self.drawn = []
+
+        def observe(self, seen):
+            self.drawn.append((torch.rand(()).item(), random.random(), np.random.random()))
+            return {}
+
+        def state(self):
+            return {}
+
+        def restore(self, state, step):
+            pass
+
+    whole, first, second = Gambler(), Gambler(), Gambler()
+    make_trainer(tmp_path / "whole", arguments=SAVES, monitors=[whole]).train()
+    make_trainer(tmp_path / "parts", arguments={**SAVES, "max_steps": 4}, monitors=[first]).train()
+    make_trainer(tmp_path / "parts", arguments=SAVES, monitors=[second]).train("auto")
+    assert len({*whole.drawn}) == 6
+    assert first.drawn + second.drawn == whole.drawn
+
+
 def test_a_smaller_token_budget_is_taken_over_by_a_resumed_run_and_a_halved_one_kept(tmp_path):
     first = make_trainer(tmp_path, arguments={**SAVES, "max_steps": 2}, token_budget=100)
     first.progress.token_budget = 70  # as after running out of memory
@@ -127,6 +156,17 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
         make_trainer(tmp_path, arguments=SAVES, model=frozen_vision()).train("auto")
     with pytest.raises(ConfigError, match="data was 5 and is now 4"):
         make_trainer(tmp_path, arguments=SAVES, train_dataset=make_examples(4)).train("auto")
+    warmer = Rollouts(Sampling(max_new_tokens=7, temperature=1.5), 3, seed=0)
+    with pytest.raises(ConfigError) as error:
+        make_trainer(
+            tmp_path,
+            arguments={**SAVES, "learning_rate": 2e-3},
+            rollout=warmer,
+            prompts_per_step=2,
+            prompt_settings={"max_tokens": 900},
+        ).train("auto")
+    for name in ("rollout.sampling.temperature", "prompts_per_step", "prompt_settings", "trainer.learning_rate"):
+        assert name in str(error.value)
 
 
 def test_a_checkpoint_without_its_teacher_is_refused(tmp_path):
@@ -150,19 +190,22 @@ def test_auto_begins_where_there_is_nothing_and_true_demands_a_checkpoint(tmp_pa
         make_trainer(tmp_path / "b").train(True)
 
 
-def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path):
+@pytest.mark.parametrize("is_greater_better", [False, True])
+def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path, is_greater_better):
     class Worried:
         last_good_step = None
 
         def observe(self, seen):
             if seen.step == 4:
                 self.last_good_step = 4
-            return {"badness": abs(seen.step - 1.5)}
+            badness = (9, 1, 2, 2, 2, 2)[seen.step]  # the mean of all so far would be best at the end
+            return {"quality": -badness if is_greater_better else badness}
 
         def state(self):
             return {}
 
-    limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "badness", "greater_is_better": False}
+    limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "quality"}
+    limits["greater_is_better"] = is_greater_better
     make_trainer(tmp_path, arguments={**SAVES, **limits}, monitors=[Worried()]).train()
     assert list(checkpoints_of(tmp_path)) == [2, 4, 6]
 
@@ -218,8 +261,9 @@ def test_an_export_that_cannot_be_says_so(exported_run, tmp_path, given, message
 def test_an_export_overwrites_nothing(exported_run, tmp_path):
     folder, _ = exported_run
     (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="is not empty"):
-        export(folder / "run", tmp_path)
+    for taken in (tmp_path, tmp_path / "kept.txt"):
+        with pytest.raises(ConfigError, match="is not an empty folder"):
+            export(folder / "run", taken)
     with pytest.raises(ConfigError, match="holds no checkpoint"):
         export(tmp_path, tmp_path / "out")
     assert (tmp_path / "kept.txt").read_text() == "mine"

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tiny_groups import gradients, worst_gap
+from tiny_groups import gradients, repeated_batch, worst_gap
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import long_way, make_batch, make_examples
+from vcsd import step
 from vcsd.batch import gather, show
+from vcsd.core import log_probs
 from vcsd.errors import DataError
 from vcsd.method import METHODS, Method
 from vcsd.models.family import family_of
@@ -58,6 +60,25 @@ def test_loss_and_gradients_are_those_of_the_long_way(world, name):
     torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
     gap, where = worst_gap(found, gradients(student))
     assert gap < 2e-3, where
+
+
+@pytest.mark.parametrize("budget", [100_000, 70])
+def test_the_contrast_of_what_was_said_is_the_long_ways(world, budget):
+    """Token by token: how much more likely the image made each token that was sampled. Prompts may not be mixed up."""
+    student, teacher, processor = world
+    method = METHODS["vcsd"]
+    batch = make_batch(student, processor, method, make_examples())
+    head_VD = family_of(teacher).head(teacher).weight_VD
+    with torch.no_grad():
+        looks = [torch.cat(repeated_batch(teacher, view)) @ head_VD.T for view in (batch.target, batch.contrast)]
+        seen_NV, unseen_NV = (log_probs(look_NV, method.temperature) for look_NV in looks)
+    said_N1 = torch.tensor([[token] for rollout in batch.rollouts for token in rollout.token_ids])
+    expected = (seen_NV - unseen_NV).gather(1, said_N1)[:, 0]
+    assert expected.abs().min() > 0
+    _, _, statistics = run(student, teacher, batch, method, frozenset(), budget)
+    found = torch.cat([part.realised_contrast for part in statistics])
+    # sorted: rows put prompts in an order of their own
+    torch.testing.assert_close(found.sort().values, expected.sort().values, rtol=1e-3, atol=1e-4)
 
 
 def test_the_loss_does_not_depend_on_how_the_step_is_cut_into_rows(world):
@@ -112,6 +133,21 @@ def test_a_teacher_that_is_the_student_itself_leaves_its_gradients_whole(world, 
     assert worst_gap(found, expected)[0] < 1e-6
     assert torch.equal(alone, twins)
     assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("is_own_teacher", [False, True])
+def test_only_the_students_pass_keeps_what_backward_needs(world, monkeypatch, is_own_teacher):
+    student, teacher, processor = world
+    batch = make_batch(student, processor, METHODS["vcsd"], make_examples(2))
+    original, passes = step.hidden_states, []
+
+    def noted(model, groups, features):
+        passes.append(torch.is_grad_enabled())
+        return original(model, groups, features)
+
+    monkeypatch.setattr(step, "hidden_states", noted)
+    run(student, student if is_own_teacher else teacher, batch, METHODS["vcsd"], frozenset({0}))
+    assert passes == [False, False, True]
 
 
 def test_statistics_of_every_position_come_back(world):

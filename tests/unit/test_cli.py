@@ -1,3 +1,4 @@
+import os
 import sys
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_users_error_is_printed_without_a_traceback(tmp_path, monkeypatch, cap
     assert "ConfigError: 2 problems:" in shown
     assert "method.bta is not a key. Did you mean 'beta'?" in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(28, True), (13, False)])
+def test_a_full_disk_is_told_without_a_traceback_and_a_bug_with_it(monkeypatch, capsys, number, is_told):
+    def examine():
+        raise OSError(number, os.strerror(number), "runs/a/metrics.jsonl")
+
+    monkeypatch.setattr(doctor, "examine", examine)
+    if is_told:
+        assert main(monkeypatch, "doctor") == 2
+        assert "RunError: the disk is full: " in capsys.readouterr().err
+    else:
+        with pytest.raises(PermissionError):
+            main(monkeypatch, "doctor")
 
 
 def test_square_brackets_in_an_error_are_printed_as_they_are(tmp_path, monkeypatch, capsys):

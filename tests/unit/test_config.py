@@ -114,6 +114,7 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "trainer": {"learning_rate": "fast"}}, "trainer.learning_rate = 'fast' is not of type float."),
         ({**GOOD, "trainer": {"learning_rate": float("nan")}}, "trainer.learning_rate = nan is not finite."),
         ({**GOOD, "trainer": {"lr_scheduler_type": "linera"}}, "is not a choice. Did you mean 'linear'?"),
+        ({**GOOD, "trainer": {"max_steps": 0}}, "trainer.max_steps = 0 must be at least 1"),
         ({**GOOD, "trainer": {"num_train_epochs": 3}}, "cannot be set. Set trainer.max_steps, which would win"),
         (
             {**GOOD, "model": {"path": "m", "min_pixels": 9, "max_pixels": 4}},

@@ -114,6 +114,17 @@ def test_buffers_follow_where_weights_do(kind, follows):
     assert same == follows
 
 
+def test_buffers_of_a_periodic_teacher_wait_for_its_weights():
+    student = student_of(1.0).train()
+    teacher = Teacher(student, "periodic", every=2)
+    before = teacher.module[1].running_mean.clone()
+    for expected_same in (True, False):
+        student(torch.randn(8, 3))
+        teacher.update()
+        assert torch.equal(teacher.module[1].running_mean, before) == expected_same
+    assert torch.equal(teacher.module[1].running_mean, student[1].running_mean)
+
+
 def test_frozen_parameters_have_no_average_and_may_be_half_precision():
     student = nn.ModuleList([nn.Linear(2, 2).bfloat16().requires_grad_(False), nn.Linear(2, 2)])
     teacher = Teacher(student)

@@ -31,8 +31,8 @@ def export(run: Path, out: Path, *, what: str = "student", dtype: str = "bfloat1
         for name, given, allowed in (("what", what, WHAT), ("dtype", dtype, tuple(DTYPES)))
         if given not in allowed
     ]
-    if out.exists() and any(out.iterdir()):
-        problems.append(f"{out} is not empty. Name a new folder.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        problems.append(f"{out} is not an empty folder. Name a new one.")
     if problems:
         raise ConfigError(problems)
     checkpoint = _checkpoint_of(run)

@@ -61,6 +61,24 @@ def write_checkpoint(
     refuse_full_disk(root, contents.num_bytes)
     final = root / f"checkpoint-{step}"
     partial = root / f"{_PARTIAL}{final.name}"
+    try:
+        _fill(partial, step, contents)
+    except OSError as error:  # a quota, or another process that took the room
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RunError(
+            f"{final} could not be written: {error}. The checkpoints before it are untouched; started again, the run "
+            "goes on from the latest."
+        ) from error
+    if final.exists():
+        _remove(final)
+    partial.rename(final)
+    _sync_path(root)
+    _rotate(root, limit, {step, *protected})
+    return final
+
+
+def _fill(partial: Path, step: int, contents: Contents) -> None:
+    """Write everything into a folder, the manifest last, and wait for the disk."""
     partial.mkdir()
     files = {}
     for name, tensors in contents.tensors.items():
@@ -77,12 +95,6 @@ def write_checkpoint(
     manifest = {"format": FORMAT, "step": step, "identity": contents.identity, "files": entries}
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
     _sync_path(partial)
-    if final.exists():
-        _remove(final)
-    partial.rename(final)
-    _sync_path(root)
-    _rotate(root, limit, {step, *protected})
-    return final
 
 
 def checkpoints_of(root: Path) -> dict[int, Path]:

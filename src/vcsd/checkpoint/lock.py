@@ -8,7 +8,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
 
 try:
     import fcntl
@@ -18,6 +18,7 @@ except ImportError:  # Windows has no flock
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from typing import TextIO
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,7 @@ def only_process(folder: Path) -> Iterator[None]:
     if folder in _held or fcntl is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / NAME).open("a+", encoding="utf-8") as file:
+    with _opened(folder) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -53,3 +53,11 @@ def only_process(folder: Path) -> Iterator[None]:
             yield
         finally:
             _held.discard(folder)
+
+
+def _opened(folder: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / NAME).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{folder} cannot be written to: {error}. Choose another folder."]) from error

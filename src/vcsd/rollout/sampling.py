@@ -91,7 +91,10 @@ def _four(name: str) -> list[float]:
 
 
 def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling, seen_RV: Tensor | None = None) -> Tensor:
-    """One token per row (R,). seen_RV marks the tokens that each rollout contains; needed for a presence penalty."""
+    """One token per row (R,). seen_RV marks the tokens that each rollout contains; needed for a presence penalty.
+
+    A row with a NaN or plus infinity draws V, which is no token, unless it is greedy.
+    """
     logits_RV = at_least_float32(logits_RV)
     if sampling.presence_penalty and seen_RV is not None:
         logits_RV = logits_RV - sampling.presence_penalty * seen_RV

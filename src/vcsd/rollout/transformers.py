@@ -224,6 +224,8 @@ class _Batch:
         allowed_LV = logits_LV.index_fill(1, self.banned, -torch.inf)
         seen_LV = None if self.seen_RV is None else self.seen_RV[live]
         token_L = draw(allowed_LV, self.uniform_RA[live, position % _DRAW_AHEAD], self.sampling, seen_LV)
+        # Logits that are not finite leave nothing to draw: the answer ends, and its loss shows the trouble.
+        token_L = torch.where(token_L < logits_LV.shape[1], token_L, self.ends[0])
         self.tokens[live, position] = token_L
         self.is_done_R[live] |= torch.isin(token_L, self.ends)
         if self.seen_RV is not None:

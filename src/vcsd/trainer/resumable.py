@@ -83,6 +83,8 @@ class ResumableTrainer(Trainer):
                 self.state = state
                 self._load_from_checkpoint(checkpoint)
                 return TrainOutput(state.global_step, 0.0, {})
+        else:  # lines of a run in this folder that did not reach its first checkpoint
+            self.stream.skips.restore(self.stream.skips.state(), cursor=self.progress.cursor)
         return super().train(resume_from_checkpoint=checkpoint, **given)
 
     def check_resume(self, resume: str | bool | None) -> None:

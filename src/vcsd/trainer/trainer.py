@@ -7,6 +7,7 @@
 Hooks, and why there (those for checkpoints are in `resumable.py`):
 
     training_step             sample, distil in rows, check; the optimizer's step follows in Trainer's loop
+    on_pre_optimizer_step     the update's time begins
     on_optimizer_step         the teacher follows the student, if the step was taken
     on_step_end               monitors look at the step
     _prepare_for_training     the teacher gets device and autocast as the student did
@@ -18,6 +19,7 @@ The learning-rate schedule counts steps, taken or not.
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback, TrainingArguments
 
 from vcsd.batch import Batch, Shown, show
 from vcsd.data.skips import Skips
@@ -38,6 +39,7 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.step import Distiller, Rollouts, base_of, distil, sample
 from vcsd.teacher import Teacher
+from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.inspect import save_for_inspection
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
     from vcsd.kernels import Statistics
     from vcsd.models.processor import Processor
@@ -108,6 +110,7 @@ class VCSDTrainer(ResumableTrainer):
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips)
         self.progress = Progress(token_budget=token_budget)
         self.phases = Phases(args.device)
+        self.updating = ExitStack()
         self.is_taken, self.seen, self.best_values = False, None, []
         super().__init__(
             model=model,
@@ -116,7 +119,7 @@ class VCSDTrainer(ResumableTrainer):
             processing_class=processing_class,
             callbacks=callbacks,
         )
-        self.add_callback(_AfterStep(self))
+        self.add_callback(AfterStep(self))
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """One entry per step of an epoch. What a step reads is decided by the cursor."""
@@ -244,20 +247,25 @@ class VCSDTrainer(ResumableTrainer):
             return True
         self.progress.num_nonfinite_steps += 1
         self.progress.num_nonfinite_in_a_row += 1
-        folder = Path(str(self.args.output_dir)) / "inspect"
         numbers = {"loss": loss.item(), "gradient_norm": norm.item()}
-        path = save_for_inspection(folder, self.state.global_step, batch, base_of(model), numbers)
+        step = self.state.global_step + 1  # as files and messages count, from 1
+        path = save_for_inspection(self._inspect_folder, step, batch, base_of(model), numbers)
         model.zero_grad(set_to_none=True)  # parameters without a gradient are left alone by the optimizer
-        log.warning(
-            "Step %d is not taken: loss %s, gradient norm %s. See %s.", self.state.global_step, loss, norm, path
-        )
+        log.warning("Step %d is not taken: loss %g, gradient norm %g. See %s.", step, *numbers.values(), path)
+        return False
+
+    @property
+    def _inspect_folder(self) -> Path:
+        return Path(str(self.args.output_dir)) / "inspect"
+
+    def stop_if_broken(self, loss: float) -> None:
+        """Raise a RunError after too many steps in a row that were not finite."""
         if self.progress.num_nonfinite_in_a_row >= MAX_NONFINITE:
             raise RunError(
-                f"{MAX_NONFINITE} steps in a row gave no finite loss and gradient, the last with loss {loss.item()} "
-                f"and gradient norm {norm.item()}. Their batches are in {folder}; the last checkpoint is untouched. "
-                "Lower trainer.learning_rate, or look for broken examples among them."
+                f"{MAX_NONFINITE} steps in a row gave no finite loss and gradient, the last with loss {loss} and "
+                f"gradient norm {self.gradient_norm}. Their batches are in {self._inspect_folder}; the last checkpoint "
+                "is untouched. Lower trainer.learning_rate, or look for broken examples among them."
             )
-        return False
 
     def _numbers(self, batch: Batch) -> dict[str, float]:
         return {
@@ -282,31 +290,3 @@ def _too_long(num_tokens: int) -> str:
         f"out of memory in a row of {num_tokens} tokens, one prompt with one response. Lower model.max_pixels or "
         "rollout.max_new_tokens, freeze a part of the model, or set trainer.gradient_checkpointing: true."
     )
-
-
-class _AfterStep(TrainerCallback):
-    """The teacher's update and the monitors' look. Stateless: Trainer rebuilds callbacks on resume."""
-
-    def __init__(self, trainer: VCSDTrainer) -> None:
-        self.trainer = trainer
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """After the optimizer, before the log and the checkpoint of the same step."""
-        if self.trainer.is_taken:
-            self.trainer.teacher.update()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Show the whole step to the monitors, and log what they say."""
-        trainer, seen = self.trainer, self.trainer.seen
-        if seen is None:
-            return
-        numbers = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
-        fields = (seen.step, seen.is_taken, seen.loss, seen.examples, seen.batch, seen.statistics)
-        whole = Observation(*fields, numbers)
-        found: dict[str, float] = {}
-        for monitor in trainer.monitors:
-            found |= monitor.observe(whole)
-        trainer.seen = Observation(*fields, numbers | found)
-        wanted = {"loss": seen.loss, **trainer.seen.metrics}.get(args.metric_for_best_model)
-        if wanted is not None and seen.is_taken:
-            trainer.best_values.append(wanted)

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,15 @@ def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path, monkeypatch
 def test_no_folder_has_no_checkpoints(tmp_path):
     assert checkpoints_of(tmp_path / "nowhere") == {}
     assert latest_checkpoint(tmp_path) is None
+
+
+def test_a_disk_that_fills_up_while_a_checkpoint_is_written_leaves_the_ones_before_and_no_rest(tmp_path):
+    def fill(folder):
+        (folder / "more").write_text("a part of it")
+        raise OSError(28, "No space left on device")
+
+    write_checkpoint(tmp_path, 10, contents())
+    with pytest.raises(RunError, match=r"checkpoint-20 could not be written: .*No space left on device"):
+        write_checkpoint(tmp_path, 20, replace(contents(), copy_files=fill), limit=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-10"]
+    check_checkpoint(tmp_path / "checkpoint-10")

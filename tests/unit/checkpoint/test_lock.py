@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from vcsd.checkpoint.lock import NAME, only_process
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
 
 HOLD = """
 import sys, time, pathlib
@@ -44,3 +44,10 @@ def test_a_process_may_enter_its_own_folder_again_and_leaves_it_free(tmp_path):
         pass
     command = [sys.executable, "-c", HOLD.replace("time.sleep(60)", "pass"), tmp_path]
     assert subprocess.check_output(command, text=True) == "held\n"
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    for folder in (tmp_path / "taken", tmp_path / "taken" / "inside"):
+        with pytest.raises(ConfigError, match="cannot be written to"), only_process(folder):
+            pass

@@ -32,12 +32,16 @@ def train(rows, run, max_steps, resume=None):
     return trainer
 
 
+PHASES = ("data", "rollout", "teacher", "student", "backward", "update")
+
+
 def test_a_watched_run_writes_down_what_it_saw_skipped_and_found(rows, tmp_path):
     trainer = train(rows, tmp_path / "run", 4)
     lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     for line in lines:
-        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance", "seconds/rollout"} <= line.keys()
+        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance"} <= line.keys()
+        assert {f"seconds/{phase}" for phase in PHASES} <= line.keys()
         assert set(line["examples"]) <= {f"row-{number}" for number in range(5)}
         assert len(set(line["examples"])) == 3
         assert line["loss"] == pytest.approx(4 * line["divergence"], rel=0.2), (
@@ -57,10 +61,22 @@ def test_a_resumed_run_writes_the_lines_of_the_uninterrupted_one(rows, tmp_path)
     def skipped(run):
         return list(read_lines(tmp_path / run / "skipped.jsonl"))
 
-    train(rows, tmp_path / "whole", 6)
+    whole = train(rows, tmp_path / "whole", 6)
     train(rows, tmp_path / "parts", 5)
     shutil.rmtree(tmp_path / "parts" / "checkpoint-5")  # as if it had been killed before: the next is that of step 4
-    train(rows, tmp_path / "parts", 6, resume="auto")
+    parts = train(rows, tmp_path / "parts", 6, resume="auto")
+    assert parts.monitors[0].state() == whole.monitors[0].state(), "what the guard found usual is part of a checkpoint"
     assert told("parts") == told("whole")
     assert [line["step"] for line in told("parts")] == [1, 2, 3, 4, 5, 6]
     assert skipped("parts") == skipped("whole")
+
+
+def test_a_run_that_died_before_its_first_checkpoint_leaves_no_skipped_rows_behind(rows, tmp_path):
+    train(rows, tmp_path / "whole", 4)
+    train(rows, tmp_path / "parts", 4)
+    for checkpoint in (tmp_path / "parts").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    train(rows, tmp_path / "parts", 4, resume="auto")
+    first, again = (list(read_lines(tmp_path / run / "skipped.jsonl")) for run in ("whole", "parts"))
+    assert first
+    assert again == first

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import integrations
 
 from tiny_models import build_model
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
@@ -54,6 +55,10 @@ def test_curves_agree_whatever_the_token_budget(tmp_path):
         ({"torch_compile": True}, "Packed rows change their shape"),
         ({"label_smoothing_factor": 0.1}, "The target is a distribution already."),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha = 5.0 cannot be set"),
+        ({"eval_strategy": "steps"}, "Set evaluation.every and evaluation.benchmarks"),
+        ({"resume_from_checkpoint": "run/checkpoint-2"}, "resume: auto goes on from the latest checkpoint"),
+        ({"optim": "adafactor"}, "trainer.optim = 'adafactor' cannot be resumed from. Allowed: adamw_torch,"),
+        ({"save_strategy": "best"}, "would save nothing. Set metric_for_best_model"),
     ],
     ids=str,
 )
@@ -61,6 +66,30 @@ def test_arguments_that_would_change_the_step_are_refused(tmp_path, arguments, a
     with pytest.raises(ConfigError) as error:
         make_trainer(tmp_path, arguments=arguments)
     assert advice in str(error.value)
+
+
+def test_a_reporter_that_cannot_start_is_refused_with_its_reason(tmp_path, monkeypatch):
+    class Absent:
+        def __init__(self):
+            raise RuntimeError("it requires a package to be installed.")
+
+    monkeypatch.setattr(integrations, "get_reporting_integration_callbacks", lambda given: [Absent] if given else [])
+    with pytest.raises(ConfigError, match=r"report_to = \['wandb'\] cannot be used: it requires a package"):
+        own_arguments(training_arguments(tmp_path, report_to="wandb"), prompts_per_step=3)
+    own_arguments(training_arguments(tmp_path), prompts_per_step=3)
+
+
+def test_nothing_is_reported_anywhere_unless_asked(tmp_path):
+    trainer = make_trainer(tmp_path, arguments={"report_to": "none"})
+    modules = {type(callback).__module__ for callback in trainer.callback_handler.callbacks}
+    assert not any("integration" in module for module in modules)
+
+
+def test_a_metric_that_a_run_does_not_have_cannot_choose_the_best_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, arguments={"metric_for_best_model": "gradient_nrm"})
+    with pytest.raises(ConfigError, match=r"'gradient_nrm' is no metric of this run. Did you mean 'gradient_norm'"):
+        trainer.train()
+    assert trainer.state.global_step == 1
 
 
 def test_the_users_arguments_are_left_alone(tmp_path):
@@ -181,17 +210,39 @@ def test_a_step_that_is_not_finite_is_not_taken_and_its_batch_is_kept(tmp_path, 
     assert (trainer.progress.num_nonfinite_steps, trainer.progress.num_nonfinite_in_a_row) == (2, 0)
     assert all(math.isfinite(loss) for loss in losses_of(trainer))
     assert len(losses_of(trainer)) == 2
-    kept = json.loads((tmp_path / "inspect" / "step-1.json").read_text())
+    kept = json.loads((tmp_path / "inspect" / "step-2.json").read_text())  # counted from 1, as checkpoints are
+    assert kept["step"] == 2
     assert len(kept["rollouts"]) == 9
     assert bool(kept["parameters_without_finite_gradient"]) == (poison == "gradient")
     assert all("<|im_start|>" in text for text in kept["prompts"].values())
 
 
 def test_three_steps_in_a_row_that_are_not_finite_stop_the_run(tmp_path, monkeypatch):
-    trainer = make_trainer(tmp_path)
-    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {1, 2, 3}, "loss"))
+    seen = []
+
+    class Keep:
+        def observe(self, observation):
+            seen.append((observation.step, observation.is_taken))
+            return {}
+
+    trainer = make_trainer(tmp_path, monitors=[Keep()], arguments={"max_steps": 6})
+    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {0, 2, 3, 4}, "loss"))
     with pytest.raises(RunError, match="3 steps in a row gave no finite loss"):
         trainer.train()
+    assert seen == [(0, False), (1, True), (2, False), (3, False), (4, False)]
+
+
+def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_finite(tmp_path):
+    """Sampling comes first: there it has no token to draw, and must not fail before the loss is looked at."""
+    model = build_model()
+    with torch.no_grad():
+        model.model.language_model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
+    trainer = make_trainer(tmp_path, model=model)
+    with pytest.raises(RunError, match="3 steps in a row gave no finite loss"):
+        trainer.train()
+    assert trainer.teacher.num_updates == 0
+    kept = json.loads((tmp_path / "inspect" / "step-1.json").read_text())
+    assert {tuple(rollout["token_ids"]) for rollout in kept["rollouts"]} <= {(end,) for end in trainer.end_token_ids}
 
 
 def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatch, caplog):
@@ -311,6 +362,28 @@ def test_rows_that_cannot_be_used_are_replaced_by_the_next(tmp_path):
     trainer.train()
     assert trainer.stream.skips.num_skipped >= 1
     assert all(entry["num_responses"] == 9 for entry in trainer.state.log_history if "loss" in entry)
+
+
+def test_prompts_are_encoded_as_the_settings_say(tmp_path):
+    """The longest of five prompts is allowed one token less than it has: it is passed over."""
+    lengths = sorted(make_trainer(tmp_path)._show(example).num_prompt_tokens for example in make_examples(5))
+    assert lengths[-2] < lengths[-1]
+    trainer = make_trainer(tmp_path, prompt_settings={"max_tokens": lengths[-1] - 1})
+    trainer.train()
+    assert set(trainer.stream.skips.counts) == {"over_long_prompt"}
+
+
+def test_another_order_of_the_data_is_another_seed(tmp_path):
+    seen = []
+
+    class Keep:
+        def observe(self, observation):
+            seen.append([example.id for example in observation.examples])
+            return {}
+
+    for seed in (1, 2, 1):
+        make_trainer(tmp_path, monitors=[Keep()], arguments={"max_steps": 1, "data_seed": seed}).train()
+    assert seen[0] == seen[2] != seen[1]
 
 
 def test_another_seed_draws_other_answers(tmp_path):
