@@ -173,8 +173,8 @@ class Watch:
     def _advice(self, verdict: Verdict) -> str:
         return (
             f"{verdict.message()} Go back to a checkpoint at or before it: move later ones away, since a run resumes "
-            f"from the latest. See {self._samples.path}. A lower method.alpha, a higher method.beta or fewer steps keep "
-            "the target closer to the teacher."
+            f"from the latest. See {self._samples.path}. A lower method.alpha, a higher method.beta or fewer steps "
+            "keep the target closer to the teacher."
         )
 
 

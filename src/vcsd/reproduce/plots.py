@@ -25,6 +25,7 @@ COLOURS = {"base": "#8a8f98", "OPSD": "#d08a2e"}
 OURS = "#1f7a6d"
 OTHERS = ("#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f", "#5f5f5f")
 ACC = "accuracy, %: mean ± sd over runs"
+RUNS = "accuracy, %: mean, and a line a run"
 DYNAMICS = {"acc": "all seven suites", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
 
 
@@ -55,7 +56,10 @@ def colour(variant: Variant, place: int) -> str:
 
 
 def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
-    """The aggregate of every variant with its deviation, one panel a group. Dots: an axis need not begin at zero."""
+    """The aggregate of every variant, one panel a group; a line follows each run, since runs differ by their base.
+
+    Dots rather than bars: an axis need not begin at zero.
+    """
     groups = [group for group in results.groups_of(experiment) if variants_of(experiment, results, group)]
     if not groups:
         return None
@@ -63,17 +67,22 @@ def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
         1, len(groups), figsize=(max(4.6, 3.4 * len(groups)), 3.6), squeeze=False, sharey=True
     )
     for axis, group in zip(axes[0], groups, strict=True):
-        for place, variant in enumerate(variants_of(experiment, results, group)):
-            each = spread(list(results.acc(variant, group).values()))
-            tone = colour(variant, place)
-            axis.errorbar([variant.name], [each.mean], [each.sd or 0.0], fmt="o", capsize=4, color=tone)
-            axis.annotate(f"{each.mean:.1f}", (place, each.mean), (7, -3), textcoords="offset points", fontsize=8)
+        variants = variants_of(experiment, results, group)
+        found = [results.acc(variant, group) for variant in variants]
+        for run in dict.fromkeys(run for acc in found for run in acc):
+            places = [place for place, acc in enumerate(found) if run in acc]
+            axis.plot(places, [found[place][run] for place in places], ".-", color="#c9ccd1", linewidth=1, zorder=1)
+        for place, (variant, acc) in enumerate(zip(variants, found, strict=True)):
+            mean = spread(list(acc.values())).mean
+            axis.plot([place], [mean], "o", color=colour(variant, place), zorder=2)
+            axis.annotate(f"{mean:.1f}", (place, mean), (7, -3), textcoords="offset points", fontsize=8)
+        axis.set_xticks(range(len(variants)), [variant.name for variant in variants])
         axis.margins(x=0.2)
         axis.grid(axis="y", alpha=0.3)
         axis.set_title(group, fontsize=10)
         axis.tick_params(axis="x", labelsize=9)
         pyplot.setp(axis.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
-        axis.set_ylabel(ACC)
+        axis.set_ylabel(RUNS)
     return figure
 
 
