@@ -113,7 +113,7 @@ def test_weights_on_a_server_are_told_apart_but_its_address_may_change(loaded, t
 
 def test_a_folder_that_cannot_be_written_is_an_error_and_answers_are_kept(loaded, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"the results cannot be written: .*file may be written and has room"):
+    with pytest.raises(ConfigError, match=r"file cannot be written to: .*Choose another folder"):
         run(loaded, tmp_path / "file")
     real, left = Lines.append, [3]
 
