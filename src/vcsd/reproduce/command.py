@@ -53,8 +53,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     jobs: Annotated[
         int,
         typer.Option(
-            help="Runs side by side, each in its own process. Many that share one GPU want NVIDIA MPS "
-            "(nvidia-cuda-mps-control -d); without it they take turns."
+            help="Runs side by side, each in its own process. Several on one GPU take turns there unless NVIDIA MPS "
+            "runs (nvidia-cuda-mps-control -d)."
         ),
     ] = 1,
     out: Annotated[Path, typer.Option(help="Where results go; finished runs found there are not run again.")] = Path(

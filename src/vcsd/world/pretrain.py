@@ -31,7 +31,7 @@ from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
 from vcsd.world.card import CARD, write_card
 from vcsd.world.forward import Forward, Painter, gather, place
-from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Shape, Stage
+from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Stage
 from vcsd.world.measure import Speaker, gates, kind_scores, sight, suite_scores
 from vcsd.world.models import build_model
 from vcsd.world.parameters import PARAMETERS
@@ -41,7 +41,7 @@ from vcsd.world.suites import build_suites
 from vcsd.world.tokenizer import write_processor_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from torch import Tensor
 
@@ -116,8 +116,8 @@ class Pretraining:
         if self.done[stage] >= total:
             return
         shapes = self.lessons.shapes(stage)
-        # A CPU pays for padding, a GPU for calls too: blocks one by one there, in two batches here.
-        groups = two_batches(shapes) if self.device.type == "cuda" else [[i] for i in range(len(shapes))]
+        # A CPU pays for padding, a GPU for calls: blocks one by one there, all at once here.
+        groups = [list(range(len(shapes)))] if self.device.type == "cuda" else [[i] for i in range(len(shapes))]
         self.compute.train()
         forwards = [Forward(self.compute, [shapes[i] for i in group]) for group in groups]
         work = Work(self.compute, self.optimizer, forwards, self.plan.parameters.clip)
@@ -204,23 +204,6 @@ class Pretraining:
         self._copy().to(torch.bfloat16).save_pretrained(self.out)
         write_card(self.out, self.plan.identity(), self.plan.parameters, self.measured, self.seconds, command)
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
-
-
-def two_batches(shapes: Sequence[Shape]) -> list[list[int]]:
-    """Short rows and long rows, cut where the fewest tokens are padding; each batch in the order given.
-
-    >>> two_batches([Shape(3, "plain", 10, 59), Shape(3, "hint", 2, 114), Shape(4, "plain", 5, 66)])
-    [[0, 2], [1]]
-    """
-
-    def padded(longest_short: int) -> int:
-        longest = max(shape.length for shape in shapes)
-        return sum(shape.rows * (longest_short if shape.length <= longest_short else longest) for shape in shapes)
-
-    cut = min(sorted({shape.length for shape in shapes}), key=padded)
-    short = [place for place, shape in enumerate(shapes) if shape.length <= cut]
-    long = [place for place, shape in enumerate(shapes) if shape.length > cut]
-    return [batch for batch in (short, long) if batch]
 
 
 def _chunks(lessons: Lessons, stage: Stage, wanted: range, pool: Executor | None) -> Iterator[tuple[int, list[Block]]]:
