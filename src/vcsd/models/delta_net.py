@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from vcsd.models.layout import Layout
+    from vcsd.models.layout import Layout, Level
+
+    Rule = Callable[..., tuple[Tensor, Tensor | None]]
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +136,8 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
         settings = {name: setting for name, setting in settings.items() if name not in _PACKED_ELSEWHERE}
         inputs = (query[0], key[0], value[0], g[0], beta[0])
         rule = _trainable(original) if query.is_cuda else gated_delta_rule
-        return _by_level(rule, layout, inputs, settings), None
+        by_level = _in_batches if rule is gated_delta_rule else _packed
+        return by_level(rule, layout, inputs, settings), None
 
     recur.without_mixer = original  # type: ignore[attr-defined]
     return recur
@@ -149,22 +152,34 @@ def _chunk_size(longest: int) -> int:
     return min(_LONGEST_CHUNK, max(8, 1 << (longest - 1).bit_length()))
 
 
-def _by_level(
-    rule: Callable[..., tuple[Tensor, Tensor | None]],
-    layout: Layout,
-    inputs: tuple[Tensor, ...],
-    settings: dict[str, Any],
-) -> Tensor:
+def _in_batches(rule: Rule, layout: Layout, inputs: tuple[Tensor, ...], settings: dict[str, Any]) -> Tensor:
     """Run the recurrence level by level; padding rows (k = v = beta = 0, log decay 0) leave the state as it is."""
     out: list[Tensor] = []
     state: Tensor | None = None
-    for depth, level in enumerate(layout.levels):
+    for level in layout.levels:
         query, key, value, g, beta = (level.batch(x).view(*level.shape_NL, *x.shape[1:]) for x in inputs)
-        start = None if level.fork is None or state is None else level.fork(state)
-        is_last = depth + 1 == len(layout.levels)
         chunk = {"chunk_size": _chunk_size(level.shape_NL[1])} | settings
-        mixed, state = rule(
-            query, key, value, g=g, beta=beta, initial_state=start, output_final_state=not is_last, **chunk
-        )
+        mixed, state = rule(query, key, value, g=g, beta=beta, **_states(layout, level, state), **chunk)
         out.append(mixed.flatten(0, 1))
     return layout.unpad(torch.cat(out))[None]
+
+
+def _packed(rule: Rule, layout: Layout, inputs: tuple[Tensor, ...], settings: dict[str, Any]) -> Tensor:
+    """The same by a kernel that takes segments of any lengths one after the other.
+
+    Not only to save the padding: kernels are compiled for a batch size, and every row of training has another one.
+    """
+    out: list[Tensor] = []
+    state: Tensor | None = None
+    for level in layout.levels:
+        query, key, value, g, beta = (level.packed(x)[None] for x in inputs)
+        given = {"cu_seqlens": level.cu_seqlens, **_states(layout, level, state), **settings}
+        mixed, state = rule(query, key, value, g=g, beta=beta, **given)
+        out.append(mixed[0])
+    return layout.unpack(torch.cat(out))[None]
+
+
+def _states(layout: Layout, level: Level, above: Tensor | None) -> dict[str, Any]:
+    """The states that a level's segments start from, and whether those after them are needed."""
+    start = None if level.fork is None or above is None else level.fork(above)
+    return {"initial_state": start, "output_final_state": level is not layout.levels[-1]}
