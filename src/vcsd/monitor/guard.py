@@ -71,7 +71,7 @@ SIGNALS = (
     Signal("length", "growth", warn=1.5, stop=2.5, least=64),
     Signal("student_entropy", "growth", warn=2.0, stop=3.0),
     Signal("student_entropy", "fall", warn=8.0),
-    Signal("kl_target_original", "growth", warn=2.0, stop=4.0, least=0.02),
+    Signal("kl_target_original", "growth", warn=2.0, stop=3.0, least=0.02),
 )
 
 

@@ -158,11 +158,13 @@ def guard_lines(healthy: Variant, collapsing: Variant, results: Results) -> Iter
 
 
 def guard_line(result: dict[str, Any]) -> str:
-    """What a run had lost when the guard would have stopped it, from the points of its curve.
+    """What a run had lost when the guard would have stopped it, compared with the best point of its curve before.
 
     >>> points = [{"step": 30, "acc": 50.0}, {"step": 60, "acc": 48.0}, {"step": 90, "acc": 20.0}]
-    >>> guard_line({"guard": {"warn": 40, "stop": 55}, "curve": points})
-    'best 50.0 at step 30, last 20.0 at step 90; stopped at step 55, when 2.0 points were lost: in time'
+    >>> guard_line({"guard": {"warn": 40, "stop": 55, "acc_at_stop": 49.0}, "curve": points})
+    'best 50.0 at step 30, last 20.0 at step 90; stopped at step 55, when 1.0 points were lost: in time'
+
+    A result without a score at that very step is judged by the next point, which is later.
     """
     curve, stop = result["curve"], result["guard"]["stop"]
     best, last = max(curve, key=lambda point: point["acc"]), curve[-1]
@@ -171,7 +173,9 @@ def guard_line(result: dict[str, Any]) -> str:
         fell = best["acc"] - last["acc"] > LOSS_ALLOWED
         return f"{said}; not stopped" + (": too late" if fell else ", and it did not lose 5 points")
     after = next((point for point in curve if point["step"] >= stop), last)
+    if (acc := result["guard"].get("acc_at_stop")) is not None:
+        after = {"step": stop, "acc": acc}
     before = max((point["acc"] for point in curve if point["step"] <= after["step"]), default=after["acc"])
-    lost = before - after["acc"]
+    lost = max(0.0, before - after["acc"])
     word = "in time" if lost <= LOSS_ALLOWED else "too late"
     return f"{said}; stopped at step {stop}, when {lost:.1f} points were lost: {word}"

@@ -25,7 +25,7 @@ from vcsd.world.parameters import PARAMETERS
 from vcsd.world.render import CELL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from torch import nn
@@ -57,7 +57,7 @@ def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
     loaded = run.load(cell.recipe(work))
     exam = exam_of(cell.base.folder, cell.plan.num_questions, cell.plan.split)
     spoken = _spoken(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))
-    curve = Curve(exam, cell.curve_every)
+    curve = Curve(exam, cell.curve_every, work / "metrics.jsonl")
     start = time.monotonic()
     trainer = run.train(loaded, callbacks=[curve])
     seconds = time.monotonic() - start - curve.seconds
@@ -69,7 +69,7 @@ def _run_train(cell: Cell, work: Path) -> dict[str, Any]:
         **_profiles(student, spoken, loaded.processor),
         "curve": curve.points,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
-        "guard": {word: _first_step(lines, word) for word in ("warn", "stop")},
+        "guard": {**{word: _first_step(lines, word) for word in ("warn", "stop")}, "acc_at_stop": curve.acc_at_stop},
         "steps": trainer.state.global_step,
         "training_seconds": round(seconds, 1),
     }
@@ -110,20 +110,28 @@ RUNNERS: Mapping[str, Callable[[Cell, Path], dict[str, Any]]] = {
 
 
 class Curve(TrainerCallback):
-    """Asks the live student all questions every few steps of training."""
+    """Asks the live student all questions every few steps of training, and when the guard would first have stopped."""
 
-    def __init__(self, exam: Exam, every: int | None) -> None:
-        self.exam, self.every = exam, every
+    def __init__(self, exam: Exam, every: int | None, metrics: Path) -> None:
+        self.exam, self.every, self.metrics = exam, every, metrics
         self.points: list[dict[str, Any]] = []
+        self.acc_at_stop: float | None = None
         self.seconds = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """After the optimizer's step."""
-        if self.every is None or state.global_step % self.every:
+        if self.every is None:
+            return
+        is_stop = self.acc_at_stop is None and _first_step(read_lines(self.metrics), "stop") is not None
+        is_due = state.global_step % self.every == 0
+        if not (is_due or is_stop):
             return
         start = time.monotonic()
         found = scores(self.exam, self.exam.take(base_of(given["model"]), name=f"step {state.global_step}"))
-        self.points.append({"step": state.global_step, "acc": found["acc"], "scores": found["scores"]})
+        if is_due:
+            self.points.append({"step": state.global_step, "acc": found["acc"], "scores": found["scores"]})
+        if is_stop:
+            self.acc_at_stop = found["acc"]
         self.seconds += time.monotonic() - start
 
 
@@ -212,6 +220,6 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
-def _first_step(lines: list[dict[str, Any]], word: str) -> int | None:
+def _first_step(lines: Iterable[Mapping[str, Any]], word: str) -> int | None:
     """The first step at which the guard said a word."""
     return next((int(line["step"]) for line in lines if line.get("guard") == word), None)

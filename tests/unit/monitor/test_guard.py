@@ -122,7 +122,7 @@ def test_short_answers_may_grow():
         ("student_entropy", 1.0, 0.1, "warn"),  # surer than ever: odd, but not a collapse
         ("student_entropy", 1.0, 2.5, "warn"),
         ("student_entropy", 1.0, 9.0, "stop"),
-        ("kl_target_original", 0.1, 0.3, "warn"),
+        ("kl_target_original", 0.1, 0.25, "warn"),
         ("kl_target_original", 0.1, 0.7, "stop"),
     ],
 )
@@ -142,7 +142,7 @@ def test_the_collapse_without_support_is_stopped_before_accuracy_falls():
     growth = [1, 1.36, 1.61, 2.56, 3.78, 3.63, 6.38, 5.99, 9.23, 10.2, 17.75, 23.79, 28.25, 36.41, 42.66]
     entropy = [1, 1.06, 1.05, 1.03, 1.07, 1.14, 1.28, 1.25, 1.35, 1.57, 1.79, 2.11, 2.35, 2.65, 3.01]
     warning, stop, verdict = run(trajectory([0.00739 * x for x in growth], [0.329 * x for x in entropy]))
-    assert warning < stop < 75  # 71.7% at step 60, 62.7% at step 90
+    assert warning < stop < 55  # 70.7% at step 30, 71.7% at step 60
     assert "kl_target_original grew" in verdict.message()
 
 
