@@ -120,19 +120,26 @@ class Curve(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """After the optimizer's step."""
-        if self.every is None:
-            return
-        is_stop = self.acc_at_stop is None and _first_step(read_lines(self.metrics), "stop") is not None
-        is_due = state.global_step % self.every == 0
-        if not (is_due or is_stop):
-            return
-        start = time.monotonic()
-        found = scores(self.exam, self.exam.take(base_of(given["model"]), name=f"step {state.global_step}"))
-        if is_due:
+        if self.every is not None and state.global_step % self.every == 0:
+            found = self._ask(state.global_step, given["model"])
             self.points.append({"step": state.global_step, "acc": found["acc"], "scores": found["scores"]})
-        if is_stop:
-            self.acc_at_stop = found["acc"]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """By now the guard has judged the step before."""
+        if self.every is None or self.acc_at_stop is not None:
+            return
+        if _first_step(read_lines(self.metrics), "stop") is None:
+            return
+        if self.points and self.points[-1]["step"] == state.global_step:
+            self.acc_at_stop = self.points[-1]["acc"]
+        else:
+            self.acc_at_stop = self._ask(state.global_step, given["model"])["acc"]
+
+    def _ask(self, step: int, model: nn.Module) -> dict[str, Any]:
+        start = time.monotonic()
+        found = scores(self.exam, self.exam.take(base_of(model), name=f"step {step}"))
         self.seconds += time.monotonic() - start
+        return found
 
 
 def load_base(folder: Path, device: str | None = None) -> nn.Module:

@@ -22,7 +22,7 @@ class FakeExam:
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A run of some steps; the guard's word is written before the step ends, as the watch does."""
+    """A run of some steps; the guard's word on a step is written after others have heard that it ended."""
     monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}})
     monkeypatch.setattr(runners, "base_of", lambda model: model)
 
@@ -31,9 +31,10 @@ def course(tmp_path, monkeypatch):
         curve = Curve(FakeExam(), every, metrics)
         with metrics.open("w") as file:
             for step, word in enumerate(words, 1):
+                curve.on_step_begin(None, SimpleNamespace(global_step=step - 1), None, model=object())
+                curve.on_step_end(None, SimpleNamespace(global_step=step), None, model=object())
                 file.write(json.dumps({"step": step, **({"guard": word} if word else {})}) + "\n")
                 file.flush()
-                curve.on_step_end(None, SimpleNamespace(global_step=step), None, model=object())
         return curve
 
     return run
