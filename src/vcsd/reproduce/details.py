@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vcsd.evaluation.compare import spread
+from vcsd.monitor.guard import SIGNALS, Guard
+from vcsd.reproduce.experiments import BASE
 from vcsd.reproduce.statistics import shown
 from vcsd.reproduce.tables import markdown, variants_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vcsd.reproduce.experiments import Experiment, Variant
     from vcsd.reproduce.results import Results
@@ -102,7 +104,8 @@ def _pmi(experiment: Experiment, results: Results, group: str) -> Iterator[str]:
 
 def _cost(experiment: Experiment, results: Results, group: str) -> Iterator[str]:
     for variant in experiment.variants:
-        found = [each["cost"] for each in results.found(variant, group).values() if "cost" in each]
+        cells = {each["key"]: each for each in results.found(variant, group).values()}  # one for all seeds of a base
+        found = [each["cost"] for each in cells.values() if "cost" in each]
         if found:
             ratios = _mean([each["ratio"] for each in found])
             yield from (f"Contrast decoding took {ratios} times as long as plain decoding, runs side by side.", "")
@@ -113,7 +116,7 @@ def _health(experiment: Experiment, results: Results, group: str) -> Iterator[st
     rows = []
     for variant in variants_of(experiment, results, group):
         found = list(results.found(variant, group).values())
-        guards = [each["guard"] for each in found if "guard" in each]
+        guards = [guard_of(each) for each in found if "guard" in each]
         seconds = [each["training_seconds"] for each in found if "training_seconds" in each]
         rows.append(
             [
@@ -144,21 +147,40 @@ def _said(steps: Sequence[int | None]) -> str:
     return f"{len(spoke)} of {len(steps)}" + (f", first at step {min(spoke)}" if spoke else "")
 
 
+def guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What today's guard says of a run: the steps at which it first warns and stops, and the score at the latter.
+
+    Its thresholds are no part of a cell's name, so it judges the course of the metrics anew.
+    """
+    recorded: dict[str, Any] = result["guard"]
+    series: Mapping[str, list[float | None]] = result.get("series", {})
+    if not any(signal.metric in series for signal in SIGNALS):
+        return recorded
+    guard, first = Guard(), dict[str, int]()
+    for step, values in enumerate(zip(*series.values(), strict=True), 1):
+        known = {name: value for name, value in zip(series, values, strict=True) if value is not None}
+        first.setdefault(guard.judge(step, known).action, step)
+    stop = first.get("stop")
+    acc = recorded.get("acc_at_stop") if stop == recorded.get("stop") else None
+    return {"warn": first.get("warn"), "stop": stop, "acc_at_stop": acc}
+
+
 def guard_lines(healthy: Variant, collapsing: Variant, results: Results) -> Iterator[str]:
     """Whether the guard stops the run without support in time, and leaves healthy runs alone."""
-    fine, falling = (results.found(variant, results.smallest) for variant in (healthy, collapsing))
-    if fine:
-        stopped = [f"{base} seed {seed}" for (base, seed), result in fine.items() if result["guard"]["stop"]]
+    for group in results.ordinary:
+        fine = results.found(healthy, group)
+        stopped = [f"{base} seed {seed}" for (base, seed), result in fine.items() if guard_of(result)["stop"]]
         said = f"it would have stopped {', '.join(stopped)}." if stopped else "it stopped none."
-        yield from (f"Healthy runs ({healthy.name}, {len(fine)}): {said}", "")
-    for (base, seed), result in falling.items():
-        yield f"- {base}, seed {seed}, {collapsing.name}: {guard_line(result)}"
-    if falling:
-        yield ""
+        if fine:
+            yield f"- {group}, healthy runs ({healthy.name}, {len(fine)}): {said}"
+    start = results.acc(BASE, results.smallest)
+    for (base, seed), result in results.found(collapsing, results.smallest).items():
+        yield f"- {base}, seed {seed}, {collapsing.name}: {guard_line(result, start.get((base, seed)))}"
+    yield ""
 
 
-def guard_line(result: dict[str, Any]) -> str:
-    """What a run had lost when the guard would have stopped it, compared with the best point of its curve before.
+def guard_line(result: dict[str, Any], start: float | None = None) -> str:
+    """What a run had lost when the guard would have stopped it, compared with its best point before, or its base.
 
     >>> points = [{"step": 30, "acc": 50.0}, {"step": 60, "acc": 48.0}, {"step": 90, "acc": 20.0}]
     >>> guard_line({"guard": {"warn": 40, "stop": 55, "acc_at_stop": 49.0}, "curve": points})
@@ -166,16 +188,20 @@ def guard_line(result: dict[str, Any]) -> str:
 
     A result without a score at that very step is judged by the next point, which is later.
     """
-    curve, stop = result["curve"], result["guard"]["stop"]
+    curve = [*([] if start is None else [{"step": 0, "acc": start}]), *result["curve"]]
+    guard = guard_of(result)
+    stop = guard["stop"]
     best, last = max(curve, key=lambda point: point["acc"]), curve[-1]
     said = f"best {best['acc']:.1f} at step {best['step']}, last {last['acc']:.1f} at step {last['step']}"
     if stop is None:
         fell = best["acc"] - last["acc"] > LOSS_ALLOWED
         return f"{said}; not stopped" + (": too late" if fell else ", and it did not lose 5 points")
-    after = next((point for point in curve if point["step"] >= stop), last)
-    if (acc := result["guard"].get("acc_at_stop")) is not None:
+    after, when = next((point for point in curve if point["step"] >= stop), last), "when"
+    if (acc := guard.get("acc_at_stop")) is not None:
         after = {"step": stop, "acc": acc}
+    elif after["step"] > stop:
+        when = f"and by step {after['step']}"
     before = max((point["acc"] for point in curve if point["step"] <= after["step"]), default=after["acc"])
     lost = max(0.0, before - after["acc"])
-    word = "in time" if lost <= LOSS_ALLOWED else "too late"
-    return f"{said}; stopped at step {stop}, when {lost:.1f} points were lost: {word}"
+    word = "in time" if lost <= LOSS_ALLOWED else "too late" if when == "when" else "perhaps too late"
+    return f"{said}; stopped at step {stop}, {when} {lost:.1f} points were lost: {word}"

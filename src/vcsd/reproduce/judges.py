@@ -18,7 +18,8 @@ from vcsd.reproduce.results import suite
 from vcsd.reproduce.statistics import Paired, paired, shown
 
 if TYPE_CHECKING:
-    from vcsd.reproduce.results import Results, Run
+    from vcsd.reproduce.results import Results
+    from vcsd.reproduce.statistics import Run
 
 Verdict = Literal["agrees", "disagrees", "undecided", "no claim", "not run"]
 
@@ -44,8 +45,8 @@ def _change(results: Results, group: str, before: Variant, after: Variant) -> Pa
 def above(change: Paired | None) -> Verdict:
     """Whether a difference is above zero, as far as the runs can tell.
 
-    >>> from vcsd.reproduce.statistics import paired
-    >>> above(paired({1: 50.0, 2: 51.0, 3: 49.0}, {1: 54.0, 2: 54.5, 3: 53.5})), above(None)
+    >>> before = {("a", 1): 50.0, ("b", 2): 51.0, ("c", 3): 49.0}
+    >>> above(paired(before, {("a", 1): 54.0, ("b", 2): 54.5, ("c", 3): 53.5})), above(None)
     ('agrees', 'not run')
     """
     if change is None:
@@ -85,7 +86,10 @@ def above_on_first(before: Variant, after: Variant) -> Judge:
 
 
 def alike(*variants: Variant) -> Judge:
-    """Means within NEAR of each other agree; further apart they disagree if a pair is clearly different."""
+    """Means within NEAR of each other agree; further apart they disagree if a pair is clearly different.
+
+    One base alone cannot tell either way.
+    """
 
     def judge(results: Results) -> tuple[str, Verdict]:
         group = results.smallest
@@ -95,10 +99,33 @@ def alike(*variants: Variant) -> Judge:
         said = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         apart = max(means.values()) - min(means.values())
         low, high = (pick(variants, key=lambda each: means[each.name]) for pick in (min, max))
-        change = _change(results, group, low, high)
-        is_clear = change is not None and change.is_clear
-        verdict: Verdict = "agrees" if apart <= NEAR else "disagrees" if is_clear else "undecided"
-        return f"{said}; {apart:.2f} apart", verdict
+        return f"{said}; {apart:.2f} apart", _near(_change(results, group, low, high))
+
+    return judge
+
+
+def _near(change: Paired | None) -> Verdict:
+    """Whether a difference is within NEAR; further away it must be clear to disagree."""
+    if change is None or change.p is None:
+        return "not run" if change is None else "undecided"
+    if abs(change.difference.mean) <= NEAR:
+        return "agrees"
+    return "disagrees" if change.is_clear else "undecided"
+
+
+def peak(top: Variant, *others: Variant) -> Judge:
+    """The top must be the best, or within NEAR of it."""
+
+    def judge(results: Results) -> tuple[str, Verdict]:
+        group = results.smallest
+        accs = {each: results.acc(each, group) for each in (top, *others)}
+        if not all(accs.values()):
+            return "", "not run"
+        best = max(accs, key=lambda each: spread(list(accs[each].values())).mean)
+        if best == top:
+            return f"{top.name} is the best", "agrees" if len({base for base, _ in accs[top]}) > 1 else "undecided"
+        change = _change(results, group, top, best)
+        return f"{best.name} is the best, {change} over {top.name}", _near(change)
 
     return judge
 
@@ -129,31 +156,46 @@ def never_black(results: Results) -> tuple[str, Verdict]:
 
 
 def opsd_on_qwen3_5(results: Results) -> tuple[str, Verdict]:
-    """OPSD must not gain clearly on every Qwen3.5."""
+    """A clear gain on every Qwen3.5 disagrees; a clear loss, or none within NEAR, on one of them agrees."""
     groups = [group for group in results.ordinary if group.startswith("Qwen3.5")]
-    changes = {group: _change(results, group, BASE, OPSD) for group in groups}
-    if not groups or any(change is None for change in changes.values()):
+    changes = {group: change for group in groups if (change := _change(results, group, BASE, OPSD)) is not None}
+    if not groups or len(changes) < len(groups):
         return "", "not run"
-    gains = [change is not None and change.is_clear and change.difference.mean > 0 for change in changes.values()]
     said = "; ".join(f"{group} {change}" for group, change in changes.items())
-    return said, "disagrees" if all(gains) else "agrees"
+    verdicts = [above(change) for change in changes.values()]
+    if all(verdict == "agrees" for verdict in verdicts):
+        return said, "disagrees"
+    is_none = "disagrees" in verdicts or "agrees" in [_near(change) for change in changes.values()]
+    return said, "agrees" if is_none else "undecided"
+
+
+def _by_suite(results: Results, before: Variant, after: Variant) -> dict[str, Paired]:
+    group = results.smallest
+    changes = {
+        name: paired(results.values(before, group, suite(name)), results.values(after, group, suite(name)))
+        for name in SEVEN
+    }
+    return {name: change for name, change in changes.items() if change is not None}
 
 
 def every_suite(results: Results) -> tuple[str, Verdict]:
-    """VCSD must be above OPSD on average in each of the seven suites."""
-    group = results.smallest
-    changes = {
-        name: paired(results.values(OPSD, group, suite(name)), results.values(VCSD, group, suite(name)))
-        for name in SEVEN
-    }
-    known = {name: change for name, change in changes.items() if change is not None}
-    if not known:
-        return "", "not run"
+    """VCSD must be clearly above OPSD in each of the seven suites."""
+    known = _by_suite(results, OPSD, VCSD)
     said = ", ".join(f"{name} {change.difference.mean:+.1f}" for name, change in known.items())
-    if all(change.difference.mean > 0 for change in known.values()):
-        return said, "agrees"
-    losses = [change.is_clear and change.difference.mean < 0 for change in known.values()]
-    return said, "disagrees" if any(losses) else "undecided"
+    clear = sum(above(change) == "agrees" for change in known.values())
+    return f"{said}; clear in {clear}" if known else "", _worst([above(change) for change in known.values()])
+
+
+def first_in_most_suites(results: Results) -> tuple[str, Verdict]:
+    """Forward KL must be first in six suites; clearly behind another divergence in two or more it disagrees."""
+    forward, *others = EXPERIMENTS["divergence"].variants
+    changes = [_by_suite(results, other, forward) for other in others]
+    if not all(changes):
+        return "", "not run"
+    first = [name for name in SEVEN if all(change[name].difference.mean > 0 for change in changes)]
+    behind = [name for name in SEVEN if any(above(change[name]) == "disagrees" for change in changes)]
+    said = f"first in {len(first)} of {len(SEVEN)}; clearly behind in {len(behind)}"
+    return said, "disagrees" if len(behind) > 1 else "agrees" if len(first) >= len(SEVEN) - 1 else "undecided"
 
 
 def _final_fall(results: Results, which: Variant) -> dict[Run, float]:
@@ -176,6 +218,21 @@ def support(results: Results) -> tuple[str, Verdict]:
     return f"{said}{shown(spread(list(lost.values())))} without; difference {change}", above(change)
 
 
+def holds(results: Results) -> tuple[str, Verdict]:
+    """With the support, a run must end within NEAR of its best step."""
+    fall = _final_fall(results, variant("support", "beta 0.1"))
+    change = paired(dict.fromkeys(fall, 0.0), fall)
+    return f"{change} points below the best step at the end" if change else "", _near(change)
+
+
+def alike_early(results: Results) -> tuple[str, Verdict]:
+    """With and without the support, the first point of the curve must be within NEAR."""
+    found = [results.found(variant("support", name), results.smallest) for name in ("beta 0.1", "beta 0")]
+    first = [{run: each["curve"][0]["acc"] for run, each in one.items() if each.get("curve")} for one in found]
+    change = paired(*first)
+    return f"{change} without the support at the first point" if change else "", _near(change)
+
+
 def drift(results: Results) -> tuple[str, Verdict]:
     """Without the anchor, more rollouts must be in another script, on average over training."""
     group = results.smallest
@@ -190,29 +247,39 @@ def drift(results: Results) -> tuple[str, Verdict]:
     return f"{said}{shown(spread(list(without.values())))}% without; difference {change}", above(change)
 
 
-def dynamics(results: Results) -> tuple[str, Verdict]:
-    """The paper: above OPSD at every evaluated step, and a smaller fall at the end."""
-    group = results.smallest
-    opsd, vcsd = (
-        {
-            run: {point["step"]: point["acc"] for point in result.get("curve", ())}
-            for run, result in results.found(variant("dynamics", name), group).items()
+def ahead_at_every_step(read: Callable[[dict[str, Any]], float], *, skip_first: bool = False) -> Judge:
+    """VCSD must be clearly above OPSD at every evaluated step; `read` takes a number off a point of the curve."""
+
+    def judge(results: Results) -> tuple[str, Verdict]:
+        opsd, vcsd = (
+            {
+                run: {point["step"]: read(point) for point in result.get("curve", ())}
+                for run, result in results.found(variant("dynamics", name), results.smallest).items()
+            }
+            for name in ("OPSD", "VCSD")
+        )
+        steps = sorted({step for curve in opsd.values() for step in curve})[int(skip_first) :]
+        changes = {
+            step: paired(*({run: curve[step] for run, curve in one.items() if step in curve} for one in (opsd, vcsd)))
+            for step in steps
         }
-        for name in ("OPSD", "VCSD")
-    )
-    steps = sorted({step for curve in opsd.values() for step in curve})
-    changes = [
-        paired(*({run: curve[step] for run, curve in curves.items() if step in curve} for curves in (opsd, vcsd)))
-        for step in steps
-    ]
-    known = [(step, change) for step, change in zip(steps, changes, strict=True) if change is not None]
-    if not known:
+        known = {step: change for step, change in changes.items() if change is not None}
+        said = ", ".join(f"step {step} {change.difference.mean:+.1f}" for step, change in known.items())
+        clear = sum(above(change) == "agrees" for change in known.values())
+        verdict = _worst([above(change) for change in known.values()])
+        return f"{said}; clear at {clear} of {len(known)}" if known else "", verdict
+
+    return judge
+
+
+def falls_less(results: Results) -> tuple[str, Verdict]:
+    """From its best step to the last, OPSD must lose more than VCSD."""
+    opsd, vcsd = (_final_fall(results, variant("dynamics", name)) for name in ("OPSD", "VCSD"))
+    change = paired(vcsd, opsd)
+    if change is None:
         return "", "not run"
-    said = ", ".join(f"step {step} {change.difference.mean:+.1f}" for step, change in known)
-    if all(change.difference.mean > 0 for _, change in known):
-        return said, "agrees" if known[-1][1].is_clear else "undecided"
-    is_below = any(change.is_clear and change.difference.mean < 0 for _, change in known)
-    return said, "disagrees" if is_below else "undecided"
+    said = f"points lost from the best step to the last: OPSD {shown(spread(list(opsd.values())))}, "
+    return f"{said}VCSD {shown(spread(list(vcsd.values())))}; difference {change}", above(change)
 
 
 def decoding(results: Results) -> tuple[str, Verdict]:
@@ -238,37 +305,32 @@ def pmi(results: Results) -> tuple[str, Verdict]:
         f"r = {means['correlation']:.2f} on plausible tokens; same sign {means['same_sign']:.0%}; "
         f"the same best token {means['same_choice']:.0%}"
     )
-    if DOES_NOT <= means["correlation"] < STANDS_FOR:
-        return said, "undecided"
-    return said, "agrees" if means["correlation"] >= STANDS_FOR else "disagrees"
+    if means["correlation"] >= STANDS_FOR:
+        return said, "agrees"
+    return said, "disagrees" if means["correlation"] < DOES_NOT else "undecided"
 
 
 def profile(results: Results) -> tuple[str, Verdict]:
-    """In right answers, words that name what is seen must gain more contrast over OPSD than other words do."""
+    """In right answers, words that name what is seen must gain contrast over OPSD, and more than other words do."""
     group = results.smallest
 
-    def read(kind: str) -> Callable[[dict[str, Any]], Any]:
-        return lambda result: result.get("profile", {}).get(kind)
-
-    seen, other = (
-        paired(results.values(OPSD, group, read(kind)), results.values(VCSD, group, read(kind)))
-        for kind in ("seen", "other")
-    )
-    if seen is None or other is None:
-        return "", "not run"
-    wrong = paired(
-        *(
-            results.values(which, group, lambda result: result.get("profile_of_wrong", {}).get("seen"))
-            for which in (OPSD, VCSD)
+    def gained(which: str, kind: str) -> dict[Run, float]:
+        opsd, vcsd = (
+            results.values(each, group, lambda result: result.get(which, {}).get(kind)) for each in (OPSD, VCSD)
         )
-    )
+        return {run: vcsd[run] - opsd[run] for run in opsd if run in vcsd}
+
+    seen, other, wrong = (gained(*each) for each in (("profile", "seen"), ("profile", "other"), (_WRONG, "seen")))
+    grew, more = paired(dict.fromkeys(seen, 0.0), seen), paired(other, seen)
+    if grew is None or more is None:
+        return "", "not run"
     said = (
-        f"nats over OPSD, in right answers: {seen} on words that name what is seen, {other} on others "
+        f"nats over OPSD, in right answers: {grew} on words that name what is seen, {more} more than on others "
         "(the rule was narrowed to right answers after a pilot seed, where all answers together pointed the other way)"
     )
-    said += "" if wrong is None else f"; in wrong answers: {wrong} on words that name what is not there"
-    more = seen.difference.mean > other.difference.mean
-    return (
-        said,
-        "agrees" if seen.is_clear and seen.difference.mean > 0 and more else "disagrees" if not more else "undecided",
-    )
+    if wrong:
+        said += f"; in wrong answers: {paired(dict.fromkeys(wrong, 0.0), wrong)} on words that name what is not there"
+    return said, _worst([above(grew), above(more)])
+
+
+_WRONG = "profile_of_wrong"

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from vcsd.reproduce.bases import Base
-
-Run = tuple[str, int]
-"""The base's folder name and the seed."""
+    from vcsd.reproduce.statistics import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +83,16 @@ class Results:
         """The results that are there, run by run."""
         results = {run: cell.result() for run, cell in self.cells_of(variant, group).items()}
         return {run: result for run, result in results.items() if result is not None}
+
+    def is_whole(self, experiment: Experiment) -> bool:
+        """Whether every run of an experiment's own variants has a result."""
+        cells = [
+            cell
+            for group in self.groups_of(experiment)
+            for variant in experiment.variants
+            for cell in self.cells_of(variant, group).values()
+        ]
+        return all(cell.path.is_file() for cell in cells)
 
     def values(self, variant: Variant, group: str, read: Callable[[dict[str, Any]], Any]) -> dict[Run, float]:
         """One number of each result; results without it are left out."""

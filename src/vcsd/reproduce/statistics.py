@@ -1,31 +1,31 @@
-"""What a few seeds can say: mean, spread, and whether a paired difference could be luck.
+"""What a few runs can say: mean, spread, and whether a paired difference could be luck.
 
-Runs with the same seed start from the same base and read the same prompts, so a difference is taken seed by seed. Its
-mean is compared with its standard error by Student's t; with five seeds that is four degrees of freedom.
+Runs with the same base and seed read the same prompts, so a difference is taken run by run. Runs that share a base are
+much alike, and the question is what another base would give: the standard error adds up the runs of a base before it
+squares, and Student's t has one degree of freedom less than there are bases. With a base for every run that is the
+ordinary paired test.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from vcsd.evaluation.compare import Spread, spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Run = TypeVar("Run", bound=Hashable)
-"""What makes two runs a pair: their base and seed."""
+Run = tuple[str, int]
+"""What makes two runs a pair: the base's name and the seed."""
 
 CLEAR = 0.05
 """A difference with a smaller p is called clear."""
 
-
-def standard_error(spread: Spread) -> float | None:
-    """How far the mean may be off by the luck of the seeds; None with one seed alone."""
-    return None if spread.sd is None else spread.sd / math.sqrt(len(spread.values))
+_NOTHING = 1e-12
+"""Relative to the mean: an error of rounding alone."""
 
 
 def shown(spread: Spread, digits: int = 2) -> str:
@@ -40,40 +40,47 @@ def shown(spread: Spread, digits: int = 2) -> str:
 
 @dataclass(frozen=True)
 class Paired:
-    """A difference taken seed by seed. `p` is two-sided; None with one seed alone.
+    """A difference taken run by run. `error` is its standard error and `p` two-sided; None with one base alone.
 
-    >>> change = paired({101: 50.0, 102: 51.0, 103: 49.0}, {101: 54.0, 102: 54.5, 103: 53.5})
-    >>> round(change.difference.mean, 2), round(change.p, 4)
-    (4.0, 0.0052)
+    >>> before = {("a", 101): 50.0, ("b", 102): 51.0, ("c", 103): 49.0}
+    >>> change = paired(before, {("a", 101): 54.0, ("b", 102): 54.5, ("c", 103): 53.5})
+    >>> print(change, change.num_bases)
+    +4.00 ± 0.29 (p = 0.005) 3
     """
 
     difference: Spread
+    num_bases: int
+    error: float | None
     p: float | None
 
     @property
     def is_clear(self) -> bool:
-        """Whether luck of the seeds is an unlikely reason."""
+        """Whether the luck of bases and seeds is an unlikely reason."""
         return self.p is not None and self.p < CLEAR
 
     def __str__(self) -> str:
         if self.p is None:
             return f"{self.difference.mean:+.2f}"
         p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
-        return f"{self.difference.mean:+.2f} ± {standard_error(self.difference):.2f} (p {p})"
+        return f"{self.difference.mean:+.2f} ± {self.error:.2f} (p {p})"
 
 
 def paired(before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | None:
     """What `after` has above `before`, over the runs that both have; None if there is no such run."""
-    runs = [run for run in before if run in after]
-    if not runs:
+    changes = {run: after[run] - before[run] for run in before if run in after}
+    if not changes:
         return None
-    change = spread([after[run] - before[run] for run in runs])
-    error = standard_error(change)
-    if error is None:
-        return Paired(change, None)
-    if error == 0:
-        return Paired(change, 1.0 if change.mean == 0 else 0.0)
-    return Paired(change, two_sided(change.mean / error, len(runs) - 1))
+    found = spread(list(changes.values()))
+    of_base: dict[str, float] = defaultdict(float)
+    for (base, _), change in changes.items():
+        of_base[base] += change - found.mean
+    num = len(of_base)
+    if num == 1:
+        return Paired(found, num, None, None)
+    error = math.sqrt(num / (num - 1) * sum(each**2 for each in of_base.values())) / len(changes)
+    if error <= _NOTHING * abs(found.mean):
+        return Paired(found, num, 0.0, 1.0 if found.mean == 0 else 0.0)
+    return Paired(found, num, error, two_sided(found.mean / error, num - 1))
 
 
 def two_sided(t: float, freedom: int) -> float:

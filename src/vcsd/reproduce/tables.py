@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LEGEND = (
     "Scores are percent of the seven suites, mean ± standard deviation over runs; Acc is their mean, usual is on "
     "questions drawn as the prior has them and no part of it. Above base and above OPSD: points of Acc, taken run by "
-    "run, ± standard error, with the two-sided p of Student's t over runs; in bold where p < 0.05. With fewer bases "
-    "than seeds some runs share a base, and p takes them for independent all the same."
+    "run, ± standard error, with the two-sided p of Student's t; in bold where p < 0.05. Runs that share a base count "
+    "together: a base is what could have come out otherwise, so p has one degree of freedom less than there are bases."
 )
 
 

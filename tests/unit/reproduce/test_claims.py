@@ -1,11 +1,13 @@
 """The rules that judge claims, on results made up to agree, to disagree, and to say nothing."""
 
+import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from vcsd.reproduce.claims import CLAIMS
-from vcsd.reproduce.details import guard_line
+from vcsd.reproduce.details import guard_line, guard_lines, guard_of
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.judges import variant
@@ -17,20 +19,29 @@ NOISE = (0.1, -0.1, 0.05, 0.0, -0.05)
 
 
 class MadeUp:
-    """Results from a table of variants and their results, five seeds each with a little noise."""
+    """Results from a table of variants and their results, five runs each with a little noise."""
 
     def __init__(self, **by_name):
         self.ordinary, self.smallest, self.never_black = [SMALL, OTHER], SMALL, [NEVER_BLACK]
         self.groups = {SMALL: [], OTHER: [], NEVER_BLACK: []}
         self.seeds = list(range(5))
-        self.plan = SimpleNamespace(split="test", num_questions=8)
+        self.plan = SimpleNamespace(split="test", num_questions=8, out=Path("nowhere"))
+        self.whole, self.bases = True, "abcde"
         self._by_name = by_name
+
+    def is_whole(self, experiment):
+        return self.whole
+
+    def on_one_base(self):
+        self.bases = "aaaaa"
+        return self
 
     def found(self, which, group):
         key = which.name.replace(" ", "_").replace(".", "p")
         on = "never_black" if group == NEVER_BLACK else group.split()[0]
         make = self._by_name.get(f"{key}_on_{on}", None if on == "never_black" else self._by_name.get(key))
-        return {} if make is None else {("base", seed): make(noise) for seed, noise in enumerate(NOISE)}
+        runs = zip(self.bases, enumerate(NOISE), strict=True)
+        return {} if make is None else {(base, seed): make(noise) for base, (seed, noise) in runs}
 
     def values(self, which, group, read):
         found = {run: read(result) for run, result in self.found(which, group).items()}
@@ -90,31 +101,95 @@ def test_alike_means_within_a_point_or_not_clearly_apart():
     assert judge("four controls", loud)[1] == "undecided"
 
 
+def test_one_base_alone_decides_nothing():
+    alone = MadeUp(
+        base=still(40.0), OPSD=still(41.0), VCSD=at(45.0), **{f"alpha_{name}": at(44.0) for name in (1, "1p25", "1p5")}
+    ).on_one_base()
+    for text in ("improves every model", "every benchmark", "no consistent gain", "less than a point"):
+        assert judge(text, alone)[1] == "undecided", text
+
+
 def test_every_suite_counts_not_their_mean():
     def one_worse(noise):
         return {"acc": 50.0, "scores": {**dict.fromkeys(SEVEN, 50.0 + noise), "small": 30.0 + noise}}
 
+    def one_unclear(noise):
+        return {"acc": 50.0, "scores": {**dict.fromkeys(SEVEN, 50.0 + noise), "small": 40.01 + noise}}
+
     assert judge("every benchmark", MadeUp(OPSD=still(40.0), VCSD=at(45.0)))[1] == "agrees"
     assert judge("every benchmark", MadeUp(OPSD=still(40.0), VCSD=one_worse))[1] == "disagrees"
+    said, verdict = judge("every benchmark", MadeUp(OPSD=still(40.0), VCSD=one_unclear))
+    assert verdict == "undecided"
+    assert said.endswith("clear in 6")
+
+
+def test_opsd_without_a_gain_is_within_a_point_or_clearly_worse():
+    def on_qwen3_5(make):
+        return judge("no consistent gain", MadeUp(base=still(50.0), **{"OPSD_on_Qwen3.5": make}))[1]
+
+    assert on_qwen3_5(at(60.0)) == "disagrees"
+    assert on_qwen3_5(at(50.01)) == "agrees"
+    assert on_qwen3_5(at(45.0)) == "agrees"
+    assert on_qwen3_5(lambda noise: {"acc": 70.0 + 300 * noise}) == "undecided"
+
+
+def test_alpha_1_is_the_peak_if_none_is_clearly_more_than_a_point_above():
+    others = {f"alpha_{name}": still(40.0) for name in ("0", "0p5", "1p25", "1p5")}
+    assert judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(43.0), **others))[1] == "agrees"
+    assert judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(44.6), **others))[1] == "agrees"
+    said, verdict = judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(47.0), **others))
+    assert verdict == "disagrees"
+    assert said.startswith("alpha 2 is the best, +3.00")
+    assert judge("peaks around", MadeUp(alpha_1=at(44.0), **others))[1] == "not run"
+
+
+def test_forward_kl_must_be_first_in_six_suites():
+    def ahead_in(num):
+        return lambda noise: {
+            "acc": 0.0,
+            "scores": {n: (45.0 if i < num else 35.0) + noise for i, n in enumerate(SEVEN)},
+        }
+
+    verdicts = [
+        judge("first on six", MadeUp(forward_KL=ahead_in(num), JSD=still(40.0), reverse_KL=still(39.0)))[1]
+        for num in (7, 6, 5)
+    ]
+    assert verdicts == ["agrees", "agrees", "disagrees"]
 
 
 def curve(*accs):
     return lambda noise: {
         "acc": accs[-1] + noise,
-        "curve": [{"step": 30 * place, "acc": acc + noise * place} for place, acc in enumerate(accs, 1)],
+        "curve": [_point(30 * place, acc + noise * place) for place, acc in enumerate(accs, 1)],
         "guard": {"warn": None, "stop": None},
     }
 
 
+def still_curve(*accs):
+    return lambda noise: curve(*accs)(0.0)
+
+
+def _point(step, acc):
+    return {"step": step, "acc": acc, "scores": dict.fromkeys(SEVEN, acc)}
+
+
 def test_a_collapse_without_the_support_agrees():
     fall, hold = curve(50.0, 51.0, 20.0), curve(50.0, 51.0, 50.5)
-    assert judge("plausible support", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
-    assert judge("plausible support", MadeUp(beta_0p1=fall, beta_0=hold))[1] == "disagrees"
+    assert judge("Without the plausible support", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
+    assert judge("Without the plausible support", MadeUp(beta_0p1=fall, beta_0=hold))[1] == "disagrees"
+    assert judge("With the plausible support", MadeUp(beta_0p1=hold))[1] == "agrees"
+    assert judge("With the plausible support", MadeUp(beta_0p1=fall))[1] == "disagrees"
+    assert judge("Early in training", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
+    assert judge("Early in training", MadeUp(beta_0p1=hold, beta_0=curve(40.0, 20.0)))[1] == "disagrees"
 
 
 def test_every_step_counts_in_the_dynamics():
-    assert judge("every evaluated step", MadeUp(OPSD=curve(40, 40, 39), VCSD=curve(41, 43, 44)))[1] == "agrees"
-    assert judge("every evaluated step", MadeUp(OPSD=curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "disagrees"
+    assert judge("every evaluated step", MadeUp(OPSD=still_curve(40, 40, 39), VCSD=curve(41, 43, 44)))[1] == "agrees"
+    assert judge("every evaluated step", MadeUp(OPSD=still_curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "disagrees"
+    assert judge("on MMStar", MadeUp(OPSD=still_curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "agrees"
+    assert judge("on MathVista", MadeUp(OPSD=still_curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "disagrees"
+    assert judge("late in training", MadeUp(OPSD=still_curve(45, 40, 39), VCSD=curve(41, 43, 44)))[1] == "agrees"
+    assert judge("late in training", MadeUp(OPSD=still_curve(50, 50, 50), VCSD=curve(90, 70, 52)))[1] == "disagrees"
 
 
 def drifts(share):
@@ -132,17 +207,21 @@ def test_the_contrast_must_grow_on_words_that_name_what_is_seen():
     def profiled(seen, other):
         return lambda noise: {"acc": 50.0, "profile": {"seen": seen + noise, "other": other}}
 
-    opsd = profiled(1.0, 0.2)
-    assert judge("words that name", MadeUp(OPSD=opsd, VCSD=lambda n: profiled(2.0, 0.3)(2 * n)))[1] == "agrees"
-    assert judge("words that name", MadeUp(OPSD=opsd, VCSD=lambda n: profiled(1.1, 2.3)(2 * n)))[1] == "disagrees"
+    def after(seen, other):
+        return judge("words that name", MadeUp(OPSD=profiled(1.0, 0.2), VCSD=lambda n: profiled(seen, other)(2 * n)))[1]
+
+    assert after(2.0, 0.3) == "agrees"
+    assert after(1.5, 2.3) == "disagrees", "it grew, and more on other words"
+    assert after(0.5, 0.2) == "disagrees", "it shrank"
+    assert after(1.01, 0.2) == "undecided"
 
 
 def test_mutual_information_is_judged_by_its_correlation():
     def measured(r):
         return lambda noise: {"pmi": {"black": {"correlation": r, "same_sign": 0.9, "same_choice": 0.9}}}
 
-    verdicts = [judge("mutual information", MadeUp(contrast_and_PMI=measured(r)))[1] for r in (0.9, 0.5, 0.1)]
-    assert verdicts == ["agrees", "undecided", "disagrees"]
+    verdicts = [judge("mutual information", MadeUp(contrast_and_PMI=measured(r)))[1] for r in (0.9, 0.5, 0.1, math.nan)]
+    assert verdicts == ["agrees", "undecided", "disagrees", "undecided"]
 
 
 def test_decoding_says_its_cost():
@@ -173,12 +252,24 @@ def test_bases_that_never_saw_black_are_told_apart_and_judged_by_no_claim():
     assert judge("never saw a black picture", MadeUp(base=still(40.0), VCSD=at(45.0))) == ("", "not run")
 
 
-def test_the_page_counts_verdicts_and_names_what_was_not_run():
-    page = claims_page(MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0)))
-    assert "1 agree, 3 disagree, 0 are undecided, 0 compare what the paper does not, 15 have not been run" in page
+def test_the_page_counts_verdicts_and_names_what_was_not_run(tmp_path):
+    results = MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0))
+    results.plan.out = tmp_path
+    (tmp_path / "main.md").touch()
+    page = claims_page(results)
+    assert "1 agree, 3 disagree, 0 are undecided, 0 compare what the paper does not, 22 have not been run" in page
     assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
     assert "**disagrees**" in page
-    assert "Healthy runs (VCSD, 5): it stopped none." in page
+    assert "- Qwen3-VL 1.0M, healthy runs (VCSD, 5): it stopped none." in page
+
+
+def test_half_an_experiment_is_said_to_be_half_and_has_no_verdict(tmp_path):
+    results = MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0))
+    results.whole = False
+    page = claims_page(results)
+    assert "0 agree, 0 disagree, 4 are undecided" in page
+    assert "some runs are missing" in page
+    assert "[main]" not in page, "there is no page to link to yet"
 
 
 def test_every_variant_that_a_claim_reads_exists():
@@ -190,7 +281,33 @@ def test_every_variant_that_a_claim_reads_exists():
 
 def test_the_guard_is_too_late_when_more_than_five_points_are_gone():
     points = [{"step": 30, "acc": 50.0}, {"step": 60, "acc": 44.0}, {"step": 90, "acc": 20.0}]
-    assert guard_line({"guard": {"stop": 55}, "curve": points}).endswith("when 6.0 points were lost: too late")
-    assert guard_line({"guard": {"stop": 20}, "curve": points}).endswith("when 0.0 points were lost: in time")
-    assert guard_line({"guard": {"stop": None}, "curve": points}).endswith("not stopped: too late")
-    assert guard_line({"guard": {"stop": None}, "curve": points[:1]}).endswith("did not lose 5 points")
+
+    def said(start=None, curve=points, **guard):
+        return guard_line({"guard": {"stop": None, **guard}, "curve": curve}, start)
+
+    assert said(stop=60).endswith("stopped at step 60, when 6.0 points were lost: too late")
+    assert said(stop=55, acc_at_stop=46.0).endswith("when 4.0 points were lost: in time")
+    assert said(stop=55).endswith("stopped at step 55, and by step 60 6.0 points were lost: perhaps too late")
+    assert said(stop=20).endswith("and by step 30 0.0 points were lost: in time")
+    assert said(stop=20, start=57.0).endswith("and by step 30 7.0 points were lost: perhaps too late")
+    assert said().endswith("not stopped: too late")
+    assert said(curve=points[:1]).endswith("did not lose 5 points")
+
+
+def test_the_guard_of_today_judges_runs_of_yesterday():
+    pull = [0.1] * 20 + [0.5] * 30
+    result = {"guard": {"warn": None, "stop": None}, "series": {"kl_target_original": pull, "length": [None] * 50}}
+    found = guard_of(result)
+    assert found["warn"] < found["stop"] < 40
+    assert found["acc_at_stop"] is None
+    asked = {"warn": 1, "stop": found["stop"], "acc_at_stop": 33.0}
+    assert guard_of({**result, "guard": asked})["acc_at_stop"] == 33.0
+    assert guard_of({**result, "guard": {**asked, "stop": 49}})["acc_at_stop"] is None, "asked at another step"
+
+
+def test_healthy_runs_of_every_model_are_watched():
+    sound, broken = {"warn": None, "stop": None}, {"warn": 3, "stop": 9}
+    results = MadeUp(VCSD=at(45.0, guard=sound), **{"VCSD_on_Qwen3.5": at(45.0, guard=broken)})
+    first, second, _ = guard_lines(VCSD, BASE, results)
+    assert first == "- Qwen3-VL 1.0M, healthy runs (VCSD, 5): it stopped none."
+    assert second.startswith("- Qwen3.5 1.0M, healthy runs (VCSD, 5): it would have stopped a seed 0, b seed 1")
