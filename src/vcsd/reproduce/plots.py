@@ -87,20 +87,18 @@ def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
 
 
 def _alpha(pyplot: Any, experiment: Experiment, results: Results) -> Any:
-    """The aggregate over alpha, with the base for comparison."""
+    """The aggregate over alpha, with a line for each run, since runs differ by their base, and the references."""
     group = results.groups_of(experiment)[0]
-    points = [
-        (float(v.name.split()[1]), spread(list(results.acc(v, group).values())))
-        for v in experiment.variants
-        if results.acc(v, group)
-    ]
+    points = {float(v.name.split()[1]): acc for v in experiment.variants if (acc := results.acc(v, group))}
     if not points:
         return None
     figure, axis = pyplot.subplots(figsize=(4.6, 3.4))
-    alphas, means = [alpha for alpha, _ in points], [each.mean for _, each in points]
-    axis.errorbar(
-        alphas, means, [each.sd or 0.0 for _, each in points], marker="o", capsize=3, color=OURS, label="VCSD"
-    )
+    alphas = list(points)
+    for run in dict.fromkeys(run for acc in points.values() for run in acc):
+        known = [alpha for alpha in alphas if run in points[alpha]]
+        axis.plot(known, [points[alpha][run] for alpha in known], ".-", color="#c9ccd1", linewidth=1, zorder=1)
+    means = [spread(list(acc.values())).mean for acc in points.values()]
+    axis.plot(alphas, means, marker="o", color=OURS, label="VCSD", zorder=2)
     axis.set_xticks(alphas, [f"{alpha:g}" for alpha in alphas])
     axis.grid(axis="y", alpha=0.3)
     for reference in (BASE, OPSD):
@@ -108,7 +106,7 @@ def _alpha(pyplot: Any, experiment: Experiment, results: Results) -> Any:
         if values:
             axis.axhline(spread(values).mean, color=COLOURS[reference.name], linestyle="--", label=reference.name)
     axis.set_xlabel("alpha")
-    axis.set_ylabel(ACC)
+    axis.set_ylabel(RUNS)
     axis.set_title(group, fontsize=10)
     axis.legend(fontsize=8)
     return figure
