@@ -14,7 +14,6 @@ from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD
 from vcsd.reproduce.recipes import recipe_path
 from vcsd.reproduce.results import Results
 
-
 matplotlib.use("Agg")  # no window
 
 
