@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 COLOURS = {"base": "#8a8f98", "OPSD": "#d08a2e"}
 OURS = "#1f7a6d"
 OTHERS = ("#6b6fb5", "#b3423a", "#3b78a8", "#7a9a3a", "#a8508f", "#5f5f5f")
-ACC = "accuracy, %: mean ± sd over runs"
 RUNS = "accuracy, %: mean, and a line a run"
 DYNAMICS = {"acc": "all seven suites", "mixed": "mixed (MMStar)", "arithmetic": "arithmetic (MathVista)"}
 
@@ -82,7 +81,7 @@ def _dots(pyplot: Any, experiment: Experiment, results: Results) -> Any:
         axis.set_title(group, fontsize=10)
         axis.tick_params(axis="x", labelsize=9)
         pyplot.setp(axis.get_xticklabels(), rotation=30, ha="right", rotation_mode="anchor")
-        axis.set_ylabel(RUNS)
+    axes[0][0].set_ylabel(RUNS)
     return figure
 
 
@@ -124,12 +123,12 @@ def _curves(pyplot: Any, experiment: Experiment, results: Results) -> Any:
             before = results.values(BASE, group, (lambda r: r["acc"]) if name == "acc" else suite(name))
             found = results.found(variant, group).items()
             series = [{**({0: before[run]} if run in before else {}), **_curve(result, name)} for run, result in found]
-            _band(axis, series, variant.name, colour(variant, place))
+            _lines(axis, series, variant.name, colour(variant, place))
         axis.set_title(f"{group}: {title}", fontsize=10)
         axis.set_xlabel("step")
-        axis.set_ylabel(ACC)
         axis.grid(axis="y", alpha=0.3)
         axis.legend(fontsize=8)
+    axes[0][0].set_ylabel(RUNS)
     return figure
 
 
@@ -146,9 +145,9 @@ def _drift(pyplot: Any, experiment: Experiment, results: Results) -> Any:
     for place, variant in enumerate(experiment.variants):
         found = results.found(variant, group).values()
         series = [_percent(result["series"]["language_drift"]) for result in found]
-        _band(axis, series, variant.name, colour(variant, place))
+        _lines(axis, series, variant.name, colour(variant, place))
     axis.set_xlabel("step")
-    axis.set_ylabel("rollouts that drift, %: mean ± sd over runs")
+    axis.set_ylabel("rollouts that drift, %: mean, and a line a run")
     axis.set_title(group, fontsize=10)
     axis.legend(fontsize=8)
     return figure
@@ -159,15 +158,15 @@ def _percent(shares: Sequence[float | None]) -> dict[int, float]:
     return {step: 100 * share for step, share in enumerate(shares, 1) if share is not None}
 
 
-def _band(axis: Any, series: Sequence[dict[int, float]], label: str, tone: str) -> None:
-    """The mean over runs as a line, one standard deviation about it as a band."""
+def _lines(axis: Any, series: Sequence[dict[int, float]], label: str, tone: str) -> None:
+    """The mean over runs, and a thin line for each of them."""
     steps = sorted(set.intersection(*(set(each) for each in series))) if series else []
     if not steps:
         return
-    spreads = [spread([each[step] for each in series]) for step in steps]
-    axis.plot(steps, [each.mean for each in spreads], label=label, color=tone, marker="o" if len(steps) < 20 else None)
-    low, high = ([each.mean + sign * (each.sd or 0.0) for each in spreads] for sign in (-1, 1))
-    axis.fill_between(steps, low, high, color=tone, alpha=0.15)
+    for each in series:
+        axis.plot(steps, [each[step] for step in steps], color=tone, linewidth=0.8, alpha=0.35)
+    means = [spread([each[step] for each in series]).mean for step in steps]
+    axis.plot(steps, means, label=label, color=tone, marker="o" if len(steps) < 20 else None)
 
 
 def _pmi(pyplot: Any, experiment: Experiment, results: Results) -> Any:

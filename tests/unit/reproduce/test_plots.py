@@ -69,8 +69,10 @@ def test_a_curve_begins_at_the_base(results):
     for variant in experiment.variants:
         write(results, variant, 40.0)
     (axis,) = plots._curves(pyplot, experiment, results).axes
-    assert [line.get_label() for line in axis.lines] == ["beta 0.1", "beta 0"]
-    assert list(axis.lines[0].get_ydata()) == [35, 46, 47]
+    means = [line for line in axis.lines if not line.get_label().startswith("_")]
+    assert [line.get_label() for line in means] == ["beta 0.1", "beta 0"]
+    assert list(means[0].get_ydata()) == [35, 46, 47]
+    assert [list(line.get_ydata()) for line in axis.lines[:2]] == [[30, 41, 42], [40, 51, 52]], "a line a run"
 
 
 def test_without_matplotlib_there_is_no_plot_and_a_word(results, tmp_path, monkeypatch, caplog):
