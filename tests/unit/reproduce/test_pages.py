@@ -137,6 +137,14 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
     assert "holds 8 results, these commands ran 6" in page
 
 
+def test_more_runs_than_results_leave_no_wall_time_unknown(told):
+    (told.plan.out / "main.md").write_text("")
+    note([EXPERIMENTS["main"]], told, Tally(3, 5, ["k"] * 3), jobs=8, wall_seconds=60.0, ended="done")
+    page = index_page(told, judged(told))
+    assert "In all: 11 runs" in page, "of 8 results: three were run again"
+    assert "is not known" not in page
+
+
 def test_a_command_that_ran_nothing_is_not_noted(results):
     note([EXPERIMENTS["main"]], results, Tally(0, 8), jobs=1, wall_seconds=1.0, ended="done")
     assert noted(results.plan.out) == []
