@@ -143,3 +143,7 @@ def test_unknown_experiments_and_seeds_are_refused():
     for text in ("", "1..x", "5..1", "1,1"):
         with pytest.raises(ConfigError, match="are not seeds"):
             parse_seeds(text)
+    for text in ("-1", "-2..3", "4294967296"):
+        with pytest.raises(ConfigError, match="is not a seed"):
+            parse_seeds(text)
+    assert parse_seeds("0..1") == [0, 1]

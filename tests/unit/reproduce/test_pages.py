@@ -79,6 +79,18 @@ def test_a_page_says_from_what_it_was_made(told):
         assert f"\n{line}\n" in page
 
 
+def test_a_base_that_was_taught_longer_or_shorter_is_told_apart(told):
+    (_, second) = told.groups[told.smallest]
+    card = second.folder / "card.json"
+    card.write_text('{"world": {"answer_steps": 2000, "sway_steps": 900}}')
+    try:
+        again = Results(told.plan, grouped([second.folder.parent]), told.seeds)
+        page = experiment_page(EXPERIMENTS["main"], again)
+    finally:
+        card.unlink()
+    assert "\n- Bases of Qwen3-VL 0.5M: 2 (first, second (answer_steps=2000))\n" in page
+
+
 def test_the_table_has_differences_with_their_significance(told):
     page = experiment_page(EXPERIMENTS["main"], told)
     vcsd = row(page, "VCSD")
