@@ -18,17 +18,20 @@ import torch
 
 from vcsd import run
 from vcsd.config import load_recipe
+from vcsd.errors import ConfigError
 from vcsd.evaluation.bar import AskingBar
 from vcsd.evaluation.compare import compare
 from vcsd.evaluation.local import folder_identity
 from vcsd.models.processor import load_processor
+from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.exam import SEVEN, Exam, world_questions
 from vcsd.reproduce.machine import hardware, versions
-from vcsd.reproduce.prompts import write_prompts
+from vcsd.reproduce.prompts import FILE, prompts_folder, write_prompts
 from vcsd.reproduce.recipes import recipe_path
 from vcsd.reproduce.runners import load_base
 from vcsd.step import base_of
 from vcsd.teacher import fingerprint, named_tensors
+from vcsd.world.given import refuse_no_folder, refuse_seed
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -57,6 +60,9 @@ class Size:
 FULL = Size(num_questions=256, num_prompts=1024)
 FAST = Size(num_questions=64, num_prompts=256, overrides=("trainer.max_steps=20",))
 
+WHOSE = "demo.json"
+"""The file that says of which demonstration a folder is."""
+
 NUM_THREADS = 1
 """Models this small gain little from a second thread, and lose much where other programs want the core too."""
 
@@ -71,10 +77,21 @@ class Setting:
     out: Path
     command: str
 
+    @property
+    def prompts(self) -> Path:
+        """The folder of its training prompts."""
+        return prompts_folder(self.out, self.size.num_prompts)
+
+    def identity(self) -> dict[str, Any]:
+        """Whose folder it is: what may not change between the parts of an interrupted demonstration."""
+        size = {"questions": self.size.num_questions, "prompts": self.size.num_prompts}
+        who = {"base": folder_identity(self.base), "seed": self.seed, "world": PARAMETERS.digest()}
+        return {**who, **size, "recipe": list(self.size.overrides)}
+
     def overrides(self, method: str) -> list[str]:
         """What is changed of the recipe."""
-        data = self.out / "data" / "train.jsonl"
-        places = [f"model.path={self.base}", f"data.path={data}", f"trainer.output_dir={self.out / method}"]
+        data = f"data.path={self.prompts / FILE}"
+        places = [f"model.path={self.base}", data, f"trainer.output_dir={self.out / method}"]
         chosen = [] if method == "vcsd" else [f"method={method}"]
         return [*places, f"trainer.seed={self.seed}", *chosen, *self.size.overrides]
 
@@ -123,10 +140,13 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Shown:
     """Run a demonstration, or the rest of one that was interrupted; write its table and its report."""
     from vcsd.demo_page import write_report
 
+    refuse_seed("--seed", setting.seed)
+    processor = load_processor(setting.base)
+    _claim(setting)
     torch.set_num_threads(NUM_THREADS)
     start = time.monotonic()
-    write_prompts(setting.out / "data", setting.size.num_prompts)
-    exam = Exam(world_questions(setting.size.num_questions), load_processor(setting.base))
+    write_prompts(setting.prompts, setting.size.num_prompts)
+    exam = Exam(world_questions(setting.size.num_questions), processor)
     num = sum(question.benchmark in SEVEN for question in exam.questions)
     say(f"{num} questions in {len(SEVEN)} suites; the base model answers")
     answers = {"base": _ask(exam, load_base(setting.base, "cpu"), folder_identity(setting.base), setting.out / "base")}
@@ -144,6 +164,20 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Shown:
     (setting.out / "table.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     write_report(shown, setting.out / "report.html")
     return shown
+
+
+def _claim(setting: Setting) -> None:
+    """Write down whose folder it is. That of another demonstration is refused: nothing in it is ours."""
+    refuse_no_folder(setting.out)
+    path, wanted = setting.out / WHOSE, setting.identity()
+    before = next(read_lines(path), wanted)
+    other = [f"{name} was {before.get(name)}, now {now}" for name, now in wanted.items() if before.get(name) != now]
+    if other:
+        raise ConfigError(
+            [f"{setting.out} holds another demonstration: {'; '.join(other)}. Choose another folder with --out."]
+        )
+    setting.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
 
 
 def _ask(exam: Exam, model: nn.Module, name: str, folder: Path) -> list[Prediction]:

@@ -2,12 +2,15 @@
 
 import json
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tiny_bases import make_base
 from vcsd import cli, demo
 from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.prompts import write_prompts
 from vcsd.trainer import VCSDTrainer
 from vcsd.world.bases import SHIPPED
 
@@ -92,6 +95,53 @@ def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypa
     for name in ("base", "opsd", "vcsd"):
         first, second = ((folder / name / "predictions.jsonl").read_text() for folder in (whole, parts))
         assert first == second
+
+
+def refused(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", "demo", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def num_prompts(folder, method):
+    recipe = json.loads((folder / method / "config.json").read_text())
+    return len(Path(recipe["data"]["path"]).read_text().splitlines())
+
+
+def test_a_demo_of_another_size_neither_trains_on_the_prompts_of_the_first_nor_spoils_it(
+    base, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.setattr(demo, "FAST", replace(FEW, num_prompts=4))
+    small, large = tmp_path / "small", tmp_path / "large"
+    assert run(monkeypatch, capsys, "--fast", "--base", base, "--out", small)[0] == 0
+    before = (small / "table.json").read_bytes()
+    err = refused(monkeypatch, capsys, "--base", base, "--out", small)
+    assert "holds another demonstration: prompts was 4, now 8. Choose another folder with --out." in err
+    assert "seed was 0, now 1" in refused(monkeypatch, capsys, "--fast", "--base", base, "--out", small, "--seed", 1)
+    assert (small / "table.json").read_bytes() == before
+    assert run(monkeypatch, capsys, "--base", base, "--out", large)[0] == 0
+    assert [num_prompts(folder, "vcsd") for folder in (small, large)] == [4, 8]
+
+
+def test_prompts_are_written_once_for_a_demo(base, tmp_path):
+    setting = demo.Setting(base, 0, FEW, tmp_path, "vcsd demo")
+    table = write_prompts(setting.prompts, FEW.num_prompts)
+    table.write_text("kept")
+    assert write_prompts(setting.prompts, FEW.num_prompts).read_text() == "kept"
+    larger = replace(setting, size=replace(FEW, num_prompts=9))
+    assert len(write_prompts(larger.prompts, 9).read_text().splitlines()) == 9
+    assert f"data.path={larger.prompts / 'train.jsonl'}" in larger.overrides("vcsd")
+
+
+def test_a_seed_or_folder_that_cannot_be_is_refused_before_anything_is_written(base, monkeypatch, capsys, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert f"{file} is a file" in refused(monkeypatch, capsys, "--base", base, "--out", file).replace("\n", "")
+    out = tmp_path / "out"
+    assert "--seed -1 is not a seed" in refused(monkeypatch, capsys, "--base", base, "--out", out, "--seed", "-1")
+    assert not out.exists()
 
 
 def test_a_family_without_a_base_is_refused(monkeypatch, capsys):

@@ -77,6 +77,14 @@ def test_bases_that_never_saw_black_are_an_experiment_of_their_own(bases, monkey
     assert {each["verdict"] for each in claims if each["experiment"] != "black"} == {"not run"}
 
 
+def test_a_quick_command_asks_as_many_questions_as_it_is_told(bases, monkeypatch, capsys, tmp_path):
+    given = ("main", "--quick", "--seeds", "101", "--bases", bases / "vl-0", "--out", tmp_path, "--questions", "5")
+    assert run(monkeypatch, capsys, *given)[0] == 0
+    cells = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
+    assert {cell["identity"]["num_questions"] for cell in cells} == {5}
+    assert {cell.get("steps", 2) for cell in cells} == {2}
+
+
 def row_names(page):
     return {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
 
@@ -140,6 +148,11 @@ def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
         (("black", "--bases", bases), "vcsd world pretrain --set black_share=0"),
         (("main", "--jobs", "0", "--bases", bases), "must be at least 1"),
         (("main", "--split", "train", "--bases", bases), "Allowed: test, dev"),
+        (("main", "--seeds=-1", "--bases", bases), "--seeds: -1 is not a seed"),
+        (("main", "--questions", "0", "--bases", bases), "--questions 0 must be at least 1"),
+        (("main", "--quick", "--questions=-3", "--bases", bases), "--questions -3 must be at least 1"),
+        (("main", "--bases", bases, "--bases", tmp_path / "nowhere"), f"no base model in {tmp_path / 'nowhere'}"),
+        (("main", "--bases", bases, "--out", bases / "vl-0" / "config.json"), "config.json is a file"),
     ):
         code, _, err = run(monkeypatch, capsys, *given)
         assert code == 2

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.local import folder_identity
-from vcsd.world.card import CARD
+from vcsd.world.card import CARD, read_card
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FAMILY_TITLES = {"qwen3_vl": "Qwen3-VL", "qwen3_5": "Qwen3.5"}
+
+CONFIG = "config.json"
 
 HOW_LONG = ("_steps", "learning_rate")
 """Endings of the parameters that say how long and how fast a base was taught, not what: they make no other world."""
@@ -33,22 +36,22 @@ class Base:
     @cached_property
     def family(self) -> str:
         """The model type that its configuration names."""
-        text = (self.folder / "config.json").read_text(encoding="utf-8")
-        return str(json.loads(text)["model_type"])
+        path = self.folder / CONFIG
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError([f"{path} cannot be read: {error}. Make the base again."]) from None
+        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+            raise ConfigError([f"{path} names no model_type. Give the folder of a model."])
+        return str(config["model_type"])
 
     @cached_property
     def num_parameters(self) -> int:
         """Numbers in its weight files."""
-        total = 0
-        for path in sorted(self.folder.glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
-                for name in file.keys():  # noqa: SIM118  a safetensors file is no mapping
-                    shape = file.get_slice(name).get_shape()
-                    count = 1
-                    for side in shape:
-                        count *= side
-                    total += count
-        return total
+        paths = sorted(self.folder.glob("*.safetensors"))
+        if not paths:
+            raise ConfigError([f"{self.folder} holds no weights (*.safetensors). Give the folder of a model."])
+        return sum(_count(path) for path in paths)
 
     @cached_property
     def digest(self) -> str:
@@ -61,14 +64,18 @@ class Base:
 
         How long it was taught does not count. A base without a card is taken for an ordinary one.
         """
-        card = self.folder / CARD
-        if not card.is_file():
-            return {}
-        try:
-            world = json.loads(card.read_text(encoding="utf-8")).get("world", {})
-        except ValueError as error:
-            raise ConfigError([f"{card} is not JSON: {error}. Make the base again, or remove the card."]) from None
-        return dict(_changes(world))
+        return {name: value for name, value in self._others.items() if not name.endswith(HOW_LONG)}
+
+    @cached_property
+    def _others(self) -> dict[str, Any]:
+        """All parameters on its card that are not the committed ones."""
+        return dict(_changes(read_card(self.folder).get("world", {}))) if (self.folder / CARD).exists() else {}
+
+    @property
+    def title(self) -> str:
+        """Its folder's name and, where it was taught longer, shorter or at other rates than the world says, these."""
+        taught = [f"{name}={_plain(value)}" for name, value in self._others.items() if name.endswith(HOW_LONG)]
+        return self.folder.name + (f" ({', '.join(taught)})" if taught else "")
 
     @property
     def group(self) -> str:
@@ -80,10 +87,19 @@ class Base:
         return ", ".join([name, *(f"{key}={_plain(value)}" for key, value in self.changes.items())])
 
 
+def _count(path: Path) -> int:
+    """Numbers in a weight file, by its head."""
+    try:
+        with safe_open(path, "pt") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  no mapping
+    except (OSError, SafetensorError) as error:
+        raise ConfigError([f"{path} cannot be read: {error}. Make the base again."]) from None
+
+
 def _changes(world: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     committed = json.loads(json.dumps(asdict(PARAMETERS)))  # tuples as a card has them: as lists
     for name, value in sorted(world.items()):
-        if not name.endswith(HOW_LONG) and (name not in committed or value != committed[name]):
+        if name not in committed or value != committed[name]:
             yield name, value
 
 
@@ -104,15 +120,11 @@ def grouped(folders: Sequence[str | Path]) -> dict[str, list[Base]]:
     Bases of changed worlds come after all others. A folder that is no model but holds some stands for all of them, by
     name.
     """
-    given = [Path(folder) for folder in folders]
-    found = [
-        each
-        for folder in given
-        for each in ([folder] if _is_model(folder) else sorted(path.parent for path in folder.glob("*/config.json")))
-    ]
-    if not found:
-        names = ", ".join(str(folder) for folder in given) or "nothing"
-        raise ConfigError([f"no base model in {names}. Name folders with --bases, made by `vcsd world pretrain`."])
+    found = [(folder, _models(Path(folder))) for folder in folders]
+    without = [folder for folder, models in found if not models] if found else ["nothing"]
+    if without:
+        how = "Name folders with --bases, made by `vcsd world pretrain`."
+        raise ConfigError([f"no base model in {name}. {how}" for name in without])
     families = list(FAMILY_TITLES)
 
     def order(base: Base) -> tuple[bool, int, int, str]:
@@ -120,7 +132,7 @@ def grouped(folders: Sequence[str | Path]) -> dict[str, list[Base]]:
         return bool(base.changes), rank, base.num_parameters, base.group
 
     groups: dict[str, list[Base]] = {}
-    for base in sorted((Base(folder) for folder in found), key=order):
+    for base in sorted((Base(folder) for _, models in found for folder in models), key=order):
         groups.setdefault(base.group, []).append(base)
     _refuse_equal_names(groups)
     return groups
@@ -137,5 +149,8 @@ def _refuse_equal_names(groups: Mapping[str, Iterable[Base]]) -> None:
         raise ConfigError(problems)
 
 
-def _is_model(folder: Path) -> bool:
-    return (folder / "config.json").is_file()
+def _models(folder: Path) -> list[Path]:
+    """The folder if it is a model, or those in it that are."""
+    if (folder / CONFIG).is_file():
+        return [folder]
+    return sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))

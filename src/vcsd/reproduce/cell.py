@@ -16,9 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcsd.checkpoint import lock
 from vcsd.config import load_recipe
+from vcsd.errors import RunError
 from vcsd.reproduce.machine import hardware, versions
-from vcsd.reproduce.prompts import FILE
+from vcsd.reproduce.prompts import FILE, prompts_folder
 from vcsd.reproduce.runners import RUNNERS
 from vcsd.world.parameters import PARAMETERS
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("trainer", "logging_dir"))
 """Places of the resolved recipe that only say where files lie."""
+
+_DELETE = "Delete the file, and the same command runs this cell again."
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Cell:
 
     def prompts(self, work: Path) -> Path:
         """The folder of the training prompts, beside `work`: one for every number of them and every world."""
-        return work.parent / f"prompts-{self.plan.num_prompts}-{PARAMETERS.digest()}"
+        return prompts_folder(work.parent, self.plan.num_prompts)
 
     def recipe(self, work: Path | None = None) -> Recipe:
         """The variant's recipe. `work` is where it reads its data and writes its run."""
@@ -126,7 +130,15 @@ class Cell:
 
     def result(self) -> dict[str, Any] | None:
         """The result, if the cell has been run."""
-        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
+        if not self.path.is_file():
+            return None
+        try:
+            result = json.loads(self.path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"the result {self.path} is damaged: {error}. {_DELETE}") from None
+        if not isinstance(result, dict):
+            raise RunError(f"{self.path} is not the result of a run. {_DELETE}")
+        return result
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
@@ -142,6 +154,16 @@ def as_lines(result: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
+def _empty(work: Path) -> None:
+    """Remove what a killed run left: nothing of it is gone on with, and its metrics are not those of the next run."""
+    work.mkdir(parents=True, exist_ok=True)
+    for left in work.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        elif left.name != lock.NAME:
+            left.unlink()
+
+
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Run a cell unless it has been run, write its result, and return it."""
     known = cell.result()
@@ -149,7 +171,9 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         return known
     start = time.monotonic()
     work = cell.plan.out / "work" / cell.key
-    found = RUNNERS[cell.variant.kind](cell, work)
+    with lock.only_process(work):
+        _empty(work)
+        found = RUNNERS[cell.variant.kind](cell, work)
     result = {
         "key": cell.key,
         "variant": cell.variant.name,

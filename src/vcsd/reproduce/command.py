@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, RunError
+from vcsd.world.given import refuse_no_folder, refuse_none, refuse_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
 
 QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 
 WHICH = "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black; or all."
@@ -40,6 +42,8 @@ def parse_seeds(text: str) -> list[int]:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError([f"--seeds {text!r} are not seeds. Write 101..105, or 101,103."])
+    for seed in seeds:
+        refuse_seed("--seeds:", seed)
     return seeds
 
 
@@ -64,7 +68,9 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     quick: Annotated[
         bool, typer.Option("--quick", help="Two tiny steps and a few questions: to see that it runs.")
     ] = False,
-    questions: Annotated[int, typer.Option(help="Questions of each suite.")] = 512,
+    questions: Annotated[
+        int | None, typer.Option(help=f"Questions of each suite: {NUM_QUESTIONS}, or {QUICK_QUESTIONS} with --quick.")
+    ] = None,
     split: Annotated[str, typer.Option(help="test for results; dev for choosing parameters.")] = "test",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A change to the recipe of every run: trainer.learning_rate=5e-5.")
@@ -86,16 +92,15 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     from vcsd.reproduce.results import Results, runnable
     from vcsd.world.bases import shipped_base
 
-    if jobs < 1:
-        raise ConfigError([f"--jobs {jobs} must be at least 1."])
-    if split not in ("dev", "test"):
-        raise ConfigError([f"--split {split!r} is not a split to ask. Allowed: test, dev."])
+    if questions is None:
+        questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
+    _refuse(jobs, questions, split, out)
     asked = chosen(experiment)
     plan = Plan(
         recipe=recipe_path("reproduce"),
         out=out,
-        num_questions=QUICK_QUESTIONS if quick else questions,
-        num_prompts=QUICK_PROMPTS if quick else 3072,
+        num_questions=questions,
+        num_prompts=QUICK_PROMPTS if quick else NUM_PROMPTS,
         overrides=(*(QUICK if quick else ()), *(change or ())),
         command=" ".join(["vcsd", *sys.argv[1:]]),
         curve_every=1 if quick else None,
@@ -126,6 +131,15 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         raise RunError(f"a run failed: {tally.failed[0]}{more}. The same command tries again what is missing.")
 
 
+def _refuse(jobs: int, questions: int, split: str, out: Path) -> None:
+    """Raise for options with which nothing can be run."""
+    refuse_none("--jobs", jobs)
+    refuse_none("--questions", questions)
+    if split not in ("dev", "test"):
+        raise ConfigError([f"--split {split!r} is not a split to ask. Allowed: test, dev."])
+    refuse_no_folder(out)
+
+
 def _announced(asked: Sequence[Experiment], experiments: Sequence[Experiment], results: Results) -> Iterator[str]:
     """What the command will do: experiments, bases and seeds; and what it leaves out, with the reason."""
     from vcsd.reproduce.results import why_not
@@ -133,7 +147,7 @@ def _announced(asked: Sequence[Experiment], experiments: Sequence[Experiment], r
     yield f"Experiments: {', '.join(each.name for each in experiments)}"
     used = {group for each in experiments for group in results.groups_of(each)}
     for group, bases in results.groups.items():
-        names = ", ".join(base.folder.name for base in bases)
+        names = ", ".join(base.title for base in bases)
         yield f"{group}: {names}" + ("" if group in used else " (not used: no experiment here starts from these)")
     yield f"Seeds: {', '.join(map(str, results.seeds))}; " + (
         "each from every base" if results.cross else "spread over the bases of a group"

@@ -10,11 +10,17 @@ from typing import TYPE_CHECKING
 from PIL.Image import Image
 
 from vcsd.world.examples import training_examples
+from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from os import PathLike
 
 FILE = "train.jsonl"
+
+
+def prompts_folder(root: Path, num: int) -> Path:
+    """Where so many prompts of this world are: other numbers and other worlds have other folders."""
+    return root / f"prompts-{num}-{PARAMETERS.digest()}"
 
 
 def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:

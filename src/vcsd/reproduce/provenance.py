@@ -50,7 +50,7 @@ def made_with(experiments: Iterable[Experiment], results: Results) -> Iterator[s
     yield f"- Command: {all_of(found, lambda result: str(result['command']), code=True)}"
     yield f"- Seeds: {len(results.seeds)} ({', '.join(map(str, results.seeds))})"
     for group in dict.fromkeys(group for each in experiments for group in results.groups_of(each)):
-        bases = results.bases_used(group)
+        bases = list(dict.fromkeys(base.title for base, _ in results.pairs(group)))
         yield f"- Bases of {group}: {len(bases)} ({', '.join(bases)})"
     yield f"- Hardware: {all_of(found, _hardware)}"
     yield f"- Runs: {len(found)}, {duration(sum(result['seconds'] for result in found))} in all, many side by side"

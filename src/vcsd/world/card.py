@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CARD = "card.json"
 
+_MEND = "Make the base again with `vcsd world pretrain`, or put the card back as it was."
+
 
 def write_card(
     folder: Path,
@@ -45,9 +47,32 @@ def write_card(
 
 def read_card(folder: Path) -> dict[str, Any]:
     """The card of a base."""
-    if not (folder / CARD).is_file():
+    path = folder / CARD
+    if not path.is_file():
         raise ConfigError([f"{folder} is not a base of the world: it has no {CARD}. `vcsd world pretrain` makes one."])
-    return dict(json.loads((folder / CARD).read_text(encoding="utf-8")))
+    try:
+        card = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError([f"{path} is not JSON: {error}. {_MEND}"]) from None
+    if not isinstance(card, dict) or not isinstance(card.get("world", {}), dict):
+        raise ConfigError([f"{path} is not the card of a base: an object with an object 'world' is needed. {_MEND}"])
+    return card
+
+
+def refuse_half_card(folder: Path) -> None:
+    """Raise unless a world and a page can be made of a base's card: better now than after minutes of measuring."""
+    from vcsd.world.parameters import Parameters
+
+    card = read_card(folder)
+    try:
+        world: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in card["world"].items()}
+        Parameters(**world)
+        card["measured"].update({})
+        list(_page(card))
+    except KeyError as error:
+        raise ConfigError([f"{folder / CARD} lacks {error}. {_MEND}"]) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigError([f"{folder / CARD} is not the card of a base: {error}. {_MEND}"]) from None
 
 
 def record(folder: Path, found: Mapping[str, Any], notes: tuple[str, ...] = ()) -> None:

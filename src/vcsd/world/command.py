@@ -27,11 +27,17 @@ def pretrain(
 
     Example: `vcsd world pretrain --family qwen3_vl --size small --seed 1 --out bases/mine`
     """
+    from vcsd.world.card import CARD, read_card
+    from vcsd.world.given import refuse_no_folder, refuse_seed
     from vcsd.world.parameters import PARAMETERS
     from vcsd.world.plan import Plan, command_line
     from vcsd.world.pretrain import pretrain as make
 
+    refuse_seed("--seed", seed)
     plan = Plan(cast("Any", family), size, seed, PARAMETERS.changed(change or ()))
+    refuse_no_folder(out)
+    if (out / CARD).exists():
+        read_card(out)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task("pre-training", total=None)
@@ -56,9 +62,12 @@ def measure(
 
     Example: `vcsd world measure bases/mine`
     """
-    from vcsd.world.card import record
+    from vcsd.world.card import record, refuse_half_card
+    from vcsd.world.given import refuse_none
     from vcsd.world.measure import measure_folder
 
+    refuse_none("--num", num)
+    refuse_half_card(folder)
     found = measure_folder(folder, num=num, split=split)
     record(folder, found)
     console = Console()
@@ -77,7 +86,12 @@ def sheet(
 
     Example: `vcsd world sheet --out docs/world.png`
     """
-    from vcsd.world.sheet import draw_sheet
+    from vcsd.world.given import refuse_no_folder, refuse_none
+    from vcsd.world.sheet import draw_sheet, refuse_no_picture
 
+    refuse_none("--columns", columns)
+    refuse_no_picture(out)
+    refuse_no_folder(out.parent)
+    out.parent.mkdir(parents=True, exist_ok=True)
     draw_sheet(columns).save(out)
     Console().print(f"The sheet is in {out}.", highlight=False, soft_wrap=True)

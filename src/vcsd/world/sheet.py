@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
+from vcsd.errors import ConfigError
 from vcsd.world.parameters import PARAMETERS
 from vcsd.world.suites import SUITES, build_suite
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vcsd.evaluation.question import Question
 
 _WIDTH, _PICTURE, _TEXT, _GAP = 236, 160, 88, 8
@@ -18,6 +21,14 @@ _ENOUGH = 8
 """Questions drawn for each one shown, so that all kinds of a suite are among them."""
 _QUIET = PARAMETERS.changed(["noise=0"])
 """Noise would make a large file of the sheet."""
+
+
+def refuse_no_picture(path: Path) -> None:
+    """Raise for a path to which no picture can be written, before one is drawn."""
+    if path.is_dir():
+        raise ConfigError([f"--out {path} is a folder. Name a picture in it, such as {path / 'world.png'}."])
+    if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:
+        raise ConfigError([f"--out {path} does not end as a picture does. Name one such as {path.stem}.png."])
 
 
 def draw_sheet(columns: int) -> Image.Image:

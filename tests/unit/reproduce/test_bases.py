@@ -58,11 +58,49 @@ def test_a_parameter_that_this_world_does_not_know_is_a_change(plain, tmp_path):
     assert Base(folder).group.endswith(", gravity=2")
 
 
-def test_a_card_that_cannot_be_read_is_refused(plain, tmp_path):
+def test_how_long_a_base_was_taught_is_in_its_title(plain, tmp_path):
+    longer = taught(plain, tmp_path / "longer", "answer_steps=2000", "sway_learning_rate=0.1", "noise=4")
+    assert Base(longer).title == "longer (answer_steps=2000, sway_learning_rate=0.1)", "the noise is in the group's"
+    assert Base(plain).title == "plain"
+    assert Base(shipped_base()).title == shipped_base().name
+
+
+BROKEN = {
+    ("card.json", '{"world"'): "card.json is not JSON",
+    ("card.json", "[1, 2]"): "card.json is not the card of a base",
+    ("card.json", '{"world": [1]}'): "card.json is not the card of a base",
+    ("config.json", '{"model_type"'): "config.json cannot be read",
+    ("config.json", "{}"): "config.json names no model_type",
+    ("config.json", "[]"): "config.json names no model_type",
+    ("model.safetensors", "x"): "model.safetensors cannot be read",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), BROKEN)
+def test_a_base_with_a_broken_file_is_refused_by_the_files_name(name, text, plain, tmp_path):
     folder = taught(plain, tmp_path / "broken")
-    (folder / "card.json").write_text('{"world"')
-    with pytest.raises(ConfigError, match="is not JSON"):
-        grouped([folder])
+    (folder / name).write_text(text)
+    with pytest.raises(ConfigError, match=BROKEN[name, text]):
+        grouped([plain, folder])
+
+
+def test_every_folder_without_a_model_is_named(plain, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "others" / "photos").mkdir(parents=True)
+    without = [tmp_path / name for name in ("empty", "others", "nowhere")]
+    with pytest.raises(ConfigError) as refused:
+        grouped([plain, *without])
+    assert [problem.partition(".")[0] for problem in refused.value.problems] == [
+        f"no base model in {folder}" for folder in without
+    ]
+    shutil.copy(plain / "config.json", tmp_path / "empty")
+    with pytest.raises(ConfigError, match="empty holds no weights"):
+        grouped([plain, tmp_path / "empty"])
+
+
+def test_a_base_given_twice_is_refused(plain):
+    with pytest.raises(ConfigError, match="two bases are called 'plain'"):
+        grouped([plain, plain])
 
 
 def test_ordinary_groups_come_first_whatever_the_order(plain, tmp_path):

@@ -1,15 +1,18 @@
 """Cells: what they are named by, what they share, and the recipes behind the paper's tables."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tiny_bases import shared_base
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.method import METHODS, PRESETS
+from vcsd.reproduce import cell as cell_module
 from vcsd.reproduce.bases import Base, grouped
-from vcsd.reproduce.cell import Cell, Plan
+from vcsd.reproduce.cell import Cell, Plan, run_cell
 from vcsd.reproduce.command import parse_seeds
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant, chosen
 from vcsd.reproduce.recipes import recipe_path
@@ -100,6 +103,56 @@ def test_prompts_of_a_quick_command_are_not_those_of_a_whole_one(base, plan, tmp
     assert paths[0].parent == few.prompts(tmp_path / "work" / few.key)
 
 
+@pytest.mark.parametrize("text", ["", '{"acc": 5', "[1]", "\x00"])
+def test_a_damaged_result_is_named_and_said_to_be_deleted(text, base, plan):
+    cell = Cell(BASE, base, 101, plan)
+    assert cell.result() is None
+    cell.path.parent.mkdir()
+    cell.path.write_text(text)
+    with pytest.raises(RunError, match=rf"{cell.key}\.json .*Delete the file"):
+        cell.result()
+
+
+def test_a_run_finds_nothing_of_one_that_was_killed(base, plan, monkeypatch):
+    cell = Cell(BASE, base, 101, plan)
+    work = plan.out / "work" / cell.key
+    (work / "inspect").mkdir(parents=True)
+    (work / "metrics.jsonl").write_text('{"step": 1, "guard": "stop"}\n')
+    (work / "inspect" / "batch.json").write_text("{}")
+    beside = cell.prompts(work)
+    beside.mkdir()
+    seen = []
+
+    def runner(cell, folder):
+        seen.extend(path.name for path in folder.iterdir() if path.name != ".lock")
+        return {"acc": 1.0}
+
+    monkeypatch.setitem(cell_module.RUNNERS, "base", runner)
+    assert run_cell(cell)["acc"] == cell.result()["acc"] == 1.0
+    assert seen == []
+    assert not work.exists()
+    assert beside.exists(), "prompts are everybody's"
+
+
+def test_a_run_that_another_process_is_at_is_left_alone(base, plan, monkeypatch):
+    cell = Cell(BASE, base, 101, plan)
+    work = plan.out / "work" / cell.key
+    monkeypatch.setitem(cell_module.RUNNERS, "base", lambda *given: pytest.fail("run twice"))
+    code = "import sys; from pathlib import Path; from vcsd.checkpoint.lock import only_process\n"
+    code += "with only_process(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    held = subprocess.Popen(
+        [sys.executable, "-c", code, str(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert held.stdout.readline() == "held\n"
+        (work / "metrics.jsonl").write_text("")
+        with pytest.raises(RunError, match="in use by"):
+            run_cell(cell)
+    finally:
+        held.communicate("")
+    assert (work / "metrics.jsonl").exists()
+
+
 def test_a_quick_plan_wins_over_a_variants_long_training(base, plan):
     quick = replace(plan, overrides=("trainer.max_steps=2",), curve_every=1)
     (_, variant) = EXPERIMENTS["support"].variants
@@ -143,3 +196,7 @@ def test_unknown_experiments_and_seeds_are_refused():
     for text in ("", "1..x", "5..1", "1,1"):
         with pytest.raises(ConfigError, match="are not seeds"):
             parse_seeds(text)
+    for text in ("-1", "-2..3", "4294967296"):
+        with pytest.raises(ConfigError, match="is not a seed"):
+            parse_seeds(text)
+    assert parse_seeds("0..1") == [0, 1]

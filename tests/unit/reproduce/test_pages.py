@@ -79,6 +79,18 @@ def test_a_page_says_from_what_it_was_made(told):
         assert f"\n{line}\n" in page
 
 
+def test_a_base_that_was_taught_longer_or_shorter_is_told_apart(told):
+    (_, second) = told.groups[told.smallest]
+    card = second.folder / "card.json"
+    card.write_text('{"world": {"answer_steps": 2000, "sway_steps": 900}}')
+    try:
+        again = Results(told.plan, grouped([second.folder.parent]), told.seeds)
+        page = experiment_page(EXPERIMENTS["main"], again)
+    finally:
+        card.unlink()
+    assert "\n- Bases of Qwen3-VL 0.5M: 2 (first, second (answer_steps=2000))\n" in page
+
+
 def test_the_table_has_differences_with_their_significance(told):
     page = experiment_page(EXPERIMENTS["main"], told)
     vcsd = row(page, "VCSD")
@@ -135,6 +147,14 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
     assert "| 90, interrupted |" in page
     assert "In all: 6 runs, 150 s (2.5 min) of wall time." in page
     assert "holds 8 results, these commands ran 6" in page
+
+
+def test_more_runs_than_results_leave_no_wall_time_unknown(told):
+    (told.plan.out / "main.md").write_text("")
+    note([EXPERIMENTS["main"]], told, Tally(3, 5, ["k"] * 3), jobs=8, wall_seconds=60.0, ended="done")
+    page = index_page(told, judged(told))
+    assert "In all: 11 runs" in page, "of 8 results: three were run again"
+    assert "is not known" not in page
 
 
 def test_a_command_that_ran_nothing_is_not_noted(results):

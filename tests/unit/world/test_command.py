@@ -34,6 +34,61 @@ def test_an_unknown_parameter_is_named(tmp_path):
     assert "Did you mean 'black_share'" in str(result.exception)
 
 
+def refused(*words):
+    """What a command says that is refused as every error of a user is."""
+    error = run(*map(str, words)).exception
+    assert isinstance(error, ConfigError), repr(error)
+    return str(error)
+
+
+def test_a_base_is_not_written_where_a_file_is(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert f"{file} is a file" in refused("pretrain", "--out", file)
+    assert f"{file} is a file" in refused("pretrain", "--out", file / "deeper" / "base")
+    assert "--seed -1 is not a seed" in refused("pretrain", "--out", tmp_path / "base", "--seed=-1")
+    (tmp_path / "card.json").write_text("[1]")
+    assert "card.json is not the card of a base" in refused("pretrain", "--out", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["card.json", "file"]
+
+
+def test_a_sheet_needs_the_name_of_a_picture(tmp_path):
+    assert f"{tmp_path} is a folder" in refused("sheet", "--out", tmp_path)
+    assert "does not end as a picture does" in refused("sheet", "--out", tmp_path / "sheet.txt")
+    assert "--columns 0 must be at least 1" in refused("sheet", "--out", tmp_path / "sheet.png", "--columns", "0")
+    deeper = tmp_path / "deeper" / "sheet.png"
+    assert run("sheet", "--out", str(deeper), "--columns", "1").exit_code == 0
+    assert deeper.is_file()
+
+
+WHOLE = json.loads((shipped_base("qwen3_vl") / "card.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("card", "words"),
+    [
+        ('{"world"', "card.json is not JSON"),
+        (b"\xff\xfe", "card.json is not JSON"),
+        ("[]", "is not the card of a base"),
+        (json.dumps({**WHOLE, "world": 3}), "is not the card of a base"),
+        (json.dumps({**WHOLE, "world": {**WHOLE["world"], "gravity": 2}}), "gravity"),
+        (json.dumps({**WHOLE, "world": {**WHOLE["world"], "noise": [1], "black_share": "x"}}), "not the card"),
+        (json.dumps({**WHOLE, "measured": []}), "is not the card of a base"),
+        (json.dumps({name: value for name, value in WHOLE.items() if name != "seconds"}), "lacks 'seconds'"),
+        (json.dumps({"family": "qwen3_vl"}), "lacks 'world'"),
+    ],
+)
+def test_a_base_whose_card_is_broken_is_not_measured(card, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "measure_folder", lambda *given, **more: pytest.fail("measured all the same"))
+    path = tmp_path / "card.json"
+    path.write_bytes(card if isinstance(card, bytes) else card.encode())
+    assert words in refused("measure", tmp_path)
+
+
+def test_no_questions_measure_nothing():
+    assert "--num 0 must be at least 1" in refused("measure", shipped_base("qwen3_vl"), "--num", "0")
+
+
 def test_a_family_without_a_shipped_base_is_refused():
     with pytest.raises(ConfigError, match=r"no base of 'llava' comes with this package.*vcsd world pretrain"):
         shipped_base("llava")
