@@ -87,7 +87,7 @@ def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
 
 
 def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
-    """The parts of a message's content; a plain string is one text part."""
+    """The parts of a message's content, each an image or a text; a plain string is one text part."""
     if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
         raise DataError(example_id, f"a message needs 'role' and 'content', but one is {message!r}.")
     content = message["content"]
@@ -95,6 +95,11 @@ def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
         return ({"type": "text", "text": content},)
     if not isinstance(content, Sequence) or not all(isinstance(part, Mapping) for part in content):
         raise DataError(example_id, f"message content is a string or a list of parts, not {content!r}.")
+    for part in content:
+        if part.get("type") not in ("image", "text"):
+            raise DataError(example_id, f"a message part is an image or a text, not {part!r}.")
+        if part["type"] == "text" and not isinstance(part.get("text"), str):
+            raise DataError(example_id, f"a text part needs 'text', but one is {part!r}.")
     return content
 
 

@@ -39,6 +39,10 @@ def test_places_and_images_are_counted_over_all_messages():
         ({"prompt": ["hello"]}, "needs 'role' and 'content'"),
         ({"prompt": [user(3)]}, "a string or a list of parts, not 3"),
         ({"prompt": [user(["text"])]}, "a string or a list of parts"),
+        ({"prompt": [user([IMAGE, {"type": "text"}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "text", "text": None}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "text", "text": 5}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "video", "video": "a.mp4"}])]}, "is an image or a text, not .*a.mp4"),
     ],
 )
 def test_a_malformed_example_is_refused_with_its_id(fields, message):
