@@ -78,3 +78,28 @@ def test_every_impossible_value_is_named() -> None:
         Sampling(max_new_tokens=0, temperature=-1, top_p=0, top_k=0, min_p=1, presence_penalty=3)
     assert len(error.value.problems) == 6
     assert "sampling.top_p = 0 must be in (0, 1]; 1 is off." in error.value.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", value) for value in (float("inf"), float("nan"), 1e-40, 0.009, True, False, "1", None)),
+        *(("max_new_tokens", value) for value in (2.5, float("inf"), True, "8", None)),
+        *(("top_k", value) for value in (1.5, True, "8")),
+        *(("top_p", value) for value in ("0.9", float("nan"), True, None)),
+        *(("min_p", value) for value in ("0.1", float("nan"), False)),
+        *(("presence_penalty", value) for value in ("1", float("nan"), None)),
+    ],
+)
+def test_what_is_not_a_number_of_its_kind_is_named(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as error:
+        Sampling(**{name: value})
+    assert len(error.value.problems) == 1
+    assert f"sampling.{name} = {value!r} must be " in error.value.problems[0]
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, 0.01, 1, 1e30])
+def test_every_temperature_that_can_be_divided_by_is_accepted(temperature: float) -> None:
+    logits = some_logits()
+    uniform = uniforms([f"{row}" for row in range(4)], 0, 4)[:, 3]
+    assert (draw(logits, uniform, Sampling(temperature=temperature)) < logits.shape[1]).all()
