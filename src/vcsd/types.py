@@ -107,6 +107,9 @@ def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
 class Rollout:
     """An answer sampled by the student: its token ids, the end token included, and why it stopped.
 
+    stop is "end" at an end token, "length" at the longest answer allowed, and "broken" where the student's logits were
+    not finite: there was nothing to draw, and the last token is an end token that stands for it.
+
     >>> rollout = Rollout(example_id="virl-00042", index=3, token_ids=(785, 220, 22, 151645), stop="end")
     >>> len(rollout.token_ids), rollout.stop
     (4, 'end')
@@ -115,10 +118,10 @@ class Rollout:
     example_id: str
     index: int
     token_ids: tuple[int, ...]
-    stop: Literal["end", "length"]
+    stop: Literal["end", "length", "broken"]
 
     def __post_init__(self) -> None:
-        assert self.stop in ("end", "length"), f"a rollout stops at its end or its length, not {self.stop!r}"
+        assert self.stop in ("end", "length", "broken"), f"a rollout does not stop for {self.stop!r}"
         assert self.index >= 0, f"rollout index {self.index}"
 
 

@@ -68,3 +68,4 @@ def test_a_rollout_that_cannot_be_is_refused(index, stop):
 def test_a_rollout_compares_by_value():
     assert Rollout("a", 0, (1, 2), "end") == Rollout("a", 0, (1, 2), "end")
     assert Rollout("a", 0, (1, 2), "end") != Rollout("a", 0, (1, 2), "length")
+    assert Rollout("a", 0, (1, 2), "end") != Rollout("a", 0, (1, 2), "broken")

@@ -110,13 +110,16 @@ def _four(name: str) -> list[float]:
 def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling, seen_RV: Tensor | None = None) -> Tensor:
     """One token per row (R,). seen_RV marks the tokens that each rollout contains; needed for a presence penalty.
 
-    A row with a NaN or plus infinity draws V, which is no token, unless it is greedy.
+    A row with a NaN or plus infinity, or with no finite logit, draws V, which is no token.
     """
     logits_RV = at_least_float32(logits_RV)
     if sampling.presence_penalty and seen_RV is not None:
         logits_RV = logits_RV - sampling.presence_penalty * seen_RV
     if sampling.temperature == 0:
-        return logits_RV.argmax(-1)
+        token_R = logits_RV.argmax(-1)
+        # The largest logit is finite if and only if there is something to draw: argmax takes a NaN for the largest.
+        is_drawn_R = logits_RV.gather(1, token_R[:, None])[:, 0].isfinite()
+        return torch.where(is_drawn_R, token_R, logits_RV.shape[-1])
     p_RV = filtered(logits_RV / sampling.temperature, sampling).softmax(-1)
     cumulative_RV = p_RV.cumsum(-1, dtype=torch.float64)
     aim_R = uniform_R * cumulative_RV[:, -1]

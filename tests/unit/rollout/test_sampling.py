@@ -26,6 +26,15 @@ def test_the_ends_of_the_unit_interval_draw_possible_tokens() -> None:
     assert draw(logits, torch.tensor([0.0, 1 - 2**-52], dtype=torch.float64), Sampling()).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize(
+    "row", [[0.0, torch.nan, 1.0], [0.0, torch.inf, 1.0], [torch.nan] * 3, [-torch.inf] * 3, [torch.inf] * 3]
+)
+def test_logits_that_are_not_finite_draw_no_token(row: list[float], temperature: float) -> None:
+    logits = torch.tensor([row, [0.0, -torch.inf, -torch.inf]])
+    assert draw(logits, torch.full((2,), 0.5), Sampling(temperature=temperature)).tolist() == [3, 0]
+
+
 def test_temperature_zero_is_greedy() -> None:
     logits = some_logits()
     assert torch.equal(draw(logits, torch.zeros(4), Sampling(temperature=0, top_k=1)), logits.argmax(-1))
