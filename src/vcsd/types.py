@@ -17,8 +17,9 @@ Shape legend: N response positions, D hidden width, V vocabulary, S entries on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from vcsd.errors import DataError
@@ -66,7 +67,7 @@ class Example:
             if not isinstance(getattr(self, name), str | None):
                 raise DataError(self.id, f"{name} = {getattr(self, name)!r} is not text.")
         for box in self.boxes:
-            if len(box) != 4:
+            if not _is_box(box):
                 raise DataError(self.id, f"the box {box!r} is not left, top, right, bottom.")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
@@ -80,10 +81,17 @@ class Example:
 
 
 def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
-    """A frozen copy of a list; a single text or nothing in its place is an error."""
+    """A frozen copy of a list; a single text, a file's bytes or nothing in its place is an error."""
+    if isinstance(values, bytes | bytearray):
+        raise DataError(example_id, f"{name} is {type(values).__name__} of {len(values):,} bytes, not a list.")
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(example_id, f"{name} = {values!r} is not a list.")
     return tuple(values)
+
+
+def _is_box(box: Any) -> bool:
+    """Whether something is four numbers."""
+    return isinstance(box, Collection) and len(box) == 4 and all(isinstance(side, Real) for side in box)
 
 
 def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
