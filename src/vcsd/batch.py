@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vcsd.models.packing import Group, longest_view
 from vcsd.models.processor import Encoded, Processor, assert_same_layout, encode
 from vcsd.models.vision import Constant
-from vcsd.views import SAME_LAYOUT, VIEWS
+from vcsd.views import SAME_IMAGES, SAME_LAYOUT, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -31,6 +31,7 @@ class Shown:
     student: Encoded
     target: Encoded
     contrast: Encoded | None
+    target_view: str
     contrast_view: str | None
 
     @property
@@ -61,11 +62,11 @@ def show(
     seen = VIEWS[method.target_view](original)
     target = student if method.target_view == "original" else encoded(seen)
     if method.contrast_view is None:
-        return Shown(example, student, target, None, None)
+        return Shown(example, student, target, None, method.target_view, None)
     contrast = encoded(VIEWS[method.contrast_view](seen))
     if method.contrast_view in SAME_LAYOUT:
         assert_same_layout(target, contrast, view=method.contrast_view)
-    return Shown(example, student, target, contrast, method.contrast_view)
+    return Shown(example, student, target, contrast, method.target_view, method.contrast_view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
         if not responses:
             continue
         views["student"].append(Group(each.student, responses, _image_keys(each.student, "original")))
-        views["target"].append(Group(each.target, responses, _image_keys(each.target, "original")))
+        views["target"].append(Group(each.target, responses, _image_keys(each.target, each.target_view)))
         if each.contrast is not None and each.contrast_view is not None:
             keys = _image_keys(each.contrast, each.contrast_view)
             views["contrast"].append(Group(each.contrast, responses, keys))
@@ -119,9 +120,13 @@ def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
 
 
 def _image_keys(prompt: Encoded, view: str) -> list[Hashable]:
-    """The names of a prompt's images in the cache of vision features: a black image is the same for every example."""
+    """The names of a prompt's images in the cache of vision features.
+
+    A black image is the same for every example; views that add words alone show the original's images.
+    """
     if prompt.grid_thw is None:
         return []
     if view == "black":
         return [Constant("black")] * prompt.num_images
-    return [(prompt.example_id, index, view) for index in range(prompt.num_images)]
+    name = "original" if view in SAME_IMAGES else view
+    return [(prompt.example_id, index, name) for index in range(prompt.num_images)]

@@ -62,7 +62,7 @@ def _boxes_per_image(example: Example, view: str) -> tuple[tuple[Box, ...], ...]
         raise DataError(
             example.id,
             f"view {view!r} needs an image and an evidence box, but there are {len(example.images)} images and "
-            f"{len(example.boxes)} boxes. Add a 'boxes' column or choose target_view: original.",
+            f"{len(example.boxes)} boxes. Fill the column 'boxes', or choose target_view: original.",
         )
     for box in example.boxes:
         if len(box) != 4 or not all(math.isfinite(side) for side in box):
