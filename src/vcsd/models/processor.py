@@ -310,7 +310,7 @@ def _render(processor: Processor, example: Example, switches: Mapping[str, Any])
     try:
         text = str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **switches))
     except jinja2.TemplateSyntaxError as error:
-        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}."]) from error
+        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
     except jinja2.TemplateError as error:
         raise DataError(example.id, f"the chat template refuses it: {error}") from error
     _check_rendered(processor, example, text)

@@ -75,10 +75,9 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
 
 def file_name(source: Image.Image | str | PathLike[str]) -> str:
     """What to call an image in a message."""
-    if isinstance(source, str | PathLike):
+    if not isinstance(source, Image.Image):
         return str(source)
-    info = getattr(source, "info", {})
-    return str(info.get("file") or getattr(source, "filename", "") or "image in memory")
+    return str(source.info.get("file") or getattr(source, "filename", "") or "image in memory")
 
 
 def _described(source: object) -> str:
