@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from vcsd.models.packing import Group, longest_view
 from vcsd.models.processor import Encoded, Processor, assert_same_layout, encode
 from vcsd.models.vision import Constant
-from vcsd.views import SAME_IMAGES, SAME_LAYOUT, VIEWS
+from vcsd.views import SAME_LAYOUT, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -31,8 +33,8 @@ class Shown:
     student: Encoded
     target: Encoded
     contrast: Encoded | None
-    target_view: str
     contrast_view: str | None
+    target_view: str = "original"
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -62,11 +64,11 @@ def show(
     seen = VIEWS[method.target_view](original)
     target = student if method.target_view == "original" else encoded(seen)
     if method.contrast_view is None:
-        return Shown(example, student, target, None, method.target_view, None)
+        return Shown(example, student, target, None, None, method.target_view)
     contrast = encoded(VIEWS[method.contrast_view](seen))
     if method.contrast_view in SAME_LAYOUT:
         assert_same_layout(target, contrast, view=method.contrast_view)
-    return Shown(example, student, target, contrast, method.target_view, method.contrast_view)
+    return Shown(example, student, target, contrast, method.contrast_view, method.target_view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +114,24 @@ def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
         if not responses:
             continue
         views["student"].append(Group(each.student, responses, _image_keys(each.student, "original")))
-        views["target"].append(Group(each.target, responses, _image_keys(each.target, each.target_view)))
+        views["target"].append(Group(each.target, responses, _image_keys(each.target, _images_of_target(each))))
         if each.contrast is not None and each.contrast_view is not None:
             keys = _image_keys(each.contrast, each.contrast_view)
             views["contrast"].append(Group(each.contrast, responses, keys))
     return Batch(views["student"], views["target"], views["contrast"] or None, tuple(rollouts))
 
 
-def _image_keys(prompt: Encoded, view: str) -> list[Hashable]:
-    """The names of a prompt's images in the cache of vision features.
+def _images_of_target(shown: Shown) -> str:
+    """The view whose images the teacher's target view shows: a hint changes the text alone."""
+    one, other = shown.student.pixel_values, shown.target.pixel_values
+    is_same = one is other or (one is not None and other is not None and torch.equal(one, other))
+    return "original" if is_same else shown.target_view
 
-    A black image is the same for every example; views that add words alone show the original's images.
-    """
+
+def _image_keys(prompt: Encoded, view: str) -> list[Hashable]:
+    """The names of a prompt's images in the cache of vision features: a black image is the same for every example."""
     if prompt.grid_thw is None:
         return []
     if view == "black":
         return [Constant("black")] * prompt.num_images
-    name = "original" if view in SAME_IMAGES else view
-    return [(prompt.example_id, index, name) for index in range(prompt.num_images)]
+    return [(prompt.example_id, index, view) for index in range(prompt.num_images)]

@@ -35,7 +35,4 @@ VIEWS: Mapping[str, View] = {
 SAME_LAYOUT = ("black", "noise", "blur")
 """The views that change pixel values only: image sizes, grid, tokens and positions stay those of the original."""
 
-SAME_IMAGES = ("original", "hint", "demonstration", "feedback")
-"""The views that show the images as they are: their vision features are those of the original."""
-
-__all__ = ["SAME_IMAGES", "SAME_LAYOUT", "VIEWS", "View"]
+__all__ = ["SAME_LAYOUT", "VIEWS", "View"]
