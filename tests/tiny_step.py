@@ -27,13 +27,19 @@ QUESTIONS = ("how many?", "what colour is the square?", "red or blue?", "1 or 2?
 
 
 def make_examples(count: int = 3) -> list[Example]:
-    """Questions about pictures of different sizes, each with an answer."""
+    """Questions about pictures of different sizes, each with all that a teacher may be shown.
+
+    A crop of a few pixels less has the grid of the whole picture, so that one could pass for the other.
+    """
     return [
         Example(
             id=f"tiny-{index}",
             images=(picture(64 + 32 * (index % 3), 64),),
             prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]},),
             answer=str(index),
+            boxes=((5, 3, 62, 60),),
+            demonstration=f"it is {index}",
+            feedback="count again",
         )
         for index, question in ((i, QUESTIONS[i % len(QUESTIONS)]) for i in range(count))
     ]

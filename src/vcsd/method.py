@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
-    "target_view": ("original", "hint"),
+    "target_view": ("original", "hint", "crop", "crop_added", "demonstration", "feedback"),
     "contrast_view": (None, "black", "noise", "blur", "no_image"),
     "divergence": ("forward_kl", "reverse_kl", "jensen_shannon"),
     "reduction": ("response_mean", "token_mean"),
@@ -27,7 +27,13 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 }
 """What the fields that are words may say."""
 
-NEEDS = {"hint": "answer"}
+NEEDS = {
+    "hint": "answer",
+    "crop": "boxes",
+    "crop_added": "boxes",
+    "demonstration": "demonstration",
+    "feedback": "feedback",
+}
 """The field of an Example that a view shows."""
 
 
@@ -88,8 +94,8 @@ class Method:
         if column is not None and not getattr(example, column):
             raise DataError(
                 example.id,
-                f"view {self.target_view!r} needs an {column}, but there is none. "
-                f"Add an {column!r} column or choose target_view: original.",
+                f"view {self.target_view!r} needs {_WORDS[column]}, but there is none. "
+                f"Fill the column {column!r}, or choose target_view: original.",
             )
         if self.alpha > 0 and not example.images:
             raise DataError(
@@ -98,6 +104,13 @@ class Method:
                 "Drop the example, or choose a method without contrast.",
             )
 
+
+_WORDS = {
+    "answer": "an answer",
+    "boxes": "an evidence box",
+    "demonstration": "a demonstration",
+    "feedback": "feedback",
+}
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {

@@ -115,6 +115,16 @@ class RolloutConfig(Group):
 
     num_per_prompt: int = Field(8, ge=1, description="Answers sampled per prompt; the paper uses 8.")
     max_new_tokens: int = Field(1024, ge=1, description="The longest answer, in tokens; the authors' code uses 1024.")
-    temperature: float = Field(1.0, ge=0, description="1 samples from the student itself; 0 is greedy.")
+    temperature: float = Field(
+        1.0, ge=0, description="1 samples from the student itself; 0 is greedy, else 0.01 or more."
+    )
     top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
     top_k: int | None = Field(None, ge=1, description="null keeps every token.")
+
+    @model_validator(mode="after")
+    def _check_temperature(self) -> RolloutConfig:
+        # As `vcsd.rollout.sampling` says, which imports torch; a test holds the two together.
+        if 0 < self.temperature < 0.01:
+            given = f"rollout.temperature = {shown(self.temperature)}"
+            raise ConfigError([f"{given} is neither 0 (greedy) nor at least 0.01."])
+        return self

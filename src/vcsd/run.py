@@ -24,6 +24,7 @@ from vcsd.evaluation.live import Exam, LiveEvaluation
 from vcsd.evaluation.local import ModelAnswerer, folder_identity
 from vcsd.evaluation.marking import Marking
 from vcsd.evaluation.presets import parse_sampling
+from vcsd.method import NEEDS
 from vcsd.models.freeze import freeze
 from vcsd.models.hub import model_folder
 from vcsd.models.processor import load_processor
@@ -91,7 +92,21 @@ def load(recipe: Recipe) -> Loaded:
                 "none twice. Lower it, or give more data."
             ]
         )
+    _check_columns(recipe, examples)
     return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
+
+
+def _check_columns(recipe: Recipe, examples: Source) -> None:
+    """The data has the column that the teacher's view shows; that a row may lack it, the row's skip says."""
+    view = recipe.method.target_view
+    field = NEEDS.get(view)
+    if field is not None and not examples.columns.of(field):
+        raise ConfigError(
+            [
+                f"method.target_view = {view!r} shows the column {field!r}, but {examples.table.name} has none. "
+                f"Add it, name another one as data.columns.{field}, or choose target_view: original."
+            ]
+        )
 
 
 def _exam(recipe: Recipe) -> Exam | None:

@@ -17,8 +17,9 @@ Shape legend: N response positions, D hidden width, V vocabulary, S entries on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from vcsd.errors import DataError
@@ -66,7 +67,7 @@ class Example:
             if not isinstance(getattr(self, name), str | None):
                 raise DataError(self.id, f"{name} = {getattr(self, name)!r} is not text.")
         for box in self.boxes:
-            if len(box) != 4:
+            if not _is_box(box):
                 raise DataError(self.id, f"the box {box!r} is not left, top, right, bottom.")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
@@ -80,14 +81,21 @@ class Example:
 
 
 def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
-    """A frozen copy of a list; a single text or nothing in its place is an error."""
+    """A frozen copy of a list; a single text, a file's bytes or nothing in its place is an error."""
+    if isinstance(values, bytes | bytearray):
+        raise DataError(example_id, f"{name} is {type(values).__name__} of {len(values):,} bytes, not a list.")
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(example_id, f"{name} = {values!r} is not a list.")
     return tuple(values)
 
 
+def _is_box(box: Any) -> bool:
+    """Whether something is four numbers."""
+    return isinstance(box, Collection) and len(box) == 4 and all(isinstance(side, Real) for side in box)
+
+
 def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
-    """The parts of a message's content; a plain string is one text part."""
+    """The parts of a message's content, each an image or a text; a plain string is one text part."""
     if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
         raise DataError(example_id, f"a message needs 'role' and 'content', but one is {message!r}.")
     content = message["content"]
@@ -95,12 +103,20 @@ def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
         return ({"type": "text", "text": content},)
     if not isinstance(content, Sequence) or not all(isinstance(part, Mapping) for part in content):
         raise DataError(example_id, f"message content is a string or a list of parts, not {content!r}.")
+    for part in content:
+        if part.get("type") not in ("image", "text"):
+            raise DataError(example_id, f"a message part is an image or a text, not {part!r}.")
+        if part["type"] == "text" and not isinstance(part.get("text"), str):
+            raise DataError(example_id, f"a text part needs 'text', but one is {part!r}.")
     return content
 
 
 @dataclass(frozen=True)
 class Rollout:
     """An answer sampled by the student: its token ids, the end token included, and why it stopped.
+
+    stop is "end" at an end token, "length" at the longest answer allowed, and "broken" where the student's logits were
+    not finite: there was nothing to draw, and the last token is an end token that stands for it.
 
     >>> rollout = Rollout(example_id="virl-00042", index=3, token_ids=(785, 220, 22, 151645), stop="end")
     >>> len(rollout.token_ids), rollout.stop
@@ -110,10 +126,10 @@ class Rollout:
     example_id: str
     index: int
     token_ids: tuple[int, ...]
-    stop: Literal["end", "length"]
+    stop: Literal["end", "length", "broken"]
 
     def __post_init__(self) -> None:
-        assert self.stop in ("end", "length"), f"a rollout stops at its end or its length, not {self.stop!r}"
+        assert self.stop in ("end", "length", "broken"), f"a rollout does not stop for {self.stop!r}"
         assert self.index >= 0, f"rollout index {self.index}"
 
 

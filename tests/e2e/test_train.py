@@ -89,14 +89,30 @@ def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, caps
         ("data.columns={prompt: problem}", "columns.prompt = 'problem' is no column"),
         ("trainer.auto_find_batch_size=true", "Out of memory halves the token budget by itself"),
         ("model.chat_template_kwargs={enable_thinking: false}", "the chat template does not know it"),
+        ("method.target_view=crop", "train.jsonl has none. Add it, name another one as data.columns.boxes"),
+        ("method=opsd data.columns={answer: null}", "method.target_view = 'hint' shows the column 'answer', but "),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_starts(folder, monkeypatch, capsys, override, message):
-    overrides = [override] if "{" in override else override.split()
+    overrides = override.split(maxsplit=override.count("=") - 1)
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *overrides, "--dry-run")
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("view", ["hint", "crop", "crop_added", "demonstration", "feedback"])
+def test_a_recipe_can_show_the_teacher_whatever_the_data_has(folder, monkeypatch, capsys, view):
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    more = {"boxes": [[4, 4, 40, 40]], "demonstration": "it is one", "feedback": "count again"}
+    (folder / "more.jsonl").write_text("".join(json.dumps({**row, **more}) + "\n" for row in rows))
+    chosen = (f"data.path={folder}/more.jsonl", f"method.target_view={view}", "trainer.max_steps=1")
+    output = f"trainer.output_dir={folder}/{view}"
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *chosen, output)
+    assert code == 0, err
+    (step,) = map(json.loads, (folder / view / "metrics.jsonl").read_text().splitlines())
+    assert step["is_taken"]
+    assert step["loss"] > 0
 
 
 def test_a_model_that_is_nowhere_is_named(folder, monkeypatch, capsys):

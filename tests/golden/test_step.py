@@ -13,8 +13,9 @@ from vcsd import step
 from vcsd.batch import gather, show
 from vcsd.core import log_probs
 from vcsd.errors import DataError
-from vcsd.method import METHODS, Method
+from vcsd.method import CHOICES, METHODS, Method
 from vcsd.models.family import family_of
+from vcsd.models.freeze import freeze
 from vcsd.models.inside import open_to_code
 from vcsd.step import Distiller, distil
 from vcsd.types import Rollout
@@ -25,6 +26,8 @@ CASES = {
     "no_image": replace(METHODS["vcsd"], contrast_view="no_image"),
     "token_mean": replace(METHODS["vcsd"], reduction="token_mean"),
     "hint_and_black": Method(target_view="hint"),
+    **{view: Method(target_view=view) for view in ("crop", "crop_added", "demonstration", "feedback")},
+    "crop_alone": Method(target_view="crop", contrast_view=None, alpha=0.0),
 }
 
 
@@ -56,6 +59,26 @@ def test_loss_and_gradients_are_those_of_the_long_way(world, name):
     ends = family_of(student).end_token_ids(student, processor.tokenizer)
     loss, found, _ = run(student, teacher, batch, method, ends)
     expected = long_way(student, teacher, batch, method, ends)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
+    gap, where = worst_gap(found, gradients(student))
+    assert gap < 2e-3, where
+
+
+@pytest.mark.parametrize("view", CHOICES["target_view"])
+def test_a_frozen_tower_keeps_apart_the_images_of_student_and_teacher(view):
+    """Features are computed once per image: a crop of the same grid may not pass for the whole, nor the other way."""
+    processor, method = build_processor(), Method(target_view=view)
+    student = build_model()
+    freeze(student, "vision", "projector")
+    family_of(student).prepare(student)
+    batch = make_batch(student, processor, method, make_examples())
+    if view == "crop":
+        grids = [[group.prompt.grid_thw.tolist() for group in groups] for groups in (batch.student, batch.target)]
+        assert grids[0][0] == grids[1][0], "the first crop has the grid of its picture"
+    ends = family_of(student).end_token_ids(student, processor.tokenizer)
+    loss, found, _ = run(student, student, batch, method, ends)
+    expected = long_way(student, student, batch, method, ends)
     expected.backward()
     torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
     gap, where = worst_gap(found, gradients(student))

@@ -6,6 +6,7 @@ import pytest
 from vcsd import METHODS, Method
 from vcsd.config import TRAINER_DEFAULTS, Group, Recipe, build_recipe, load_recipe
 from vcsd.errors import ConfigError
+from vcsd.rollout.sampling import Sampling
 
 GOOD = {"model": {"path": "m"}, "data": {"path": "d"}}
 
@@ -194,6 +195,17 @@ def test_a_method_named_in_one_word_can_be_changed_further():
 
 def test_the_same_key_overridden_twice_is_an_error():
     assert "method.alpha is overridden twice" in problems(GOOD, "method.alpha=1", "method.alpha=2")[0]
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-40, 0.0099, 0.01, 1, 5])
+def test_a_recipe_takes_the_temperatures_that_sampling_takes(temperature):
+    tree = {**GOOD, "rollout": {"temperature": float(temperature)}}
+    if temperature in (0, 0.01, 1, 5):
+        assert build_recipe(tree).rollout.temperature == Sampling(temperature=temperature).temperature
+    else:
+        assert problems(tree) == (f"rollout.temperature = {temperature} is neither 0 (greedy) nor at least 0.01.",)
+        with pytest.raises(ConfigError, match=r"or a finite number from 0.01 on"):
+            Sampling(temperature=temperature)
 
 
 def test_greedy_rollouts_can_be_asked_for():

@@ -130,8 +130,24 @@ def test_a_hint_needs_an_answer():
     with pytest.raises(DataError) as error:
         METHODS["opsd"].check(example())
     assert "example 'virl-00042': view 'hint' needs an answer, but there is none." in str(error.value)
-    assert "Add an 'answer' column or choose target_view: original." in str(error.value)
+    assert "Fill the column 'answer', or choose target_view: original." in str(error.value)
     METHODS["opsd"].check(example(answer="7"))
+
+
+@pytest.mark.parametrize(
+    ("view", "column", "value", "words"),
+    [
+        ("crop", "boxes", ((1, 2, 3, 4),), "an evidence box"),
+        ("crop_added", "boxes", ((1, 2, 3, 4),), "an evidence box"),
+        ("demonstration", "demonstration", "It is 7.", "a demonstration"),
+        ("feedback", "feedback", "Count again.", "feedback"),
+    ],
+)
+def test_a_view_needs_the_column_that_it_shows(view, column, value, words):
+    method = Method(target_view=view)
+    with pytest.raises(DataError, match=f"view '{view}' needs {words}, but there is none. Fill the column '{column}'"):
+        method.check(example())
+    method.check(example(**{column: value}))
 
 
 def test_an_empty_answer_is_none():

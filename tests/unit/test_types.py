@@ -31,7 +31,10 @@ def test_places_and_images_are_counted_over_all_messages():
         ({"images": "a.png"}, "images = 'a.png' is not a list"),
         ({"images": None}, "images = None is not a list"),
         ({"answer": 7}, "answer = 7 is not text"),
+        ({"images": b"a file"}, "images is bytes of 6 bytes, not a list"),
         ({"boxes": [(1, 2)]}, "is not left, top, right, bottom"),
+        ({"boxes": [5]}, "the box 5 is not left, top, right, bottom"),
+        ({"boxes": [("1", "2", "3", "4")]}, "is not left, top, right, bottom"),
         ({"prompt": []}, "the prompt has no messages"),
         ({"images": ["a.png", "b.png"]}, "places for 1 images, but 2 are given"),
         ({"images": []}, "places for 1 images, but 0 are given"),
@@ -39,6 +42,10 @@ def test_places_and_images_are_counted_over_all_messages():
         ({"prompt": ["hello"]}, "needs 'role' and 'content'"),
         ({"prompt": [user(3)]}, "a string or a list of parts, not 3"),
         ({"prompt": [user(["text"])]}, "a string or a list of parts"),
+        ({"prompt": [user([IMAGE, {"type": "text"}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "text", "text": None}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "text", "text": 5}])]}, "a text part needs 'text'"),
+        ({"prompt": [user([IMAGE, {"type": "video", "video": "a.mp4"}])]}, "is an image or a text, not .*a.mp4"),
     ],
 )
 def test_a_malformed_example_is_refused_with_its_id(fields, message):
@@ -64,3 +71,4 @@ def test_a_rollout_that_cannot_be_is_refused(index, stop):
 def test_a_rollout_compares_by_value():
     assert Rollout("a", 0, (1, 2), "end") == Rollout("a", 0, (1, 2), "end")
     assert Rollout("a", 0, (1, 2), "end") != Rollout("a", 0, (1, 2), "length")
+    assert Rollout("a", 0, (1, 2), "end") != Rollout("a", 0, (1, 2), "broken")

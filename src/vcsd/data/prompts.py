@@ -71,6 +71,9 @@ def _with_marks(row_id: str, message: Message) -> dict[str, Any]:
     unknown = [part for part in parts if part.get("type") not in ("image", "text")]
     if unknown:
         raise _malformed(row_id, f"a message part is an image or a text, not {unknown[0]!r}.")
+    wordless = [part for part in parts if part["type"] == "text" and not isinstance(part.get("text"), str)]
+    if wordless:
+        raise _malformed(row_id, f"a text part needs 'text', but one is {wordless[0]!r}.")
     return {"role": message["role"], "content": parts}
 
 

@@ -134,7 +134,7 @@ def _local(model: str, switches: dict[str, Any], max_pixels: int | None, batch_s
             raise
         raise ConfigError([f"{model} cannot be loaded: {error} Of a run, give what vcsd export writes."]) from error
     weights.to("cuda" if is_cuda else "cpu")
-    engine = TransformersEngine(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda)
+    engine = TransformersEngine(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     name = folder_identity(folder)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.evaluation.question import Prediction
 from vcsd.models.processor import PROCESSOR_FILES, encode
 from vcsd.views import VIEWS
@@ -120,6 +120,9 @@ class ModelAnswerer:
             lack = error
         else:
             for place, rollout in zip(batch, sampled.rollouts, strict=True):
+                if rollout.stop == "broken":
+                    yield place, _failed(questions[place], RunError("the model's logits are not finite."))
+                    continue
                 text = self._processor.tokenizer.decode(list(rollout.token_ids), skip_special_tokens=True)
                 yield place, Prediction(questions[place].id, text, rollout.stop, len(rollout.token_ids))
             return

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,6 +48,13 @@ PROCESSOR_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "tekken.json"),
 )
 """What a model folder holds for its processor, as patterns. Configuration and weights of the model are not in it."""
+
+_NO_SWITCHES = (
+    *("messages", "conversation", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
+    *("continue_final_message", "return_assistant_tokens_mask", "return_tensors", "return_dict"),
+    *("load_audio_from_video", "processor_kwargs"),
+)
+"""What a chat template and its caller are given by us, hence no switches of the user."""
 
 
 class ImageOnlyQwenProcessor(Qwen3VLProcessor):
@@ -115,12 +123,14 @@ def load_processor(
     """
     folder = Path(folder)
     name = _processor_class_name(folder)
-    image_processor = _load_image_processor(folder, min_pixels=min_pixels, max_pixels=max_pixels)
+    with _explained(folder):
+        image_processor = _load_image_processor(folder, min_pixels=min_pixels, max_pixels=max_pixels)
     is_qwen = name == Qwen3VLProcessor.__name__
     processor_class = ImageOnlyQwenProcessor if is_qwen else getattr(transformers, name, None)
     if processor_class is None:
         raise ConfigError([f"{folder}: the processor class {name!r} is not part of transformers, and no code is run."])
-    processor = _assemble(processor_class, folder, image_processor)
+    with _explained(folder):
+        processor = _assemble(processor_class, folder, image_processor)
     if not processor.chat_template:
         raise ConfigError(
             [f"{folder} has no chat template. Add the chat_template.jinja of an instruction-tuned model."]
@@ -146,15 +156,41 @@ def _processor_class_name(folder: Path) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """The content of a JSON file; nothing if there is no such file."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError([f"{path} is not JSON: {error}. Copy it from the original model again."]) from error
+    if not isinstance(content, dict):
+        raise ConfigError([f"{path} holds no JSON object. Copy it from the original model again."])
+    return content
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what transformers raises on a folder's files into a ConfigError that names the file, if one is broken."""
+    try:
+        yield
+    except (ConfigError, MemoryError):
+        raise
+    except Exception as error:  # on broken files, transformers fails in whatever way they lead it to
+        for path in sorted(_processor_files(folder)):
+            if path.suffix == ".json":
+                _read_json(folder / path)
+        lacks = "" if (folder / "tokenizer.json").is_file() else " It has no tokenizer.json."
+        raise ConfigError(
+            [
+                f"{folder}: its processor cannot be loaded.{lacks} Copy the processor files of the original model "
+                f"into it. transformers says: {type(error).__name__}: {error}"
+            ]
+        ) from error
 
 
 def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: int | None) -> Any:
     bounds = {"min_pixels": min_pixels, "max_pixels": max_pixels}
     given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
-    problems = [f"{name} = {pixels!r} is not a positive number." for name, pixels in given.items() if pixels < 1]
-    if min_pixels and max_pixels and min_pixels > max_pixels:
-        problems.append(f"min_pixels = {min_pixels} is larger than max_pixels = {max_pixels}.")
+    problems = [f"{name} = {n!r} is not a positive whole number." for name, n in given.items() if not _counts(n)]
     if problems:
         raise ConfigError(problems)
     image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **given)  # type: ignore[no-untyped-call]
@@ -165,7 +201,23 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
                 "another rule. Leave them out; the folder's own sizes are used."
             ]
         )
+    if given:
+        _check_order(image_processor, given)
     return image_processor
+
+
+def _counts(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
+def _check_order(image_processor: Any, given: Mapping[str, int]) -> None:
+    """The smallest area is not above the largest, whichever of the two the folder says."""
+    size = image_processor.size
+    found = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+    if found["min_pixels"] <= found["max_pixels"]:
+        return
+    low, high = (f"{name} = {n}" + ("" if name in given else " of the model's folder") for name, n in found.items())
+    raise ConfigError([f"{low} is larger than {high}." + ("" if len(given) == 2 else " Set both.")])
 
 
 def _sizes_by_area(image_processor: Any) -> bool:
@@ -244,12 +296,21 @@ def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], 
 def _render(processor: Processor, example: Example, switches: Mapping[str, Any]) -> str:
     """The prompt as text, with one placeholder for each image and the opening of the model's turn."""
     template = str(processor.chat_template)
-    unknown = [name for name in switches if not re.search(rf"\b{re.escape(name)}\b", template)]
-    if unknown:
-        raise ConfigError([f"chat_template_kwargs.{name}: the chat template does not know it." for name in unknown])
+    problems = [
+        f"chat_template_kwargs.{name} is no switch: it is set here." for name in switches if name in _NO_SWITCHES
+    ]
+    problems += [
+        f"chat_template_kwargs.{name}: the chat template does not know it."
+        for name in switches
+        if name not in _NO_SWITCHES and not re.search(rf"\b{re.escape(name)}\b", template)
+    ]
+    if problems:
+        raise ConfigError(problems)
     messages = [dict(message) for message in example.prompt]
     try:
         text = str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **switches))
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
     except jinja2.TemplateError as error:
         raise DataError(example.id, f"the chat template refuses it: {error}") from error
     _check_rendered(processor, example, text)

@@ -173,5 +173,6 @@ class _Prepared:
                 prompts = [self._exam.prompt(question) for question in batch]
                 sampled = self._engine.sample(prompts, sampling, num_rollouts=1, seed=seed)
             for place, rollout in enumerate(sampled.rollouts, start):
+                assert rollout.stop != "broken", "this engine raises where logits are not finite"
                 text = self._exam.processor.tokenizer.decode(list(rollout.token_ids), skip_special_tokens=True)
                 yield place, Prediction(questions[place].id, text, rollout.stop, len(rollout.token_ids))

@@ -10,6 +10,7 @@ Shape legend: R rollouts, V vocabulary.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _PER_DIGEST = 4
 _NUCLEUS_GUESS = 1024
 """Candidates sorted first: the nucleus is nearly always among them, and sorting a whole vocabulary is slow."""
+
+MIN_TEMPERATURE = 0.01
+"""The lowest temperature above 0. vLLM raises what lies between to this value; we refuse it instead of guessing."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +53,34 @@ class Sampling:
     presence_penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        is_greedy = _lies_in(self.temperature, 0, 0)
+        is_warm = _lies_in(self.temperature, MIN_TEMPERATURE, math.inf)
         limits = {
-            "max_new_tokens": (self.max_new_tokens >= 1, "at least 1"),
-            "temperature": (self.temperature >= 0, "0 (greedy) or more"),
-            "top_p": (0 < self.top_p <= 1, "in (0, 1]; 1 is off"),
-            "top_k": (self.top_k is None or self.top_k >= 1, "at least 1, or null for off"),
-            "min_p": (0 <= self.min_p < 1, "in [0, 1); 0 is off"),
-            "presence_penalty": (-2 <= self.presence_penalty <= 2, "in [-2, 2]; 0 is off"),
+            "max_new_tokens": (_counts(self.max_new_tokens), "a whole number of at least 1"),
+            "temperature": (is_greedy or is_warm, f"0 (greedy), or a finite number from {MIN_TEMPERATURE} on"),
+            "top_p": (_lies_in(self.top_p, 0, 1) and self.top_p > 0, "in (0, 1]; 1 is off"),
+            "top_k": (self.top_k is None or _counts(self.top_k), "a whole number of at least 1, or null for off"),
+            "min_p": (_lies_in(self.min_p, 0, 1) and self.min_p < 1, "in [0, 1); 0 is off"),
+            "presence_penalty": (_lies_in(self.presence_penalty, -2, 2), "in [-2, 2]; 0 is off"),
         }
         problems = [
-            f"sampling.{name} = {getattr(self, name)} must be {allowed}."
+            f"sampling.{name} = {getattr(self, name)!r} must be {allowed}."
             for name, (ok, allowed) in limits.items()
             if not ok
         ]
         if problems:
             raise ConfigError(problems)
+
+
+def _counts(value: object) -> bool:
+    """Whether a value is a whole number of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _lies_in(value: object, low: float, high: float) -> bool:
+    """Whether a value is a finite number between two others, or one of them."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and low <= value <= high  # type: ignore[arg-type, operator]
 
 
 def rollout_key(seed: int, step: int, example_id: str, index: int) -> str:
@@ -93,13 +110,16 @@ def _four(name: str) -> list[float]:
 def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling, seen_RV: Tensor | None = None) -> Tensor:
     """One token per row (R,). seen_RV marks the tokens that each rollout contains; needed for a presence penalty.
 
-    A row with a NaN or plus infinity draws V, which is no token, unless it is greedy.
+    A row with a NaN or plus infinity, or with no finite logit, draws V, which is no token.
     """
     logits_RV = at_least_float32(logits_RV)
     if sampling.presence_penalty and seen_RV is not None:
         logits_RV = logits_RV - sampling.presence_penalty * seen_RV
     if sampling.temperature == 0:
-        return logits_RV.argmax(-1)
+        token_R = logits_RV.argmax(-1)
+        # The largest logit is finite if and only if there is something to draw: argmax takes a NaN for the largest.
+        is_drawn_R = logits_RV.gather(1, token_R[:, None])[:, 0].isfinite()
+        return torch.where(is_drawn_R, token_R, logits_RV.shape[-1])
     p_RV = filtered(logits_RV / sampling.temperature, sampling).softmax(-1)
     cumulative_RV = p_RV.cumsum(-1, dtype=torch.float64)
     aim_R = uniform_R * cumulative_RV[:, -1]

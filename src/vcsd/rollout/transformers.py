@@ -4,7 +4,8 @@ The token distribution is that of `model.generate`; what differs is the cost (th
 that a rollout depends on nothing but the model and its key: see `sampling.py`. Batches of other composition round
 differently in the last bits, which can change a token where two are nearly tied; keys cannot prevent that.
 
-A response includes its end token and nothing after it. The placeholders of images and videos are never drawn.
+A response includes its end token and nothing after it. The placeholders of images and videos are never drawn. Where a
+model's logits are not finite there is nothing to draw: a RunError, which names the examples, or a rollout marked so.
 
 Shape legend: R rollouts of a batch, L of them still decoded, V vocabulary.
 """
@@ -14,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from vcsd.core.probability import log_probs
+from vcsd.errors import RunError
 from vcsd.models.family import base_model, family_of
 from vcsd.rollout.decoder import Decoding, prefill
 from vcsd.rollout.memory import CacheCost, cache_cost, free_bytes, rows_that_fit
@@ -44,6 +46,9 @@ _KEEP_ABOVE_GRAPH = 1 / 2
 
 _DRAW_AHEAD = 64
 """Random numbers made at a time for every rollout."""
+
+_NAMED = 3
+"""Examples that an error names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +76,9 @@ class TransformersEngine:
 
     compute_dtype runs a whole batch under one autocast: float32 weights are then cast once, not in every step.
     max_rows bounds the rollouts decoded at once; by default the bound follows from free memory. use_graph replays the
-    decoding step as a CUDA graph, in families that share prefixes.
+    decoding step as a CUDA graph, in families that share prefixes. keeps_broken returns rollouts that met logits which
+    are not finite, marked by their `stop`, instead of raising a RunError: for callers that look at the mark, or at the
+    loss.
     """
 
     def __init__(
@@ -82,8 +89,10 @@ class TransformersEngine:
         compute_dtype: torch.dtype | None = None,
         max_rows: int | None = None,
         use_graph: bool = False,
+        keeps_broken: bool = False,
     ) -> None:
         self.model, self.compute_dtype, self.max_rows, self.use_graph = model, compute_dtype, max_rows, use_graph
+        self.keeps_broken = keeps_broken
         self.family, self.base = family_of(model), base_model(model)
         self.family.prepare(model)
         self.vision_ids = sorted(self.family.vision_token_ids(model))
@@ -119,6 +128,8 @@ class TransformersEngine:
                     continue
                 for row, job in enumerate(batch):
                     found[job] = state.result(row, prompts[job.prompt].example_id)
+                if not self.keeps_broken:
+                    _refuse_broken([found[job][0] for job in batch])
                 todo = todo[len(batch) :]
         logs = tuple(log for job in jobs if (log := found[job][1]) is not None)
         return Sampled(tuple(found[job][0] for job in jobs), logs if with_log_probs else None)
@@ -187,6 +198,19 @@ class TransformersEngine:
         return state
 
 
+def _refuse_broken(rollouts: Sequence[Rollout]) -> None:
+    """Raise a RunError if a model could not be drawn from."""
+    broken = [rollout for rollout in rollouts if rollout.stop == "broken"]
+    if broken:
+        ids = [repr(name) for name in dict.fromkeys(rollout.example_id for rollout in broken)]
+        names = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+        raise RunError(
+            f"the model's logits are not finite in {len(broken)} of {len(rollouts)} answers, to example {names}, the "
+            f"first after {len(broken[0].token_ids) - 1} tokens: there is no token to draw. Look for NaN in the "
+            "model's weights, and compute in bfloat16 or float32."
+        )
+
+
 def _told(progress: Progress | None, before: int, total: int) -> Callable[[int], None]:
     """Progress within a batch as progress of the whole."""
     return lambda finished: progress(before + finished, total) if progress is not None else None
@@ -210,6 +234,7 @@ class _Batch:
         self.log_probs = torch.zeros(shape, dtype=torch.float32, device=device) if with_log_probs else None
         self.seen_RV = torch.zeros_like(like, dtype=torch.bool) if sampling.presence_penalty else None
         self.is_done_R = torch.zeros(len(jobs), dtype=torch.bool, device=device)
+        self.is_broken_R = torch.zeros_like(self.is_done_R)
         self.live_L = torch.arange(len(jobs), device=device)
         self.banned = torch.tensor(vision_ids, dtype=torch.long, device=device)
         self.ends = torch.tensor(end_ids, device=device)
@@ -224,8 +249,10 @@ class _Batch:
         allowed_LV = logits_LV.index_fill(1, self.banned, -torch.inf)
         seen_LV = None if self.seen_RV is None else self.seen_RV[live]
         token_L = draw(allowed_LV, self.uniform_RA[live, position % _DRAW_AHEAD], self.sampling, seen_LV)
-        # Logits that are not finite leave nothing to draw: the answer ends, and its loss shows the trouble.
-        token_L = torch.where(token_L < logits_LV.shape[1], token_L, self.ends[0])
+        # Logits that are not finite leave nothing to draw: the answer ends. Marked here, looked at when all are drawn.
+        is_broken_L = token_L >= logits_LV.shape[1]
+        self.is_broken_R[live] |= is_broken_L & ~self.is_done_R[live]
+        token_L = torch.where(is_broken_L, self.ends[0], token_L)
         self.tokens[live, position] = token_L
         self.is_done_R[live] |= torch.isin(token_L, self.ends)
         if self.seen_RV is not None:
@@ -248,7 +275,10 @@ class _Batch:
         ids = self.tokens[row].tolist()
         end = next((i for i, token in enumerate(ids) if token in self.end_ids), None)
         length = len(ids) if end is None else end + 1
-        rollout = Rollout(example_id, self.jobs[row].index, tuple(ids[:length]), "length" if end is None else "end")
+        stop: Literal["end", "length", "broken"] = "length" if end is None else "end"
+        if self.is_broken_R[row]:
+            stop = "broken"
+        rollout = Rollout(example_id, self.jobs[row].index, tuple(ids[:length]), stop)
         return rollout, None if self.log_probs is None else self.log_probs[row, :length].cpu()
 
 

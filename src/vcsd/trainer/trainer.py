@@ -146,7 +146,13 @@ class VCSDTrainer(ResumableTrainer):
         if self.half is not None:
             self.half.refresh()
         use_graph = self.args.device.type == "cuda" and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM
-        self.engine = TransformersEngine(source, tokenizer=tokenizer, compute_dtype=dtype, use_graph=use_graph)
+        self.engine = TransformersEngine(
+            source,
+            tokenizer=tokenizer,
+            compute_dtype=dtype,
+            use_graph=use_graph,
+            keeps_broken=True,  # a student whose logits are not finite has such a loss, which stops the run
+        )
         self.distiller = Distiller(model, self.teacher.module, self.method, self.end_token_ids, phase=self.phases)
         return model, loader
 
@@ -164,6 +170,7 @@ class VCSDTrainer(ResumableTrainer):
             if self.half is not None:
                 self.half.refresh()
             batch = sample(self.engine, taken.items, self.rollout, step)
+        self._tell_broken(batch, step)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()
         loss = torch.zeros((), device=self.args.device)
@@ -176,6 +183,15 @@ class VCSDTrainer(ResumableTrainer):
         examples = [each.example for each in taken.items]
         self.seen = Observation(step, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch))
         return loss if self.is_taken else torch.zeros_like(loss)
+
+    def _tell_broken(self, batch: Batch, step: int) -> None:
+        """Count the rollouts that met logits which are not finite. Whether the step is taken, its loss decides."""
+        broken = [rollout for rollout in batch.rollouts if rollout.stop == "broken"]
+        if broken:
+            log.warning(
+                "Step %d: the student's logits are not finite in %d of %d answers, first to example %r.",
+                *(step + 1, len(broken), len(batch.rollouts), broken[0].example_id),
+            )
 
     def _show(self, example: Any) -> Shown:
         return show(example, self.method, self.processing_class, **self.prompt_settings)

@@ -47,33 +47,34 @@ def crop_added(example: Example) -> Example:
 
 def _crops(shown: Example, view: str) -> tuple[Image.Image, ...]:
     crops = []
-    for image, box in zip(shown.images, _box_per_image(shown, view), strict=True):
+    for image, boxes in zip(shown.images, _boxes_per_image(shown, view), strict=True):
         assert isinstance(image, Image.Image)
-        crops.append(image.crop(_whole_pixels(shown.id, image, box)))
+        # Each box is checked alone: among others, one that is empty or in fractions would not show.
+        left, top, right, bottom = zip(*(_whole_pixels(shown.id, image, box) for box in boxes), strict=True)
+        crops.append(image.crop((min(left), min(top), max(right), max(bottom))))
         crops[-1].info = {"file": f"{file_name(image)} (crop)"}
     return tuple(crops)
 
 
-def _box_per_image(example: Example, view: str) -> tuple[Box, ...]:
-    """One box for each image; several boxes in one image become the smallest that holds them."""
+def _boxes_per_image(example: Example, view: str) -> tuple[tuple[Box, ...], ...]:
+    """The boxes of each image: all of them for a single image, else one each."""
     if not example.images or not example.boxes:
         raise DataError(
             example.id,
             f"view {view!r} needs an image and an evidence box, but there are {len(example.images)} images and "
-            f"{len(example.boxes)} boxes. Add a 'boxes' column or choose target_view: original.",
+            f"{len(example.boxes)} boxes. Fill the column 'boxes', or choose target_view: original.",
         )
     for box in example.boxes:
         if len(box) != 4 or not all(math.isfinite(side) for side in box):
             raise DataError(example.id, f"the box {box} is not left, top, right, bottom in pixels.")
     if len(example.images) == 1:
-        left, top, right, bottom = zip(*example.boxes, strict=True)
-        return ((min(left), min(top), max(right), max(bottom)),)
+        return (tuple(example.boxes),)
     if len(example.images) != len(example.boxes):
         raise DataError(
             example.id,
             f"it has {len(example.images)} images and {len(example.boxes)} boxes. Give one box per image, in order.",
         )
-    return tuple(example.boxes)
+    return tuple((box,) for box in example.boxes)
 
 
 def _whole_pixels(example_id: str, image: Image.Image, box: Box) -> tuple[int, int, int, int]:

@@ -14,8 +14,10 @@ Colour profiles are not applied, as no processor of transformers applies them.
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from contextlib import nullcontext
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +26,6 @@ from PIL import Image, ImageOps
 from vcsd.errors import DataError
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from vcsd.types import Example
 
 MAX_IMAGE_PIXELS = 2**26
@@ -50,6 +50,10 @@ def original(example: Example) -> Example:
 
 def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Image.Image:
     """Load one image as upright 8-bit RGB. Its `info` holds nothing but the name of its file, for error messages."""
+    if not isinstance(source, Image.Image | str | PathLike) and not hasattr(source, "read"):
+        raise DataError(
+            example_id, f"an image is {_described(source)}. Give a path, or an image opened with PIL.Image.open."
+        )
     name = file_name(source)
     try:
         with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
@@ -74,6 +78,12 @@ def file_name(source: Image.Image | str | PathLike[str]) -> str:
     if not isinstance(source, Image.Image):
         return str(source)
     return str(source.info.get("file") or getattr(source, "filename", "") or "image in memory")
+
+
+def _described(source: object) -> str:
+    """The type of something that is no image, and its size where it has one."""
+    size = f" of {len(source):,}" if isinstance(source, Sized) else ""
+    return f"{type(source).__name__}{size}{' bytes' if isinstance(source, bytes | bytearray) else ''}"
 
 
 def _check_size(example_id: str, name: str, image: Image.Image) -> None:

@@ -48,3 +48,10 @@ def test_a_mark_in_an_answer_of_the_assistant_is_text():
 def test_images_need_a_user_message():
     with pytest.raises(RowError, match="no user message"):
         build_prompt("a", [{"role": "system", "content": "Be brief."}], 1)
+
+
+@pytest.mark.parametrize("words", [None, 5, ["How many?"]])
+def test_a_text_part_without_text_is_no_prompt(words):
+    with pytest.raises(RowError, match="'a': a text part needs 'text'") as error:
+        build_prompt("a", [{"role": "user", "content": [{"type": "image", "text": None}, text(words)]}], 1)
+    assert error.value.reason == "malformed_row"

@@ -99,6 +99,16 @@ def test_a_model_answers_as_generate_does_and_a_broken_image_fails_alone(model, 
         assert found[place].num_tokens == len(kept)
 
 
+def test_a_model_that_cannot_be_drawn_from_has_failed_and_not_said_nothing():
+    broken = build_model()
+    with torch.no_grad():
+        broken.lm_head.weight[3] = torch.nan
+    asker = ModelAnswerer(TransformersEngine(broken, keeps_broken=True), build_processor(), name="tiny")
+    for found in ask(FIVE[:2], asker, sampling=SHORT):
+        assert (found.text, found.stop) == ("", None)
+        assert found.error == "RunError: the model's logits are not finite."
+
+
 def test_answers_do_not_depend_on_batches_nor_on_who_reads_the_images(model, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     asked = [question(str(n), text="how many?" * n) for n in range(1, 8)]

@@ -74,6 +74,29 @@ def test_a_folder_that_is_not_there_and_a_class_of_its_own_are_refused(tmp_path:
         load_processor(tmp_path)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("content", ["{ broken", "[1]", "\ud800"])
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_broken_file_is_named(name: str, content: str, family: str, tmp_path: Path) -> None:
+    (write_processor_files(tmp_path, family) / name).write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError, match=rf"/{name} (is not JSON: .*|holds no JSON object)\. Copy it") as error:
+        load_processor(tmp_path)
+    assert len(error.value.problems) == 1
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_folder_without_a_tokenizer_says_what_it_lacks(family: str, tmp_path: Path) -> None:
+    (write_processor_files(tmp_path, family) / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"its processor cannot be loaded\. It has no tokenizer\.json\. Copy"):
+        load_processor(tmp_path)
+
+
+def test_a_file_that_is_json_and_yet_no_tokenizer_is_refused_in_our_words(tmp_path: Path) -> None:
+    (write_processor_files(tmp_path) / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"its processor cannot be loaded\. Copy the processor files"):
+        load_processor(tmp_path)
+
+
 # Pixel bounds
 
 
@@ -100,8 +123,19 @@ def test_bounds_replace_those_of_the_folder_under_either_name(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ({"min_pixels": 0}, "min_pixels = 0 is not a positive number"),
-        ({"min_pixels": 200, "max_pixels": 100}, "min_pixels = 200 is larger than max_pixels = 100"),
+        ({"min_pixels": 0}, "min_pixels = 0 is not a positive whole number"),
+        ({"min_pixels": True}, "min_pixels = True is not a positive whole number"),
+        ({"max_pixels": 1.5e4}, "max_pixels = 15000.0 is not a positive whole number"),
+        ({"max_pixels": "9000"}, "max_pixels = '9000' is not a positive whole number"),
+        ({"min_pixels": 200, "max_pixels": 100}, "^min_pixels = 200 is larger than max_pixels = 100[.]$"),
+        (
+            {"min_pixels": 70_000},
+            "^min_pixels = 70000 is larger than max_pixels = 65536 of the model's folder[.] Set both[.]$",
+        ),
+        (
+            {"max_pixels": 100},
+            "^min_pixels = 1024 of the model's folder is larger than max_pixels = 100[.] Set both[.]$",
+        ),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(bounds: dict[str, int], message: str) -> None:
@@ -173,6 +207,19 @@ def test_thinking_is_switched_by_the_caller() -> None:
 def test_a_switch_the_template_does_not_know_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"chat_template_kwargs\.enable_thinking: the chat template does not know it"):
         encode(build_processor("qwen3_vl"), shown(), chat_template_kwargs={"enable_thinking": False})
+
+
+@pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "tokenize", "chat_template"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_every_template_is_given_is_no_switch(family: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^chat_template_kwargs\.{name} is no switch"):
+        encode(build_processor(family), shown(), chat_template_kwargs={name: False})
+
+
+def test_a_chat_template_that_cannot_be_read_is_no_fault_of_the_example(tmp_path: Path) -> None:
+    (write_processor_files(tmp_path, "llava") / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role ")
+    with pytest.raises(ConfigError, match="the chat template is broken, at its line 1: "):
+        encode(load_processor(tmp_path), shown())
 
 
 def test_images_that_no_view_has_loaded_are_a_mistake_of_the_caller() -> None:

@@ -26,6 +26,15 @@ def test_the_ends_of_the_unit_interval_draw_possible_tokens() -> None:
     assert draw(logits, torch.tensor([0.0, 1 - 2**-52], dtype=torch.float64), Sampling()).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("temperature", [0, 1.0])
+@pytest.mark.parametrize(
+    "row", [[0.0, torch.nan, 1.0], [0.0, torch.inf, 1.0], [torch.nan] * 3, [-torch.inf] * 3, [torch.inf] * 3]
+)
+def test_logits_that_are_not_finite_draw_no_token(row: list[float], temperature: float) -> None:
+    logits = torch.tensor([row, [0.0, -torch.inf, -torch.inf]])
+    assert draw(logits, torch.full((2,), 0.5), Sampling(temperature=temperature)).tolist() == [3, 0]
+
+
 def test_temperature_zero_is_greedy() -> None:
     logits = some_logits()
     assert torch.equal(draw(logits, torch.zeros(4), Sampling(temperature=0, top_k=1)), logits.argmax(-1))
@@ -78,3 +87,28 @@ def test_every_impossible_value_is_named() -> None:
         Sampling(max_new_tokens=0, temperature=-1, top_p=0, top_k=0, min_p=1, presence_penalty=3)
     assert len(error.value.problems) == 6
     assert "sampling.top_p = 0 must be in (0, 1]; 1 is off." in error.value.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("temperature", value) for value in (float("inf"), float("nan"), 1e-40, 0.009, True, False, "1", None)),
+        *(("max_new_tokens", value) for value in (2.5, float("inf"), True, "8", None)),
+        *(("top_k", value) for value in (1.5, True, "8")),
+        *(("top_p", value) for value in ("0.9", float("nan"), True, None)),
+        *(("min_p", value) for value in ("0.1", float("nan"), False)),
+        *(("presence_penalty", value) for value in ("1", float("nan"), None)),
+    ],
+)
+def test_what_is_not_a_number_of_its_kind_is_named(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as error:
+        Sampling(**{name: value})
+    assert len(error.value.problems) == 1
+    assert f"sampling.{name} = {value!r} must be " in error.value.problems[0]
+
+
+@pytest.mark.parametrize("temperature", [0, 0.0, 0.01, 1, 1e30])
+def test_every_temperature_that_can_be_divided_by_is_accepted(temperature: float) -> None:
+    logits = some_logits()
+    uniform = uniforms([f"{row}" for row in range(4)], 0, 4)[:, 3]
+    assert (draw(logits, uniform, Sampling(temperature=temperature)) < logits.shape[1]).all()

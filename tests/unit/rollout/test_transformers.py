@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from tiny_groups import TinyPrompt, make_group, make_prompt, repeated_batch
 from tiny_models import build_model, exact_arithmetic, image_token_id
+from vcsd.errors import RunError
 from vcsd.models.family import family_of
 from vcsd.rollout import decoder, memory
 from vcsd.rollout import transformers as engine_module
@@ -288,3 +289,74 @@ def test_the_cache_cost_counts_every_byte_of_the_cache(family: str) -> None:
     cost = memory.cache_cost(model, torch.float32)
     logits = 4 * 4 * model.config.text_config.vocab_size
     assert found == len(prompt.input_ids) * cost.per_token + cost.per_rollout - logits
+
+
+class NotFinite(TransformersEngine):
+    """An engine whose model has NaN among the logits of one prompt's rollouts, from one position on."""
+
+    example_id, position = "b", 3
+
+    def begin(self, prompts: Sequence[TinyPrompt]) -> decoder.Decoding:  # type: ignore[override]
+        inner = super().begin(prompts)
+        original_fork, original_step, original_keep = inner.fork, inner.step, inner.keep
+        rows = torch.zeros(0, dtype=torch.bool)
+        num_steps = 0
+
+        def fork(prompt_R: Tensor, max_new_tokens: int, *, use_graph: bool = False) -> None:
+            nonlocal rows
+            original_fork(prompt_R, max_new_tokens, use_graph=use_graph)
+            rows = torch.tensor([prompts[int(p)].example_id == self.example_id for p in prompt_R])
+            if not self.position:
+                inner.logits[rows, 7] = torch.nan
+
+        def step(token_R: Tensor) -> Tensor:
+            nonlocal num_steps
+            num_steps += 1
+            logits = original_step(token_R)
+            if num_steps >= self.position:
+                logits[rows, 7] = torch.nan
+            return logits
+
+        def keep(alive: Tensor) -> None:
+            nonlocal rows
+            original_keep(alive)
+            rows = rows[alive]
+
+        inner.fork, inner.step, inner.keep = fork, step, keep  # type: ignore[method-assign]
+        return inner
+
+
+@pytest.mark.parametrize("position", [0, 3])
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_logits_that_are_not_finite_end_a_rollout_and_mark_it(temperature: float, position: int) -> None:
+    model, sampling = build_model(), Sampling(temperature=temperature, max_new_tokens=20)
+    prompts = three_prompts("qwen3_vl")
+    sound = TransformersEngine(model).sample(prompts, sampling, num_rollouts=2, seed=0).rollouts
+    engine = NotFinite(model, keeps_broken=True)
+    engine.position = position
+    found = engine.sample(prompts, sampling, num_rollouts=2, seed=0).rollouts
+    assert all(len(rollout.token_ids) > position for rollout in sound), "every rollout meets the NaN"
+    for expected, rollout in zip(sound, found, strict=True):
+        if rollout.example_id == "b":
+            assert rollout.stop == "broken"
+            assert rollout.token_ids == (*expected.token_ids[:position], engine.end_ids[0])
+        else:
+            assert rollout == expected
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_a_model_that_cannot_be_drawn_from_is_an_error_that_names_the_example(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, max_new_tokens=20)
+    with pytest.raises(RunError, match="not finite in 2 of 6 answers, to example 'b', the first after 3 tokens"):
+        NotFinite(build_model()).sample(three_prompts("qwen3_vl"), sampling, num_rollouts=2, seed=0)
+
+
+def test_what_a_row_does_after_its_end_does_not_break_it() -> None:
+    model, prompts = likely_to_stop(build_model(), "qwen3_vl"), three_prompts("qwen3_vl")
+    sampling = Sampling(max_new_tokens=20)
+    sound = TransformersEngine(model).sample(prompts, sampling, num_rollouts=8, seed=0).rollouts
+    engine = NotFinite(model, keeps_broken=True)
+    found = engine.sample(prompts, sampling, num_rollouts=8, seed=0).rollouts
+    early = [i for i, rollout in enumerate(sound) if rollout.example_id == "b" and len(rollout.token_ids) <= 3]
+    assert early
+    assert all(found[i] == sound[i] for i in early)

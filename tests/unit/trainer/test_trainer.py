@@ -232,7 +232,7 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run(tmp_path, monkeyp
     assert seen == [(0, False), (1, True), (2, False), (3, False), (4, False)]
 
 
-def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_finite(tmp_path):
+def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_finite(tmp_path, caplog):
     """Sampling comes first: there it has no token to draw, and must not fail before the loss is looked at."""
     model = build_model()
     with torch.no_grad():
@@ -243,6 +243,8 @@ def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_fi
     assert trainer.teacher.num_updates == 0
     kept = json.loads((tmp_path / "inspect" / "step-1.json").read_text())
     assert {tuple(rollout["token_ids"]) for rollout in kept["rollouts"]} <= {(end,) for end in trainer.end_token_ids}
+    assert {rollout["stop"] for rollout in kept["rollouts"]} == {"broken"}
+    assert "Step 1: the student's logits are not finite in 9 of 9 answers, first to example" in caplog.text
 
 
 def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatch, caplog):

@@ -67,6 +67,21 @@ def test_a_box_that_makes_no_sense_is_refused(view: str, boxes: tuple[object, ..
         VIEWS[view](example(picture(), boxes=boxes))
 
 
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ((50, 10, 20, 30), r"the box \(50, 10, 20, 30\) holds no pixel"),
+        ((10, 30, 20, 5), r"the box \(10, 30, 20, 5\) holds no pixel"),
+        ((200, 20, 210, 40), r"the box \(200, 20, 210, 40\) holds no pixel"),
+        ((0.1, 0.2, 0.5, 1.0), "looks like fractions"),
+    ],
+)
+def test_a_sound_box_does_not_hide_one_that_makes_no_sense(box: tuple[float, ...], message: str) -> None:
+    for boxes in (((0, 0, 60, 40), box), (box, (0, 0, 60, 40))):
+        with pytest.raises(DataError, match=message):
+            VIEWS["crop"](example(picture(), boxes=boxes))
+
+
 def test_the_control_of_a_crop_has_the_layout_of_the_crop() -> None:
     cropped = VIEWS["crop"](example(picture(300, 200), boxes=((10, 20, 150, 60),)))
     processor = build_processor()

@@ -1,10 +1,13 @@
 """The page on views says what the code does."""
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+import yaml
 
+from vcsd.config import build_recipe
 from vcsd.views import VIEWS
 from vcsd.views.control import BLUR_FRACTION, NOISE_MEAN, NOISE_STD
 from vcsd.views.hint import HINT
@@ -25,6 +28,12 @@ def test_the_page_lists_every_view_and_every_constant() -> None:
     constants = {"NOISE_MEAN": NOISE_MEAN, "NOISE_STD": NOISE_STD, "BLUR_FRACTION": BLUR_FRACTION}
     assert all(f"| `{name}` | {value:g} |" in PAGE for name, value in constants.items())
     assert f"{MAX_IMAGE_PIXELS:,} pixels" in PAGE
+
+
+def test_the_recipe_on_the_page_can_be_read() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    recipe = build_recipe({**yaml.safe_load(text), "model": {"path": "m"}, "data": {"path": "d"}})
+    assert (recipe.method.target_view, recipe.method.contrast_view) == ("crop", "black")
 
 
 def test_the_contact_sheet_can_be_drawn_and_is_small() -> None:

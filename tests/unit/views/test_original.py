@@ -1,7 +1,9 @@
+import io
 import warnings
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image, ImageChops
 
@@ -114,6 +116,32 @@ def test_an_unreadable_image_names_the_example_and_the_file(name: str, tmp_path:
         original(example(picture(), tmp_path / name))
     assert str(caught.value).startswith(f"example 'virl-7': the image '{tmp_path / name}' cannot be read")
     assert caught.value.example_id == "virl-7"
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        (b"\x89PNG" * 1000, "bytes of 4,000 bytes"),
+        (bytearray(7), "bytearray of 7 bytes"),
+        (np.zeros((4, 5, 3), np.uint8), "ndarray of 4"),
+        (None, "NoneType"),
+        (5, "int"),
+    ],
+)
+def test_what_is_no_image_is_named_by_its_type_and_size_and_not_printed(source: object, what: str) -> None:
+    with pytest.raises(DataError) as caught:
+        original(example(source))
+    advice = "Give a path, or an image opened with PIL.Image.open."
+    assert str(caught.value) == f"example 'virl-7': an image is {what}. {advice}"
+
+
+def test_a_file_that_is_open_can_be_read() -> None:
+    content = io.BytesIO()
+    picture().save(content, "PNG")
+    (image,) = original(example(content)).images
+    assert same(image, picture())
+    with pytest.raises(DataError, match=r"the image '<_io\.BytesIO .*' cannot be read"):
+        original(example(io.BytesIO(b"no image")))
 
 
 def bomb(path: Path, side: int) -> Path:

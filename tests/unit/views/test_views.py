@@ -5,7 +5,7 @@ import pytest
 
 from tiny_examples import example, picture
 from tiny_processor import build_processor
-from vcsd.method import CHOICES
+from vcsd.method import CHOICES, NEEDS
 from vcsd.models.processor import encode
 from vcsd.types import Example, Rollout
 from vcsd.views import SAME_LAYOUT, VIEWS
@@ -19,6 +19,8 @@ def test_every_view_a_method_may_name_exists() -> None:
     named = {*CHOICES["target_view"], *CHOICES["contrast_view"]} - {None}
     assert named <= VIEWS.keys()
     assert set(SAME_LAYOUT) < VIEWS.keys()
+    assert set(CHOICES["target_view"]) == {"original", *NEEDS}, "every view is a target, a control, or both"
+    assert named == VIEWS.keys()
 
 
 @pytest.mark.parametrize("view", VIEWS)
