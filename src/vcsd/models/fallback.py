@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from vcsd.errors import ConfigError
-from vcsd.models.family import Family, base_model, extra_inputs, image_inputs
+from vcsd.models.family import Family, base_model, extra_inputs, image_inputs, is_image, position_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,8 @@ class Fallback(Family):
         mask_BL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {
             **{"input_ids": ids_BL, "attention_mask": mask_BL},
+            # positions are the model's own here: what `prompt_positions` says is checked against them
+            **({} if position_rule(base) is None else {"mm_token_type_ids": is_image(base, ids_BL)}),
             **image_inputs(prompts),
             **extra_inputs(prompts, ids_BL.shape[1], left=False),
         }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-_ADAPTERS = {
+ADAPTERS = {
     "qwen3_vl": "vcsd.models.qwen3_vl",
     "qwen3_vl_moe": "vcsd.models.qwen3_vl",
     "qwen3_5": "vcsd.models.qwen3_5",
@@ -71,16 +71,34 @@ class Family(ABC):
         return ends
 
     def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:
-        """Positions of a prompt's tokens (axes, P), on the CPU. A response's token k has max + 1 + k on every axis."""
-        return torch.arange(len(prompt.input_ids))[None]
+        """Positions of a prompt's tokens (axes, P), on the CPU. A response's token k has max + 1 + k on every axis.
+
+        Time, height and width by the model's own rule where it has one, else one axis.
+        """
+        rule = position_rule(model)
+        if rule is None:
+            return torch.arange(len(prompt.input_ids))[None]
+        ids = prompt.input_ids.cpu()[None]
+        given = {name: value.cpu() for name, value in prompt.extra.items() if isinstance(value, Tensor)}
+        inputs = {"mm_token_type_ids": is_image(model, ids), **given}
+        grid = None if prompt.grid_thw is None else prompt.grid_thw.cpu()
+        positions: Tensor = rule(ids, image_grid_thw=grid, **inputs)[0]
+        return positions[:, 0]
 
     def prompt_inputs(
         self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
         """What a left-padded batch of prompts needs besides ids and mask, and the next position of each (B,)."""
-        position_BP = (mask_BP.cumsum(1) - 1).clamp(min=0)
-        inputs = {**image_inputs(prompts), **extra_inputs(prompts, mask_BP.shape[1], left=True)}
-        return {"position_ids": position_BP, **inputs}, position_BP[:, -1] + 1
+        axes = [self.prompt_positions(model, prompt) for prompt in prompts]
+        longest = mask_BP.shape[1]
+        padded = [functional.pad(positions, (longest - positions.shape[1], 0)) for positions in axes]
+        next_B = torch.stack([positions.max() + 1 for positions in axes])
+        inputs = {**image_inputs(prompts), **extra_inputs(prompts, longest, left=True)}
+        return {"position_ids": self.on_axes(model, torch.stack(padded, 1)), **inputs}, next_B
+
+    def on_axes(self, model: nn.Module, positions: Tensor) -> Tensor:
+        """Positions (axes or 1, B, tokens) as the model takes them: three axes, or two dimensions where it has one."""
+        return positions[0] if position_rule(model) is None else positions.expand(3, -1, -1)
 
     @abstractmethod
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
@@ -133,6 +151,19 @@ def extra_inputs(prompts: Sequence[Prompt], length: int, *, left: bool) -> dict[
     return {name: torch.cat(values) for name, values in inputs.items()}
 
 
+def position_rule(model: nn.Module) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The model's own rule for positions on three axes, None where positions are counted."""
+    rule: Callable[..., tuple[Tensor, Tensor]] | None = getattr(base_model(model).base_model, "get_rope_index", None)
+    return rule
+
+
+def is_image(model: nn.Module, ids: Tensor) -> Tensor:
+    """1 where a token stands for an image, else 0: what such a rule wants to know of every token."""
+    config = base_model(model).config
+    tokens = [token for name in _PLACEHOLDERS[:2] if (token := getattr(config, name, None)) is not None]
+    return torch.isin(ids, torch.tensor(tokens)).int()
+
+
 def base_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a PEFT wrapper, or the model itself."""
     get_base_model = getattr(model, "get_base_model", None)
@@ -144,6 +175,6 @@ def base_model(model: nn.Module) -> PreTrainedModel:
 def family_of(model: nn.Module) -> Family:
     """The adapter of a model's family, or the fallback."""
     model_type = base_model(model).config.model_type
-    module = import_module(_ADAPTERS.get(model_type, "vcsd.models.fallback"))
+    module = import_module(ADAPTERS.get(model_type, "vcsd.models.fallback"))
     family: Family = module.FAMILY
     return family
