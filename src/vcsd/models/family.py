@@ -115,16 +115,14 @@ class Family(ABC):
 
     def head(self, model: nn.Module) -> Head:
         """The head as tensors. Inside `with_head` the weight is whole also where it is sharded."""
-        text = base_model(model).config.get_text_config()
         module = self.head_module(model)
-        divisor = getattr(text, "logits_scaling", None)
-        scale = 1 / divisor if divisor else getattr(text, "logit_scale", None)
-        return Head(
-            weight_VD=module.weight,  # type: ignore[arg-type]
-            bias_V=getattr(module, "bias", None),
-            logit_scale=1.0 if scale is None else scale,
-            soft_cap=getattr(text, "final_logit_softcapping", None),
-        )
+        scale, cap = self.logit_shape(model)
+        weight: Any = module.weight
+        return Head(weight_VD=weight, bias_V=getattr(module, "bias", None), logit_scale=scale, soft_cap=cap)
+
+    def logit_shape(self, model: nn.Module) -> tuple[float, float | None]:
+        """The scale and soft cap between the head and the logits; none, unless a family says so."""
+        return 1.0, None
 
     def with_head(self, model: nn.Module, run: Callable[[Head], Result]) -> Result:
         """`run(head)` inside the head's own forward: a sharded head exists only there."""

@@ -68,14 +68,6 @@ def test_the_head_gives_the_models_logits(tied: bool) -> None:
     assert torch.equal(family.with_head(model, lambda head: hidden @ head.weight_VD.T), model.lm_head(hidden))
 
 
-def test_a_soft_cap_and_a_logit_scale_are_read_from_the_text_config() -> None:
-    model = build_model("llava")
-    assert (family_of(model).head(model).logit_scale, family_of(model).head(model).soft_cap) == (1.0, None)
-    model.config.text_config.final_logit_softcapping = 30.0
-    model.config.text_config.logits_scaling = 4.0
-    assert (family_of(model).head(model).logit_scale, family_of(model).head(model).soft_cap) == (0.25, 30.0)
-
-
 def test_a_head_with_an_adapter_is_refused() -> None:
     model = build_model()
     model.lm_head.lora_A = torch.nn.ModuleDict()
