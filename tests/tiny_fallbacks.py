@@ -1,14 +1,18 @@
 """Tiny models of families without an adapter, each with a way of its own to see images.
 
 build_fallback("qwen2_5_vl")      three position axes by the model's own rule; also "qwen2_vl", "glm4v"
+build_fallback("smolvlm")         an image is cut into tiles; also "llava_next"
+tiled_prompts("smolvlm")          prompts whose images have different numbers of tiles
 """
 
 from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from tiny_groups import TinyPrompt, words
 from tiny_models import HIDDEN, NOISE, image_token_id
 from tiny_processor import MERGE, PATCH, VOCAB_SIZE, build_tokenizer
 
@@ -60,4 +64,55 @@ def _glm4v() -> tuple[str, dict[str, Any]]:
     return _three_axes("Glm4v", vision)
 
 
-_FAMILIES = {"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "glm4v": _glm4v}
+_SIDE = 32
+_PIN_POINTS = [[32, 64], [64, 32], [64, 64], [32, 96], [96, 32]]
+_TILED_TOWER = {
+    **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"image_size": _SIDE, "patch_size": 16},
+}
+
+
+def _tiled(name: str, **more: Any) -> tuple[str, dict[str, Any]]:
+    text = {"model_type": "llama", **_TEXT, "pad_token_id": build_tokenizer().pad_token_id}
+    image = image_token_id("llava")
+    return name, {"text_config": text, "image_token_id": image, "image_token_index": image, **more}
+
+
+def _smolvlm() -> tuple[str, dict[str, Any]]:
+    return _tiled("SmolVLM", vision_config=_TILED_TOWER, scale_factor=2)
+
+
+def _llava_next() -> tuple[str, dict[str, Any]]:
+    tower = {"model_type": "clip_vision_model", **_TILED_TOWER}
+    select = {"vision_feature_select_strategy": "default", "image_grid_pinpoints": _PIN_POINTS}
+    return _tiled("LlavaNext", vision_config=tower, **select)
+
+
+def tiled_prompts(family: str) -> list[TinyPrompt]:
+    """SmolVLM: 1, 3 and no tiles of one token each. LLaVA-NeXT: 5 and 4 tiles, rows end in a token."""
+    if family == "smolvlm":
+        return [_tiled_prompt(f"tiles-{num}", num, num, _mask(num)) for num in (1, 3, 0)]
+    square, tall = torch.tensor([[60, 60]]), torch.tensor([[90, 30]])
+    return [
+        _tiled_prompt("square", 5, 4 + 4 * (4 + 1), {"image_sizes": square}),
+        _tiled_prompt("tall", 4, 4 + 6 * (2 + 1), {"image_sizes": tall}),
+    ]
+
+
+def _mask(num_tiles: int) -> dict[str, Tensor]:
+    return {"pixel_attention_mask": torch.ones(1, num_tiles, _SIDE, _SIDE, dtype=torch.long)} if num_tiles else {}
+
+
+def _tiled_prompt(name: str, num_tiles: int, num_tokens: int, extra: dict[str, Tensor]) -> TinyPrompt:
+    generator = torch.Generator().manual_seed(num_tiles)
+    shape = (1, num_tiles, 3, _SIDE, _SIDE)
+    pixels = torch.randn(shape, generator=generator, dtype=torch.float64) if num_tiles else None
+    image = torch.full((num_tokens,), image_token_id("llava"))
+    ids = torch.cat([words(4, generator), image, words(3 + num_tiles, generator)])
+    return TinyPrompt(ids, pixels, None, extra, name)
+
+
+_FAMILIES = {
+    **{"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "glm4v": _glm4v},
+    **{"smolvlm": _smolvlm, "llava_next": _llava_next},
+}

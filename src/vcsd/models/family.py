@@ -34,6 +34,9 @@ ADAPTERS = {
     "qwen3_5": "vcsd.models.qwen3_5",
     "qwen3_5_moe": "vcsd.models.qwen3_5",
 }
+_TILED = {"pixel_values": 5, "pixel_attention_mask": 4}
+"""Inputs whose second dimension is an image's tiles, by their number of dimensions."""
+
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 
 
@@ -133,7 +136,7 @@ def image_inputs(prompts: Sequence[Prompt]) -> dict[str, Tensor]:
     """The images of some prompts in the order of their placeholders, as model inputs; nothing without any."""
     pixels = [prompt.pixel_values for prompt in prompts if prompt.pixel_values is not None]
     grids = [prompt.grid_thw for prompt in prompts if prompt.grid_thw is not None]
-    inputs = {"pixel_values": torch.cat(pixels)} if pixels else {}
+    inputs = {"pixel_values": _stacked("pixel_values", pixels)} if pixels else {}
     return inputs | ({"image_grid_thw": torch.cat(grids)} if grids else {})
 
 
@@ -146,7 +149,32 @@ def extra_inputs(prompts: Sequence[Prompt], length: int, *, left: bool) -> dict[
             is_per_token = value.ndim == 2 and value.shape == (1, len(prompt.input_ids))
             padding = (missing, 0) if left else (0, missing)
             inputs.setdefault(name, []).append(functional.pad(value, padding) if is_per_token else value)
-    return {name: torch.cat(values) for name, values in inputs.items()}
+    return {name: _stacked(name, values) for name, values in inputs.items()}
+
+
+def _stacked(name: str, values: Sequence[Tensor]) -> Tensor:
+    """Values of some prompts one after the other; images of fewer tiles get tiles of zeros, which models leave out.
+
+    SmolVLM and Idefics drop tiles that are all zero, LLaVA-NeXT and its relatives count the tiles of each image.
+    """
+    if values[0].ndim == _TILED.get(name):
+        most = max(value.shape[1] for value in values)
+        values = [_with_tiles(value, most) for value in values]
+    try:
+        return torch.cat(list(values))
+    except RuntimeError as error:
+        shapes = ", ".join(sorted({str(tuple(value.shape)) for value in values}))
+        raise ConfigError(
+            [
+                f"{name} of several prompts has shapes that do not fit into one batch: {shapes}. Give all images the "
+                "same size, or use a model of a family with an adapter."
+            ]
+        ) from error
+
+
+def _with_tiles(value: Tensor, num_tiles: int) -> Tensor:
+    missing = num_tiles - value.shape[1]
+    return torch.cat([value, value.new_zeros(len(value), missing, *value.shape[2:])], 1) if missing else value
 
 
 def position_rule(model: nn.Module) -> Callable[..., tuple[Tensor, Tensor]] | None:
