@@ -54,8 +54,7 @@ class Family(ABC):
 
     def prepare(self, model: nn.Module) -> None:
         """Make a model ready to be scored. Call it before the model is wrapped or copied; twice does no harm."""
-        base = base_model(model)
-        open_to_code(model, self.head_module(base))
+        open_to_code(model, self.head_module(model))
 
     def vision_token_ids(self, model: nn.Module) -> frozenset[int]:
         """The placeholders of images and videos: banned in sampling, refused in responses."""
@@ -112,8 +111,7 @@ class Family(ABC):
         head: nn.Module | None = base_model(model).get_output_embeddings()  # type: ignore[no-untyped-call]
         if head is None or not isinstance(getattr(head, "weight", None), Tensor):
             raise ConfigError([f"{type(model).__name__} has no linear head that could be scored."])
-        if hasattr(head, "lora_A"):
-            raise ConfigError(["the head has a LoRA adapter, which its weight lacks. Leave lm_head out of LoRA."])
+        refuse_adapters(model, head)
         return head
 
     def head(self, model: nn.Module) -> Head:
@@ -175,6 +173,21 @@ def _stacked(name: str, values: Sequence[Tensor]) -> Tensor:
 def _with_tiles(value: Tensor, num_tiles: int) -> Tensor:
     missing = num_tiles - value.shape[1]
     return torch.cat([value, value.new_zeros(len(value), missing, *value.shape[2:])], 1) if missing else value
+
+
+def refuse_adapters(model: nn.Module, head: nn.Module) -> None:
+    """Raise a ConfigError for PEFT's ways to train that a head's weight or a packed row would leave out."""
+    problems = []
+    if hasattr(head, "base_layer"):
+        kind = type(head).__module__.split(".")[-2]
+        problems.append(
+            f"the head has an adapter ({kind}), which its weight lacks. Leave lm_head out of target_modules."
+        )
+    for name, config in getattr(model, "peft_config", {}).items():
+        if getattr(config, "is_prompt_learning", False) or getattr(config, "is_adaption_prompt", False):
+            problems.append(f"the adapter {name!r} learns a prompt, which scoring would leave out. Use LoRA.")
+    if problems:
+        raise ConfigError(problems)
 
 
 def position_rule(model: nn.Module) -> Callable[..., tuple[Tensor, Tensor]] | None:
