@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from vcsd.models.packing import Group, longest_view
 from vcsd.models.processor import Encoded, Processor, assert_same_layout, encode
 from vcsd.models.vision import Constant
@@ -32,6 +34,7 @@ class Shown:
     target: Encoded
     contrast: Encoded | None
     contrast_view: str | None
+    target_view: str = "original"
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -61,11 +64,11 @@ def show(
     seen = VIEWS[method.target_view](original)
     target = student if method.target_view == "original" else encoded(seen)
     if method.contrast_view is None:
-        return Shown(example, student, target, None, None)
+        return Shown(example, student, target, None, None, method.target_view)
     contrast = encoded(VIEWS[method.contrast_view](seen))
     if method.contrast_view in SAME_LAYOUT:
         assert_same_layout(target, contrast, view=method.contrast_view)
-    return Shown(example, student, target, contrast, method.contrast_view)
+    return Shown(example, student, target, contrast, method.contrast_view, method.target_view)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +114,18 @@ def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
         if not responses:
             continue
         views["student"].append(Group(each.student, responses, _image_keys(each.student, "original")))
-        views["target"].append(Group(each.target, responses, _image_keys(each.target, "original")))
+        views["target"].append(Group(each.target, responses, _image_keys(each.target, _images_of_target(each))))
         if each.contrast is not None and each.contrast_view is not None:
             keys = _image_keys(each.contrast, each.contrast_view)
             views["contrast"].append(Group(each.contrast, responses, keys))
     return Batch(views["student"], views["target"], views["contrast"] or None, tuple(rollouts))
+
+
+def _images_of_target(shown: Shown) -> str:
+    """The view whose images the teacher's target view shows: a hint changes the text alone."""
+    one, other = shown.student.pixel_values, shown.target.pixel_values
+    is_same = one is other or (one is not None and other is not None and torch.equal(one, other))
+    return "original" if is_same else shown.target_view
 
 
 def _image_keys(prompt: Encoded, view: str) -> list[Hashable]:
