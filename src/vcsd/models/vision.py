@@ -23,7 +23,6 @@ Shape legend: I images, K patches of all images, F visual tokens, D hidden width
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +31,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from vcsd.models.attention import compute_dtype, varlen_attention
+from vcsd.models.inside import override
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 ATTENTION = "vcsd_flash_varlen"
 """Our name in the AttentionInterface; "flash" makes the tower pass all images at once."""
+
+_LOOKS_UP = "looks_features_up"
 
 CONSTANT_BYTES = 512 * 2**20
 """Features of constant images that are kept between steps: images of many sizes have many grids."""
@@ -212,4 +214,6 @@ def install(model: PreTrainedModel) -> None:
     AttentionInterface.register(ATTENTION, _attention)
     model.set_attn_implementation({"vision_config": ATTENTION})
     tower: Any = model.base_model.visual
-    tower.forward = MethodType(_tower_forward, tower)
+    if not getattr(tower, _LOOKS_UP, False):
+        override(tower, _tower_forward)
+        setattr(tower, _LOOKS_UP, True)
