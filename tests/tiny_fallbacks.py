@@ -2,6 +2,7 @@
 
 build_fallback("qwen2_5_vl")      three position axes by the model's own rule; also "qwen2_vl", "glm4v"
 build_fallback("smolvlm")         an image is cut into tiles; also "llava_next"
+build_fallback("paligemma")       tokens without a type of their own are a prefix that sees itself as a whole
 tiled_prompts("smolvlm")          prompts whose images have different numbers of tiles
 """
 
@@ -88,6 +89,12 @@ def _llava_next() -> tuple[str, dict[str, Any]]:
     return _tiled("LlavaNext", vision_config=tower, **select)
 
 
+def _paligemma() -> tuple[str, dict[str, Any]]:
+    tower = {"model_type": "siglip_vision_model", **_TILED_TOWER}
+    name, settings = _tiled("PaliGemma", vision_config=tower, projection_dim=HIDDEN)
+    return name, {**settings, "text_config": {**settings["text_config"], "model_type": "gemma2", "head_dim": 16}}
+
+
 def tiled_prompts(family: str) -> list[TinyPrompt]:
     """SmolVLM: 1, 3 and no tiles of one token each. LLaVA-NeXT: 5 and 4 tiles, rows end in a token."""
     if family == "smolvlm":
@@ -114,5 +121,5 @@ def _tiled_prompt(name: str, num_tiles: int, num_tokens: int, extra: dict[str, T
 
 _FAMILIES = {
     **{"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "glm4v": _glm4v},
-    **{"smolvlm": _smolvlm, "llava_next": _llava_next},
+    **{"smolvlm": _smolvlm, "llava_next": _llava_next, "paligemma": _paligemma},
 }

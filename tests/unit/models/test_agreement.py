@@ -1,5 +1,7 @@
 """Families without an adapter: rollouts are drawn from what is scored, or the model is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -57,16 +59,12 @@ def test_an_image_with_the_positions_of_text_is_refused(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build_fallback(name, dtype)
-    prompts = [replaced(prompt, dtype) for prompt in two_prompts()]
+    prompts = [replace(prompt, pixel_values=prompt.pixel_values.to(dtype)) for prompt in two_prompts()]
     TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
     fresh = build_fallback(name, dtype)
     monkeypatch.setattr(family, "position_rule", lambda model: None)
     with pytest.raises(ConfigError, match="another distribution than the one that is scored"):
         TransformersEngine(fresh).sample(prompts, GREEDY, num_rollouts=1, seed=0)
-
-
-def replaced(prompt: TinyPrompt, dtype: torch.dtype) -> TinyPrompt:
-    return TinyPrompt(prompt.input_ids, prompt.pixel_values.to(dtype), prompt.grid_thw, prompt.extra, prompt.example_id)
 
 
 @pytest.fixture
@@ -90,6 +88,13 @@ def test_hidden_states_of_other_positions_are_refused(llava: nn.Module, monkeypa
     monkeypatch.setattr(Fallback, "hidden_states", lambda *given: own(*given).roll(1, 0))
     with pytest.raises(ConfigError, match="example 'a'"):  # the shorter of the two prompts
         draw(llava, two_prompts("llava")[::-1])
+
+
+def test_a_response_that_would_be_scored_with_its_future_in_sight_is_refused() -> None:
+    model, prompt = build_fallback("paligemma", torch.float64), make_prompt("llava", (), 4, 4)
+    types = {"token_type_ids": torch.zeros(1, len(prompt.input_ids), dtype=torch.long)}
+    with pytest.raises(ConfigError, match="another distribution than the one that is scored"):
+        draw(model, [replace(prompt, extra=types)])
 
 
 def test_a_model_is_checked_once_with_an_image_and_once_without(
