@@ -92,6 +92,10 @@ class FeatureCache:
             del self._constant[name]
             total -= size
 
+    def outlives_step(self, key: Hashable) -> bool:
+        """Whether an image with this key is kept for later steps."""
+        return self._version is not None and isinstance(key, Constant)
+
     def store_of(self, key: Hashable) -> dict[Hashable, Levels]:
         """Where an image with this key is kept."""
         return self._constant if isinstance(key, Constant) else self._of_step
@@ -111,7 +115,11 @@ class RowFeatures:
         names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, grids, strict=True)]
         images = [(i, name, self.cache.store_of(name[0])) for i, name in enumerate(names)]
         todo = [i for i, name, store in images if name[0] is None or (name not in store and names.index(name) == i)]
-        own = self._run(tower, pixels_KC, grid_I3, todo, settings)
+        # What outlives its step is computed alone: its bits must not depend on the row, or a resumed run would differ.
+        alone = [i for i in todo if self.cache.outlives_step(names[i][0])]
+        own = self._run(tower, pixels_KC, grid_I3, [i for i in todo if i not in alone], settings)
+        for i in alone:
+            own |= self._run(tower, pixels_KC, grid_I3, [i], settings)
         for i, name, store in images:
             if i in own and name[0] is not None:
                 store[name] = tuple(_kept(level, name[0]) for level in own[i])

@@ -175,3 +175,23 @@ def test_a_version_of_none_lasts_no_longer_than_its_step() -> None:
         hidden_states(model, groups, cache)
         assert cache.num_computed == 4 * number
         cache.end_step()
+
+
+@pytest.mark.parametrize(("version", "calls"), [(0, [2, 1, 1]), (None, [4])])
+def test_features_that_outlive_their_step_are_computed_alone(
+    version: int | None, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache = prepared("qwen3_vl"), FeatureCache()
+    first, second, third = with_keys(three_groups("qwen3_vl"))
+    row, tower, seen = [black(first, "qwen3_vl"), second, black(third, "qwen3_vl")], type(model.model.visual), []
+    forward = tower.forward
+
+    def counted(self, pixels, grid_thw, **settings):
+        seen.append(len(grid_thw))
+        return forward(self, pixels, grid_thw=grid_thw, **settings)
+
+    expected = hidden_states(model, row)
+    monkeypatch.setattr(tower, "forward", counted)
+    cache.begin_step(version)
+    assert_close(hidden_states(model, row, cache), expected)
+    assert seen == calls
