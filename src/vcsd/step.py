@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ from vcsd.models.family import base_model, family_of
 from vcsd.models.inside import inside
 from vcsd.models.packing import plan_rows
 from vcsd.models.score import hidden_states
-from vcsd.models.vision import FeatureCache
+from vcsd.models.vision import FeatureCache, same_weights, tower_of, trains
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +46,10 @@ Looks = tuple["Tensor", "Tensor | None"]
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Called with the name of a part of the step, "rollout", "teacher", "student" or "backward", around it."""
+
+
+_FROZEN = "frozen"
+"""The version of vision weights that are not trained."""
 
 
 def _untimed(name: str) -> AbstractContextManager[Any]:
@@ -73,6 +77,16 @@ class Distiller:
     phase: Phase = _untimed
     features: FeatureCache = field(default_factory=FeatureCache)
 
+    @property
+    def trains_tower(self) -> bool:
+        """Whether the student's way to see images is trained."""
+        return trains(tower_of(base_of(self.student)))
+
+    @cached_property
+    def has_one_tower(self) -> bool:
+        """Whether student and teacher see images alike. Ask while the tower does not train: then it stays so."""
+        return same_weights(*(tower_of(base_of(model)) for model in (self.student, self.teacher)))
+
 
 def sample(engine: TransformersEngine, shown: Sequence[Shown], rollouts: Rollouts, step: int) -> Batch:
     """Let the student answer every prompt as it sees it. A rollout is keyed by step, example and index."""
@@ -98,7 +112,8 @@ def distil(
     else:
         weigh = partial(token_weights, num_tokens=batch.num_tokens, **totals)
     plan = plan_rows(batch.sizes(), budget, family_of(base_of(distiller.student)).cost)
-    distiller.features.begin_step(object())
+    # A tower that is not trained stays as it is in a teacher that follows, so that constant images last.
+    distiller.features.begin_step(None if distiller.trains_tower else _FROZEN)
     loss, found = torch.zeros((), device=base_of(distiller.student).device), []
     for row in range(len(plan.rows)):
         student, target = plan.select(batch.student, row), plan.select(batch.target, row)
@@ -109,6 +124,7 @@ def distil(
             backward(part)
         loss += part.detach() / distiller.num_ranks
         found.append(statistics)
+    distiller.features.end_step()
     return loss, found
 
 
@@ -125,7 +141,8 @@ def _pull(
             return original_ND, None if contrast is None else hidden_states(teacher, contrast, features)
 
     def learn(looks: Looks, teacher_head: Head | None, model: nn.Module) -> tuple[Tensor, Statistics]:
-        hidden_ND = hidden_states(model, student, features)
+        reads = not distiller.trains_tower and distiller.has_one_tower
+        hidden_ND = hidden_states(model, student, features if reads else None)
         return family_of(model).with_head(
             model,
             lambda head: distillation_loss(

@@ -67,8 +67,9 @@ def test_scores_and_gradients_in_bfloat16_are_as_close_to_the_truth_as_the_repea
         assert (mine - true).norm() < 1.3 * (other - true).norm()
 
 
-def test_gradients_repeat_bit_for_bit_with_deterministic_algorithms() -> None:
-    model, groups = on_gpu("qwen3_vl", torch.bfloat16), three_groups("qwen3_vl")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_repeat_bit_for_bit_with_deterministic_algorithms(family: str) -> None:
+    model, groups = on_gpu(family, torch.bfloat16), three_groups(family)
     torch.use_deterministic_algorithms(True)
     try:
         first, second = scored(model, groups), scored(model, groups)

@@ -9,15 +9,16 @@ They are wrapped here, once per process; without `mixer=` the wrapper calls the 
                   responses, and the gradients of the forks add up
 
 Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. The recurrence
-of a row is flash-linear-attention's on a GPU, else `delta_rule`. One combination of flash-linear-attention, Triton and
-GPU has no right gradient: there `delta_rule` computes all rows, with a warning, since student and teacher must be
-computed alike.
+of a row is flash-linear-attention's on a GPU, where it can be imported, else `delta_rule`. One combination of
+flash-linear-attention, Triton and GPU has no right gradient: there `delta_rule` computes all rows, with a warning,
+since student and teacher must be computed alike.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 
 _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
+_FLA = "fla.ops.gated_delta_rule"
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
 _HOPPER = 9
@@ -75,9 +77,16 @@ def mix_delta_net(model: PreTrainedModel) -> None:
 @cache
 def fla_problem() -> str | None:
     """Why flash-linear-attention, though installed, cannot be used for training on this machine; None if it can."""
-    if importlib.util.find_spec("fla") is None or importlib.util.find_spec("tilelang") is not None:
+    if importlib.util.find_spec("fla") is None or not torch.cuda.is_available():
         return None
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != _HOPPER:
+    try:
+        importlib.import_module(_FLA)
+    except Exception as error:  # transformers takes any of them for "not installed", and keeps torch's function
+        return (
+            f"flash-linear-attention is installed but cannot be imported ({type(error).__name__}: {error}): a slower "
+            "recurrence in torch is used instead. Install a release that fits this torch and Triton."
+        )
+    if importlib.util.find_spec("tilelang") is not None or torch.cuda.get_device_capability()[0] != _HOPPER:
         return None
     triton = Version(importlib.metadata.version("triton"))
     if not _WRONG_FROM <= triton < _RIGHT_FROM:

@@ -40,7 +40,8 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
 ) -> tuple[Tensor, Tensor | None]:
     """What every token reads (N, L, H, V), and the state after the last one (N, H, K, V) if asked for.
 
-    g, the logarithm of the decay, and beta are (N, L, H). Arithmetic is in float32.
+    g, the logarithm of the decay, and beta are (N, L, H). Decays, sums and the triangular solve are in float32; under
+    autocast matrix products round their inputs to its type, as in transformers' function.
     """
     length = query_NLHK.shape[1]
     query, key, value, decay, beta = (
@@ -52,8 +53,9 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     query, key, value = (_in_chunks(x, chunk_size) for x in (query, key, value))
     decay, beta = (_in_chunks(x[..., None], chunk_size)[..., 0] for x in (decay, beta))
 
-    total = decay.cumsum(-1)
     future = torch.ones(chunk_size, chunk_size, dtype=torch.bool, device=key.device).triu(1)
+    # a running sum; deterministic mode refuses cumsum on CUDA, and autocast would round a matrix product
+    total = decay[..., None, :].masked_fill(future, 0).sum(-1)
     between = (total[..., :, None] - total[..., None, :]).masked_fill(future, float("-inf")).exp()
     since_start = total.exp()[..., None]
     changes = torch.cat([value, key * since_start], -1) * beta[..., None]

@@ -14,7 +14,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from vcsd.errors import ConfigError
-from vcsd.models.family import Family, base_model, extra_inputs, image_inputs
+from vcsd.models.family import Family, base_model, extra_inputs, image_inputs, is_image, position_rule
+from vcsd.models.logit_shape import logit_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +34,16 @@ class Fallback(Family):
     def prepare(self, model: nn.Module) -> None:
         """Say what the missing adapter costs."""
         super().prepare(model)
+        self.logit_shape(model)  # now: later the model may be sharded
         warnings.warn(
             f"{type(base_model(model)).__name__} has no adapter for shared prefixes: each prompt and its image are "
             "computed once per response. With 8 responses, scoring costs up to 8 times as much.",
             stacklevel=2,
         )
+
+    def logit_shape(self, model: nn.Module) -> tuple[float, float | None]:
+        """What the model's forward does to its head's output, as far as the configuration gives reason to ask."""
+        return logit_shape(base_model(model), self.head_module(model), self.vision_token_ids(model))
 
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position, from the repeated batch. Features are not cached."""
@@ -51,6 +57,8 @@ class Fallback(Family):
         mask_BL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {
             **{"input_ids": ids_BL, "attention_mask": mask_BL},
+            # positions are the model's own here: what `prompt_positions` says is checked against them
+            **({} if position_rule(base) is None else {"mm_token_type_ids": is_image(base, ids_BL)}),
             **image_inputs(prompts),
             **extra_inputs(prompts, ids_BL.shape[1], left=False),
         }

@@ -19,6 +19,8 @@ from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from vcsd.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,14 +28,33 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _OPEN = "is_open_to_code"
+_HOOK, _OF_HOOKED = "_hf_hook", "_old_forward"
+"""Where accelerate keeps a module's hook, and the forward that it goes around."""
 
 
 def open_to_code(*modules: nn.Module) -> None:
     """Let `module(run=f)` be `f(module)`, inside the module's hooks. Calling twice does no harm."""
     for module in modules:
         if not getattr(module, _OPEN, False):  # accelerate may have wrapped our forward since: leave it
-            module.forward = MethodType(_redirected(type(module)), module)
+            override(module, _redirected(type(module)))
             setattr(module, _OPEN, True)
+
+
+def override(module: nn.Module, forward: Callable[..., Any]) -> None:
+    """Give a module a forward of its own, inside the hooks that accelerate may have put around it (device_map).
+
+    Raises a ConfigError where another library has replaced the forward: ours would undo what it did, or it ours.
+    """
+    place = _OF_HOOKED if _HOOK in vars(module) else "forward"
+    before = vars(module).get(place)
+    if before is not None and getattr(before, "__func__", None) is not type(module).forward:
+        raise ConfigError(
+            [
+                f"{type(module).__name__} has a forward that another library has put in place of its class's. Prepare "
+                "the model first, and wrap or patch it afterwards."
+            ]
+        )
+    setattr(module, place, MethodType(forward, module))
 
 
 def _redirected(kind: type[nn.Module]) -> Callable[..., Any]:

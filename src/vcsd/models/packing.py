@@ -76,8 +76,11 @@ class Group:
 
 
 def refuse_vision_tokens(groups: Sequence[Group], vision_token_ids: frozenset[int]) -> None:
-    """Raise a DataError for a response that is empty or holds a placeholder, where a model looks for an image."""
+    """Raise a DataError for what cannot be scored: no response, an empty one, one with a placeholder for an image."""
+    assert groups, "a row without groups"
     for group in groups:
+        if not len(group.responses):
+            raise DataError(group.example_id, "its group has no responses: there is nothing to score. Leave it out.")
         for index, response in enumerate(group.responses):
             if not len(response):
                 raise DataError(group.example_id, f"response {index} has no tokens. A response includes its end token.")

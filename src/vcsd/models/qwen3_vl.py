@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from vcsd.models import fused, prefix_tree, vision
-from vcsd.models.family import Family, base_model, image_inputs
+from vcsd.models.family import Family, base_model
 from vcsd.models.row import shared_hidden_states
 
 if TYPE_CHECKING:
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from vcsd.models.packing import Group, Prompt
+    from vcsd.models.packing import Group
     from vcsd.models.vision import FeatureCache
 
 
@@ -33,25 +30,6 @@ class Qwen3VL(Family):
         prefix_tree.install(base)
         fused.install(base)
         vision.install(base)
-
-    def prompt_positions(self, model: nn.Module, prompt: Prompt) -> Tensor:
-        """Time, height and width (3, P), by the model's own rule."""
-        rule: Any = base_model(model).model
-        ids = prompt.input_ids.cpu()[None]
-        is_image = (ids == base_model(model).config.image_token_id).int()
-        grid = None if prompt.grid_thw is None else prompt.grid_thw.cpu()
-        positions: Tensor = rule.get_rope_index(ids, mm_token_type_ids=is_image, image_grid_thw=grid)[0]
-        return positions[:, 0]
-
-    def prompt_inputs(
-        self, model: nn.Module, prompts: Sequence[Prompt], mask_BP: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Positions on three axes (3, B, P), zero on the padding."""
-        axes = [self.prompt_positions(model, prompt) for prompt in prompts]
-        longest = mask_BP.shape[1]
-        padded = [functional.pad(positions, (longest - positions.shape[1], 0)) for positions in axes]
-        next_B = torch.stack([positions.max() + 1 for positions in axes])
-        return {"position_ids": torch.stack(padded, 1), **image_inputs(prompts)}, next_B
 
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position, with each prompt computed once."""

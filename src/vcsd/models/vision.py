@@ -10,11 +10,12 @@ Features. An image's features are the same in every pass whose vision weights ar
     features = FeatureCache()
     features.begin_step(version)                             # version: any value that changes with the vision weights
     score(model, groups, features)                           # images with a key are looked up, the rest is computed
+    features.end_step()                                      # nothing is held while the optimizer works
 
 A frozen tower: the original image once per step, for student and teacher. A constant image (black) depends on its grid
-alone: once per version of the weights. While the tower trains and gradients are on, nothing is cached: each image is
-computed once per row, and its graph goes with the backward. Under FSDP2 leave the tower unsharded, or every rank must
-skip it at the same time.
+alone: once per version of the weights, while those of recent steps fit into `CONSTANT_BYTES`. While the tower trains
+and gradients are on, nothing is cached: each image is computed once per row, and its graph goes with the backward.
+Under FSDP2 leave the tower unsharded, or every rank must skip it at the same time.
 
 Shape legend: I images, K patches of all images, F visual tokens, D hidden width, H heads, E head width.
 """
@@ -22,7 +23,6 @@ Shape legend: I images, K patches of all images, F visual tokens, D hidden width
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +31,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from vcsd.models.attention import compute_dtype, varlen_attention
+from vcsd.models.inside import override
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 
 ATTENTION = "vcsd_flash_varlen"
 """Our name in the AttentionInterface; "flash" makes the tower pass all images at once."""
+
+_LOOKS_UP = "looks_features_up"
+
+CONSTANT_BYTES = 512 * 2**20
+"""Features of constant images that are kept between steps: images of many sizes have many grids."""
 
 Levels = tuple[Tensor, ...]
 """An image's features: those for the embeddings, then one tensor per deepstack layer."""
@@ -66,12 +72,29 @@ class FeatureCache:
         self.num_computed = 0
         """Images that went through a tower by way of this cache."""
 
-    def begin_step(self, version: Hashable) -> None:
-        """Forget the last step's images; forget constant images too if the vision weights have changed."""
+    def begin_step(self, version: Hashable | None) -> None:
+        """Forget the last step's images; constant ones too if the vision weights have changed. None: they always do."""
         self._of_step.clear()
-        if version != self._version:
+        if version is None or version != self._version:
             self._constant.clear()
         self._version = version
+
+    def end_step(self) -> None:
+        """Forget what the next step will not read: its own images, and constant ones beyond what may be kept."""
+        self._of_step.clear()
+        if self._version is None:
+            self._constant.clear()
+        sizes = {name: sum(level.nbytes for level in levels) for name, levels in self._constant.items()}
+        total = sum(sizes.values())
+        for name, size in sizes.items():  # in the order of their last use
+            if total <= CONSTANT_BYTES:
+                break
+            del self._constant[name]
+            total -= size
+
+    def outlives_step(self, key: Hashable) -> bool:
+        """Whether an image with this key is kept for later steps."""
+        return self._version is not None and isinstance(key, Constant)
 
     def store_of(self, key: Hashable) -> dict[Hashable, Levels]:
         """Where an image with this key is kept."""
@@ -92,10 +115,16 @@ class RowFeatures:
         names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, grids, strict=True)]
         images = [(i, name, self.cache.store_of(name[0])) for i, name in enumerate(names)]
         todo = [i for i, name, store in images if name[0] is None or (name not in store and names.index(name) == i)]
-        own = self._run(tower, pixels_KC, grid_I3, todo, settings)
+        # What outlives its step is computed alone: its bits must not depend on the row, or a resumed run would differ.
+        alone = [i for i in todo if self.cache.outlives_step(names[i][0])]
+        own = self._run(tower, pixels_KC, grid_I3, [i for i in todo if i not in alone], settings)
+        for i in alone:
+            own |= self._run(tower, pixels_KC, grid_I3, [i], settings)
         for i, name, store in images:
             if i in own and name[0] is not None:
-                store[name] = tuple(level.detach() for level in own[i])
+                store[name] = tuple(_kept(level, name[0]) for level in own[i])
+            elif name in store:
+                store[name] = store.pop(name)  # the last used is the last to go
         levels = [own[i] if i in own else store[name] for i, name, store in images]
         pooled_FD, *deep = (torch.cat(level) for level in zip(*levels, strict=True))
         assert self.cache.output_class is not None
@@ -121,11 +150,39 @@ class RowFeatures:
         return dict(zip(todo, zip(*(torch.split(level, sizes) for level in levels), strict=True), strict=True))
 
 
+def _kept(level: Tensor, key: Hashable) -> Tensor:
+    """A constant image outlives its step: a slice would keep the features of the whole row alive with it."""
+    return level.detach().clone() if isinstance(key, Constant) else level.detach()
+
+
+def tower_of(model: PreTrainedModel) -> nn.Module | None:
+    """The tower whose features can be cached, None in a family without an adapter."""
+    tower: nn.Module | None = getattr(model.base_model, "visual", None)
+    return tower
+
+
+def trains(tower: nn.Module | None) -> bool:
+    """Whether any of a tower's weights is trained."""
+    return tower is not None and any(parameter.requires_grad for parameter in tower.parameters())
+
+
+def same_weights(one: nn.Module | None, other: nn.Module | None) -> bool:
+    """Whether two towers see alike. Of sharded ones, the shards of this rank are compared."""
+    if one is None or other is None or one is other:
+        return one is other
+    mine, theirs = list(one.parameters()), list(other.parameters())
+    return len(mine) == len(theirs) and all(map(_equal, mine, theirs))
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> bool:
+    mine, theirs = (getattr(x, "to_local", lambda x=x: x)().detach() for x in (mine, theirs))
+    return mine.shape == theirs.shape and bool((mine == theirs.to(mine.device)).all())
+
+
 def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:
     """The tower's forward, with the features that a row brings along."""
     features: RowFeatures | None = getattr(mixer, "features", None)
-    trains = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
-    if features is None or trains:
+    if features is None or (torch.is_grad_enabled() and trains(self)):
         return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
     return features.compute(self, hidden_states, grid_thw, settings)
 
@@ -165,4 +222,6 @@ def install(model: PreTrainedModel) -> None:
     AttentionInterface.register(ATTENTION, _attention)
     model.set_attn_implementation({"vision_config": ATTENTION})
     tower: Any = model.base_model.visual
-    tower.forward = MethodType(_tower_forward, tower)
+    if not getattr(tower, _LOOKS_UP, False):
+        override(tower, _tower_forward)
+        setattr(tower, _LOOKS_UP, True)

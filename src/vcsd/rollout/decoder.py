@@ -13,11 +13,13 @@ Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts),
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers import DynamicCache
 
+from vcsd.models.agreement import check_decoding
 from vcsd.models.family import Family, base_model, family_of
 from vcsd.rollout.graph import GraphedStep
 from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 PREFILL_TOKENS = 32768
 """Prompt tokens per forward while prefilling: enough to keep a device busy, few enough for its activations."""
+
+_PADDING_OF_CHECK = 2
+"""Tokens before the prompt while a family without an adapter is checked: padding must not show."""
 
 
 class Decoding(Protocol):
@@ -83,10 +88,8 @@ class Decoder:
 
     def _forward(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
         inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
-        if self.shared is not None:
-            inputs |= {"position_ids": position_R1[None].expand(3, -1, -1), "mixer": self.shared}
-        else:
-            inputs |= {"position_ids": position_R1, "attention_mask": self.mask}
+        inputs["position_ids"] = self.family.on_axes(self.model, position_R1[None])
+        inputs |= {"attention_mask": self.mask} if self.shared is None else {"mixer": self.shared}
         logits_R1V: Tensor = self.model(**inputs).logits
         return logits_R1V[:, -1]
 
@@ -105,6 +108,8 @@ class Decoder:
 def prefill(model: nn.Module, prompts: Sequence[Prompt]) -> Decoder:
     """One pass over each prompt, left padded, in as many forwards as `PREFILL_TOKENS` asks for."""
     family, longest = family_of(model), max(len(prompt.input_ids) for prompt in prompts)
+    if not family.shares_prefix:
+        check_decoding(model, family, prompts, partial(_decoded, model, family))
     per_forward = max(1, PREFILL_TOKENS // longest)
     parts = [
         _prefill(model, family, prompts[start : start + per_forward], longest)
@@ -136,6 +141,14 @@ def _prefill(
         **{name: tensor.to(device) for name, tensor in inputs.items()},
     )
     return cache, out.logits[:, -1], mask_BP.to(device), next_B.to(device)
+
+
+def _decoded(model: nn.Module, family: Family, prompt: Prompt, response: list[int]) -> Tensor:
+    """The logits (N, V) of a given response, step by step, after a prompt with a little padding."""
+    decoder = Decoder(model, *_prefill(model, family, [prompt], len(prompt.input_ids) + _PADDING_OF_CHECK))
+    tokens = torch.tensor(response, device=decoder.logits.device)
+    decoder.fork(torch.zeros_like(tokens[:1]), len(response))
+    return torch.cat([decoder.logits, *(decoder.step(token[None]) for token in tokens[:-1])])
 
 
 def _join(caches: Sequence[DynamicCache]) -> DynamicCache:

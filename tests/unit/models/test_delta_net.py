@@ -2,7 +2,8 @@
 
 import functools
 import itertools
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ from vcsd.models.delta_rule import gated_delta_rule
 from vcsd.models.fused import fused_batches
 from vcsd.models.layout import Layout, Segment
 
+KERNEL = ModuleType("fla.ops.gated_delta_rule")
 
-def faked(monkeypatch, *, triton="3.6.0", capability=(9, 0), installed=("fla",)):
+
+def faked(monkeypatch, *, triton="3.6.0", capability=(9, 0), installed=("fla",), kernel=KERNEL):
+    monkeypatch.setitem(sys.modules, "fla.ops.gated_delta_rule", kernel)  # None: an import that fails
     monkeypatch.setattr(delta_net.importlib.util, "find_spec", lambda name: name if name in installed else None)
     monkeypatch.setattr(delta_net.importlib.metadata, "version", lambda name: triton)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
@@ -38,6 +42,13 @@ def test_fla_is_refused_where_its_gradient_is_wrong(monkeypatch):
 )
 def test_fla_is_used_everywhere_else(monkeypatch, changes):
     assert faked(monkeypatch, **changes) is None
+
+
+@pytest.mark.parametrize("installed", [("fla",), ("fla", "tilelang")])
+def test_fla_that_cannot_be_imported_is_a_problem_on_a_gpu_alone(monkeypatch, installed):
+    given = {"triton": "3.7.1", "kernel": None, "installed": installed}
+    assert "cannot be imported (ModuleNotFoundError" in faked(monkeypatch, **given)
+    assert faked(monkeypatch, capability=None, **given) is None
 
 
 def test_a_kernel_is_used_where_it_is_installed_and_right_else_our_rule(monkeypatch, caplog):

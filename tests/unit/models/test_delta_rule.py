@@ -4,10 +4,14 @@ import inspect
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from tiny_models import exact_arithmetic
+from tiny_groups import nonlinear_loss, three_groups
+from tiny_models import build_model, exact_arithmetic
 from vcsd.models.delta_rule import gated_delta_rule
+from vcsd.models.family import family_of
+from vcsd.models.score import hidden_states
 
 NUM, HEADS, KEY, VALUE = 2, 3, 4, 5
 
@@ -84,3 +88,25 @@ def test_the_state_is_kept_back_unless_asked_for_and_types_return():
     out, state = ours(**inputs)
     assert state is None
     assert out.dtype == torch.bfloat16
+
+
+class CumulativeSums(TorchDispatchMode):
+    """Counts the cumulative sums of floating-point numbers, which CUDA refuses in deterministic mode."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        is_sum = operation.overloadpacket in (torch.ops.aten.cumsum, torch.ops.aten.cumsum_)
+        self.count += is_sum and args[0].is_floating_point()
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_no_cumulative_sum_is_taken_while_a_row_is_scored(family):
+    model = build_model(family).train()
+    family_of(model).prepare(model)
+    with CumulativeSums() as sums:
+        torch.rand(3).cumsum(0)
+        assert sums.count == 1, "they are counted"
+        nonlinear_loss(hidden_states(model, three_groups(family))).backward()
+    assert sums.count == 1

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tiny_groups import gradients, nonlinear_loss, repeated_batch, three_groups, worst_gap
+from tiny_fallbacks import build_fallback, tiled_prompts
+from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, three_groups, worst_gap
 from tiny_models import build_model, exact_arithmetic
-from vcsd.errors import DataError
-from vcsd.models.family import extra_inputs, family_of
-from vcsd.models.packing import longest_view, plan_rows
+from vcsd.errors import ConfigError, DataError
+from vcsd.models.family import extra_inputs, family_of, image_inputs
+from vcsd.models.packing import Group, longest_view, plan_rows
 from vcsd.models.score import score
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.transformers import TransformersEngine
 
 
 def test_scores_and_gradients_are_those_of_the_repeated_batch() -> None:
@@ -56,3 +59,30 @@ def test_extra_inputs_are_padded_where_there_is_one_value_per_token() -> None:
     assert left["types"][0].sum() == len(prompts[0].input_ids)
     assert (left["types"][0, -1], left["types"][0, 0], right["types"][0, 0], right["types"][0, -1]) == (1, 0, 1, 0)
     assert left["sizes"].shape == (4, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*no adapter for shared prefixes")
+@pytest.mark.parametrize("family", ["smolvlm", "llava_next"])
+def test_images_with_different_numbers_of_tiles_are_scored_and_answered_as_one_by_one(family: str) -> None:
+    model, prompts = build_fallback(family, torch.float64), tiled_prompts(family)
+    groups = [Group(prompt, [[20, 21, 22], [30, 31]]) for prompt in prompts]
+    sampling = Sampling(temperature=0, max_new_tokens=6)
+    with exact_arithmetic(model), torch.no_grad():
+        apart = torch.cat([score(model, [group]).hidden_ND for group in groups])
+        assert (score(model, groups).hidden_ND - apart).abs().max() < 1e-12
+        blind = [replace(group, prompt=changed(group.prompt)) for group in groups]
+        assert (score(model, blind).hidden_ND - apart).abs().max() > 1e-3, "the images are seen"
+        engine = TransformersEngine(model)
+        together = engine.sample(prompts, sampling, num_rollouts=2, seed=0).rollouts
+        alone = [r for prompt in prompts for r in engine.sample([prompt], sampling, num_rollouts=2, seed=0).rollouts]
+    assert list(together) == alone
+
+
+def changed(prompt: TinyPrompt) -> TinyPrompt:
+    return prompt if prompt.pixel_values is None else replace(prompt, pixel_values=prompt.pixel_values.flip(1) + 1)
+
+
+def test_images_that_do_not_fit_into_one_batch_are_a_clear_error() -> None:
+    prompts = [replace(three_groups("llava")[0].prompt, pixel_values=torch.zeros(1, 3, side, 32)) for side in (32, 48)]
+    with pytest.raises(ConfigError, match=r"pixel_values .* \(1, 3, 32, 32\), \(1, 3, 48, 32\)"):
+        image_inputs(prompts)

@@ -1,5 +1,6 @@
 """What each family says of its models."""
 
+import peft
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -68,19 +69,31 @@ def test_the_head_gives_the_models_logits(tied: bool) -> None:
     assert torch.equal(family.with_head(model, lambda head: hidden @ head.weight_VD.T), model.lm_head(hidden))
 
 
-def test_a_soft_cap_and_a_logit_scale_are_read_from_the_text_config() -> None:
-    model = build_model("llava")
-    assert (family_of(model).head(model).logit_scale, family_of(model).head(model).soft_cap) == (1.0, None)
-    model.config.text_config.final_logit_softcapping = 30.0
-    model.config.text_config.logits_scaling = 4.0
-    assert (family_of(model).head(model).logit_scale, family_of(model).head(model).soft_cap) == (0.25, 30.0)
+ON_THE_HEAD = {"target_modules": ["q_proj", "lm_head"]}
 
 
-def test_a_head_with_an_adapter_is_refused() -> None:
-    model = build_model()
-    model.lm_head.lora_A = torch.nn.ModuleDict()
-    with pytest.raises(ConfigError, match="Leave lm_head out of LoRA"):
-        family_of(model).head(model)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (peft.LoraConfig(r=2, **ON_THE_HEAD), r"\(lora\).*Leave lm_head out"),
+        (peft.IA3Config(feedforward_modules=[], **ON_THE_HEAD), r"\(ia3\).*Leave lm_head out"),
+        (peft.LoHaConfig(r=2, **ON_THE_HEAD), r"\(loha\).*Leave lm_head out"),
+        (peft.PromptTuningConfig(num_virtual_tokens=4, task_type="CAUSAL_LM"), "'default' learns a prompt"),
+    ],
+)
+def test_adapters_that_scoring_would_leave_out_are_refused(config: peft.PeftConfig, message: str) -> None:
+    model = peft.get_peft_model(build_model(tie_word_embeddings=False), config)
+    for refused in (family_of(model).prepare, family_of(model).head):
+        with pytest.raises(ConfigError, match=message):
+            refused(model)
+
+
+def test_a_head_that_is_trained_whole_is_taken_and_so_is_lora_elsewhere() -> None:
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["lm_head"])
+    model = peft.get_peft_model(build_model(tie_word_embeddings=False), config)
+    family_of(model).prepare(model)
+    trained = model.get_base_model().lm_head.modules_to_save["default"]
+    assert family_of(model).head(model).weight_VD is trained.weight
 
 
 def test_code_runs_inside_the_forward_where_hooks_fire() -> None:

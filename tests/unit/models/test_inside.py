@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from functools import partial
+from types import MethodType
 
 import pytest
 import torch
 import torch.distributed as dist
+from accelerate.hooks import ModelHook, add_hook_to_module
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from tiny_groups import nonlinear_loss, three_groups
 from tiny_models import build_model
+from vcsd.errors import ConfigError
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
 from vcsd.models.packing import Group
@@ -74,3 +77,36 @@ def test_the_head_of_a_sharded_model_is_whole_only_inside(one_rank: None) -> Non
     fully_shard(model, mesh=mesh)
     assert hasattr(family.head(model).weight_VD, "to_local")
     assert not inside(model, lambda m: family.with_head(m, lambda head: hasattr(head.weight_VD, "to_local")))
+
+
+class Seen(ModelHook):
+    """A hook of accelerate, as device_map puts them, that says whose forward it went around."""
+
+    def __init__(self, name: str, seen: list[str]) -> None:
+        self.name, self.seen = name, seen
+
+    def pre_forward(self, module: nn.Module, *args: object, **keywords: object) -> tuple[object, object]:
+        self.seen.append(self.name)
+        return args, keywords
+
+
+def test_hooks_that_were_there_before_still_go_around_everything() -> None:
+    groups, seen = three_groups("qwen3_vl"), []
+    plain, hooked = build_model(), build_model()
+    parts = {"root": hooked, "tower": hooked.model.visual, "layer": hooked.model.language_model.layers[0]}
+    for name, module in (parts | {"head": hooked.lm_head}).items():
+        add_hook_to_module(module, Seen(name, seen))
+    for model in (plain, hooked, hooked):
+        family_of(model).prepare(model)
+    expected, found = (inside(model, partial(loss, groups=groups)) for model in (plain, hooked))
+    assert seen == ["root", "tower", "layer", "head"]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("part", ["root", "head", "tower"])
+def test_a_forward_that_another_library_has_replaced_is_refused(part: str) -> None:
+    model = build_model()
+    module = {"root": model, "head": model.lm_head, "tower": model.model.visual}[part]
+    module.forward = MethodType(lambda self, *args, **keywords: None, module)
+    with pytest.raises(ConfigError, match="another library has put in place"):
+        family_of(model).prepare(model)

@@ -257,3 +257,10 @@ def test_dropout_is_refused(where: str) -> None:
         model.model.language_model.layers[0].mlp.dropout = torch.nn.Dropout(0.1)
     with pytest.raises(ConfigError, match="Set it to 0"):
         score(model, three_groups("qwen3_vl"))
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
+def test_a_group_without_responses_is_refused_by_name(family: str) -> None:
+    model, groups = build_model(family), three_groups(family)
+    with pytest.raises(DataError, match="example 'b': its group has no responses"):
+        score(model, [groups[0], replace(groups[1], responses=[]), groups[2]])

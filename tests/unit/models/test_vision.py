@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from tiny_groups import gradients, make_group, make_prompt, nonlinear_loss, three_groups
 from tiny_models import build_model
+from vcsd.models import vision
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
@@ -140,3 +141,57 @@ def test_autocast_does_not_read_features_of_another_type() -> None:
             hidden_states(model, groups, cache)
         assert cache.num_computed == 8
         assert torch.equal(hidden_states(model, groups, cache), exact)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_constant_features_that_were_used_last_are_kept_within_bounds(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache = prepared(family), FeatureCache()
+    groups = [black(make_group(make_prompt(family, (grid,)), (3,)), family) for grid in ((4, 4), (4, 6), (4, 8))]
+    expected = [hidden_states(model, [group]) for group in groups]
+
+    def step(*shown: int) -> int:
+        before = cache.num_computed
+        cache.begin_step(version=0)
+        for index in shown:
+            assert_close(hidden_states(model, [groups[index]], cache), expected[index])
+        cache.end_step()
+        return cache.num_computed - before
+
+    assert [step(0, 1, 2), step(0)] == [3, 0]
+    sizes = [sum(level.nbytes for level in levels) for levels in cache._constant.values()]
+    assert all(level.untyped_storage().nbytes() == level.nbytes for v in cache._constant.values() for level in v)
+    monkeypatch.setattr(vision, "CONSTANT_BYTES", sum(sizes) - 1)
+    assert [step(), step(0, 2), step(1)] == [0, 0, 1], "the second was used longest ago"
+
+
+def test_a_version_of_none_lasts_no_longer_than_its_step() -> None:
+    model, cache = prepared("qwen3_vl"), FeatureCache()
+    groups = [black(group, "qwen3_vl") for group in three_groups("qwen3_vl")]
+    for number in (1, 2):
+        cache.begin_step(version=None)
+        hidden_states(model, groups, cache)
+        hidden_states(model, groups, cache)
+        assert cache.num_computed == 4 * number
+        cache.end_step()
+
+
+@pytest.mark.parametrize(("version", "calls"), [(0, [2, 1, 1]), (None, [4])])
+def test_features_that_outlive_their_step_are_computed_alone(
+    version: int | None, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, cache = prepared("qwen3_vl"), FeatureCache()
+    first, second, third = with_keys(three_groups("qwen3_vl"))
+    row, tower, seen = [black(first, "qwen3_vl"), second, black(third, "qwen3_vl")], type(model.model.visual), []
+    forward = tower.forward
+
+    def counted(self, pixels, grid_thw, **settings):
+        seen.append(len(grid_thw))
+        return forward(self, pixels, grid_thw=grid_thw, **settings)
+
+    expected = hidden_states(model, row)
+    monkeypatch.setattr(tower, "forward", counted)
+    cache.begin_step(version)
+    assert_close(hidden_states(model, row, cache), expected)
+    assert seen == calls
