@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from vcsd.models.encode import Encoded, assert_same_layout, encode
 from vcsd.models.packing import Group, longest_view
-from vcsd.models.processor import Encoded, Processor, assert_same_layout, encode
 from vcsd.models.vision import Constant
 from vcsd.views import SAME_LAYOUT, VIEWS
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from vcsd.method import Method
     from vcsd.models.packing import Size
+    from vcsd.models.processor import Processor
     from vcsd.types import Example, Rollout
 
 

@@ -12,9 +12,9 @@ from tiny_processor import build_processor
 from tiny_step import make_batch, make_examples
 from vcsd.batch import Shown, gather, show
 from vcsd.method import Method
+from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.models.freeze import freeze
-from vcsd.models.processor import encode
 from vcsd.models.vision import Constant
 from vcsd.step import Distiller, distil
 from vcsd.types import Rollout

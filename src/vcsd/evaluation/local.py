@@ -20,7 +20,8 @@ import torch
 
 from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.evaluation.question import Prediction
-from vcsd.models.processor import PROCESSOR_FILES, encode
+from vcsd.models.encode import encode
+from vcsd.models.processor import PROCESSOR_FILES
 from vcsd.views import VIEWS
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from vcsd.evaluation.question import Question
-    from vcsd.models.processor import Encoded, Processor
+    from vcsd.models.encode import Encoded
+    from vcsd.models.processor import Processor
     from vcsd.rollout.sampling import Sampling
     from vcsd.rollout.transformers import TransformersEngine
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Prompt(Protocol):
-    """What the processor makes of a prompt under one view: see `processor.Encoded`."""
+    """What the processor makes of a prompt under one view: see `encode.Encoded`."""
 
     @property
     def example_id(self) -> str:

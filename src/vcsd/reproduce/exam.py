@@ -20,7 +20,7 @@ from vcsd.evaluation.local import same_randomness
 from vcsd.evaluation.question import Prediction, Question
 from vcsd.evaluation.runner import ask
 from vcsd.evaluation.score import score
-from vcsd.models.processor import encode
+from vcsd.models.encode import encode
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.views import VIEWS

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vcsd.core import contrast, log_probs, plausible_support, shape_target
+from vcsd.models.encode import encode
 from vcsd.models.family import base_model, family_of
 from vcsd.models.packing import Group
-from vcsd.models.processor import encode
 from vcsd.models.score import hidden_states
 from vcsd.views import VIEWS
 from vcsd.world.words import COLORS, SHAPES, WORDS
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vcsd.method import Method
-    from vcsd.models.processor import Encoded, Processor
+    from vcsd.models.encode import Encoded
+    from vcsd.models.processor import Processor
     from vcsd.types import Example
 
 CONTROLS = ("black", "noise", "blur", "no_image")

@@ -12,7 +12,8 @@ import torch
 from transformers import AutoModelForImageTextToText, TrainerCallback
 
 from vcsd import run
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.exam import GREEDY, Exam, world_questions
 from vcsd.reproduce.measure import Spoken, pmi, profile, split_by_truth

@@ -16,7 +16,8 @@ from transformers import AutoModelForImageTextToText
 
 from vcsd.decoding import ContrastEngine, Pair
 from vcsd.errors import ConfigError
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
 from vcsd.types import Example

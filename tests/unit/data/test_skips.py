@@ -88,7 +88,7 @@ def test_what_the_views_cannot_read_is_a_broken_image_with_its_file(tmp_path, mo
 def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
     # Here, not above: transformers imports triton, and the kernels' tests decide first how it runs.
     from tiny_processor import build_processor
-    from vcsd.models.processor import encode
+    from vcsd.models.encode import encode
 
     shown = original(example(picture()))
     assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", None)

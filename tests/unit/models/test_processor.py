@@ -9,7 +9,8 @@ import transformers
 from tiny_examples import example, picture
 from tiny_processor import CHAT_TEMPLATES, build_processor, build_tokenizer, write_processor_files
 from vcsd.errors import ConfigError, DataError
-from vcsd.models.processor import Encoded, assert_same_layout, encode, load_processor, save_processor_files
+from vcsd.models.encode import Encoded, assert_same_layout, encode
+from vcsd.models.processor import load_processor, save_processor_files
 from vcsd.types import Example
 from vcsd.views import VIEWS
 

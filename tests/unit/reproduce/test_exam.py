@@ -6,7 +6,8 @@ import pytest
 
 from vcsd.data import load_examples
 from vcsd.evaluation.question import Prediction
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.reproduce import exam as exam_module
 from vcsd.reproduce.exam import SEVEN, USUAL, Exam, world_questions
 from vcsd.reproduce.prompts import write_prompts

@@ -8,7 +8,8 @@ import torch
 from tiny_models import exact_arithmetic
 from vcsd.core import log_probs
 from vcsd.method import METHODS
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.reproduce import measure
 from vcsd.reproduce.measure import Spoken, correlation, pmi, profile, split_by_truth
 from vcsd.views import VIEWS

@@ -8,9 +8,9 @@ import torch
 from tiny_examples import example, picture
 from tiny_models import build_model
 from tiny_processor import build_processor
+from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group, longest_view, plan_rows
-from vcsd.models.processor import encode
 from vcsd.models.score import score
 from vcsd.models.vision import Constant, FeatureCache
 from vcsd.rollout.sampling import Sampling

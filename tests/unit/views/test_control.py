@@ -8,7 +8,7 @@ from PIL import Image
 
 from tiny_examples import ODD, example, odd_picture, picture
 from tiny_processor import build_processor
-from vcsd.models.processor import assert_same_layout, encode
+from vcsd.models.encode import assert_same_layout, encode
 from vcsd.types import Example
 from vcsd.views import SAME_LAYOUT, VIEWS
 from vcsd.views.control import NOISE_MEAN, NOISE_STD

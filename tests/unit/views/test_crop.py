@@ -6,7 +6,7 @@ from PIL import Image
 from tiny_examples import example, picture, rotated
 from tiny_processor import build_processor
 from vcsd.errors import DataError
-from vcsd.models.processor import assert_same_layout, encode
+from vcsd.models.encode import assert_same_layout, encode
 from vcsd.views import VIEWS
 
 

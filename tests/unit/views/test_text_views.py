@@ -5,7 +5,7 @@ import pytest
 from tiny_examples import example, picture
 from tiny_processor import build_processor
 from vcsd.errors import DataError
-from vcsd.models.processor import encode
+from vcsd.models.encode import encode
 from vcsd.types import Example
 from vcsd.views import VIEWS
 

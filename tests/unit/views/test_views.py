@@ -6,7 +6,7 @@ import pytest
 from tiny_examples import example, picture
 from tiny_processor import build_processor
 from vcsd.method import CHOICES, NEEDS
-from vcsd.models.processor import encode
+from vcsd.models.encode import encode
 from vcsd.types import Example, Rollout
 from vcsd.views import SAME_LAYOUT, VIEWS
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.types import Example
 from vcsd.views.hint import HINT
 from vcsd.world.forward import Painter, place

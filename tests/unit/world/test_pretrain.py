@@ -119,7 +119,7 @@ def test_greedy_answers_are_those_of_generate(family, tmp_path):
     processor = load_processor(write_processor_files(tmp_path, family))
     examples = training_examples(3, seed=8)
     said = Speaker(model, processor).answers(examples, longest=6)
-    from vcsd.models.processor import encode
+    from vcsd.models.encode import encode
     from vcsd.views import VIEWS
 
     for example, text in zip(examples, said, strict=True):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from vcsd.models.processor import encode, load_processor
+from vcsd.models.encode import encode
+from vcsd.models.processor import load_processor
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
 from vcsd.world.kinds import KINDS, ask

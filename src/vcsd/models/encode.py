@@ -1,0 +1,231 @@
+"""The one place where messages become token ids and images become patches.
+
+Student, teacher, control and rollout all go through `encode`, so that they cannot disagree on a resize, a chat
+template or a token.
+
+encode                 one example, as shown by a view, to model inputs
+assert_same_layout     a control must differ from the original in pixel values only
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from PIL.Image import Image
+
+from vcsd.errors import ConfigError, DataError
+from vcsd.models.processor import ImageOnlyQwenProcessor, Processor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import Tensor
+
+    from vcsd.types import Example, Message
+
+_NO_SWITCHES = (
+    *("messages", "conversation", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
+    *("continue_final_message", "return_assistant_tokens_mask", "return_tensors", "return_dict"),
+    *("load_audio_from_video", "processor_kwargs"),
+)
+"""What a chat template and its caller are given by us, hence no switches of the user."""
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """One example as the model sees it under one view. One example at a time: there is no padding and no batch.
+
+    Shape legend: P prompt tokens, I images, K patches of all images, C values per patch.
+
+    >>> import torch
+    >>> encoded = Encoded(
+    ...     example_id="virl-00042",
+    ...     text="<|im_start|>user\\n<|vision_start|><|image_pad|><|vision_end|>How many?<|im_end|>\\n...",
+    ...     input_ids=torch.arange(40),
+    ...     pixel_values=torch.zeros(96, 1536),       # [K, C]; other families: whatever their model takes
+    ...     grid_thw=torch.tensor([[1, 8, 12]]),      # [I, 3]; None in families that have no such grid
+    ...     image_sizes=((180, 130),),                # width and height before the processor resized
+    ... )
+    >>> len(encoded), encoded.num_images
+    (40, 1)
+    """
+
+    example_id: str
+    text: str
+    input_ids: Tensor
+    pixel_values: Tensor | None
+    grid_thw: Tensor | None
+    image_sizes: tuple[tuple[int, int], ...]
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """Other model inputs, as the processor gives them: with a leading batch dimension of 1."""
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def num_images(self) -> int:
+        """How many images were shown."""
+        return len(self.image_sizes)
+
+
+def encode(
+    processor: Processor,
+    example: Example,
+    *,
+    max_tokens: int | None = None,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+) -> Encoded:
+    """Turn one example, as shown by a view, into model inputs that end where the model's answer begins.
+
+    `max_tokens` bounds the prompt, its visual tokens included. `chat_template_kwargs` are the switches of the chat
+    template, such as {"enable_thinking": False} for Qwen3.5.
+    """
+    images = [image for image in example.images if isinstance(image, Image)]
+    assert len(images) == len(example.images), f"example {example.id!r}: images are loaded by a view; show it one first"
+    text = _render(processor, example, chat_template_kwargs or {})
+    try:
+        inputs = dict(
+            processor(text=[text], images=images or None, return_tensors="pt", **_text_kwargs(processor, text))
+        )
+    except ValueError as error:
+        raise DataError(example.id, f"the processor refuses it: {error} {_shown(images)}") from error
+    inputs.pop("attention_mask", None)
+    encoded = Encoded(
+        example_id=example.id,
+        text=text,
+        input_ids=inputs.pop("input_ids")[0],
+        pixel_values=inputs.pop("pixel_values", None),
+        grid_thw=inputs.pop("image_grid_thw", None),
+        image_sizes=tuple(image.size for image in images),
+        extra=inputs,
+    )
+    _check_encoded(processor, encoded, images, max_tokens)
+    return encoded
+
+
+def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], max_tokens: int | None) -> None:
+    """The prompt fits, and its images have reached it."""
+    if max_tokens is not None and len(encoded) > max_tokens:
+        raise DataError(
+            encoded.example_id,
+            f"its prompt has {len(encoded)} tokens, {max_tokens} are allowed. {_shown(images)} "
+            "Lower max_pixels, shorten the text, or allow more tokens.",
+        )
+    image_token_id = getattr(processor, "image_token_id", None)
+    if images and image_token_id is not None and not (encoded.input_ids == image_token_id).any():
+        raise DataError(encoded.example_id, "its prompt has no image tokens. The chat template drops images.")
+
+
+def _render(processor: Processor, example: Example, switches: Mapping[str, Any]) -> str:
+    """The prompt as text, with one placeholder for each image and the opening of the model's turn."""
+    template = str(processor.chat_template)
+    problems = [
+        f"chat_template_kwargs.{name} is no switch: it is set here." for name in switches if name in _NO_SWITCHES
+    ]
+    problems += [
+        f"chat_template_kwargs.{name}: the chat template does not know it."
+        for name in switches
+        if name not in _NO_SWITCHES and not re.search(rf"\b{re.escape(name)}\b", template)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    messages = [dict(message) for message in example.prompt]
+    try:
+        text = str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **switches))
+    except jinja2.TemplateSyntaxError as error:
+        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
+    except jinja2.TemplateError as error:
+        raise DataError(example.id, f"the chat template refuses it: {error}") from error
+    _check_rendered(processor, example, text)
+    return text
+
+
+def _check_rendered(processor: Processor, example: Example, text: str) -> None:
+    """Nothing of the question may be lost on the way, and no text may pass for an image."""
+    for part in _user_texts(example.prompt):
+        if part.strip() not in text:
+            raise DataError(
+                example.id,
+                f"the chat template dropped {part.strip()!r}. Write the message content as a list of parts: "
+                '[{"type": "image"}, {"type": "text", "text": "..."}].',
+            )
+    _check_places(processor, example, text)
+
+
+def _check_places(processor: Processor, example: Example, text: str) -> None:
+    """As many places for images as there are images, and none for a video."""
+    # Only Qwen's places can be counted before they are expanded; some families first write another mark.
+    num_fewest = len(example.images) if isinstance(processor, ImageOnlyQwenProcessor) else 0
+    for name, fewest, most in (("image_token", num_fewest, len(example.images)), ("video_token", 0, 0)):
+        token = getattr(processor, name, None)
+        if token is None or fewest <= text.count(token) <= most:
+            continue
+        advice = "Remove the token from the text." if text.count(token) > most else "The chat template drops images."
+        raise DataError(
+            example.id,
+            f"its prompt has {token!r} {text.count(token)} times, for {len(example.images)} images. {advice}",
+        )
+
+
+def _user_texts(prompt: Sequence[Message]) -> Iterator[str]:
+    for message in prompt:
+        if message["role"] == "user" and isinstance(message["content"], str):
+            yield message["content"]
+        elif message["role"] == "user":
+            yield from (str(part["text"]) for part in message["content"] if part.get("type") == "text")
+
+
+def _text_kwargs(processor: Processor, text: str) -> dict[str, bool]:
+    """Do not let the tokenizer add a second start token where the chat template wrote one."""
+    start = processor.tokenizer.bos_token
+    return {"add_special_tokens": False} if start and text.startswith(start) else {}
+
+
+def _shown(images: list[Image]) -> str:
+    """Name the images of an example for an error message."""
+    if not images:
+        return "It has no images."
+    names = (image.info.get("file") or getattr(image, "filename", "") or "an image in memory" for image in images)
+    sizes = (f"{image.width} x {image.height}" for image in images)
+    return f"Its images: {', '.join(f'{name} ({size})' for name, size in zip(names, sizes, strict=True))}."
+
+
+def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:
+    """Prove that a control differs from the original in pixel values only.
+
+    Sizes, grid and token ids are equal, hence positions are. Otherwise the contrast would measure a change of layout
+    and not what the image says.
+
+    >>> import torch
+    >>> shown = Encoded("a", "", torch.arange(9), torch.ones(8, 6), torch.tensor([[1, 2, 4]]), ((60, 30),))
+    >>> black = Encoded("a", "", torch.arange(9), torch.zeros(8, 6), torch.tensor([[1, 2, 4]]), ((60, 30),))
+    >>> assert_same_layout(shown, black, view="black")
+    """
+    first, second = _layout(original), _layout(control)
+    differences = [
+        f"{name} {first.get(name)} became {second.get(name)}"
+        for name in {**first, **second}
+        if first.get(name) != second.get(name)
+    ]
+    if not differences and original.input_ids.tolist() != control.input_ids.tolist():
+        differences = ["the token ids differ"]
+    if differences:
+        found = "; ".join(differences)
+        raise AssertionError(
+            f"example {original.example_id!r}: view {view!r} must change pixel values only, but {found}."
+        )
+
+
+def _layout(encoded: Encoded) -> dict[str, object]:
+    """All of an encoded example that a control must keep, but for the token ids, which are too many to print."""
+    tensors = {"pixel values": encoded.pixel_values, **encoded.extra}
+    return {
+        "example": encoded.example_id,
+        "image sizes": encoded.image_sizes,
+        "grid": None if encoded.grid_thw is None else encoded.grid_thw.tolist(),
+        "token count": len(encoded),
+        **{f"shape of {name}": tuple(tensor.shape) for name, tensor in tensors.items() if tensor is not None},
+    }
