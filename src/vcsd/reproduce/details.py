@@ -166,17 +166,15 @@ def guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def guard_lines(healthy: Variant, collapsing: Variant, results: Results) -> Iterator[str]:
-    """Whether the guard stops the run without support in time, and leaves healthy runs alone."""
+    """Whether the guard stops the run without support in time, and leaves healthy runs alone; a line each."""
     for group in results.ordinary:
-        fine = results.found(healthy, group)
-        stopped = [f"{base} seed {seed}" for (base, seed), result in fine.items() if guard_of(result)["stop"]]
-        said = f"it would have stopped {', '.join(stopped)}." if stopped else "it stopped none."
-        if fine:
+        if fine := results.found(healthy, group):
+            stopped = [f"{base} seed {seed}" for (base, seed), result in fine.items() if guard_of(result)["stop"]]
+            said = f"it would have stopped {', '.join(stopped)}." if stopped else "it stopped none."
             yield f"- {group}, healthy runs ({healthy.name}, {len(fine)}): {said}"
     start = results.acc(BASE, results.smallest)
     for (base, seed), result in results.found(collapsing, results.smallest).items():
         yield f"- {base}, seed {seed}, {collapsing.name}: {guard_line(result, start.get((base, seed)))}"
-    yield ""
 
 
 def guard_line(result: dict[str, Any], start: float | None = None) -> str:

@@ -59,7 +59,7 @@ def experiment_page(experiment: Experiment, results: Results, drawn: Path | None
         lines += [f"## {group}", "", *score_tables(experiment, results, group)]
         lines += [*detail_tables(experiment, results, group)]
     if experiment.name == "support":
-        lines += ["## The guard", "", *guard_lines(VCSD, BETA_0, results)]
+        lines += _guard(results)
     made = [*made_with([experiment], results), *wall_times(experiment, results)]
     return "\n".join([*lines, "## How this was made", "", *made, "", "[All experiments](README.md)", ""])
 
@@ -141,4 +141,4 @@ def _strong(row: dict[str, str]) -> str:
 
 def _guard(results: Results) -> list[str]:
     lines = list(guard_lines(VCSD, BETA_0, results))
-    return ["## The guard", "", *lines] if lines else []
+    return ["## The guard", "", *lines, ""] if lines else []

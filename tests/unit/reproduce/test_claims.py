@@ -263,6 +263,10 @@ def test_the_page_counts_verdicts_and_names_what_was_not_run(tmp_path):
     assert "- Qwen3-VL 1.0M, healthy runs (VCSD, 5): it stopped none." in page
 
 
+def test_a_page_without_watched_runs_has_no_part_about_the_guard():
+    assert "## The guard" not in claims_page(MadeUp(base=still(40.0)))
+
+
 def test_half_an_experiment_is_said_to_be_half_and_has_no_verdict(tmp_path):
     results = MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0))
     results.whole = False
@@ -308,6 +312,6 @@ def test_the_guard_of_today_judges_runs_of_yesterday():
 def test_healthy_runs_of_every_model_are_watched():
     sound, broken = {"warn": None, "stop": None}, {"warn": 3, "stop": 9}
     results = MadeUp(VCSD=at(45.0, guard=sound), **{"VCSD_on_Qwen3.5": at(45.0, guard=broken)})
-    first, second, _ = guard_lines(VCSD, BASE, results)
+    first, second = guard_lines(VCSD, BASE, results)
     assert first == "- Qwen3-VL 1.0M, healthy runs (VCSD, 5): it stopped none."
     assert second.startswith("- Qwen3.5 1.0M, healthy runs (VCSD, 5): it would have stopped a seed 0, b seed 1")
