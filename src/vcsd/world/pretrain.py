@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from itertools import combinations, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
 from vcsd.world.card import CARD, write_card
 from vcsd.world.forward import Forward, Painter, gather, place
-from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Stage
+from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Shape, Stage
 from vcsd.world.measure import Speaker, gates, kind_scores, sight, suite_scores
 from vcsd.world.models import build_model
 from vcsd.world.parameters import PARAMETERS
@@ -41,7 +42,7 @@ from vcsd.world.suites import build_suites
 from vcsd.world.tokenizer import write_processor_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -56,6 +57,8 @@ SAVE_SECONDS = 60.0
 NUM_MEASURED = 200
 """Questions of each suite by which a base is measured on its way."""
 _AHEAD, _WORKERS = 4, 2
+_GROUPS = 2
+"""Groups of blocks that a GPU takes in turn: two are padded by a fifth, one would be by nearly its own size."""
 
 
 class Pretraining:
@@ -116,8 +119,8 @@ class Pretraining:
         if self.done[stage] >= total:
             return
         shapes = self.lessons.shapes(stage)
-        # A CPU pays for padding, a GPU for calls: blocks one by one there, all at once here.
-        groups = [list(range(len(shapes)))] if self.device.type == "cuda" else [[i] for i in range(len(shapes))]
+        # A CPU pays for padding, a GPU for calls as well: blocks one by one there, in a few groups here.
+        groups = by_length(shapes, _GROUPS if self.device.type == "cuda" else len(shapes))
         self.compute.train()
         forwards = [Forward(self.compute, [shapes[i] for i in group]) for group in groups]
         work = Work(self.compute, self.optimizer, forwards, self.plan.parameters.clip)
@@ -204,6 +207,23 @@ class Pretraining:
         self._copy().to(torch.bfloat16).save_pretrained(self.out)
         write_card(self.out, self.plan.identity(), self.plan.parameters, self.measured, self.seconds, command)
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
+
+
+def by_length(shapes: Sequence[Shape], most: int) -> list[list[int]]:
+    """Blocks in at most so many groups of similar length, so that the least is padded; each in the blocks' own order.
+
+    >>> by_length([Shape(3, "plain", 9, 50), Shape(3, "hint", 1, 100), Shape(5, "plain", 8, 60)], most=2)
+    [[0, 2], [1]]
+    """
+    order = sorted(range(len(shapes)), key=lambda i: shapes[i].length)
+    cuts = combinations(range(1, len(order)), min(most, len(order)) - 1)
+    splits = ([order[a:b] for a, b in pairwise((0, *cut, len(order)))] for cut in cuts)
+    best = min(splits, key=lambda groups: sum(_padded([shapes[i] for i in group]) for group in groups))
+    return sorted(sorted(group) for group in best)
+
+
+def _padded(shapes: Sequence[Shape]) -> int:
+    return sum(shape.rows for shape in shapes) * max(shape.length for shape in shapes)
 
 
 def _chunks(lessons: Lessons, stage: Stage, wanted: range, pool: Executor | None) -> Iterator[tuple[int, list[Block]]]:
