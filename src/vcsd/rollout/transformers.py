@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from vcsd.core.probability import log_probs
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model, family_of
 from vcsd.rollout.decoder import Decoding, prefill
 from vcsd.rollout.memory import CacheCost, cache_cost, free_bytes, rows_that_fit
@@ -91,6 +91,7 @@ class TransformersEngine:
         use_graph: bool = False,
         keeps_broken: bool = False,
     ) -> None:
+        _refuse_none("max_rows", max_rows)
         self.model, self.compute_dtype, self.max_rows, self.use_graph = model, compute_dtype, max_rows, use_graph
         self.keeps_broken = keeps_broken
         self.family, self.base = family_of(model), base_model(model)
@@ -110,6 +111,7 @@ class TransformersEngine:
         progress: Progress | None = None,
     ) -> Sampled:
         """Draw `num_rollouts` answers to every prompt. The model is in eval mode meanwhile, and restored after."""
+        _refuse_none("num_rollouts", num_rollouts)
         jobs = [
             _Job(p, i, rollout_key(seed, step, prompt.example_id, i))
             for p, prompt in enumerate(prompts)
@@ -196,6 +198,11 @@ class TransformersEngine:
             logits_LV = decoder.step(token_L)
         tell(len(batch))
         return state
+
+
+def _refuse_none(name: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise ConfigError([f"{name} = {count} must be at least 1."])
 
 
 def _refuse_broken(rollouts: Sequence[Rollout]) -> None:

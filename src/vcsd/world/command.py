@@ -27,17 +27,13 @@ def pretrain(
 
     Example: `vcsd world pretrain --family qwen3_vl --size small --seed 1 --out bases/mine`
     """
-    from vcsd.world.card import CARD, read_card
-    from vcsd.world.given import refuse_no_folder, refuse_seed
     from vcsd.world.parameters import PARAMETERS
     from vcsd.world.plan import Plan, command_line
     from vcsd.world.pretrain import pretrain as make
+    from vcsd.world.pretrain import refuse_unfit
 
-    refuse_seed("--seed", seed)
     plan = Plan(cast("Any", family), size, seed, PARAMETERS.changed(change or ()))
-    refuse_no_folder(out)
-    if (out / CARD).exists():
-        read_card(out)
+    refuse_unfit(plan, out)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task("pre-training", total=None)

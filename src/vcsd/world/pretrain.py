@@ -30,8 +30,9 @@ from safetensors.torch import load_file
 from vcsd.checkpoint.folder import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
 from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
-from vcsd.world.card import CARD, write_card
+from vcsd.world.card import CARD, read_card, write_card
 from vcsd.world.forward import Forward, Painter, gather, place
+from vcsd.world.given import refuse_no_folder, refuse_seed
 from vcsd.world.lessons import STAGES, STEPS_AT_ONCE, Lessons, Shape, Stage
 from vcsd.world.measure import Speaker, gates, kind_scores, sight, suite_scores
 from vcsd.world.models import build_model
@@ -239,12 +240,20 @@ def _chunks(lessons: Lessons, stage: Stage, wanted: range, pool: Executor | None
         yield index, ahead.pop(index).result()
 
 
+def refuse_unfit(plan: Plan, out: Path) -> None:
+    """Raise for a seed that no generator takes, and for a place that is no folder or holds something else."""
+    refuse_seed("--seed", plan.seed)
+    refuse_no_folder(out)
+    if (out / CARD).exists():
+        refuse_another(plan, out, read_card(out))
+
+
 def pretrain(
     plan: Plan, out: Path, *, device: str | None = None, tell: Tell, command: str, stop_after: int | None = None
 ) -> bool:
     """Pre-train a base into a folder, or go on with it. True when it is done."""
-    if (folder := out / CARD).exists():
-        refuse_another(plan, out, json.loads(folder.read_text(encoding="utf-8")))
+    refuse_unfit(plan, out)
+    if (out / CARD).exists():
         tell(0, 0, f"{out} is done already.")
         return True
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from tiny_groups import TinyPrompt, make_group, make_prompt, repeated_batch
 from tiny_models import build_model, exact_arithmetic, image_token_id
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import family_of
 from vcsd.rollout import decoder, memory
 from vcsd.rollout import transformers as engine_module
@@ -232,6 +232,14 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(TransformersEngine, "_draw_batch", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(torch.OutOfMemoryError):
         TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
+
+
+def test_counts_below_one_are_refused() -> None:
+    model = build_model("qwen3_vl")
+    with pytest.raises(ConfigError, match="max_rows = -1 must be at least 1"):
+        TransformersEngine(model, max_rows=-1)
+    with pytest.raises(ConfigError, match="num_rollouts = 0 must be at least 1"):
+        TransformersEngine(model).sample(three_prompts("qwen3_vl"), GREEDY, num_rollouts=0, seed=0)
 
 
 def test_progress_grows_up_to_the_number_of_rollouts() -> None:

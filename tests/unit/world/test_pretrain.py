@@ -63,6 +63,26 @@ def test_a_finished_folder_is_left_alone_and_another_base_is_refused(tmp_path):
         go(tmp_path, seed=6)
 
 
+@pytest.mark.parametrize(
+    ("card", "seed", "message"),
+    [("{", 5, "card.json is not JSON"), (None, -1, "--seed -1 is not a seed"), (None, 5, "is a file")],
+)
+def test_what_cannot_be_gone_on_with_is_refused_by_both_commands(tmp_path, monkeypatch, capsys, card, seed, message):
+    out = tmp_path / "out"
+    if card is not None:
+        out.mkdir()
+        (out / "card.json").write_text(card)
+    elif seed >= 0:
+        out.write_text("a file")
+    with pytest.raises(ConfigError, match=message):
+        go(out, seed=seed)
+    monkeypatch.setattr("sys.argv", ["pretrain", "--size", "tiny", f"--seed={seed}", "--out", str(out)])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     go(tmp_path, stop_after=1)
     with pytest.raises(ConfigError, match="belongs to another run"):

@@ -1,0 +1,81 @@
+"""What the time of a scoring step goes to: operators by the device time of their kernels, for one row.
+
+    python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --cases 1024x300
+    python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --without-fla
+    python benchmarks/scoring_profile.py --out /tmp/p --tiny                  # on the CPU, seconds: does it run?
+
+Takes the options of prefix_sharing.py and its models, rows and loss; of several cases the first. The wall time is that
+of a run without the profiler: what the kernels do not fill of it, the device waits for launches.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from prefix_sharing import Bench, Case, parse
+from shapes import command_line, synchronize
+from vcsd.models.score import hidden_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUM_OPERATORS = 25
+
+
+def operators(run: Callable[[], Any]) -> dict[str, Any]:
+    """Seconds of a run, milliseconds in kernels, and the operators that they belong to: milliseconds and calls."""
+    synchronize()
+    start = time.perf_counter()
+    run()
+    synchronize()
+    wall = time.perf_counter() - start
+    is_cuda = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
+    with profile(activities=activities, acc_events=True) as seen:
+        run()
+        synchronize()
+    times = {
+        event.key: ((event.self_device_time_total if is_cuda else event.self_cpu_time_total) / 1e3, event.count)
+        for event in seen.key_averages()
+        if event.device_type == torch.autograd.DeviceType.CPU
+    }
+    most = sorted(times.items(), key=lambda item: -item[1][0])[:NUM_OPERATORS]
+    return {
+        "wall_s": wall,
+        "in_kernels_ms": sum(milliseconds for milliseconds, _ in times.values()),
+        "operators": {name: {"ms": milliseconds, "calls": calls} for name, (milliseconds, calls) in most},
+    }
+
+
+def main() -> None:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    results: dict[str, Any] = {"about": {"torch": torch.__version__, "device": device, "argv": command_line()}}
+    for family in options.families:
+        bench = Bench(family, options.precisions[0], options)
+        case = Case(family, options.precisions[0], *map(int, options.cases[0].split("x")))
+        (probe,) = bench.groups(case, 1)
+        groups = bench.groups(case, max(1, options.budget // (len(probe.prompt.input_ids) + sum(probe.lengths))))
+        hidden = partial(hidden_states, bench.model, groups)
+        targets = bench.teacher(hidden)
+        bench.student(hidden, targets)
+        results[family] = {
+            "two teacher forwards": operators(partial(bench.teacher, hidden)),
+            "student": operators(partial(bench.student, hidden, targets)),
+        }
+        (options.out / "scoring_profile.json").write_text(json.dumps(results, indent=1))
+        for part, found in results[family].items():
+            print(f"{family}, {part}: {found['wall_s']:.3f} s, {found['in_kernels_ms']:.0f} ms in kernels")
+            for name, own in found["operators"].items():
+                print(f"{own['ms']:10.2f} ms {own['calls']:7d}  {name}")
+
+
+if __name__ == "__main__":
+    main()
