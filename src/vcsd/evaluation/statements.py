@@ -85,7 +85,7 @@ _DECLARED = re.compile(
       | \bans\.
       | \b(?:correct|right|best|final|selected|chosen|my)\ (?:option|choice|selection)\b {_GAP} (?: {_SAYS} )
       | \bthe\ choice\ is\b
-      | (?:答案|正确选项|最终结果)(?:应该|应当|应)?(?:是|为|选|[:=*\s])[:=*\s]*
+      | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
     )
     """,
     re.IGNORECASE | re.VERBOSE,

@@ -7,9 +7,11 @@ import pytest
 
 import world_reader
 from vcsd.errors import ConfigError
+from vcsd.evaluation.answers import read_answer
 from vcsd.world.examples import training_examples
-from vcsd.world.kinds import KINDS
-from vcsd.world.suites import NUM_QUESTIONS, SUITES, build_suite, build_suites
+from vcsd.world.kinds import KINDS, ask
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.suites import NUM_QUESTIONS, SUITES, as_question, build_suite, build_suites
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +133,15 @@ def test_the_same_seed_gives_the_same_pixels_and_another_seed_others():
 def test_an_unknown_suite_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"'atributes' is not a suite of the world. Did you mean 'attributes'"):
         build_suite("atributes")
+
+
+@pytest.mark.parametrize("language", ["english", "chinese"])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.answer_kind != "text"])
+def test_a_true_reply_in_either_language_is_read_as_the_gold_answer(name, language):
+    kind = KINDS[name]
+    asked = ask(np.random.default_rng(7), kind, 60, 3, PARAMETERS, split="dev")
+    slots = kind.reply_slots(asked.question, asked.facts)
+    for i in range(60):
+        question = as_question(kind, asked, i, PARAMETERS, 0, f"{name}-{i}", "any", {})
+        reply = kind.replies[language].fill(slots, i)
+        assert read_answer(reply, question.kind, question.options).found == question.gold, reply
