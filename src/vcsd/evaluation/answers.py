@@ -20,6 +20,12 @@ from vcsd.evaluation.statements import Reading, Statement, spoken, statements
 if TYPE_CHECKING:
     from vcsd.evaluation.question import AnswerKind
 
+READER = 2
+"""Raised whenever a rule reads an answer otherwise than before, so that results can say by which rules they were read.
+
+2: a declaration in Chinese may have spaces within, as in 答案 是 B.
+"""
+
 UNRESOLVED = Reading(None, "unresolved")
 
 _WORDS_OF_A_STATEMENT = 5

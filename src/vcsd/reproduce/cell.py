@@ -2,7 +2,8 @@
 
 A cell is named by a hash of everything that its numbers depend on: the resolved recipe, the base's weights, the world's
 parameters, the questions. So a finished cell is never run again, a changed one never taken for the old, and a cell that
-several experiments share is run once.
+several experiments share is run once. The rules that read answers are not among them: when they learn to read more, a
+result without an unread answer stays, and one with some is run again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vcsd.checkpoint import lock
 from vcsd.config import load_recipe
 from vcsd.errors import RunError
+from vcsd.evaluation.answers import READER
 from vcsd.reproduce.machine import hardware, versions
 from vcsd.reproduce.prompts import FILE, prompts_folder
 from vcsd.reproduce.runners import RUNNERS
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("trainer", "logging_dir"))
 """Places of the resolved recipe that only say where files lie."""
+
+_FIRST_READER = 1
+"""Of results that do not say it."""
 
 _DELETE = "Delete the file, and the same command runs this cell again."
 
@@ -129,7 +134,7 @@ class Cell:
         return self.plan.out / "cells" / f"{self.key}.json"
 
     def result(self) -> dict[str, Any] | None:
-        """The result, if the cell has been run."""
+        """The result, if the cell has been run, and not read by rules that have learnt to read more since."""
         if not self.path.is_file():
             return None
         try:
@@ -138,7 +143,16 @@ class Cell:
             raise RunError(f"the result {self.path} is damaged: {error}. {_DELETE}") from None
         if not isinstance(result, dict):
             raise RunError(f"{self.path} is not the result of a run. {_DELETE}")
-        return result
+        return None if _could_be_read_better(result) else result
+
+
+def _could_be_read_better(result: Mapping[str, Any]) -> bool:
+    """Whether answers went unread by earlier rules.
+
+    >>> [_could_be_read_better({"reader": reader, "unresolved": 3}) for reader in (1, READER)]
+    [True, False]
+    """
+    return bool(result.get("reader", _FIRST_READER) < READER and result.get("unresolved"))
 
 
 def as_lines(result: Mapping[str, Any]) -> str:
@@ -185,6 +199,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
         "command": cell.plan.command,
         "hardware": hardware(),
         "versions": versions(),
+        "reader": READER,
         "identity": cell.identity,
     }
     cell.path.parent.mkdir(parents=True, exist_ok=True)

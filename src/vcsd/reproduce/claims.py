@@ -61,10 +61,13 @@ CLAIMS = (
         "alpha",
         "Accuracy peaks around alpha 1.",
         "Figure 3b",
-        judges.peak(
-            variant("alpha", "alpha 1"),
-            *(each for each in EXPERIMENTS["alpha"].variants if each.name != "alpha 1"),
-        ),
+        judges.peak(*(variant("alpha", f"alpha {value}") for value in ("0", "1", "2", "0.5", "1.25", "1.5"))),
+    ),
+    Claim(
+        "alpha",
+        "A weaker contrast (alpha 0.5) is worse than alpha 1.",
+        "Figure 3b, no number",
+        judges.above_on_first(variant("alpha", "alpha 0.5"), variant("alpha", "alpha 1")),
     ),
     Claim(
         "alpha",
@@ -75,8 +78,14 @@ CLAIMS = (
     Claim(
         "alpha",
         "Too strong a contrast (alpha 2) is worse than alpha 1.",
-        "about the level of alpha 0",
+        "Figure 3b, no number",
         judges.above_on_first(variant("alpha", "alpha 2"), variant("alpha", "alpha 1")),
+    ),
+    Claim(
+        "alpha",
+        "At alpha 2 accuracy is about that without contrast (alpha 0).",
+        "Figure 3b, no number",
+        judges.alike(variant("alpha", "alpha 0"), variant("alpha", "alpha 2")),
     ),
     Claim(
         "divergence",

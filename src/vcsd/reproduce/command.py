@@ -115,6 +115,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     hush_transformers()
     prepare(out)
     todo, tally = take_stock([cell for each in experiments for cell in results.cells(each)])
+    if again := sum(cell.path.is_file() for cell in todo.values()):
+        console.print(f"Run again: {again} whose answers went unread in part, by rules that read more today.")
     try:
         run_cells(todo, tally, jobs, console.print)
     except KeyboardInterrupt:

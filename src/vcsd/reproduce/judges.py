@@ -7,6 +7,7 @@ no claim            a comparison that the paper does not make
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from vcsd.reproduce.details import drift_of
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant
 from vcsd.reproduce.results import suite
-from vcsd.reproduce.statistics import Paired, paired, shown
+from vcsd.reproduce.statistics import CLEAR, Paired, paired, shown
 
 if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
@@ -86,9 +87,10 @@ def above_on_first(before: Variant, after: Variant) -> Judge:
 
 
 def alike(*variants: Variant) -> Judge:
-    """Means within NEAR of each other agree; further apart they disagree if a pair is clearly different.
+    """Means within NEAR of each other agree; further apart they disagree if the pair furthest apart clearly is.
 
-    One base alone cannot tell either way.
+    Of several pairs the furthest is apart by luck more easily, so its p counts as often as there are pairs. One base
+    alone cannot tell either way.
     """
 
     def judge(results: Results) -> tuple[str, Verdict]:
@@ -97,35 +99,39 @@ def alike(*variants: Variant) -> Judge:
         if len(means) < len(variants):
             return "", "not run"
         said = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-        apart = max(means.values()) - min(means.values())
         low, high = (pick(variants, key=lambda each: means[each.name]) for pick in (min, max))
-        return f"{said}; {apart:.2f} apart", _near(_change(results, group, low, high))
+        change, num_pairs = _change(results, group, low, high), math.comb(len(variants), 2)
+        among = f", the largest of {num_pairs} differences" if num_pairs > 1 else ""
+        return f"{said}; {high.name} {change} over {low.name}{among}", _near(change, num_pairs)
 
     return judge
 
 
-def _near(change: Paired | None) -> Verdict:
-    """Whether a difference is within NEAR; further away it must be clear to disagree."""
+def _near(change: Paired | None, num_pairs: int = 1) -> Verdict:
+    """Whether a difference, the largest of some, is within NEAR; further away it must be clear to disagree."""
     if change is None or change.p is None:
         return "not run" if change is None else "undecided"
     if abs(change.difference.mean) <= NEAR:
         return "agrees"
-    return "disagrees" if change.is_clear else "undecided"
+    return "disagrees" if change.p * num_pairs < CLEAR else "undecided"
 
 
-def peak(top: Variant, *others: Variant) -> Judge:
-    """The top must be the best, or within NEAR of it."""
+def peak(low: Variant, top: Variant, high: Variant, *others: Variant) -> Judge:
+    """The top must be the best, and clearly above both ends; one that is clearly better disagrees."""
 
     def judge(results: Results) -> tuple[str, Verdict]:
         group = results.smallest
-        accs = {each: results.acc(each, group) for each in (top, *others)}
+        accs = {each: results.acc(each, group) for each in (low, top, high, *others)}
         if not all(accs.values()):
             return "", "not run"
         best = max(accs, key=lambda each: spread(list(accs[each].values())).mean)
         if best == top:
-            return f"{top.name} is the best", "agrees" if len({base for base, _ in accs[top]}) > 1 else "undecided"
+            ends = {end.name: _change(results, group, end, top) for end in (low, high)}
+            said = ", ".join(f"{change} over {name}" for name, change in ends.items())
+            return f"{top.name} is the best: {said}", _worst([above(change) for change in ends.values()])
         change = _change(results, group, top, best)
-        return f"{best.name} is the best, {change} over {top.name}", _near(change)
+        is_clear = change is not None and change.is_clear
+        return f"{best.name} is the best, {change} over {top.name}", "disagrees" if is_clear else "undecided"
 
     return judge
 
@@ -210,12 +216,17 @@ def _final_fall(results: Results, which: Variant) -> dict[Run, float]:
 
 def support(results: Results) -> tuple[str, Verdict]:
     """Without the support, more must be lost from the best step to the last than with it."""
-    kept, lost = (_final_fall(results, variant("support", name)) for name in ("beta 0.1", "beta 0"))
+    kept, lost = _in_both(*(_final_fall(results, variant("support", name)) for name in ("beta 0.1", "beta 0")))
     change = paired(kept, lost)
     if change is None:
         return "", "not run"
     said = f"points lost from the best step to the last: {shown(spread(list(kept.values())))} with the support, "
     return f"{said}{shown(spread(list(lost.values())))} without; difference {change}", above(change)
+
+
+def _in_both(one: dict[Run, float], other: dict[Run, float]) -> tuple[dict[Run, float], dict[Run, float]]:
+    """The runs that both have: what is said of each is then said of the same runs as their difference."""
+    return {run: one[run] for run in one if run in other}, {run: other[run] for run in one if run in other}
 
 
 def holds(results: Results) -> tuple[str, Verdict]:
@@ -237,8 +248,8 @@ def drift(results: Results) -> tuple[str, Verdict]:
     """Without the anchor, more rollouts must be in another script, on average over training."""
     group = results.smallest
 
-    with_anchor, without = (
-        results.values(variant("anchor", name), group, drift_of) for name in ("anchor 1", "no anchor")
+    with_anchor, without = _in_both(
+        *(results.values(variant("anchor", name), group, drift_of) for name in ("anchor 1", "no anchor"))
     )
     change = paired(with_anchor, without)
     if change is None:
@@ -274,7 +285,7 @@ def ahead_at_every_step(read: Callable[[dict[str, Any]], float], *, skip_first: 
 
 def falls_less(results: Results) -> tuple[str, Verdict]:
     """From its best step to the last, OPSD must lose more than VCSD."""
-    opsd, vcsd = (_final_fall(results, variant("dynamics", name)) for name in ("OPSD", "VCSD"))
+    opsd, vcsd = _in_both(*(_final_fall(results, variant("dynamics", name)) for name in ("OPSD", "VCSD")))
     change = paired(vcsd, opsd)
     if change is None:
         return "", "not run"

@@ -92,7 +92,7 @@ class Results:
             for variant in experiment.variants
             for cell in self.cells_of(variant, group).values()
         ]
-        return all(cell.path.is_file() for cell in cells)
+        return all(cell.result() is not None for cell in cells)
 
     def values(self, variant: Variant, group: str, read: Callable[[dict[str, Any]], Any]) -> dict[Run, float]:
         """One number of each result; results without it are left out."""

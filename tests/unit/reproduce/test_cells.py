@@ -1,5 +1,6 @@
 """Cells: what they are named by, what they share, and the recipes behind the paper's tables."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,12 +10,13 @@ import pytest
 
 from tiny_bases import shared_base
 from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.answers import READER
 from vcsd.method import METHODS, PRESETS
 from vcsd.reproduce import cell as cell_module
 from vcsd.reproduce.bases import Base, grouped
 from vcsd.reproduce.cell import Cell, Plan, run_cell
 from vcsd.reproduce.command import parse_seeds
-from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant, chosen
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Experiment, Variant, chosen
 from vcsd.reproduce.recipes import recipe_path
 from vcsd.reproduce.results import Results
 
@@ -111,6 +113,23 @@ def test_a_damaged_result_is_named_and_said_to_be_deleted(text, base, plan):
     cell.path.write_text(text)
     with pytest.raises(RunError, match=rf"{cell.key}\.json .*Delete the file"):
         cell.result()
+
+
+@pytest.mark.parametrize(
+    ("told", "is_kept"),
+    [({"unresolved": 2}, False), ({"unresolved": 0}, True), ({}, True), ({"unresolved": 2, "reader": READER}, True)],
+)
+def test_a_result_with_answers_that_earlier_rules_could_not_read_is_run_again(told, is_kept, base, plan, monkeypatch):
+    cell = Cell(VCSD, base, 101, plan)
+    cell.path.parent.mkdir(parents=True)
+    cell.path.write_text(json.dumps(told))
+    monkeypatch.setitem(cell_module.RUNNERS, "train", lambda cell, work: {"acc": 50.0})
+    assert (cell.result() is not None) == is_kept
+    experiment = Experiment("one", "", "", (VCSD,), on="ordinary")
+    assert Results(plan, {"group": [base]}, [101]).is_whole(experiment) == is_kept
+    found = run_cell(cell)
+    assert ("acc" in found) != is_kept
+    assert found.get("reader") == (told.get("reader") if is_kept else READER)
 
 
 def test_a_run_finds_nothing_of_one_that_was_killed(base, plan, monkeypatch):

@@ -133,14 +133,42 @@ def test_opsd_without_a_gain_is_within_a_point_or_clearly_worse():
     assert on_qwen3_5(lambda noise: {"acc": 70.0 + 300 * noise}) == "undecided"
 
 
-def test_alpha_1_is_the_peak_if_none_is_clearly_more_than_a_point_above():
+def test_alpha_1_is_the_peak_if_it_is_the_best_and_clearly_above_both_ends():
     others = {f"alpha_{name}": still(40.0) for name in ("0", "0p5", "1p25", "1p5")}
     assert judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(43.0), **others))[1] == "agrees"
-    assert judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(44.6), **others))[1] == "agrees"
-    said, verdict = judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(47.0), **others))
+    said, verdict = judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(43.99), **others))
+    assert verdict == "undecided", "a plateau has no peak"
+    assert said.startswith("alpha 1 is the best: +4.00 ± 0.04 (p < 0.001) over alpha 0, +0.01")
+    assert judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(44.01), **others))[1] == "undecided"
+    said, verdict = judge("peaks around", MadeUp(alpha_1=at(44.0), alpha_2=still(44.6), **others))
     assert verdict == "disagrees"
-    assert said.startswith("alpha 2 is the best, +3.00")
+    assert said.startswith("alpha 2 is the best, +0.60")
     assert judge("peaks around", MadeUp(alpha_1=at(44.0), **others))[1] == "not run"
+
+
+def test_the_furthest_of_many_pairs_must_be_clear_for_all_of_them():
+    """p = 0.047 is clear for one pair, and not as the largest of six."""
+
+    def lower(noise):
+        return {"acc": 46.0 + 40 * noise}
+
+    pair = MadeUp(anchor_1=still(50.0), no_anchor=lower)
+    said, verdict = judge("with and without the anchor", pair)
+    assert verdict == "disagrees"
+    assert said == "no anchor 46.00, anchor 1 50.00; anchor 1 +4.00 ± 1.41 (p = 0.047) over no anchor"
+    four = MadeUp(noise=still(50.0), black=still(49.9), blur=still(49.9), no_image=lower)
+    said, verdict = judge("four controls", four)
+    assert verdict == "undecided"
+    assert said.endswith("(p = 0.047) over no image, the largest of 6 differences")
+
+
+def test_what_is_said_of_two_variants_is_said_of_the_runs_that_both_have():
+    results = MadeUp(OPSD=still_curve(45, 40, 39), VCSD=curve(41, 43, 44))
+    whole = results.found
+    results.found = lambda which, group: dict(list(whole(which, group).items())[: 3 if which.name == "VCSD" else 5])
+    results._by_name["OPSD"] = lambda noise: curve(45, 40, 39 - 100 * (noise == 0.0))(0.0)
+    said, _ = judge("late in training", results)
+    assert "OPSD 6.00 ± 0.00, VCSD 0.00 ± 0.00; difference +6.00" in said
 
 
 def test_forward_kl_must_be_first_in_six_suites():
@@ -257,7 +285,7 @@ def test_the_page_counts_verdicts_and_names_what_was_not_run(tmp_path):
     results.plan.out = tmp_path
     (tmp_path / "main.md").touch()
     page = claims_page(results)
-    assert "1 agree, 3 disagree, 0 are undecided, 0 compare what the paper does not, 22 have not been run" in page
+    assert "1 agree, 3 disagree, 0 are undecided, 0 compare what the paper does not, 24 have not been run" in page
     assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
     assert "**disagrees**" in page
     assert "- Qwen3-VL 1.0M, healthy runs (VCSD, 5): it stopped none." in page

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tiny_bases import make_base
+from vcsd.evaluation.answers import READER
 from vcsd.reproduce.bases import grouped
 from vcsd.reproduce.cell import Plan, as_lines
 from vcsd.reproduce.exam import SEVEN
@@ -39,7 +40,14 @@ def write(results, variant, accs, **more):
     for cell, acc in zip(results.cells_of(variant, results.smallest).values(), accs, strict=True):
         found = {
             **{"key": cell.key, "acc": acc, "scores": dict.fromkeys(SEVEN, acc), "usual": 60.0, "num_questions": 200},
-            **{"unresolved": 10, "truncated": 2, "seconds": 20.0, "command": COMMAND, "hardware": "NVIDIA H200"},
+            **{
+                "unresolved": 10,
+                "reader": READER,
+                "truncated": 2,
+                "seconds": 20.0,
+                "command": COMMAND,
+                "hardware": "NVIDIA H200",
+            },
             **{"versions": {"torch": "2"}, "identity": {"world": "0123456789ab"}, **more},
         }
         cell.path.parent.mkdir(exist_ok=True)
