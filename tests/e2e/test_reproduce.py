@@ -8,6 +8,7 @@ import pytest
 
 from tiny_bases import make_base
 from vcsd import cli
+from vcsd.evaluation.answers import READER
 from vcsd.reproduce import pool
 from vcsd.world.parameters import PARAMETERS
 
@@ -59,6 +60,13 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
     assert "0 cells to run, 6 known" in out
     assert (tmp_path / "main.md").read_text() == page
     assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 1, "nothing was run"
+    path = next((tmp_path / "cells").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "reader": 1, "unresolved": 3}))
+    code, out, _ = run(monkeypatch, capsys, *given)
+    assert code == 0
+    assert "Run again: 1 whose answers went unread in part" in out
+    assert "1 cells to run, 5 known" in out
+    assert json.loads(path.read_text())["reader"] == READER
 
 
 def test_bases_that_never_saw_black_are_an_experiment_of_their_own(bases, monkeypatch, capsys, tmp_path):
