@@ -130,6 +130,26 @@ def _health(experiment: Experiment, results: Results, group: str) -> Iterator[st
         head = ["", "unread, %", "cut, %", "guard warned", "guard would have stopped", "training, s"]
         yield "Answers that no rule reads or that were cut, what the guard said, seconds of training without exams:"
         yield from ("", markdown(head, rows), "")
+    yield from _unread(experiment, results, group)
+
+
+def as_code(text: str) -> str:
+    """Any text as code on one line of a page.
+
+    >>> as_code("`red`\\n or so")
+    "`'red' or so`"
+    """
+    return f"`{' '.join(text.split()).replace('`', chr(39))}`"
+
+
+def _unread(experiment: Experiment, results: Results, group: str) -> Iterator[str]:
+    """An answer that no rule reads, of the run of each variant that has the most of them."""
+    for variant in variants_of(experiment, results, group):
+        found = [each for each in results.found(variant, group).values() if each.get("unread")]
+        if found:
+            most = max(found, key=lambda each: int(each["unresolved"]))
+            yield f"Unread, {variant.name}, such as: {as_code(most['unread'][0])}"
+            yield ""
 
 
 _COUNTS = ("unresolved", "truncated")

@@ -6,16 +6,18 @@ import hashlib
 import time
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoModelForImageTextToText, TrainerCallback
 
 from vcsd import run
+from vcsd.evaluation.answers import read_answer
 from vcsd.models.encode import encode
 from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
-from vcsd.reproduce.exam import GREEDY, Exam, world_questions
+from vcsd.reproduce.exam import GREEDY, SEVEN, Exam, world_questions
 from vcsd.reproduce.measure import Spoken, pmi, profile, split_by_truth
 from vcsd.reproduce.prompts import write_prompts
 from vcsd.rollout.transformers import TransformersEngine
@@ -41,6 +43,9 @@ SERIES = (
     *("language_drift", "length", "truncated", "repetition"),
 )
 """Metrics whose course over training a result keeps."""
+
+UNREAD_KEPT = 5
+"""Answers that no rule reads, as a result keeps them."""
 
 PROFILED, MEASURED = 128, 192
 """Prompts whose answers are looked at word by word: for the profile of every model, and for the mutual information."""
@@ -205,9 +210,21 @@ def scores(exam: Exam, predictions: list[Prediction]) -> dict[str, Any]:
         "parts": _parts(seven),
         "usual": round(usual.acc, 4),
         "unresolved": sum(each.counts.unresolved for each in seven.benchmarks.values()),
+        "unread": _unread(exam, predictions),
         "truncated": sum(each.counts.truncated for each in seven.benchmarks.values()),
         "num_questions": sum(each.num_questions for each in seven.benchmarks.values()),
     }
+
+
+def _unread(exam: Exam, predictions: list[Prediction]) -> list[str]:
+    """The first few answers that no rule reads: whether they are wrong, or the rules too few, takes eyes to tell."""
+    pairs = zip(exam.questions, predictions, strict=True)
+    unread = (
+        said.text
+        for question, said in pairs
+        if question.benchmark in SEVEN and read_answer(said.text, question.kind, question.options).found is None
+    )
+    return list(islice(unread, UNREAD_KEPT))
 
 
 def _parts(card: Scorecard) -> dict[str, dict[str, float]]:

@@ -11,6 +11,7 @@ from vcsd.models.processor import load_processor
 from vcsd.reproduce import exam as exam_module
 from vcsd.reproduce.exam import SEVEN, USUAL, Exam, world_questions
 from vcsd.reproduce.prompts import write_prompts
+from vcsd.reproduce.runners import UNREAD_KEPT, scores
 from vcsd.views import VIEWS
 from vcsd.world.examples import training_examples
 from vcsd.world.models import build_model
@@ -35,6 +36,14 @@ def test_gold_answers_score_a_hundred_everywhere(exam):
     seven, usual = exam.score(said(exam, lambda q: f"The circle is red. The answer is {q.example.answer}."))
     assert {name: each.entry for name, each in seven.benchmarks.items()} == dict.fromkeys(SEVEN, 100.0)
     assert (seven.acc, usual.acc) == (100.0, 100.0)
+
+
+def test_the_first_answers_that_no_rule_reads_are_kept(exam):
+    shrugs = scores(exam, said(exam, lambda q: f"Who knows, {q.id}?"))
+    assert len(shrugs["unread"]) == UNREAD_KEPT < shrugs["unresolved"]
+    assert shrugs["unread"][0] == f"Who knows, {exam.questions[0].id}?"
+    right = scores(exam, said(exam, lambda q: f"The answer is {q.example.answer}."))
+    assert (right["unresolved"], right["unread"]) == (0, [])
 
 
 def test_a_constant_answer_scores_what_chance_does(exam):

@@ -113,6 +113,12 @@ def test_the_table_has_differences_with_their_significance(told):
     assert "| VCSD | 5.0 ± 0.0 | 1.0 ± 0.0 | 3 of 3, first at step 31 | 0 of 3 | 15 ± 0 |" in page
 
 
+def test_a_page_shows_an_answer_that_no_rule_reads(told):
+    assert "Unread" not in experiment_page(EXPERIMENTS["main"], told)
+    write(told, OPSD, [50.0, 51.0, 52.0], unread=["答案 |\n 和 `A`"])
+    assert "\nUnread, OPSD, such as: `答案 | 和 'A'`\n" in experiment_page(EXPERIMENTS["main"], told)
+
+
 def test_a_curve_is_a_table_and_a_name_is_one_row(told):
     for variant, gain in zip(EXPERIMENTS["dynamics"].variants, (1, 3), strict=True):
         points = [{"step": step, "acc": 50.0 + gain * step, "scores": {}} for step in (1, 2)]
