@@ -117,7 +117,12 @@ def test_a_damaged_result_is_named_and_said_to_be_deleted(text, base, plan):
 
 @pytest.mark.parametrize(
     ("told", "is_kept"),
-    [({"unresolved": 2}, False), ({"unresolved": 0}, True), ({}, True), ({"unresolved": 2, "reader": READER}, True)],
+    [
+        ({"unresolved": 3, "num_questions": 1000}, False),
+        ({"unresolved": 2, "num_questions": 1000}, True),
+        ({}, True),
+        ({"unresolved": 3, "num_questions": 1000, "reader": READER}, True),
+    ],
 )
 def test_a_result_with_answers_that_earlier_rules_could_not_read_is_run_again(told, is_kept, base, plan, monkeypatch):
     cell = Cell(VCSD, base, 101, plan)
