@@ -102,6 +102,11 @@ class Bench:
             for seed in range(count)
         ]
 
+    def full_row(self, case: Case) -> list[Group]:
+        """As many groups as the budget has room for."""
+        (probe,) = self.groups(case, 1)
+        return self.groups(case, max(1, self.options.budget // (len(probe.prompt.input_ids) + sum(probe.lengths))))
+
     def precision(self) -> Any:
         return torch.autocast(self.device, torch.bfloat16) if self.autocast else contextlib.nullcontext()
 
@@ -128,10 +133,8 @@ class Bench:
         return {"teacher_s": teacher_s, "student_s": student_s, "peak_gib": peak.gib}
 
     def run(self, case: Case, rate: float) -> dict[str, Any]:
-        (probe,) = self.groups(case, 1)
-        prompt, lengths = len(probe.prompt.input_ids), list(probe.lengths)
-        count = max(1, self.options.budget // (prompt + sum(lengths)))
-        groups = self.groups(case, count)
+        groups = self.full_row(case)
+        prompt, lengths, count = len(groups[0].prompt.input_ids), list(groups[0].lengths), len(groups)
         self.model.set_attn_implementation(self.prepared_attention)
         shared = self.measure(lambda: hidden_states(self.model, groups))
         rows = max(1, self.options.budget // (prompt + lengths[0]))

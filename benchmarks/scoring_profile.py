@@ -61,9 +61,7 @@ def main() -> None:
     for family in options.families:
         bench = Bench(family, options.precisions[0], options)
         case = Case(family, options.precisions[0], *map(int, options.cases[0].split("x")))
-        (probe,) = bench.groups(case, 1)
-        groups = bench.groups(case, max(1, options.budget // (len(probe.prompt.input_ids) + sum(probe.lengths))))
-        hidden = partial(hidden_states, bench.model, groups)
+        hidden = partial(hidden_states, bench.model, bench.full_row(case))
         targets = bench.teacher(hidden)
         bench.student(hidden, targets)
         results[family] = {

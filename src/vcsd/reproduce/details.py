@@ -133,10 +133,10 @@ def _health(experiment: Experiment, results: Results, group: str) -> Iterator[st
     yield from _unread(experiment, results, group)
 
 
-def as_code(text: str) -> str:
+def _as_code(text: str) -> str:
     """Any text as code on one line of a page.
 
-    >>> as_code("`red`\\n or so")
+    >>> _as_code("`red`\\n or so")
     "`'red' or so`"
     """
     return f"`{' '.join(text.split()).replace('`', chr(39))}`"
@@ -148,7 +148,7 @@ def _unread(experiment: Experiment, results: Results, group: str) -> Iterator[st
         found = [each for each in results.found(variant, group).values() if each.get("unread")]
         if found:
             most = max(found, key=lambda each: int(each["unresolved"]))
-            yield f"Unread, {variant.name}, such as: {as_code(most['unread'][0])}"
+            yield f"Unread, {variant.name}, such as: {_as_code(most['unread'][0])}"
             yield ""
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.experiments import Experiment, Variant
     from vcsd.reproduce.results import Results
 
 
@@ -49,7 +49,7 @@ def headline(experiment: Experiment, results: Results) -> str:
     parts = []
     for group in groups:
         means = [
-            f"{variant.name} {spread(list(acc.values())).mean:.1f}"
+            f"{variant.name} {spread(list(acc.values())).mean:.1f}{_of_how_many(len(acc), variant, group, results)}"
             for variant in experiment.variants
             if (acc := results.acc(variant, group))
         ]
@@ -62,6 +62,12 @@ def headline(experiment: Experiment, results: Results) -> str:
         if means:
             parts.append((f"{group}: " if len(groups) > 1 else "") + ", ".join(means))
     return "; ".join(parts)
+
+
+def _of_how_many(found: int, variant: Variant, group: str, results: Results) -> str:
+    """A word of warning where a mean is over fewer runs than there should be."""
+    wanted = len(results.cells_of(variant, group))
+    return "" if found == wanted else f" ({found} of {wanted} runs)"
 
 
 def _verdicts(experiment: Experiment, judged: Sequence[Mapping[str, str]]) -> str:

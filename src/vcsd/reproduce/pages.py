@@ -52,6 +52,7 @@ def experiment_page(experiment: Experiment, results: Results, drawn: Path | None
         "",
         summary(experiment, results),
         "",
+        *_missing(experiment, results),
         *((LEGEND, "") if references_of(experiment) else ()),
         *((f"![{experiment.title}]({drawn.name})", "") if drawn else ()),
     ]
@@ -62,6 +63,13 @@ def experiment_page(experiment: Experiment, results: Results, drawn: Path | None
         lines += _guard(results)
     made = [*made_with([experiment], results), *wall_times(experiment, results)]
     return "\n".join([*lines, "## How this was made", "", *made, "", "[All experiments](README.md)", ""])
+
+
+def _missing(experiment: Experiment, results: Results) -> list[str]:
+    if num := results.num_missing(experiment):
+        runs = "1 run is" if num == 1 else f"{num} runs are"
+        return [f"**{runs} missing**: a row's means are over the runs that its last column counts.", ""]
+    return []
 
 
 def judged(results: Results) -> list[dict[str, str]]:

@@ -84,15 +84,18 @@ class Results:
         results = {run: cell.result() for run, cell in self.cells_of(variant, group).items()}
         return {run: result for run, result in results.items() if result is not None}
 
-    def is_whole(self, experiment: Experiment) -> bool:
-        """Whether every run of an experiment's own variants has a result."""
-        cells = [
-            cell
+    def num_missing(self, experiment: Experiment) -> int:
+        """How many runs of an experiment's own variants have no result."""
+        return sum(
+            cell.result() is None
             for group in self.groups_of(experiment)
             for variant in experiment.variants
             for cell in self.cells_of(variant, group).values()
-        ]
-        return all(cell.result() is not None for cell in cells)
+        )
+
+    def is_whole(self, experiment: Experiment) -> bool:
+        """Whether every run of an experiment's own variants has a result."""
+        return self.num_missing(experiment) == 0
 
     def values(self, variant: Variant, group: str, read: Callable[[dict[str, Any]], Any]) -> dict[Run, float]:
         """One number of each result; results without it are left out."""

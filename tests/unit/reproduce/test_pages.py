@@ -10,7 +10,7 @@ from vcsd.reproduce.bases import grouped
 from vcsd.reproduce.cell import Plan, as_lines
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
-from vcsd.reproduce.index import index_page
+from vcsd.reproduce.index import headline, index_page
 from vcsd.reproduce.journal import JOURNAL, note, noted, prepare
 from vcsd.reproduce.machine import hardware
 from vcsd.reproduce.pages import experiment_page, judged, write_pages
@@ -111,6 +111,18 @@ def test_the_table_has_differences_with_their_significance(told):
     assert "| first, seed 101 | second, seed 102 | first, seed 103 |" in page
     assert "| VCSD | 60.00 | 62.60 | 61.00 |" in page
     assert "| VCSD | 5.0 ± 0.0 | 1.0 ± 0.0 | 3 of 3, first at step 31 | 0 of 3 | 15 ± 0 |" in page
+
+
+def test_pages_say_how_many_runs_are_missing(told):
+    main = EXPERIMENTS["main"]
+    assert "missing" not in experiment_page(main, told)
+    assert headline(main, told) == "base 50.7, OPSD 54.7, VCSD 61.2"
+    cells = list(told.cells_of(OPSD, told.smallest).values())
+    cells[2].path.unlink()
+    assert "\n**1 run is missing**: a row's means" in experiment_page(main, told)
+    assert headline(main, told) == "base 50.7, OPSD 53.5 (2 of 3 runs), VCSD 61.2"
+    cells[0].path.unlink()
+    assert "\n**2 runs are missing**" in experiment_page(main, told)
 
 
 def test_a_page_shows_an_answer_that_no_rule_reads(told):
