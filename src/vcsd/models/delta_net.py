@@ -4,7 +4,8 @@ A delta-net layer mixes tokens twice: a short causal convolution, then a recurre
 takes no initial state, but both steps are functions of the modelling module, and the module's keywords reach them.
 They are wrapped here, once per process; without `mixer=` the wrapper calls the original and nothing else.
 
-    convolution   each segment is preceded by the K - 1 tokens before it, in one call over the whole row
+    convolution   each segment is preceded by the K - 1 tokens before it, in one call over the whole row; on CUDA a
+                  kernel of our own reads these tokens where they are
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
 
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
 _FLA = "fla.ops.gated_delta_rule"
+_ACTIVATIONS = (None, "silu", "swish")
+_MAX_TAPS = 4
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
 _HOPPER = 9
@@ -122,13 +125,25 @@ def _convolution(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return here(hidden_1CT, weight, bias, **settings)
         layout: Layout = mixer.layout
         layout.seen["convolution"] += 1
+        activation = settings.get("activation")
+        if activation in _ACTIVATIONS and _can_fuse(hidden_1CT, weight, bias, layout.num_taps):
+            from vcsd.kernels.segment_conv import segment_conv  # here, since it imports Triton
+
+            x_TC, is_silu = hidden_1CT[0].T, activation is not None
+            return segment_conv(x_TC, weight, bias, layout.sources, is_silu=is_silu).T[None]
         there, back = layout.taps
         x_1CM = there(hidden_1CT[0].T).T[None].contiguous()
-        out_1CM = here(x_1CM, weight, bias, activation=settings.get("activation"))
+        out_1CM = here(x_1CM, weight, bias, activation=activation)
         return back(out_1CM[0].T).T[None]
 
     convolve.without_mixer = original  # type: ignore[attr-defined]
     return convolve
+
+
+def _can_fuse(hidden_1CT: Tensor, weight: Tensor, bias: Tensor | None, num_taps: int) -> bool:
+    """Whether one kernel may gather, convolve and activate: the same function, rounded once."""
+    fits = weight.shape == (hidden_1CT.shape[1], num_taps) and num_taps <= _MAX_TAPS
+    return fits and fused.has_kernels_for(*(x for x in (hidden_1CT, weight, bias) if x is not None))
 
 
 def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:

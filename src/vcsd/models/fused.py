@@ -112,6 +112,11 @@ def _suits(x: Tensor) -> bool:
     return x.is_cuda and x.dtype in _DTYPES
 
 
+def has_kernels_for(*tensors: Tensor) -> bool:
+    """Whether a row is being scored and Triton kernels take all of these."""
+    return _scoring.get() and all(map(_suits, tensors)) and _has_triton()
+
+
 def _norm_forward(self: Any, x: Tensor) -> Tensor:
     """Qwen3-VL's: in the wider of the types of x and weight."""
     if not (_scoring.get() and _suits(x)):
@@ -153,8 +158,8 @@ def _rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tup
         q_BHTE: Tensor, k_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, *args: Any, **keywords: Any
     ) -> tuple[Tensor, Tensor]:
         pair = (q_BHTE, k_BHTE)
-        fuses = _scoring.get() and not args and not keywords and all(_can_rotate(x, cos_BTR, sin_BTR) for x in pair)
-        if not (fuses and _has_triton()):
+        fuses = has_kernels_for(*pair) and not args and not keywords
+        if not (fuses and all(_can_rotate(x, cos_BTR, sin_BTR) for x in pair)):
             return original(q_BHTE, k_BHTE, cos_BTR, sin_BTR, *args, **keywords)
         from vcsd.kernels.rotary import rotate  # here, since it imports Triton
 
@@ -168,8 +173,7 @@ def _rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tup
 def _can_rotate(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
     """Whether x is (B, H, T, E), and cos and sin are constants (B or 1, T, R) with an even R of at most E."""
     return (
-        _suits(x)
-        and x.ndim == 4
+        x.ndim == 4
         and cos.ndim == 3
         and cos.shape == sin.shape
         and cos.shape[0] in (1, x.shape[0])

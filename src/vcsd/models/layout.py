@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vcsd.kernels.sources import Sources
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -160,17 +162,28 @@ class Layout:
         return self._cumulative(self.lengths_k)
 
     @cached_property
-    def taps(self) -> tuple[Gather, Gather]:
-        """Each segment preceded by the K - 1 tokens before it (zeros before a root); and the way back."""
+    def _tap_rows(self) -> tuple[Tensor, Tensor]:
+        """The rows of all segments, each preceded by the K - 1 before it (M,), and where each token's own is (T,)."""
         before = self.num_tokens + torch.zeros(self.num_taps - 1, dtype=torch.long)
         rows = [
             torch.cat([before, path])[-(len(own) + self.num_taps - 1) :]
             for path, own in zip(self._paths, self._own, strict=True)
         ]
-        index_M = torch.cat(rows)
         starts = torch.arange(len(rows)).repeat_interleave(torch.tensor(self.lengths_q)) + 1
-        back_T = torch.arange(self.num_tokens) + (self.num_taps - 1) * starts
+        return torch.cat(rows), torch.arange(self.num_tokens) + (self.num_taps - 1) * starts
+
+    @cached_property
+    def taps(self) -> tuple[Gather, Gather]:
+        """Each segment preceded by the K - 1 tokens before it (zeros before a root); and the way back."""
+        index_M, back_T = self._tap_rows
         return Gather(index_M, self.num_tokens, self.device), Gather(back_T, len(index_M), self.device)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The same for a kernel that gathers by itself: the last K tokens of every token's path."""
+        index_M, back_T = self._tap_rows
+        source_TK = index_M[back_T[:, None] + torch.arange(1 - self.num_taps, 1)]
+        return Sources(source_TK.masked_fill(source_TK == self.num_tokens, -1), self.device)
 
     @cached_property
     def levels(self) -> list[Level]:

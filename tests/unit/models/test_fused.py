@@ -1,4 +1,4 @@
-"""Fused norms and rotations equal transformers' own, forward and backward, and are used where they should be."""
+"""Fused norms, rotations and convolutions equal transformers' own, and are used where they should be."""
 
 import os
 import subprocess
@@ -16,8 +16,9 @@ from transformers.models.qwen3_vl import modeling_qwen3_vl
 
 from tiny_groups import gradients, make_group, make_prompt, nonlinear_loss, worst_gap
 from tiny_models import build_model
-from vcsd.models import fused
+from vcsd.models import delta_net, fused
 from vcsd.models.family import family_of
+from vcsd.models.layout import Layout, Segment
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
 
@@ -56,6 +57,23 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return launch(*args, backward=backward)
 
     monkeypatch.setattr(rotary, "_launch", count)
+    return found
+
+
+@pytest.fixture
+def convolutions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of every row that the kernel convolved."""
+    pytest.importorskip("triton")
+    from vcsd.kernels import segment_conv
+
+    found: list[int] = []
+    convolve = segment_conv.segment_conv
+
+    def count(x_TC: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        found.append(len(x_TC))
+        return convolve(x_TC, *args, **keywords)
+
+    monkeypatch.setattr(segment_conv, "segment_conv", count)
     return found
 
 
@@ -269,7 +287,12 @@ def score(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", ["off", "on", "reentrant"])
 def test_a_model_gives_the_same_scores_and_gradients(
-    anywhere: None, launches: list[str], family: str, checkpointing: str, monkeypatch: pytest.MonkeyPatch
+    anywhere: None,
+    launches: list[str],
+    convolutions: list[int],
+    family: str,
+    checkpointing: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = prepared(family)
     if checkpointing != "off":
@@ -277,10 +300,13 @@ def test_a_model_gives_the_same_scores_and_gradients(
         model.gradient_checkpointing_enable({"use_reentrant": checkpointing == "reentrant"})
     expected = score(model, family, False, monkeypatch)
     assert not launches
+    assert not convolutions
     found = score(model, family, True, monkeypatch)
-    layers = {"qwen3_vl": 4, "qwen3_5": 1}[family]
-    assert launches.count("forward") == 2 * layers * (1 if checkpointing == "off" else 2)
+    layers, delta_nets = {"qwen3_vl": (4, 0), "qwen3_5": (1, 3)}[family]
+    forwards = 1 if checkpointing == "off" else 2
+    assert launches.count("forward") == 2 * layers * forwards
     assert launches.count("backward") == 2 * layers
+    assert len(convolutions) == delta_nets * forwards
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-4)
     gap, name = worst_gap(found[1], expected[1])
     assert gap < 1e-4, name
@@ -303,7 +329,7 @@ def test_under_autocast_a_teacher_scores_as_a_student_does(
     assert launches
     assert outs == [torch.float32, torch.bfloat16, torch.float32]
     assert torch.equal(student, teacher), "a cast for all linear layers gives the bits of a cast in each"
-    assert (student - plain).norm() / plain.norm() < 0.02
+    assert (student - plain).norm() / plain.norm() < 0.04  # what bfloat16 itself costs these models
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -323,12 +349,15 @@ def test_a_deep_copied_model_is_fused_and_has_its_own_weights(
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="on a CPU")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_on_the_cpu_nothing_changes_at_all(launches: list[str], family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_the_cpu_nothing_changes_at_all(
+    launches: list[str], convolutions: list[int], family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = prepared(family)
     found, expected = (score(model, family, fuse, monkeypatch) for fuse in (True, False))
     assert torch.equal(found[0], expected[0])
     assert all(torch.equal(found[1][name], grad) for name, grad in expected[1].items())
     assert not launches
+    assert not convolutions
 
 
 def test_without_a_layout_a_layer_runs_transformers_own_code(anywhere: None) -> None:
@@ -343,6 +372,42 @@ def test_without_a_layout_a_layer_runs_transformers_own_code(anywhere: None) -> 
     layer(x, position_embeddings=(cos, sin))
     assert seen == [False, True, False]
     assert not fused._scoring.get()
+
+
+def test_a_frozen_convolution_has_no_gradient_and_the_others_stay(
+    anywhere: None, convolutions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = prepared("qwen3_5")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("conv1d" not in name)
+    expected, found = (score(model, "qwen3_5", fuse, monkeypatch) for fuse in (False, True))
+    assert len(convolutions) == 3
+    assert not any("conv1d" in name for name in found[1])
+    gap, name = worst_gap(found[1], expected[1])
+    assert gap < 1e-4, name
+
+
+def test_a_convolution_that_the_kernel_does_not_know_is_left_to_transformers(
+    anywhere: None, convolutions: list[int]
+) -> None:
+    original = modeling_qwen3_5.causal_conv1d_fn
+    convolve = delta_net._convolution(getattr(original, "without_mixer", original))
+    before = fused._scoring.set(True)
+    try:
+        for num_taps, activation, dtype in ((5, "silu", "float32"), (4, "gelu", "float32"), (4, "silu", "float64")):
+            layout = Layout([Segment(3, None), Segment(2, 0)], torch.device(DEVICE), num_taps)
+            x, weight = draw(1, 6, 5), draw(6, num_taps, seed=1)
+            given = (x.to(getattr(torch, dtype)), weight.to(getattr(torch, dtype)))
+            out = convolve(*given, activation=activation, mixer=SimpleNamespace(layout=layout))
+            assert out.shape == x.shape
+            assert layout.seen["convolution"] == 1
+        assert not convolutions
+        layout = Layout([Segment(3, None), Segment(2, 0)], torch.device(DEVICE))
+        convolve(x, draw(6, 4, seed=1), activation="silu", mixer=SimpleNamespace(layout=layout))
+        assert convolutions == [5]
+        assert layout.seen["convolution"] == 1
+    finally:
+        fused._scoring.reset(before)
 
 
 def test_unknown_layouts_are_left_to_transformers(anywhere: None, launches: list[str]) -> None:
