@@ -92,6 +92,40 @@ def test_norms_equal_transformers(
         assert distance(a, b) < (1e-5 if is_exact else 1e-2)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "weight_dtype"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)],
+)
+@pytest.mark.parametrize("shape", [(60_001, 128), (700, 16, 96), (11, 2048)])
+def test_a_gated_norm_is_at_least_as_close_to_the_truth_and_repeatable(
+    scoring: None, dtype: torch.dtype, weight_dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    own = modeling_qwen3_5.Qwen3_5RMSNormGated(shape[-1], eps=1e-6).cuda()
+    with torch.no_grad():
+        own.weight.add_(0.3 * draw(shape[-1], seed=1))
+    own = own.to(weight_dtype)
+    mine = deepcopy(own)
+    fused._override(mine, fused._NORMS[type(mine).__name__])
+    x, gate = (3 * draw(*shape, seed=seed) for seed in (0, 2))
+    grad = draw(*shape, dtype=torch.bfloat16, seed=3)
+
+    def by_hand(x: Tensor, gate: Tensor, weight: Tensor) -> Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight * gate * gate.sigmoid()
+
+    def run(norm: Any, weight: Tensor, wide: bool = False) -> list[Tensor]:
+        leaves = [a.to(dtype).to(torch.float64 if wide else dtype).requires_grad_() for a in (x, gate)]
+        out = norm(*leaves)
+        return [out.detach(), *torch.autograd.grad(out, [*leaves, weight], grad.to(out.dtype))]
+
+    weight = own.weight.detach().double().requires_grad_()
+    true = run(lambda a, b: by_hand(a, b, weight), weight, wide=True)
+    found, again, theirs = run(mine, mine.weight), run(mine, mine.weight), run(own, own.weight)
+    assert all(map(torch.equal, found, again))
+    for ours, other, exact in zip(found, theirs, true, strict=True):
+        assert ours.dtype == other.dtype
+        assert distance(ours, exact) <= max(1.01 * distance(other, exact), 2e-6)
+
+
 def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:
     model = build_model(family).to("cuda", dtype).train()
     family_of(model).prepare(model)

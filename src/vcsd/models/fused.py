@@ -6,21 +6,24 @@ tensors of T tokens times the width, and take about as long as all matrix produc
   RMSNorm      every norm in a decoder layer gets a `forward` of its own, with torch's fused `rms_norm`:
                    x / sqrt(mean(x²) + eps) * weight             Qwen3-VL
                    x / sqrt(mean(x²) + eps) * (1 + weight)       Qwen3.5, in float32, then rounded to x's type
+               the delta nets' gated norm, times silu(gate), calls `vcsd.kernels.gated_norm` (the derivation is there)
   rotary       `apply_rotary_pos_emb` of the modelling module is wrapped once per process, as `delta_net.py` wraps its
                functions, and calls `vcsd.kernels.rotary` (the derivation is there)
-  layer        every decoder layer gets a `forward` that says to the two above whether it is scoring
+  layer        every decoder layer gets a `forward` that says to these, and to the delta nets' convolution
+               (`delta_net.py`), whether it is scoring
 
 Only what happens inside a decoder layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so
 that rollouts, evaluation and padded batches run transformers' own code, bit for bit, and so does everything on the CPU
 and in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes
 the same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last
-norm of the model is in no layer and stays as it is; so do the vision tower and the delta nets' gated norm.
+norm of the model is in no layer and stays as it is; so does the vision tower.
 
 What differs from transformers' own, all of it rounding:
 
   float32      sums are taken in another order
-  bfloat16     rounded once, at the end. transformers rounds what it normalised before Qwen3-VL's weight multiplies it
-               (under autocast too, where q and k arrive in bfloat16), and each product of the rotation
+  bfloat16     rounded once, at the end. transformers rounds what it normalised before Qwen3-VL's weight, or a gated
+               norm's, multiplies it (under autocast too, where q, k and v arrive in bfloat16), and each product of the
+               rotation
   autocast     queries and keys are written in the type in which attention reads them, rounded from the same float32.
                Where no gradient is asked for, so is the output of a norm that only linear layers read: the same bits,
                but each of them would cast it again. With gradients it stays float32, in which theirs are then added.
@@ -55,6 +58,7 @@ FUSE = True
 """Whether scoring uses the fused operations: for measurements."""
 
 _ROTARY = "apply_rotary_pos_emb"
+_WIDEST_HEAD = 4096
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _scoring: ContextVar[bool] = ContextVar("scoring", default=False)
 _everywhere: ContextVar[bool] = ContextVar("everywhere", default=False)
@@ -137,11 +141,24 @@ def _zero_centred_forward(self: Any, x: Tensor) -> Tensor:
     return _for_its_readers(self, out.to(x.dtype))
 
 
+def _gated_forward(self: Any, hidden_states: Tensor, gate: Tensor) -> Tensor:
+    """The delta nets': what transformers rounds before weight and gate multiply it is rounded after them alone."""
+    fits = hidden_states.shape == gate.shape and hidden_states.shape[-1] <= _WIDEST_HEAD
+    if not (fits and self.activation == "silu" and has_kernels_for(hidden_states, gate, self.weight)):
+        own: Tensor = type(self).forward(self, hidden_states, gate)
+        return own
+    from vcsd.kernels.gated_norm import gated_norm  # here, since it imports Triton
+
+    return gated_norm(hidden_states, gate, self.weight, self.variance_epsilon)
+
+
 _NORMS: dict[str, Callable[..., Tensor]] = {
     "Qwen3VLTextRMSNorm": _norm_forward,
     "Qwen3VLMoeTextRMSNorm": _norm_forward,
     "Qwen3_5RMSNorm": _zero_centred_forward,
     "Qwen3_5MoeRMSNorm": _zero_centred_forward,
+    "Qwen3_5RMSNormGated": _gated_forward,
+    "Qwen3_5MoeRMSNormGated": _gated_forward,
 }
 
 

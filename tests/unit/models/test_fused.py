@@ -265,6 +265,22 @@ def test_the_vision_tower_and_experts_are_left_alone() -> None:
     assert not layer.post_attention_layernorm.feeds_linears
 
 
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+def test_every_gated_norm_of_a_delta_net_is_fused(anywhere: None, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vcsd.kernels import gated_norm
+
+    widths: list[int] = []
+    kernel = gated_norm.gated_norm
+    monkeypatch.setattr(gated_norm, "gated_norm", lambda x, *given: widths.append(x.shape[-1]) or kernel(x, *given))
+    model = prepared(family)
+    with torch.no_grad():
+        hidden_states(model, short_groups(family))
+        assert widths == [16, 16, 16]
+        monkeypatch.setattr(fused, "FUSE", False)
+        hidden_states(model, short_groups(family))
+    assert widths == [16, 16, 16]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_preparing_twice_changes_nothing(family: str) -> None:
     model: Any = prepared(family)

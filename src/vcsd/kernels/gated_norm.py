@@ -1,0 +1,148 @@
+"""The delta nets' gated norm in one kernel: each element of a head and of its gate is read once and written once.
+
+Derivation
+----------
+For one head x of E elements with gate a, with r = 1 / sqrt(mean(x²) + eps), n = x r and σ short for σ(a),
+
+    y = n weight silu(a),  silu(a) = a σ
+
+and, with g the gradient on y and h = g weight silu(a) the one on n,
+
+    dx      = r (h - n mean(h n))
+    da      = g n weight σ (1 + a (1 - σ))
+    dweight = Σ g n silu(a)  over all heads of all tokens
+
+Only x and a are kept for the backward, which computes r again. The sum over heads is taken within HEADS_PER_SUM heads,
+tile by tile, then over these: a fixed order, no atomics.
+
+Arithmetic is in float32 whatever is read, and rounded once, to the type of x.
+
+Shape legend: R heads of all tokens, E head width, P partial sums.
+"""
+
+# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
+# ruff: noqa: PLR0913, PLR0917
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+TILE = 2048
+"""Elements that a program holds at a time, unless a single head has more."""
+
+HEADS_PER_SUM = 256
+NUM_WARPS = 4
+
+
+def gated_norm(x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+    """`rms_norm(x) * weight * silu(gate)` over the last dimension, in the type of x. Any strides."""
+    assert x.shape == gate.shape, "every head has its own gate"
+    out: Tensor = _GatedNorm.apply(x, gate, weight_E, eps)
+    return out
+
+
+class _GatedNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+        x, gate = x.contiguous(), gate.contiguous()
+        ctx.save_for_backward(x, gate, weight_E)
+        ctx.eps = eps
+        out = torch.empty_like(x)
+        R, E, blocks = _sizes(x)
+        if R > 0:
+            with _on(x):
+                _forward_kernel[(triton.cdiv(R, blocks["BLOCK_R"]),)](
+                    x, gate, weight_E, out, R, E, eps, **blocks, num_warps=NUM_WARPS
+                )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+        x, gate, weight_E = ctx.saved_tensors
+        grad = grad.contiguous()
+        dx, dgate = torch.empty_like(x), torch.empty_like(gate)
+        R, E, blocks = _sizes(x)
+        num_sums = triton.cdiv(R, HEADS_PER_SUM)
+        partial_PE = x.new_empty(num_sums, E, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        if R > 0:
+            with _on(x):
+                _backward_kernel[(num_sums,)](
+                    *(x, gate, weight_E, grad, dx, dgate, partial_PE, R, E, ctx.eps),
+                    **blocks,
+                    HEADS=HEADS_PER_SUM,
+                    num_warps=NUM_WARPS,
+                )
+        return dx, dgate, None if partial_PE is None else partial_PE.sum(0).to(weight_E.dtype), None
+
+
+def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
+    E = x.shape[-1]
+    width = triton.next_power_of_2(E)
+    return x.numel() // E, E, {"BLOCK_R": max(1, TILE // width), "BLOCK_E": width}
+
+
+def _on(x: Tensor) -> Any:
+    # Triton launches on the current device, which need not be the tensor's
+    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
+
+
+@triton.jit
+def _load(ptr, row, e, R, E):
+    """Heads in float32, zero beyond the last of them and beyond their width."""
+    mask = (row < R)[:, None] & (e < E)[None, :]
+    return tl.load(ptr + row.to(tl.int64)[:, None] * E + e[None, :], mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store(ptr, row, e, x, R, E):
+    mask = (row < R)[:, None] & (e < E)[None, :]
+    tl.store(ptr + row.to(tl.int64)[:, None] * E + e[None, :], x, mask=mask)
+
+
+@triton.jit(do_not_specialize=["R"])
+def _forward_kernel(
+    x_ptr, gate_ptr, weight_ptr, out_ptr, R, E, eps, BLOCK_R: tl.constexpr, BLOCK_E: tl.constexpr
+):  # fmt: skip
+    """y of BLOCK_R heads."""
+    row, e = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_E)
+    weight = tl.load(weight_ptr + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
+    x = _load(x_ptr, row, e, R, E)
+    gate = _load(gate_ptr, row, e, R, E)
+    r = tl.rsqrt(tl.sum(x * x, 1) / E + eps)
+    _store(out_ptr, row, e, x * r[:, None] * weight * gate * tl.sigmoid(gate), R, E)
+
+
+@triton.jit(do_not_specialize=["R"])
+def _backward_kernel(
+    x_ptr, gate_ptr, weight_ptr, grad_ptr, dx_ptr, dgate_ptr, partial_ptr, R, E, eps,
+    BLOCK_R: tl.constexpr, BLOCK_E: tl.constexpr, HEADS: tl.constexpr,
+):  # fmt: skip
+    """dx and da of HEADS heads, tile by tile, and what they add to the gradient of weight; None: not asked for."""
+    part, e = tl.program_id(0), tl.arange(0, BLOCK_E)
+    weight = tl.load(weight_ptr + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
+    total = tl.zeros([BLOCK_R, BLOCK_E], tl.float32)
+    for start in range(part * HEADS, tl.minimum(part * HEADS + HEADS, R), BLOCK_R):
+        row = start + tl.arange(0, BLOCK_R)
+        x = _load(x_ptr, row, e, R, E)
+        gate = _load(gate_ptr, row, e, R, E)
+        grad = _load(grad_ptr, row, e, R, E)
+        r = tl.rsqrt(tl.sum(x * x, 1) / E + eps)[:, None]
+        sigma = tl.sigmoid(gate)
+        n = x * r
+        h = grad * weight * gate * sigma
+        mean = (tl.sum(h * n, 1) / E)[:, None]
+        _store(dx_ptr, row, e, r * (h - n * mean), R, E)
+        _store(dgate_ptr, row, e, grad * n * weight * sigma * (1.0 + gate * (1.0 - sigma)), R, E)
+        if partial_ptr is not None:
+            total += grad * n * gate * sigma
+    if partial_ptr is not None:
+        tl.store(partial_ptr + part.to(tl.int64) * E + e, tl.sum(total, 0), mask=e < E)
