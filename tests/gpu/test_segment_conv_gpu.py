@@ -74,6 +74,15 @@ def test_other_widths_and_numbers_of_taps_work(num_channels: int, num_taps: int)
         assert distance(found, exact) < 2e-6
 
 
+def test_a_row_without_forks_has_no_readers_elsewhere() -> None:
+    layout = Layout([Segment(300, None)], torch.device("cuda"))
+    assert len(layout.sources.elsewhere[1]) == 0
+    x_TC, weight = draw(300, CHANNELS), draw(CHANNELS, 4, seed=1)
+    true = run(by_gathers, x_TC.double(), weight.double(), layout)
+    for found, exact in zip(run(by_kernel, x_TC, weight, layout), true, strict=True):
+        assert distance(found, exact) < 2e-6
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_two_runs_give_the_same_bits(dtype: torch.dtype, deterministic: bool) -> None:

@@ -45,11 +45,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.sources import MAX_TAPS
+
 if TYPE_CHECKING:
     from vcsd.kernels.sources import Sources
-
-MAX_TAPS = 4
-"""Each tap has an accumulator of its own in the sum over tokens."""
 
 BLOCK_T, BLOCK_C = 32, 128
 """Tokens and channels that a program holds at a time."""

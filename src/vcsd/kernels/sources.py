@@ -19,6 +19,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+MAX_TAPS = 4
+"""What the kernel takes: each tap has an accumulator of its own in the sum over tokens."""
+
 
 class Sources:
     """The tables of one row, made on the CPU and sent to a device, which nobody waits for."""

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from packaging.version import Version
 
+from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models import fused
 from vcsd.models.delta_rule import gated_delta_rule
 
@@ -50,7 +51,6 @@ _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
 _FLA = "fla.ops.gated_delta_rule"
 _ACTIVATIONS = (None, "silu", "swish")
-_MAX_TAPS = 4
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
 _HOPPER = 9
@@ -142,7 +142,7 @@ def _convolution(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _can_fuse(hidden_1CT: Tensor, weight: Tensor, bias: Tensor | None, num_taps: int) -> bool:
     """Whether one kernel may gather, convolve and activate: the same function, rounded once."""
-    fits = weight.shape == (hidden_1CT.shape[1], num_taps) and num_taps <= _MAX_TAPS
+    fits = weight.shape == (hidden_1CT.shape[1], num_taps) and num_taps <= MAX_TAPS
     return fits and fused.has_kernels_for(*(x for x in (hidden_1CT, weight, bias) if x is not None))
 
 

@@ -1,0 +1,150 @@
+"""What a delta-net layer does between its projections, but for the recurrence: one kernel each against the chains.
+
+    python benchmarks/delta_net.py                 # on a GPU: a full row of Qwen3.5-2B shapes, bfloat16
+    python benchmarks/delta_net.py --tiny          # on the CPU, where Triton is interpreted: does it run?
+
+    convolution    gathers of a row, torch's convolution, its activation, and the way back
+    gated norm     transformers' own
+
+Prints milliseconds of chain and kernel, the best of ten, and their ratio: a teacher's forward, a student's forward, and
+its forward and backward with and without a gradient of the weight.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before a kernel is defined
+
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from vcsd.kernels.gated_norm import gated_norm
+from vcsd.kernels.segment_conv import segment_conv
+from vcsd.models import delta_net
+from vcsd.models.layout import Layout, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    Way = Callable[..., Tensor]
+
+NUM_TAPS, EPS, REPEATS = 4, 1e-6, 10
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Groups of one prompt and its responses; the channels of q, k and v together; heads of v and their width."""
+
+    num_groups: int
+    num_prompt: int
+    num_responses: int
+    num_response: int
+    num_channels: int
+    num_heads: int
+    head_width: int
+
+
+FULL = Shape(4, 1062, 8, 300, 6144, 16, 128)
+TINY = Shape(2, 5, 3, 4, 24, 2, 8)
+
+
+def layout_of(shape: Shape, device: str) -> Layout:
+    segments: list[Segment] = []
+    for _ in range(shape.num_groups):
+        root = len(segments)
+        segments += [Segment(shape.num_prompt, None), *shape.num_responses * [Segment(shape.num_response, root)]]
+    return Layout(segments, torch.device(device), NUM_TAPS)
+
+
+def convolutions(layout: Layout) -> tuple[Way, Way]:
+    """Both as the layer calls them: from (1, T, C), transposed, and back."""
+    stock = modeling_qwen3_5.causal_conv1d_fn
+    wrapped = delta_net._convolution(getattr(stock, "without_mixer", stock))
+    mixer = SimpleNamespace(layout=layout)
+
+    def chain(x_1TC: Tensor, weight_CK: Tensor) -> Tensor:
+        return wrapped(x_1TC.transpose(1, 2), weight_CK, None, activation="silu", mixer=mixer).transpose(1, 2)
+
+    def kernel(x_1TC: Tensor, weight_CK: Tensor) -> Tensor:
+        return segment_conv(x_1TC[0], weight_CK, None, layout.sources, is_silu=True)[None]
+
+    return chain, kernel
+
+
+def norms(width: int, device: str) -> tuple[Way, Way]:
+    own = modeling_qwen3_5.Qwen3_5RMSNormGated(width, eps=EPS).to(device)
+
+    def chain(x_RE: Tensor, gate_RE: Tensor, weight_E: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(own, {"weight": weight_E}, (x_RE, gate_RE))
+        return out
+
+    def kernel(x_RE: Tensor, gate_RE: Tensor, weight_E: Tensor) -> Tensor:
+        return gated_norm(x_RE, gate_RE, weight_E, EPS)
+
+    return chain, kernel
+
+
+def milliseconds(way: Way, inputs: list[Tensor], weight: Tensor) -> dict[str, float]:
+    """The best time of each part."""
+    device = weight.device.type
+    grad = torch.randn(inputs[0].shape, generator=torch.Generator().manual_seed(1)).to(inputs[0])
+    best: dict[str, float] = {}
+    for _ in range(REPEATS):
+        for part, asks, trains in (("teacher", False, False), ("frozen weight", True, False), ("student", True, True)):
+            leaves = [*(x.detach().requires_grad_(asks) for x in inputs), weight.detach().requires_grad_(trains)]
+            start = now(device)
+            with torch.autocast(device, torch.bfloat16):
+                out = way(*leaves)
+            found = {f"{part}, forward": now(device) - start}
+            if asks:
+                torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], grad)
+                found[f"{part}, forward and backward"] = now(device) - start
+            best |= {name: min(1e3 * seconds, best.get(name, float("inf"))) for name, seconds in found.items()}
+    return best
+
+
+def now(device: str) -> float:
+    """The clock, when the device has done its work."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def main() -> None:
+    """Time both ways of both operations on one row."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="a tiny shape: does the script run?")
+    shape = TINY if parser.parse_args().tiny else FULL
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    layout, generator = layout_of(shape, device), torch.Generator().manual_seed(0)
+
+    def draw(*size: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(size, generator=generator).to(device, dtype)
+
+    heads = (layout.num_tokens * shape.num_heads, shape.head_width)
+    row, taps = (1, layout.num_tokens, shape.num_channels), (shape.num_channels, NUM_TAPS)
+    cases = {
+        "convolution": (convolutions(layout), [draw(*row)], draw(*taps, dtype=torch.float32)),
+        "gated norm": (norms(heads[1], device), [draw(*heads), draw(*heads)], draw(heads[1], dtype=torch.float32)),
+    }
+    sys.stdout.write(f"{layout.num_tokens} tokens, {shape}, bfloat16, {device}\n")
+    for name, (ways, inputs, weight) in cases.items():
+        chain, kernel = (milliseconds(way, inputs, weight) for way in ways)
+        for part, before in chain.items():
+            told = f"chain {before:.3f} ms, kernel {kernel[part]:.3f} ms, ratio {before / kernel[part]:.2f}"
+            sys.stdout.write(f"{name}, {part}: {told}\n")
+
+
+if __name__ == "__main__":
+    main()
