@@ -64,15 +64,17 @@ def main() -> None:
         hidden = partial(hidden_states, bench.model, bench.full_row(case))
         targets = bench.teacher(hidden)
         bench.student(hidden, targets)
-        results[family] = {
-            "two teacher forwards": operators(partial(bench.teacher, hidden)),
-            "student": operators(partial(bench.student, hidden, targets)),
+        results[family] = {}
+        parts = {
+            "two teacher forwards": partial(bench.teacher, hidden),
+            "student": partial(bench.student, hidden, targets),
         }
-        (options.out / "scoring_profile.json").write_text(json.dumps(results, indent=1))
-        for part, found in results[family].items():
+        for part, run in parts.items():
+            found = results[family][part] = operators(run)
+            (options.out / "scoring_profile.json").write_text(json.dumps(results, indent=1))
             print(f"{family}, {part}: {found['wall_s']:.3f} s, {found['in_kernels_ms']:.0f} ms in kernels")
             for name, own in found["operators"].items():
-                print(f"{own['ms']:10.2f} ms {own['calls']:7d}  {name}")
+                print(f"{own['ms']:10.2f} ms {own['calls']:7d}  {name}", flush=True)
 
 
 if __name__ == "__main__":

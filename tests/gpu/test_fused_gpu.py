@@ -142,29 +142,25 @@ def scored(model: PreTrainedModel, family: str) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "autocast", "tolerance"),
-    [(torch.float32, False, 1e-3), (torch.float32, True, 0.1), (torch.bfloat16, False, 0.1)],
+    ("dtype", "autocast"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)]
 )
 def test_a_model_gives_the_same_scores_and_gradients(
-    family: str,
-    checkpointing: bool,
-    dtype: torch.dtype,
-    autocast: bool,
-    tolerance: float,
-    monkeypatch: pytest.MonkeyPatch,
+    family: str, checkpointing: bool, dtype: torch.dtype, autocast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = on_gpu(family, dtype)
-    if checkpointing:
-        model.gradient_checkpointing_enable()
-    out = {}
-    for fuse in (True, False):
+    def run(fuse: bool, dtype: torch.dtype = dtype, autocast: bool = autocast) -> tuple[Tensor, Tensor]:
+        model = on_gpu(family, dtype)
+        if checkpointing:
+            model.gradient_checkpointing_enable()
         monkeypatch.setattr(fused, "FUSE", fuse)
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            out[fuse] = scored(model, family)
-    for mine, theirs in zip(out[True], out[False], strict=True):
-        assert distance(mine, theirs) < tolerance
+            return scored(model, family)
+
+    found, plain, true = run(True), run(False), run(False, torch.float32, False)
+    for mine, other, exact in zip(found, plain, true, strict=True):
+        # two roundings to bfloat16 differ from each other by as much as from the truth: 0.2 in these gradients
+        assert distance(mine, exact) < max(1e-3, 1.3 * distance(other, exact))
     # Scores alone may agree to the last bit: under autocast every product rounds its input to bfloat16.
-    assert not all(map(torch.equal, out[True], out[False])), "as if nothing had been fused"
+    assert not all(map(torch.equal, found, plain)), "as if nothing had been fused"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
