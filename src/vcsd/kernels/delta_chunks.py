@@ -58,13 +58,19 @@ CHUNK_SIZES = (16, 32, 64)
 WIDTHS = (16, 32, 64, 128, 256)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
-BLOCK = 64
+BLOCK = 32
 """Columns of keys and values that a program holds at a time."""
 
 SOLVED = 16
 """Rows that are solved one after the other; no more than the smallest chunk."""
 
-NUM_WARPS = 4
+NUM_WARPS, NUM_WARPS_FLOAT32 = 4, 8
+NUM_STAGES = 1
+"""Blocks of columns read ahead: more of them would leave too few registers."""
+
+
+_EPSILON = tl.constexpr(1e-6)
+"""Under the root of a key's length, as in the models' own code."""
 
 
 class Chunks(NamedTuple):
@@ -122,16 +128,16 @@ class _DeltaChunks(torch.autograd.Function):
         inner, shrink = query.new_empty(*grid, C, C), query.new_empty(*grid, dtype=torch.float32)
         inverse = query.new_empty(*grid, C, C, dtype=torch.float32) if has_backward else None
         ctx.save_for_backward(query, key, value, g, beta, inverse)
-        ctx.constants = {"C": C, "K": K, "V": V, "NORMALISED": is_normalised, **_of_type(query)}
+        ctx.options = {"C": C, "K": K, "V": V, "NORMALISED": is_normalised, **_options(query)}
         out = (read, expected, written, writer, inner, shrink)
         if grid[0] * grid[1] > 0:
             with _on(query):
                 _forward_kernel[(grid[0] * grid[1],)](
                     *(query, key, value, g, beta, *out, inverse, grid[1], L, H),
                     *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3]),
-                    **ctx.constants,
+                    **ctx.options,
                     SOLVED=SOLVED,
-                    num_warps=NUM_WARPS,
+                    SOLVE_PRECISION="ieee" if query.dtype == torch.float32 else "tf32x3",
                 )
         return out
 
@@ -140,7 +146,7 @@ class _DeltaChunks(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, g, beta, inverse = ctx.saved_tensors
         N, L, H = g.shape
-        num_chunks = triton.cdiv(L, ctx.constants["C"])
+        num_chunks = triton.cdiv(L, ctx.options["C"])
         found = [
             torch.empty_like(x, memory_format=torch.contiguous_format) if needed else None
             for x, needed in zip((query, key, value, g, beta), ctx.needs_input_grad, strict=False)
@@ -151,20 +157,20 @@ class _DeltaChunks(torch.autograd.Function):
                     *(query, key, value, g, beta, inverse),
                     *(*(grad.contiguous() for grad in grads), *found, num_chunks, L, H),
                     *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3]),
-                    **ctx.constants,
-                    num_warps=NUM_WARPS,
+                    **ctx.options,
                 )
         return *found, None, None, None
 
 
-def _of_type(query: Tensor) -> dict[str, Any]:
+def _options(query: Tensor) -> dict[str, Any]:
     is_wide = query.dtype == torch.float32
     return {
         "BLOCK": BLOCK,
         "PRECISION": "ieee" if is_wide else "tf32",
-        "SOLVE_PRECISION": "ieee" if is_wide else "tf32x3",
         # Triton's interpreter multiplies bfloat16 as if it were integers
         "CAST": not query.is_cuda,
+        "num_warps": NUM_WARPS_FLOAT32 if is_wide else NUM_WARPS,
+        "num_stages": NUM_STAGES,
     }
 
 
@@ -175,9 +181,16 @@ def _on(x: Tensor) -> Any:
 
 @triton.jit
 def _chunk_of(ptr, n_stride, l_stride, h_stride, J, H, C: tl.constexpr):
-    """Where the first token of this program's chunk is, in a tensor of (N, L, H) and more."""
+    """Where the first token of this program's chunk is, in a tensor of (N, L, H, K) of any strides."""
     m, j = tl.program_id(0) // J, tl.program_id(0) % J
     return ptr + (m // H).to(tl.int64) * n_stride + (j * C).to(tl.int64) * l_stride + (m % H).to(tl.int64) * h_stride
+
+
+@triton.jit
+def _first_token(J, L, H, C: tl.constexpr):
+    """The same as a place in (N, L, H) together in memory."""
+    m, j = tl.program_id(0) // J, tl.program_id(0) % J
+    return ((m // H).to(tl.int64) * L + j * C) * H + m % H
 
 
 @triton.jit
@@ -189,6 +202,12 @@ def _own(ptr, size):
 @triton.jit
 def _tokens(ptr, i, c, l_stride, is_token):
     return tl.load(ptr + i[:, None] * l_stride + c[None, :], mask=is_token[:, None], other=0.0)
+
+
+@triton.jit
+def _store_tokens(ptr, i, c, l_stride, is_token, x):
+    """Rounds to the type of what is stored."""
+    tl.store(ptr + i[:, None] * l_stride + c[None, :], x, mask=is_token[:, None])
 
 
 @triton.jit
@@ -210,22 +229,37 @@ def _product(a, b, total, PRECISION: tl.constexpr, CAST: tl.constexpr):
 
 
 @triton.jit
-def _decays(g_ptr, i, H, is_token, C: tl.constexpr):
-    """total (C,), its last element, and between (C, C)."""
+def _squares(x):
+    return tl.sum(x.to(tl.float32) * x.to(tl.float32), 1)
+
+
+@triton.jit
+def _per_length(squares, NORMALISED: tl.constexpr):
+    """What a vector is multiplied by to be of length one, if asked for."""
+    return tl.rsqrt(squares + _EPSILON) if NORMALISED else tl.full(squares.shape, 1.0, tl.float32)
+
+
+@triton.jit
+def _totals(g_ptr, i, H, is_token, C: tl.constexpr):
+    """total (C,), and its last element."""
     g = tl.load(g_ptr + i * H, mask=is_token, other=0.0).to(tl.float32)
     total = tl.sum(tl.where(i[None, :] <= i[:, None], g[None, :], 0.0), 1)
-    last = tl.sum(tl.where(i == C - 1, total, 0.0), 0)
+    return total, tl.sum(tl.where(i == C - 1, total, 0.0), 0)
+
+
+@triton.jit
+def _between(total, i):
     # masked before exp: differences to later tokens may overflow it
-    between = tl.exp(tl.where(i[None, :] <= i[:, None], total[:, None] - total[None, :], float("-inf")))
-    return total, last, between
+    return tl.exp(tl.where(i[None, :] <= i[:, None], total[:, None] - total[None, :], float("-inf")))
 
 
 @triton.jit
 def _inverse(overlap, i, C: tl.constexpr, SOLVED: tl.constexpr, PRECISION: tl.constexpr):
     """(I + overlap)^-1: blocks of SOLVED rows on the diagonal row by row, all blocks at once, then pairs of blocks."""
+    tl.static_assert(C <= 4 * SOLVED)
     rows, cols = i[:, None], i[None, :]
     is_near = rows // SOLVED == cols // SOLVED
-    # the columns of a block are the only ones that its rows have here: the sum moves them together
+    # rows have columns in one block only: the sum moves these together
     near = tl.sum(tl.reshape(tl.where(is_near, overlap, 0.0), [C, C // SOLVED, SOLVED]), 1)
     near = tl.reshape(near, [C // SOLVED, SOLVED, SOLVED])
     row = tl.arange(0, SOLVED)[None, :, None]
@@ -236,39 +270,30 @@ def _inverse(overlap, i, C: tl.constexpr, SOLVED: tl.constexpr, PRECISION: tl.co
         solved = tl.where(row == r, of_row[:, None, :], solved)
     solved = tl.broadcast_to(tl.reshape(solved, [C, 1, SOLVED]), [C, C // SOLVED, SOLVED])
     inverse = tl.where(is_near, tl.reshape(solved, [C, C]), 0.0) + tl.where(rows == cols, 1.0, 0.0)
-    size: tl.constexpr = SOLVED
-    if C >= 32:
-        inverse = _paired(inverse, overlap, rows, cols, 16, PRECISION)
-    if C >= 64:
-        inverse = _paired(inverse, overlap, rows, cols, 32, PRECISION)
+    if C >= 2 * SOLVED:
+        inverse = _of_pairs(inverse, overlap, rows, cols, SOLVED, PRECISION)
+    if C >= 4 * SOLVED:
+        inverse = _of_pairs(inverse, overlap, rows, cols, 2 * SOLVED, PRECISION)
     return inverse
 
 
 @triton.jit
-def _paired(inverse, overlap, rows, cols, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    """From the inverses of blocks of SIZE on the diagonal to those of twice the size: A^-1 - A^-1 B A^-1."""
+def _of_pairs(inverse, overlap, rows, cols, SIZE: tl.constexpr, PRECISION: tl.constexpr):
+    """From the inverses A^-1 of blocks of SIZE on the diagonal to those of twice the size: A^-1 - A^-1 B A^-1."""
     is_between = (rows // (2 * SIZE) == cols // (2 * SIZE)) & (rows // SIZE != cols // SIZE)
     step = tl.dot(tl.where(is_between, overlap, 0.0), inverse, input_precision=PRECISION)
     return inverse - tl.dot(inverse, step, input_precision=PRECISION)
 
 
-@triton.jit
-def _length(squares, NORMALISED: tl.constexpr):
-    """What a vector is multiplied by."""
-    if NORMALISED:
-        return tl.rsqrt(squares + 1e-6)
-    return squares * 0.0 + 1.0
-
-
 @triton.jit(do_not_specialize=["J", "L"])
-def _forward_kernel(
+def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
     query_ptr, key_ptr, value_ptr, g_ptr, beta_ptr,
     read_ptr, expected_ptr, written_ptr, writer_ptr, inner_ptr, shrink_ptr, inverse_ptr,
     J, L, H, q_n, q_l, q_h, k_n, k_l, k_h, v_n, v_l, v_h,
     C: tl.constexpr, K: tl.constexpr, V: tl.constexpr, NORMALISED: tl.constexpr, SOLVED: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr, SOLVE_PRECISION: tl.constexpr, CAST: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of one head."""
+    """One chunk of one head; an inverse of None: not kept."""
     BK: tl.constexpr = min(BLOCK, K)
     BV: tl.constexpr = min(BLOCK, V)
     i = tl.arange(0, C)
@@ -287,15 +312,16 @@ def _forward_kernel(
         k = _tokens(key_ptr, i, c, k_l, is_token)
         overlap = _product(k, tl.trans(k), overlap, PRECISION, CAST)
         inner = _product(q, tl.trans(k), inner, PRECISION, CAST)
-        if NORMALISED:
-            of_query += tl.sum(q.to(tl.float32) * q.to(tl.float32), 1)
-            of_key += tl.sum(k.to(tl.float32) * k.to(tl.float32), 1)
-    of_query = _length(of_query, NORMALISED) * K**-0.5
-    of_key = _length(of_key, NORMALISED)
+        of_query += _squares(q)
+        of_key += _squares(k)
+    of_query = _per_length(of_query, NORMALISED) * K**-0.5
+    of_key = _per_length(of_key, NORMALISED)
 
-    total, last, between = _decays(_chunk_of(g_ptr, L * H, H, 1, J, H, C), i, H, is_token, C)
-    beta = tl.load(_chunk_of(beta_ptr, L * H, H, 1, J, H, C) + i * H, mask=is_token, other=0.0).to(tl.float32)
+    first = _first_token(J, L, H, C)
+    beta = tl.load(beta_ptr + first + i * H, mask=is_token, other=0.0).to(tl.float32)
+    total, last = _totals(g_ptr + first, i, H, is_token, C)
     since_start = tl.exp(total)
+    between = _between(total, i)
     _store_tile(_own(inner_ptr, C * C), i, i, C, inner * between * of_query[:, None] * of_key[None, :])
     tl.store(_own(shrink_ptr, 1), tl.exp(last))
     overlap = overlap * between * (beta * of_key)[:, None] * of_key[None, :]
@@ -320,17 +346,18 @@ def _forward_kernel(
 
 
 @triton.jit(do_not_specialize=["J", "L"])
-def _backward_kernel(
+def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time, and tiles are not handed around
     query_ptr, key_ptr, value_ptr, g_ptr, beta_ptr, inverse_ptr,
     dread_ptr, dexpected_ptr, dwritten_ptr, dwriter_ptr, dinner_ptr, dshrink_ptr,
     dq_ptr, dk_ptr, dv_ptr, dg_ptr, dbeta_ptr,
     J, L, H, q_n, q_l, q_h, k_n, k_l, k_h, v_n, v_l, v_h,
     C: tl.constexpr, K: tl.constexpr, V: tl.constexpr, NORMALISED: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr, SOLVE_PRECISION: tl.constexpr, CAST: tl.constexpr,
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr, CAST: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of one head; None: not asked for."""
+    """One chunk of one head; None: not asked for. Loops over K are many so that few tiles are held at a time."""
     BK: tl.constexpr = min(BLOCK, K)
     BV: tl.constexpr = min(BLOCK, V)
+    SCALE: tl.constexpr = K**-0.5
     i = tl.arange(0, C)
     is_token = tl.program_id(0) % J * C + i < L
     query_ptr = _chunk_of(query_ptr, q_n, q_l, q_h, J, H, C)
@@ -338,36 +365,26 @@ def _backward_kernel(
     value_ptr = _chunk_of(value_ptr, v_n, v_l, v_h, J, H, C)
     dread_ptr, dwriter_ptr = _own(dread_ptr, C * K), _own(dwriter_ptr, C * K)
     dexpected_ptr, dwritten_ptr = _own(dexpected_ptr, C * K), _own(dwritten_ptr, C * V)
+    first = _first_token(J, L, H, C)
+    beta = tl.load(beta_ptr + first + i * H, mask=is_token, other=0.0).to(tl.float32)
+    total, last = _totals(g_ptr + first, i, H, is_token, C)
+    since_start = tl.exp(total)
+    until_end = tl.exp(last - total)
 
-    by_key = tl.zeros([C, C], tl.float32)
-    by_query = tl.zeros([C, C], tl.float32)
+    # through the solve
     dsolved = tl.zeros([C, C], tl.float32)
-    of_query = tl.zeros([C], tl.float32)
     of_key = tl.zeros([C], tl.float32)
-    from_read = tl.zeros([C], tl.float32)
     from_writer = tl.zeros([C], tl.float32)
     for start in range(0, K, BK):
         c = start + tl.arange(0, BK)
-        q = _tokens(query_ptr, i, c, q_l, is_token)
         k = _tokens(key_ptr, i, c, k_l, is_token)
-        by_key = _product(k, tl.trans(k), by_key, PRECISION, CAST)
-        by_query = _product(q, tl.trans(k), by_query, PRECISION, CAST)
         dsolved = _product(_tile(dexpected_ptr, i, c, K), tl.trans(k), dsolved, PRECISION, CAST)
-        from_read += tl.sum(_tile(dread_ptr, i, c, K).to(tl.float32) * q.to(tl.float32), 1)
         from_writer += tl.sum(_tile(dwriter_ptr, i, c, K).to(tl.float32) * k.to(tl.float32), 1)
-        if NORMALISED:
-            of_query += tl.sum(q.to(tl.float32) * q.to(tl.float32), 1)
-            of_key += tl.sum(k.to(tl.float32) * k.to(tl.float32), 1)
-    of_query = _length(of_query, NORMALISED)
-    of_key = _length(of_key, NORMALISED)
-    scale: tl.constexpr = K**-0.5
-
-    total, last, between = _decays(_chunk_of(g_ptr, L * H, H, 1, J, H, C), i, H, is_token, C)
-    beta = tl.load(_chunk_of(beta_ptr, L * H, H, 1, J, H, C) + i * H, mask=is_token, other=0.0).to(tl.float32)
-    since_start = tl.exp(total)
-    until_end = tl.exp(last - total)
-    inverse = _tile(_own(inverse_ptr, C * C), i, i, C)
+        of_key += _squares(k)
+    of_key = _per_length(of_key, NORMALISED)
+    from_writer *= of_key * until_end
     dsolved *= (of_key * since_start)[None, :]
+    inverse = _tile(_own(inverse_ptr, C * C), i, i, C)
     from_start = beta * tl.sum(inverse * dsolved, 0)
     for start in range(0, V, BV):
         c = start + tl.arange(0, BV)
@@ -377,52 +394,67 @@ def _backward_kernel(
     dsolved = tl.dot(tl.trans(inverse), dsolved * beta[None, :], input_precision=PRECISION)
     dsolved = tl.dot(dsolved, tl.trans(inverse), input_precision=PRECISION)
 
+    # through the products of keys, and of queries with keys
+    of_query = tl.zeros([C], tl.float32)
+    from_read = tl.zeros([C], tl.float32)
+    by_key = tl.zeros([C, C], tl.float32)
+    by_query = tl.zeros([C, C], tl.float32)
+    for start in range(0, K, BK):
+        c = start + tl.arange(0, BK)
+        q = _tokens(query_ptr, i, c, q_l, is_token)
+        k = _tokens(key_ptr, i, c, k_l, is_token)
+        by_key = _product(k, tl.trans(k), by_key, PRECISION, CAST)
+        by_query = _product(q, tl.trans(k), by_query, PRECISION, CAST)
+        from_read += tl.sum(_tile(dread_ptr, i, c, K).to(tl.float32) * q.to(tl.float32), 1)
+        of_query += _squares(q)
+    of_query = _per_length(of_query, NORMALISED)
+    from_read *= of_query * SCALE * since_start
+    between = _between(total, i)
     doverlap = tl.where(i[None, :] < i[:, None], -dsolved, 0.0) * between
     by_key = doverlap * by_key * of_key[:, None] * of_key[None, :]
     dbeta += tl.sum(by_key, 1)
     by_key *= beta[:, None]
     doverlap *= beta[:, None]
+    later_key, earlier_key = tl.sum(by_key, 1), tl.sum(by_key, 0)
     dinner = _tile(_own(dinner_ptr, C * C), i, i, C).to(tl.float32) * between
-    by_query = dinner * by_query * (of_query * scale)[:, None] * of_key[None, :]
-    from_read *= of_query * scale * since_start
-    from_writer *= of_key * until_end
-    query_sums, key_sums = tl.sum(by_query, 1), tl.sum(by_query, 0)
-    dtotal = from_read + from_start - from_writer + query_sums - key_sums + tl.sum(by_key, 1) - tl.sum(by_key, 0)
-    dlast = tl.sum(from_writer, 0) + tl.load(_own(dshrink_ptr, 1)) * tl.exp(last)
-    if dbeta_ptr is not None:
-        tl.store(_chunk_of(dbeta_ptr, L * H, H, 1, J, H, C) + i * H, dbeta, mask=is_token)
-    if dg_ptr is not None:
-        dg = tl.sum(tl.where(i[:, None] >= i[None, :], dtotal[:, None], 0.0), 0) + dlast
-        tl.store(_chunk_of(dg_ptr, L * H, H, 1, J, H, C) + i * H, dg, mask=is_token)
+    by_query = dinner * by_query * (of_query * SCALE)[:, None] * of_key[None, :]
+    later_query, earlier_query = tl.sum(by_query, 1), tl.sum(by_query, 0)
 
-    along_query = from_read + query_sums
-    along_key = from_start + from_writer + key_sums + tl.sum(by_key, 1) + tl.sum(by_key, 0)
-    doverlap += tl.trans(doverlap)
-    if dq_ptr is not None or dk_ptr is not None:
-        for start in range(0, K, BK):
-            c = start + tl.arange(0, BK)
-            q = _tokens(query_ptr, i, c, q_l, is_token).to(tl.float32) * of_query[:, None]
-            k = _tokens(key_ptr, i, c, k_l, is_token).to(tl.float32) * of_key[:, None]
-            if dq_ptr is not None:
-                dq = _tile(dread_ptr, i, c, K).to(tl.float32) * since_start[:, None]
-                dq = tl.dot(dinner, k, dq, input_precision=PRECISION) * scale
-                if NORMALISED:
-                    dq = (dq - q * along_query[:, None]) * of_query[:, None]
-                place = _chunk_of(dq_ptr, L * H * K, H * K, K, J, H, C) + i[:, None] * (H * K) + c[None, :]
-                tl.store(place, dq, mask=is_token[:, None])
-            if dk_ptr is not None:
-                dk = tl.dot(tl.trans(inverse), _tile(dexpected_ptr, i, c, K).to(tl.float32), input_precision=PRECISION)
-                dk = dk * (beta * since_start)[:, None]
-                dk += _tile(dwriter_ptr, i, c, K).to(tl.float32) * until_end[:, None]
-                dk = tl.dot(tl.trans(dinner), q * scale, dk, input_precision=PRECISION)
-                dk = tl.dot(doverlap, k, dk, input_precision=PRECISION)
-                if NORMALISED:
-                    dk = (dk - k * along_key[:, None]) * of_key[:, None]
-                place = _chunk_of(dk_ptr, L * H * K, H * K, K, J, H, C) + i[:, None] * (H * K) + c[None, :]
-                tl.store(place, dk, mask=is_token[:, None])
+    if dbeta_ptr is not None:
+        tl.store(dbeta_ptr + first + i * H, dbeta, mask=is_token)
+    if dg_ptr is not None:
+        dtotal = from_read + from_start - from_writer + (later_query - earlier_query) + (later_key - earlier_key)
+        dlast = tl.sum(from_writer, 0) + tl.load(_own(dshrink_ptr, 1)) * tl.exp(last)
+        dg = tl.sum(tl.where(i[:, None] >= i[None, :], dtotal[:, None], 0.0), 0) + dlast
+        tl.store(dg_ptr + first + i * H, dg, mask=is_token)
     if dv_ptr is not None:
         for start in range(0, V, BV):
             c = start + tl.arange(0, BV)
             dv = tl.dot(tl.trans(inverse), _tile(dwritten_ptr, i, c, V), input_precision=PRECISION) * beta[:, None]
-            place = _chunk_of(dv_ptr, L * H * V, H * V, V, J, H, C) + i[:, None] * (H * V) + c[None, :]
-            tl.store(place, dv, mask=is_token[:, None])
+            _store_tokens(dv_ptr + first * V, i, c, H * V, is_token, dv)
+    if dq_ptr is not None:
+        along = from_read + later_query
+        for start in range(0, K, BK):
+            c = start + tl.arange(0, BK)
+            k = _tokens(key_ptr, i, c, k_l, is_token).to(tl.float32) * of_key[:, None]
+            dq = _tile(dread_ptr, i, c, K).to(tl.float32) * since_start[:, None]
+            dq = tl.dot(dinner, k, dq, input_precision=PRECISION) * (of_query * SCALE)[:, None]
+            if NORMALISED:
+                q = _tokens(query_ptr, i, c, q_l, is_token).to(tl.float32)
+                dq -= q * (along * of_query * of_query)[:, None]
+            _store_tokens(dq_ptr + first * K, i, c, H * K, is_token, dq)
+    if dk_ptr is not None:
+        along = from_start + from_writer + earlier_query + later_key + earlier_key
+        doverlap += tl.trans(doverlap)
+        for start in range(0, K, BK):
+            c = start + tl.arange(0, BK)
+            q = _tokens(query_ptr, i, c, q_l, is_token).to(tl.float32) * (of_query * SCALE)[:, None]
+            k = _tokens(key_ptr, i, c, k_l, is_token).to(tl.float32) * of_key[:, None]
+            dk = tl.dot(tl.trans(inverse), _tile(dexpected_ptr, i, c, K).to(tl.float32), input_precision=PRECISION)
+            dk = dk * (beta * since_start)[:, None]
+            dk += _tile(dwriter_ptr, i, c, K).to(tl.float32) * until_end[:, None]
+            dk = tl.dot(tl.trans(dinner), q, dk, input_precision=PRECISION)
+            dk = tl.dot(doverlap, k, dk, input_precision=PRECISION)
+            if NORMALISED:
+                dk -= k * along[:, None]
+            _store_tokens(dk_ptr + first * K, i, c, H * K, is_token, dk * of_key[:, None])
