@@ -1,4 +1,4 @@
-"""The gated delta rule over whole sequences, in plain torch: what a delta-net layer does between its projections.
+"""The gated delta rule over whole sequences: what a delta-net layer does between its projections.
 
 Token t changes a matrix state S, which maps keys to values, and reads it:
 
@@ -7,6 +7,9 @@ Token t changes a matrix state S, which maps keys to values, and reads it:
 Within a chunk of tokens all changes are found at once by a triangular solve; from chunk to chunk the state is carried.
 It is the function of transformers' `torch_chunk_gated_delta_rule`, ordered for backward: chunks are taken apart and put
 together once. There every chunk is a slice of the whole, and each slice's backward writes the whole again.
+
+While a row is scored on CUDA (`fused.py`) the same is done by two kernels, `vcsd.kernels.delta_chunks` for what happens
+within chunks and `vcsd.kernels.delta_scan` from chunk to chunk: the plain torch below is what they are held against.
 
 Shape legend: N sequences, L tokens, H heads, C tokens of a chunk, K width of a key, V width of a value.
 """
@@ -18,11 +21,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from vcsd.models import fused
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 _EPSILON = 1e-6
 """Under the root of a key's length, as in the models' own code."""
+
+_WIDTHS, _CHUNKS = (16, 32, 64, 128, 256), (16, 32, 64)
+"""Heads and chunks that the kernels take; shorter chunks are padded."""
 
 
 def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
@@ -43,6 +51,11 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     g, the logarithm of the decay, and beta are (N, L, H). Decays, sums and the triangular solve are in float32; under
     autocast matrix products round their inputs to its type, as in transformers' function.
     """
+    vectors = (query_NLHK, key_NLHK, value_NLHV)
+    if _can_fuse(*vectors, g, beta) and (chunk := max(_CHUNKS[0], chunk_size)) in _CHUNKS:
+        is_normalised = use_qk_l2norm_in_kernel
+        out, state = by_kernels(vectors, g, beta, initial_state, chunk_size=chunk, is_normalised=is_normalised)
+        return out, state if output_final_state else None
     length = query_NLHK.shape[1]
     query, key, value, decay, beta = (
         x.transpose(1, 2).to(torch.float32) for x in (query_NLHK, key_NLHK, value_NLHV, g, beta)
@@ -96,3 +109,28 @@ def _scan(
         reads.append(seen)
         state = state * shrink + writer @ new[-1]
     return torch.stack(reads, 2), torch.stack(new, 2), state
+
+
+def _can_fuse(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> bool:
+    fits = query.shape[-1] in _WIDTHS and value.shape[-1] in _WIDTHS
+    return fits and query.dtype == key.dtype == value.dtype and fused.has_kernels_for(query, key, value, g, beta)
+
+
+def by_kernels(
+    vectors: tuple[Tensor, Tensor, Tensor],
+    g: Tensor,
+    beta: Tensor,
+    state: Tensor | None,
+    *,
+    chunk_size: int,
+    is_normalised: bool,
+) -> tuple[Tensor, Tensor]:
+    """The same function. Products take their inputs in the type of the query, with or without autocast."""
+    from vcsd.kernels.delta_chunks import delta_chunks  # here, since it imports Triton
+    from vcsd.kernels.delta_scan import delta_scan
+
+    num, length, heads, _ = vectors[0].shape
+    chunks = delta_chunks(*vectors, g, beta, chunk_size=chunk_size, is_normalised=is_normalised)
+    start = None if state is None else state.float().flatten(0, 1)
+    out, last = delta_scan(*chunks, start, num_sequences=num, length=length, out_dtype=vectors[0].dtype)
+    return out, last.unflatten(0, (num, heads))
