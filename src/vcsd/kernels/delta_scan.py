@@ -67,8 +67,9 @@ multiprocessors once. With more warps Triton has each product of 64 rows compute
 EXACT_BLOCK_V, EXACT_NUM_WARPS = 16, 8
 """The same in float32, whose products take their factors from registers, not from shared memory."""
 
-STAGED_BYTES = 64 * 128 * 2
-"""The largest tile of which the next chunk's is loaded while this one's is used: shared memory has room for no more."""
+STAGED_K = 128
+"""The widest keys of which the next chunk's are loaded while this one's are used: shared memory has room for no more.
+Never in float32, where it would take the registers that products need."""
 
 
 def delta_scan(
@@ -196,7 +197,7 @@ def _launch(read_MJCK: Tensor, V: int) -> tuple[tuple[int], dict[str, Any]]:
         **{"C": C, "K": K, "V": V, "BLOCK_V": columns},
         "CAST": not read_MJCK.is_cuda,  # Triton's interpreter multiplies bfloat16 as if it were integers
         "num_warps": EXACT_NUM_WARPS if is_exact else NUM_WARPS,
-        "num_stages": 2 if C * K * read_MJCK.element_size() <= STAGED_BYTES else 1,
+        "num_stages": 1 if is_exact or K > STAGED_K else 2,
     }
 
 
