@@ -9,31 +9,33 @@ With q and k of length one if asked for (x -> x / sqrt(Σ x² + 1e-6)), q scaled
 
 the state S at the chunk's start is read and changed through
 
-    read     = q exp(total)                      inner  = (q_i . k_j) between_ij
+    read     = q exp(total)                         inner  = (q_i . k_j) between_ij
     expected = inverse X,  X = beta k exp(total)    writer = k exp(total_last - total)
     written  = inverse Y,  Y = beta v               shrink = exp(total_last)
 
 Tokens beyond the last one count as zero: they read nothing and change nothing.
 
-Backward, with d the gradient on what follows it and P = dexpected X^T + dwritten Y^T,
+Backward, with dx the gradient on x and P = dexpected X^T + dwritten Y^T,
 
     dX = inverse^T dexpected        dY = inverse^T dwritten        doverlap = -(inverse^T P inverse^T) for j < i, else 0
 
-All that a token's own numbers need are sums over tiles of C x C. X and Y are linear in beta, X in exp(total):
+What a token's own numbers (g, beta, the length of q and of k) need are sums over rows and columns of C x C tiles, since
+everything is linear in them or exponential:
 
-    Σ_k dX_ik X_ik = Σ_j inverse_ji (dexpected X^T)_ji,  likewise Y
+    Σ_k dX_ik X_ik = Σ_j inverse_ji (dexpected X^T)_ji,  the same for Y
+    Σ_k dq_ik q_ik = Σ_k dread_ik read_ik + Σ_j dinner_ij inner_ij
 
-and so are q and k in their lengths: q . dq, which the division by them needs, is Σ_k dread read + Σ_j dinner inner of
-its row, and k . dk the same over all that k is in. A first loop over blocks of columns finds the tiles, a second one
-writes dq, dk and dv. dg is the sum of dtotal over the tokens from its own on.
+and Σ_k dk_ik k_ik is such a sum over all that k_i is in. Loops over blocks of columns find the tiles, then others write
+dq, dk and dv. dg_i is the sum of dtotal from token i on.
 
 Precision
 ---------
-Sums, decays and the solve are in float32. Products of what is read in 16 bits are taken in it and added in float32; a
-product with a tile in float32 is in TF32 if what is read has 16 bits, in float32 otherwise. The inverse is found row by
-row within SOLVED rows, then by twice as many at a time: never by powers of overlap, which cancel.
+Sums, decays and the solve are in float32. Two tiles that are read in 16 bits are multiplied as they are and added up in
+float32; where one of them is in float32, the product is in TF32, or in float32 if that is what is read. The inverse is
+found row by row within SOLVED rows, then for pairs of such blocks by two products, in float32 or three times TF32, and
+never by powers of overlap, which cancel.
 
-No atomics, one program for a chunk: bitwise repeatable. Only the inverse is kept for the backward, beside the inputs.
+One program for a chunk, no atomics: bitwise repeatable. Beside the inputs only the inverse is kept for the backward.
 
 Shape legend: N sequences, L tokens, H heads, M sequences times heads, J chunks, C tokens of a chunk, K width of a key,
 V width of a value.
