@@ -79,6 +79,7 @@ def main() -> None:
                 times = {
                     name: "{:.2f}, {:.2f}".format(*milliseconds(rule, shape, dtype, device))
                     for name, rule in (("theirs", theirs), ("ours", gated_delta_rule), ("kernels", kernels))
+                    if is_autocast or rule is not kernels  # as in scoring
                 }
             told = "; ".join(f"{name} {time}" for name, time in times.items())
             sys.stdout.write(f"{shape} {'autocast' if is_autocast else 'float32'}: {told}\n")

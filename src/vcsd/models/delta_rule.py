@@ -32,6 +32,9 @@ _EPSILON = 1e-6
 _WIDTHS, _CHUNKS = (16, 32, 64, 128, 256), (16, 32, 64)
 """Heads and chunks that the kernels take; shorter chunks are padded."""
 
+_DTYPES = (torch.bfloat16, torch.float16)
+"""In float32 the kernels are exact but slow: without tensor cores their tiles do not fit into registers."""
+
 
 def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     query_NLHK: Tensor,
@@ -112,7 +115,7 @@ def _scan(
 
 
 def _can_fuse(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> bool:
-    fits = query.shape[-1] in _WIDTHS and value.shape[-1] in _WIDTHS
+    fits = query.shape[-1] in _WIDTHS and value.shape[-1] in _WIDTHS and query.dtype in _DTYPES
     return fits and query.dtype == key.dtype == value.dtype and fused.has_kernels_for(query, key, value, g, beta)
 
 
