@@ -3,7 +3,6 @@
     python benchmarks/prefix_sharing.py --out results/                        # everything, some minutes on an H200
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_vl --cases 1024x300 --precisions autocast
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_5 --without-fla
-    python benchmarks/prefix_sharing.py --out results/ --families qwen3_5 --force-fla
     python benchmarks/prefix_sharing.py --out results/ --cases 1024x300 --no-fusion
     python benchmarks/prefix_sharing.py --out /tmp/b --tiny                   # on the CPU, seconds: does it run?
 
@@ -11,9 +10,9 @@ A step is one student forward and backward with gradient checkpointing, and two 
 of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
 in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
 `vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. Only the shared side fuses norms and rotary embeddings; --no-fusion tells how much
-of the ratio that is. --force-fla uses flash-linear-attention even where its gradient is known to be wrong: for its
-time; the part "exactness" tells how wrong. "autocast" is float32 weights under bfloat16 autocast, casts included.
+optimizer is not part of the step. Only the shared side fuses norms, rotary embeddings, the short convolution and the
+delta rule; --no-fusion tells how much of the ratio that is. Only the repeated side runs flash-linear-attention, where
+it is installed. "autocast" is float32 weights under bfloat16 autocast, casts included.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from shapes import (
     shared_flops,
     work_of,
 )
-from vcsd.models import delta_net, fused
+from vcsd.models import fused
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states
@@ -308,21 +307,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--no-fusion", action="store_true", help="norms and rotary embeddings as transformers has them")
-    parser.add_argument("--force-fla", action="store_true", help="flash-linear-attention though its gradient is wrong")
     parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
     options.budget = options.budget or (600 if options.tiny else 16384)
     return options
-
-
-def force_fla() -> None:
-    """Make ours and fla itself skip their check of the Triton version."""
-    from fla.ops.common import chunk_o
-
-    chunk_o.IS_NVIDIA_HOPPER = False
-    delta_net.fla_problem = lambda: None
 
 
 def has_fla() -> bool:
@@ -336,12 +326,9 @@ def has_fla() -> bool:
 def main() -> None:
     options = parse()
     fused.FUSE = not options.no_fusion
-    if options.force_fla:
-        force_fla()
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     about = {"torch": torch.__version__, "transformers": transformers.__version__, "fla": has_fla(), "device": device}
-    about |= {"fla_problem": delta_net.fla_problem(), "fla_forced": options.force_fla}
     about |= {"name": torch.cuda.get_device_name() if device == "cuda" else "cpu", "argv": command_line()}
     rate = matrix_rate(device)
     results: dict[str, Any] = {"about": {**about, "matrix_tflops": rate / 1e12, "num_responses": NUM_RESPONSES}}

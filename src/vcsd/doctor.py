@@ -174,12 +174,12 @@ def _loss() -> str:
 
 
 def _recurrence() -> str:
-    """What computes the delta rule: flash-linear-attention where it is installed and right."""
-    from vcsd.models.delta_net import fla_problem
+    """What computes the delta rule while answers are scored."""
+    import torch
 
-    if importlib.util.find_spec("fla") is None:
-        return "torch (flash-linear-attention is not installed; on a GPU it is faster)"
-    return fla_problem() or f"flash-linear-attention {metadata.version('flash-linear-attention')}"
+    if torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+        return "own kernels in bfloat16 and float16 (Triton), torch in float32"
+    return "torch"
 
 
 def _engine() -> str:

@@ -9,27 +9,20 @@ They are wrapped here, once per process; without `mixer=` the wrapper calls the 
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
 
-Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. The recurrence
-of a row is flash-linear-attention's on a GPU, where it can be imported, else `delta_rule`. One combination of
-flash-linear-attention, Triton and GPU has no right gradient: there `delta_rule` computes all rows, with a warning,
-since student and teacher must be computed alike.
+Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. Rollouts and
+padded batches on a GPU run them; the recurrence of a row is `delta_rule` everywhere, whatever is installed.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import importlib.util
 import inspect
-import logging
 import sys
-from functools import cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
-from packaging.version import Version
 
 from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models import fused
@@ -43,19 +36,11 @@ if TYPE_CHECKING:
 
     from vcsd.models.layout import Layout, Level
 
-    Rule = Callable[..., tuple[Tensor, Tensor | None]]
-
-log = logging.getLogger(__name__)
-
 _CONVOLUTION = "causal_conv1d_fn"
 _RECURRENCE = "torch_chunk_gated_delta_rule"
-_FLA = "fla.ops.gated_delta_rule"
 _ACTIVATIONS = (None, "silu", "swish")
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
-_HOPPER = 9
-_WRONG_FROM, _RIGHT_FROM = Version("3.4"), Version("3.7.1")
-"""Triton releases between these compute a wrong gradient of the gated delta rule on Hopper: fla's issue 640."""
 
 
 def mix_delta_net(model: PreTrainedModel) -> None:
@@ -75,38 +60,6 @@ def mix_delta_net(model: PreTrainedModel) -> None:
         original = getattr(module, name)
         if not hasattr(original, "without_mixer"):
             setattr(module, name, wrap(original))
-
-
-@cache
-def fla_problem() -> str | None:
-    """Why flash-linear-attention, though installed, cannot be used for training on this machine; None if it can."""
-    if importlib.util.find_spec("fla") is None or not torch.cuda.is_available():
-        return None
-    try:
-        importlib.import_module(_FLA)
-    except Exception as error:  # transformers takes any of them for "not installed", and keeps torch's function
-        return (
-            f"flash-linear-attention is installed but cannot be imported ({type(error).__name__}: {error}): a slower "
-            "recurrence in torch is used instead. Install a release that fits this torch and Triton."
-        )
-    if importlib.util.find_spec("tilelang") is not None or torch.cuda.get_device_capability()[0] != _HOPPER:
-        return None
-    triton = Version(importlib.metadata.version("triton"))
-    if not _WRONG_FROM <= triton < _RIGHT_FROM:
-        return None
-    return (
-        f"flash-linear-attention has no right gradient with Triton {triton} on this GPU: a slower recurrence in torch "
-        f"is used instead. Install Triton {_RIGHT_FROM} or newer, or tilelang."
-    )
-
-
-@cache
-def _trainable(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The recurrence for rows on a GPU: flash-linear-attention's where it is installed and right, else ours."""
-    if (problem := fla_problem()) is not None:
-        log.warning(problem)
-        return gated_delta_rule
-    return original if importlib.util.find_spec("fla") is not None else gated_delta_rule
 
 
 def _of_torch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,9 +112,7 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
         layout.seen["delta"] += 1
         settings = {name: setting for name, setting in settings.items() if name not in _PACKED_ELSEWHERE}
         inputs = (query[0], key[0], value[0], g[0], beta[0])
-        rule = _trainable(original) if query.is_cuda else gated_delta_rule
-        by_level = _in_batches if rule is gated_delta_rule else _packed
-        return by_level(rule, layout, inputs, settings), None
+        return _level_by_level(layout, inputs, settings), None
 
     recur.without_mixer = original  # type: ignore[attr-defined]
     return recur
@@ -176,31 +127,16 @@ def _chunk_size(longest: int) -> int:
     return min(_LONGEST_CHUNK, max(8, 1 << (longest - 1).bit_length()))
 
 
-def _in_batches(rule: Rule, layout: Layout, inputs: tuple[Tensor, ...], settings: dict[str, Any]) -> Tensor:
-    """Run the recurrence level by level; padding rows (k = v = beta = 0, log decay 0) leave the state as it is."""
+def _level_by_level(layout: Layout, inputs: tuple[Tensor, ...], settings: dict[str, Any]) -> Tensor:
+    """Each level in one batch; padding rows (k = v = beta = 0, log decay 0) leave the state as it is."""
     out: list[Tensor] = []
     state: Tensor | None = None
     for level in layout.levels:
         query, key, value, g, beta = (level.batch(x).view(*level.shape_NL, *x.shape[1:]) for x in inputs)
         chunk = {"chunk_size": _chunk_size(level.shape_NL[1])} | settings
-        mixed, state = rule(query, key, value, g=g, beta=beta, **_states(layout, level, state), **chunk)
+        mixed, state = gated_delta_rule(query, key, value, g=g, beta=beta, **_states(layout, level, state), **chunk)
         out.append(mixed.flatten(0, 1))
     return layout.unpad(torch.cat(out))[None]
-
-
-def _packed(rule: Rule, layout: Layout, inputs: tuple[Tensor, ...], settings: dict[str, Any]) -> Tensor:
-    """The same by a kernel that takes segments of any lengths one after the other.
-
-    Not only to save the padding: kernels are compiled for a batch size, and every row of training has another one.
-    """
-    out: list[Tensor] = []
-    state: Tensor | None = None
-    for level in layout.levels:
-        query, key, value, g, beta = (level.packed(x)[None] for x in inputs)
-        given = {"cu_seqlens": level.cu_seqlens, **_states(layout, level, state), **settings}
-        mixed, state = rule(query, key, value, g=g, beta=beta, **given)
-        out.append(mixed[0])
-    return layout.unpack(torch.cat(out))[None]
 
 
 def _states(layout: Layout, level: Level, above: Tensor | None) -> dict[str, Any]:

@@ -136,4 +136,4 @@ def by_kernels(
     chunks = delta_chunks(*vectors, g, beta, chunk_size=chunk_size, is_normalised=is_normalised)
     start = None if state is None else state.float().flatten(0, 1)
     out, last = delta_scan(*chunks, start, num_sequences=num, length=length, out_dtype=vectors[0].dtype)
-    return out, last.unflatten(0, (num, heads))
+    return out, last.view(num, heads, *last.shape[1:])

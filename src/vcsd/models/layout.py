@@ -103,10 +103,6 @@ class Level:
     """From the segments of the level above to those of this level that continue them; None for the roots."""
     is_real_NS: Tensor
     """Which keys are tokens and which padding: those of the ancestors, level by level, then the level's own."""
-    packed: Gather
-    """The same segments without padding, one after the other."""
-    cu_seqlens: Tensor
-    """Where each of them begins, and the end."""
 
     @cached_property
     def sees_NLS(self) -> Tensor:
@@ -211,11 +207,6 @@ class Layout:
         """From all levels' batches, flattened and concatenated, back to the row."""
         return self._back([level.batch for level in self.levels])
 
-    @cached_property
-    def unpack(self) -> Gather:
-        """From all levels' packed segments, concatenated, back to the row."""
-        return self._back([level.packed for level in self.levels])
-
     def _back(self, gathers: list[Gather]) -> Gather:
         there = torch.cat([gather._cpu_index_M for gather in gathers])
         place_T = torch.empty(self.num_tokens + 1, dtype=torch.long)
@@ -234,14 +225,11 @@ class Layout:
         is_real = (index_NL < self.num_tokens).to(self.device)
         if fork is not None and parent_level is not None:
             is_real = torch.cat([parent_level.is_real_NS.index_select(0, fork.index_M), is_real], 1)
-        own = [self._own[i] for i in members]
         return Level(
             batch=Gather(index_NL.flatten(), self.num_tokens, self.device),
             shape_NL=(len(members), longest),
             fork=fork,
             is_real_NS=is_real,
-            packed=Gather(torch.cat(own), self.num_tokens, self.device),
-            cu_seqlens=self._cumulative([len(each) for each in own]),
         )
 
     def _cumulative(self, lengths: list[int]) -> Tensor:

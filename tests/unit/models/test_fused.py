@@ -281,6 +281,33 @@ def test_every_gated_norm_of_a_delta_net_is_fused(anywhere: None, family: str, m
     assert widths == [16, 16, 16]
 
 
+def test_the_delta_rule_of_a_row_is_fused_in_sixteen_bits_alone(
+    anywhere: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vcsd.kernels import delta_scan
+
+    starts: list[bool] = []
+    scan = delta_scan.delta_scan
+
+    def count(*given: Any, **keywords: Any) -> Any:
+        starts.append(given[6] is not None)
+        return scan(*given, **keywords)
+
+    monkeypatch.setattr(delta_scan, "delta_scan", count)
+    model, groups = prepared("qwen3_5"), short_groups("qwen3_5")
+    with torch.no_grad():
+        plain = hidden_states(model, groups)
+        assert not starts, "float32 is left to plain torch"
+        with torch.autocast(DEVICE, torch.bfloat16):
+            found = hidden_states(model, groups)
+        assert starts == 3 * [False, True], "prompts from nothing, then responses from the states after them"
+        monkeypatch.setattr(fused, "FUSE", False)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            hidden_states(model, groups)
+    assert len(starts) == 6
+    assert (found - plain).norm() / plain.norm() < 0.04  # what bfloat16 itself costs these models
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_preparing_twice_changes_nothing(family: str) -> None:
     model: Any = prepared(family)
