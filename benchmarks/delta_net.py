@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ if not torch.cuda.is_available():
 
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from shapes import now
 from vcsd.kernels.gated_norm import gated_norm
 from vcsd.kernels.segment_conv import segment_conv
 from vcsd.models import delta_net
@@ -103,22 +103,15 @@ def milliseconds(way: Way, inputs: list[Tensor], weight: Tensor) -> dict[str, fl
     for _ in range(REPEATS):
         for part, asks, trains in (("teacher", False, False), ("frozen weight", True, False), ("student", True, True)):
             leaves = [*(x.detach().requires_grad_(asks) for x in inputs), weight.detach().requires_grad_(trains)]
-            start = now(device)
+            start = now()
             with torch.autocast(device, torch.bfloat16):
                 out = way(*leaves)
-            found = {f"{part}, forward": now(device) - start}
+            found = {f"{part}, forward": now() - start}
             if asks:
                 torch.autograd.grad(out, [leaf for leaf in leaves if leaf.requires_grad], grad)
-                found[f"{part}, forward and backward"] = now(device) - start
+                found[f"{part}, forward and backward"] = now() - start
             best |= {name: min(1e3 * seconds, best.get(name, float("inf"))) for name, seconds in found.items()}
     return best
-
-
-def now(device: str) -> float:
-    """The clock, when the device has done its work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def main() -> None:

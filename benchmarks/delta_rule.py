@@ -13,7 +13,6 @@ import argparse
 import inspect
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +22,7 @@ if not torch.cuda.is_available():
 
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from shapes import now
 from vcsd.models.delta_rule import by_kernels, gated_delta_rule
 
 if TYPE_CHECKING:
@@ -50,19 +50,12 @@ def milliseconds(
     query, key, value, decay, beta = (x.to(device).requires_grad_() for x in (*vectors, *gates))
     forward, both = [], []
     for _ in range(REPEATS):
-        start = now(device)
+        start = now()
         out, state = rule(query, key, value, g=decay, beta=beta, **SETTINGS)
-        forward.append(now(device) - start)
+        forward.append(now() - start)
         (out.sum() + state.sum()).backward()
-        both.append(now(device) - start)
+        both.append(now() - start)
     return 1e3 * min(forward), 1e3 * min(both)
-
-
-def now(device: str) -> float:
-    """The clock, when the device has done its work."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def main() -> None:

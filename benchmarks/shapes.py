@@ -164,17 +164,21 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+def now() -> float:
+    """The clock, when the device has done its work."""
+    synchronize()
+    return time.perf_counter()
+
+
 def median_time(run: Callable[[], Any], repeats: int, warmups: int = 0) -> float:
     """Seconds of one run: the median after warming up, with the device waited for."""
     for _ in range(warmups):
         run()
     times = []
     for _ in range(repeats):
-        synchronize()
-        start = time.perf_counter()
+        start = now()
         run()
-        synchronize()
-        times.append(time.perf_counter() - start)
+        times.append(now() - start)
     return statistics.median(times)
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tiny_scan import NAMES, ROUNDED, by_loop, drawn_chunks
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-NAMES = ("read", "expected", "written", "writer", "inner", "shrink", "state")
-ROUNDED = ("read", "expected", "writer", "inner")
 LIMITS = {torch.float32: 5e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 
 
@@ -19,17 +19,7 @@ def draw(*shape: int, seed: int) -> Tensor:
 def inputs(
     length: int, dtype: torch.dtype, *, heads: int = 32, C: int = 64, K: int = 128, V: int = 128
 ) -> dict[str, Any]:
-    J = -(-length // C)
-    given = {
-        "read": draw(heads, J, C, K, seed=1) * K**-0.5,
-        "expected": draw(heads, J, C, K, seed=2) * (0.5 * K**-0.5),
-        "written": draw(heads, J, C, V, seed=3),
-        "writer": draw(heads, J, C, K, seed=4) * K**-0.5,
-        "inner": draw(heads, J, C, C, seed=5).tril() * C**-0.5,
-        "shrink": torch.sigmoid(draw(heads, J, seed=6)),
-        "state": draw(heads, K, V, seed=7),
-    }
-    return {name: x.to(dtype) if name in ROUNDED else x for name, x in given.items()}
+    return drawn_chunks(draw, heads, length, (C, K, V), dtype)
 
 
 def by_kernel(given: dict[str, Any], length: int) -> tuple[Tensor, Tensor]:
@@ -37,19 +27,6 @@ def by_kernel(given: dict[str, Any], length: int) -> tuple[Tensor, Tensor]:
 
     tensors = [given[name] for name in NAMES]
     return delta_scan(*tensors, num_sequences=2, length=length, out_dtype=given["read"].dtype)
-
-
-def by_loop(given: dict[str, Any], length: int) -> tuple[Tensor, Tensor]:
-    read, expected, written, writer, inner, shrink, state = (given[name] for name in NAMES)
-    if state is None:
-        state = written.new_zeros(len(read), read.shape[-1], written.shape[-1])
-    outs = []
-    for j in range(read.shape[1]):
-        new = written[:, j] - expected[:, j] @ state
-        outs.append(read[:, j] @ state + inner[:, j] @ new)
-        state = shrink[:, j, None, None] * state + writer[:, j].mT @ new
-    out = torch.cat(outs, 1)[:, :length]
-    return out.unflatten(0, (2, -1)).transpose(1, 2), state
 
 
 def run(way: Any, given: dict[str, Any], length: int, *, wide: bool = False, on: str = "out last") -> dict[str, Tensor]:

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tiny_scan import NAMES, ROUNDED, by_loop, drawn_chunks
 from vcsd.models.delta_rule import gated_delta_rule
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NAMES = ("read", "expected", "written", "writer", "inner", "shrink", "state")
-ROUNDED = ("read", "expected", "writer", "inner")
 SHAPES = [(1, 16, 16, 16), (16, 16, 32, 64), (17, 16, 16, 16), (70, 16, 32, 16), (70, 32, 16, 64), (70, 64, 16, 32)]
 """Length, C, K, V."""
 
@@ -22,18 +21,8 @@ def draw(*shape: int, seed: int) -> Tensor:
 
 
 def inputs(length: int, C: int, K: int, V: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
-    """Four heads. Tokens beyond the length are no different from others: it is the kernel that must leave them out."""
-    J = -(-length // C)
-    given = {
-        "read": draw(4, J, C, K, seed=1) * K**-0.5,
-        "expected": draw(4, J, C, K, seed=2) * (0.5 * K**-0.5),
-        "written": draw(4, J, C, V, seed=3),
-        "writer": draw(4, J, C, K, seed=4) * K**-0.5,
-        "inner": draw(4, J, C, C, seed=5).tril() * C**-0.5,
-        "shrink": torch.sigmoid(draw(4, J, seed=6)),
-        "state": draw(4, K, V, seed=7),
-    }
-    return {name: x.to(dtype) if name in ROUNDED else x for name, x in given.items()}
+    """Four heads."""
+    return drawn_chunks(draw, 4, length, (C, K, V), dtype)
 
 
 def by_kernel(given: dict[str, Any], length: int, num_sequences: int = 2) -> tuple[Tensor, Tensor]:
@@ -42,20 +31,6 @@ def by_kernel(given: dict[str, Any], length: int, num_sequences: int = 2) -> tup
 
     tensors = [given[name] for name in NAMES]
     return delta_scan(*tensors, num_sequences=num_sequences, length=length, out_dtype=given["read"].dtype)
-
-
-def by_loop(given: dict[str, Any], length: int, num_sequences: int = 2) -> tuple[Tensor, Tensor]:
-    """The definition, one chunk after the other."""
-    read, expected, written, writer, inner, shrink, state = (given[name] for name in NAMES)
-    if state is None:
-        state = written.new_zeros(len(read), read.shape[-1], written.shape[-1])
-    outs = []
-    for j in range(read.shape[1]):
-        new = written[:, j] - expected[:, j] @ state
-        outs.append(read[:, j] @ state + inner[:, j] @ new)
-        state = shrink[:, j, None, None] * state + writer[:, j].mT @ new
-    out = torch.cat(outs, 1)[:, :length]
-    return out.unflatten(0, (num_sequences, -1)).transpose(1, 2), state
 
 
 def run(
