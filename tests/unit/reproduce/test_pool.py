@@ -100,12 +100,13 @@ def test_a_killed_worker_fails_its_cell_and_no_other(tmp_path):
 
 
 INTERRUPTED = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from test_pool import InWorker
 from vcsd.reproduce.pool import run_cells, take_stock
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
     out = Path(sys.argv[1])
     todo, tally = take_stock([InWorker(key, out, os.getpid()) for key in ("a", "endless 1", "endless 2")])
     try:
