@@ -23,6 +23,11 @@ MAX_TAPS = 4
 """What the kernel takes: each tap has an accumulator of its own in the sum over tokens."""
 
 
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """A copy on a device. It does not wait for the work that a GPU has queued, as a copy of pageable memory would."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+
+
 class Sources:
     """The tables of one row, made on the CPU and sent to a device, which nobody waits for."""
 
@@ -33,7 +38,7 @@ class Sources:
     @cached_property
     def source_TK(self) -> Tensor:
         """The token that each tap reads, -1 for none (int32)."""
-        return self._sent(self._cpu_source_TK)
+        return sent(self._cpu_source_TK.to(torch.int32).contiguous(), self.device)
 
     @cached_property
     def elsewhere(self) -> tuple[Tensor, Tensor]:
@@ -48,10 +53,5 @@ class Sources:
         source_E = self._cpu_source_TK.flatten()[place_E]
         num_T = torch.bincount(source_E, minlength=T)
         starts = torch.cat([num_T.new_zeros(1), num_T.cumsum(0)])
-        return self._sent(starts), self._sent(place_E[source_E.argsort(stable=True)])
-
-    def _sent(self, table: Tensor) -> Tensor:
-        table = table.to(torch.int32).contiguous()
-        if self.device.type != "cuda":
-            return table.to(self.device)
-        return table.pin_memory().to(self.device, non_blocking=True)
+        rising_E = place_E[source_E.argsort(stable=True)]
+        return sent(starts.to(torch.int32), self.device), sent(rising_E.to(torch.int32), self.device)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcsd.kernels.sources import Sources
+from vcsd.kernels.sources import Sources, sent
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Gather:
     def __init__(self, index_M: Tensor, num_sources: int, device: torch.device) -> None:
         self.num_sources, self.device = num_sources, device
         self._cpu_index_M = index_M
-        self.index_M = index_M.clamp(max=num_sources - 1).to(device)
+        self.index_M = sent(index_M.clamp(max=num_sources - 1), device)
         zeros = (index_M == num_sources).nonzero()[:, 0]
-        self.zeros = zeros.to(device) if len(zeros) else None
+        self.zeros = sent(zeros, device) if len(zeros) else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Gather along the first dimension of x (num_sources, ...)."""
@@ -66,7 +66,7 @@ class Gather:
             rows = (counts == count).nonzero()[:, 0]
             if count:
                 where = places[(starts[rows][:, None] + torch.arange(count)).flatten()]
-                found.append((rows.to(self.device), where.to(self.device)))
+                found.append((sent(rows, self.device), sent(where, self.device)))
         return found
 
     def add_up(self, grad: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class Layout:
             row[: len(self._own[i])] = self._own[i]
         parents = [above[parent] for i in members if (parent := self.segments[i].parent) is not None]
         fork = Gather(torch.tensor(parents), len(above), self.device) if above else None
-        is_real = (index_NL < self.num_tokens).to(self.device)
+        is_real = sent(index_NL < self.num_tokens, self.device)
         if fork is not None and parent_level is not None:
             is_real = torch.cat([parent_level.is_real_NS.index_select(0, fork.index_M), is_real], 1)
         return Level(
@@ -233,4 +233,4 @@ class Layout:
         )
 
     def _cumulative(self, lengths: list[int]) -> Tensor:
-        return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32).to(self.device)
+        return sent(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), self.device)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vcsd.kernels.sources import sent
 from vcsd.models.family import Family, base_model, image_inputs
 from vcsd.models.layout import Gather, Layout, Segment
 from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
@@ -68,16 +69,16 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
             ids.append(torch.tensor(response))
             positions.append((next_position + torch.arange(len(response))).expand(len(positions[-1]), -1))
             segments.append(Segment(len(response), root))
-            scored.append(torch.tensor([last_of_prompt, *range(start, start + len(response) - 1)]))
+            scored += [torch.tensor([last_of_prompt]), torch.arange(start, start + len(response) - 1)]
             start += len(response)
     device = base.device
     num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
     layout = Layout(segments, device, num_taps)
     images = image_inputs([group.prompt for group in groups])
     inputs = {
-        "input_ids": torch.cat(ids)[None].to(device),
+        "input_ids": sent(torch.cat(ids)[None], device),
         # Three axes, never four: with a fourth, transformers looks for packed documents and cuts responses off.
-        "position_ids": torch.cat(positions, 1)[:, None].to(device),
+        "position_ids": sent(torch.cat(positions, 1)[:, None], device),
         "mixer": PrefixTree(layout, None if features is None else RowFeatures(features, _image_keys(groups))),
         "use_cache": False,
         **{name: tensor.to(device) for name, tensor in images.items()},
