@@ -63,6 +63,23 @@ def test_rotations_equal_transformers(
         assert distance(mine, theirs) < TOLERANCE[torch.bfloat16 if autocast else dtype]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotations_of_the_tower_equal_transformers(scoring: None, dtype: torch.dtype) -> None:
+    function = modeling_qwen3_5.apply_rotary_pos_emb_vision
+    original = getattr(function, "without_fusion", function)
+    qkv, grad = draw(3001, 3, 16, 64, dtype=dtype).requires_grad_(), draw(2, 3001, 16, 64, dtype=dtype, seed=1)
+    angle = 100 * draw(3001, 32, seed=2)
+    cos, sin = (torch.cat([x, x], -1) for x in (angle.cos(), angle.sin()))
+    found = []
+    for apply in (fused._vision_rotary(original), original):
+        q, k, _ = qkv.permute(1, 0, 2, 3).unbind(0)
+        both = torch.stack(apply(q, k, cos, sin))
+        found.append((both.detach(), *torch.autograd.grad(both, qkv, grad)))
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.dtype == theirs.dtype == dtype
+        assert distance(mine, theirs) < TOLERANCE[dtype]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("weight_dtype", [torch.float32, torch.bfloat16])
@@ -76,7 +93,7 @@ def test_norms_equal_transformers(
         own.weight.add_(0.3 * draw(shape[-1], seed=1))
     own = own.to(weight_dtype)
     mine = deepcopy(own)
-    fused._override(mine, fused._NORMS[type(mine).__name__])
+    fused._override(mine, fused._FORWARDS[type(mine).__name__])
     x, grad = 3 * draw(*shape, dtype=dtype), draw(*shape, seed=2)
     found = []
     for norm in (mine, own):
@@ -105,7 +122,7 @@ def test_a_gated_norm_is_at_least_as_close_to_the_truth_and_repeatable(
         own.weight.add_(0.3 * draw(shape[-1], seed=1))
     own = own.to(weight_dtype)
     mine = deepcopy(own)
-    fused._override(mine, fused._NORMS[type(mine).__name__])
+    fused._override(mine, fused._FORWARDS[type(mine).__name__])
     x, gate = (3 * draw(*shape, seed=seed) for seed in (0, 2))
     grad = draw(*shape, dtype=torch.bfloat16, seed=3)
 
@@ -124,6 +141,50 @@ def test_a_gated_norm_is_at_least_as_close_to_the_truth_and_repeatable(
     for ours, other, exact in zip(found, theirs, true, strict=True):
         assert ours.dtype == other.dtype
         assert distance(ours, exact) <= max(1.01 * distance(other, exact), 2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(700, 6144), (3, 11, 96), (1,)])
+def test_gated_products_equal_torchs(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    from vcsd.kernels.gated_silu import gated_silu
+
+    gate, value, grad = (3 * draw(*shape, dtype=dtype, seed=seed) for seed in range(3))
+    found = []
+    for product in (gated_silu, lambda gate, value: torch.nn.functional.silu(gate) * value):
+        leaves = [x.clone().requires_grad_() for x in (gate, value)]
+        out = product(*leaves)
+        found.append((out.detach(), *torch.autograd.grad(out, leaves, grad)))
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.dtype == theirs.dtype == dtype
+        assert distance(mine, theirs) < TOLERANCE[dtype]
+
+
+def test_gated_products_beyond_32_bits_are_reached() -> None:
+    from vcsd.kernels.gated_silu import gated_silu
+
+    gate = torch.ones(2**31 + 5, dtype=torch.bfloat16, device="cuda")
+    gate[-1] = 0
+    out = gated_silu(gate, gate)
+    assert out[-1] == 0
+    assert torch.equal(out[-3:-1], gated_silu(gate[:2], gate[:2]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_multiplied_patches_are_convolved_ones(scoring: None, family: str, autocast: bool) -> None:
+    model: Any = on_gpu(family, torch.float32)
+    embed = model.base_model.visual.patch_embed
+    patches = draw(777, embed.proj.weight[0].numel())
+    found = []
+    for forward in (embed, lambda x: type(embed).forward(embed, x)):
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            out = forward(patches)
+        found.append(
+            (out.detach(), *torch.autograd.grad((out.float() * draw(*out.shape, seed=1)).sum(), embed.proj.weight))
+        )
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.dtype == theirs.dtype
+        assert distance(mine, theirs) < (1e-2 if autocast else 2e-3)  # convolutions round to TF32
 
 
 def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:

@@ -1,29 +1,31 @@
-"""Norms and rotary embeddings of the text layers in one kernel each, while a packed row is scored on CUDA.
+"""Norms, rotary embeddings and gated products in one kernel each, while a packed row is scored on CUDA.
 
-transformers writes both as chains of element-wise operations. Under autocast with float32 weights these run on float32
+transformers writes them as chains of element-wise operations. Under autocast with float32 weights these run on float32
 tensors of T tokens times the width, and take about as long as all matrix products. What is changed, and where:
 
-  RMSNorm      every norm in a decoder layer gets a `forward` of its own, with torch's fused `rms_norm`:
+  RMSNorm      every norm in a text layer gets a `forward` of its own, with torch's fused `rms_norm`:
                    x / sqrt(mean(x²) + eps) * weight             Qwen3-VL
                    x / sqrt(mean(x²) + eps) * (1 + weight)       Qwen3.5, in float32, then rounded to x's type
                the delta nets' gated norm, times silu(gate), calls `vcsd.kernels.gated_norm` (the derivation is there)
-  rotary       `apply_rotary_pos_emb` of the modelling module is wrapped once per process, as `delta_net.py` wraps its
-               functions, and calls `vcsd.kernels.rotary` (the derivation is there)
-  layer        every decoder layer gets a `forward` that says to these, and to the delta nets' convolution
+  rotary       `apply_rotary_pos_emb` of the modelling module and its twin for the vision tower are wrapped once per
+               process, as `delta_net.py` wraps its functions, and call `vcsd.kernels.rotary` (the derivation is there)
+  MLP          `silu(gate) * up` of every text layer calls `vcsd.kernels.gated_silu`; experts keep their own code
+  patches      the tower's first convolution sees each patch once and whole, which makes it a matrix product
+  layer        every layer of text and tower gets a `forward` that says to these, and to the delta nets' convolution
                (`delta_net.py`), whether it is scoring
 
-Only what happens inside a decoder layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so
-that rollouts, evaluation and padded batches run transformers' own code, bit for bit, and so does everything on the CPU
-and in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes
-the same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last
-norm of the model is in no layer and stays as it is; so does the vision tower.
+Only what happens inside a layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so that
+rollouts, evaluation and padded batches run transformers' own code, bit for bit, and so does everything on the CPU and
+in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes the
+same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last norm
+of the model is in no layer and stays as it is; so do the tower's norms, which are torch's own.
 
 What differs from transformers' own, all of it rounding:
 
   float32      sums are taken in another order
   bfloat16     rounded once, at the end. transformers rounds what it normalised before Qwen3-VL's weight, or a gated
-               norm's, multiplies it (under autocast too, where q, k and v arrive in bfloat16), and each product of the
-               rotation
+               norm's, multiplies it (under autocast too, where q, k and v arrive in bfloat16), each product of the
+               rotation, and silu(gate)
   autocast     queries and keys are written in the type in which attention reads them, rounded from the same float32.
                Where no gradient is asked for, so is the output of a norm that only linear layers read: the same bits,
                but each of them would cast it again. With gradients it stays float32, in which theirs are then added.
@@ -44,6 +46,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from vcsd.models.attention import compute_dtype
@@ -51,13 +54,13 @@ from vcsd.models.attention import compute_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor, nn
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 FUSE = True
 """Whether scoring uses the fused operations: for measurements."""
 
-_ROTARY = "apply_rotary_pos_emb"
+_ROTARY, _VISION_ROTARY = "apply_rotary_pos_emb", "apply_rotary_pos_emb_vision"
 _WIDEST_HEAD = 4096
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _scoring: ContextVar[bool] = ContextVar("scoring", default=False)
@@ -79,22 +82,42 @@ def is_everywhere() -> bool:
     return _everywhere.get()
 
 
+@contextmanager
+def scoring(mixer: Any) -> Iterator[None]:
+    """What runs inside is fused if `mixer` has a layout, or if plain batches are to be fused too."""
+    before = _scoring.set(FUSE and (_everywhere.get() or hasattr(mixer, "layout")))
+    try:
+        yield
+    finally:
+        _scoring.reset(before)
+
+
 def install(model: PreTrainedModel) -> None:
-    """Fuse norms and rotary embeddings of a model's text layers under `mixer=`. Twice does no harm."""
+    """Fuse what the layers of a model do between their matrix products, under `mixer=`. Twice does no harm."""
     text: Any = model.base_model.language_model
     for layer in text.layers:
         _override(layer, _layer_forward)
-        for norm in layer.modules():
-            forward = _NORMS.get(type(norm).__name__)
+        for module in layer.modules():
+            forward = _FORWARDS.get(type(module).__name__)
             if forward is not None:
-                _override(norm, forward)
+                _override(module, forward)
         layer.input_layernorm.feeds_linears = True
         # experts are no linear layers: autocast leaves alone what they are given
         layer.post_attention_layernorm.feeds_linears = hasattr(layer.mlp, "gate_proj")
+    tower: Any = model.base_model.visual
+    _override(tower.patch_embed, _patches_forward)
+    for block in tower.blocks:
+        _override(block, _layer_forward)
+    _wrap(model, _ROTARY, _rotary)
+    _wrap(model, _VISION_ROTARY, _vision_rotary)
+
+
+def _wrap(model: PreTrainedModel, name: str, wrap: Callable[..., Any]) -> None:
+    """Wrap a function of the modelling module, if it has one of that name."""
     homes = (sys.modules[base.__module__] for base in type(model).__mro__)
-    module = next((home for home in homes if hasattr(home, _ROTARY)), None)
-    if module is not None and not hasattr(getattr(module, _ROTARY), "without_fusion"):
-        setattr(module, _ROTARY, _rotary(getattr(module, _ROTARY)))
+    module = next((home for home in homes if hasattr(home, name)), None)
+    if module is not None and not hasattr(getattr(module, name), "without_fusion"):
+        setattr(module, name, wrap(getattr(module, name)))
 
 
 def _override(module: nn.Module, forward: Callable[..., Any]) -> None:
@@ -103,12 +126,9 @@ def _override(module: nn.Module, forward: Callable[..., Any]) -> None:
 
 
 def _layer_forward(self: nn.Module, *args: Any, **keywords: Any) -> Any:
-    before = _scoring.set(FUSE and (_everywhere.get() or hasattr(keywords.get("mixer"), "layout")))
-    try:
+    with scoring(keywords.get("mixer")):
         # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
         return type(self).forward(self, *args, **keywords)
-    finally:
-        _scoring.reset(before)
 
 
 def _suits(x: Tensor) -> bool:
@@ -152,13 +172,40 @@ def _gated_forward(self: Any, hidden_states: Tensor, gate: Tensor) -> Tensor:
     return gated_norm(hidden_states, gate, self.weight, self.variance_epsilon)
 
 
-_NORMS: dict[str, Callable[..., Tensor]] = {
+def _mlp_forward(self: Any, x: Tensor) -> Tensor:
+    """A dense layer's: what transformers rounds before it multiplies is rounded after it alone."""
+    gate, up = self.gate_proj(x), self.up_proj(x)
+    if self.config.hidden_act == "silu" and gate.dtype == up.dtype and has_kernels_for(gate, up):
+        from vcsd.kernels.gated_silu import gated_silu  # here, since it imports Triton
+
+        product = gated_silu(gate, up)
+    else:
+        product = self.act_fn(gate) * up
+    out: Tensor = self.down_proj(product)
+    return out
+
+
+def _patches_forward(self: Any, patches_KC: Tensor) -> Tensor:
+    """The tower's: a convolution whose kernel is as large as what it sees."""
+    conv = self.proj
+    sees_all = type(conv) is nn.Conv3d and conv.weight[0].numel() == patches_KC.shape[-1]
+    if not (sees_all and _scoring.get() and _suits(patches_KC)):
+        own: Tensor = type(self).forward(self, patches_KC)
+        return own
+    return functional.linear(patches_KC.to(conv.weight.dtype), conv.weight.flatten(1), conv.bias)
+
+
+_FORWARDS: dict[str, Callable[..., Tensor]] = {
     "Qwen3VLTextRMSNorm": _norm_forward,
     "Qwen3VLMoeTextRMSNorm": _norm_forward,
     "Qwen3_5RMSNorm": _zero_centred_forward,
     "Qwen3_5MoeRMSNorm": _zero_centred_forward,
     "Qwen3_5RMSNormGated": _gated_forward,
     "Qwen3_5MoeRMSNormGated": _gated_forward,
+    "Qwen3VLTextMLP": _mlp_forward,
+    "Qwen3VLMoeTextMLP": _mlp_forward,
+    "Qwen3_5MLP": _mlp_forward,
+    "Qwen3_5MoeMLP": _mlp_forward,
 }
 
 
@@ -181,6 +228,27 @@ def _rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tup
         from vcsd.kernels.rotary import rotate  # here, since it imports Triton
 
         q, k = (rotate(x, cos_BTR, sin_BTR, _dtype_for_attention(x, cos_BTR)) for x in pair)
+        return q, k
+
+    apply.without_fusion = original  # type: ignore[attr-defined]
+    return apply
+
+
+def _vision_rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The tower's: tokens before heads, no batch, and each output in the type of its input."""
+
+    @wraps(original)
+    def apply(
+        q_THE: Tensor, k_THE: Tensor, cos_TR: Tensor, sin_TR: Tensor, *args: Any, **keywords: Any
+    ) -> tuple[Tensor, Tensor]:
+        angles = (cos_TR[None], sin_TR[None])
+        pair = (q_THE.transpose(0, 1)[None], k_THE.transpose(0, 1)[None])
+        fuses = has_kernels_for(*pair) and not args and not keywords
+        if not (fuses and all(_can_rotate(x, *angles) for x in pair)):
+            return original(q_THE, k_THE, cos_TR, sin_TR, *args, **keywords)
+        from vcsd.kernels.rotary import rotate  # here, since it imports Triton
+
+        q, k = (rotate(x, *angles, x.dtype)[0].transpose(0, 1) for x in pair)
         return q, k
 
     apply.without_fusion = original  # type: ignore[attr-defined]

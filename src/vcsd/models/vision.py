@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
+from vcsd.models import fused
 from vcsd.models.attention import compute_dtype, varlen_attention
 from vcsd.models.inside import override
 
@@ -180,11 +181,13 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 
 
 def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:
-    """The tower's forward, with the features that a row brings along."""
+    """The tower's forward, with the features that a row brings along; its layers learn from `mixer` what is scored."""
     features: RowFeatures | None = getattr(mixer, "features", None)
-    if features is None or (torch.is_grad_enabled() and trains(self)):
-        return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
-    return features.compute(self, hidden_states, grid_thw, settings)
+    settings |= {} if mixer is None else {"mixer": mixer}
+    with fused.scoring(mixer):
+        if features is None or (torch.is_grad_enabled() and trains(self)):
+            return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
+        return features.compute(self, hidden_states, grid_thw, settings)
 
 
 def _attention(

@@ -31,7 +31,9 @@ ROTARY = {
     "qwen3_vl": modeling_qwen3_vl.apply_rotary_pos_emb,
     "qwen3_5": modeling_qwen3_5.apply_rotary_pos_emb,
 }
+VISION_ROTARY = modeling_qwen3_5.apply_rotary_pos_emb_vision
 ROTARY = {name: getattr(function, "without_fusion", function) for name, function in ROTARY.items()}
+VISION_ROTARY = getattr(VISION_ROTARY, "without_fusion", VISION_ROTARY)
 SHAPES = [(1, 3, 5, 8, 8), (2, 1, 7, 12, 12), (2, 5, 3, 10, 6), (1, 16, 2, 128, 128), (2, 33, 2, 160, 64)]
 """B, H, T, E, R."""
 
@@ -189,7 +191,7 @@ def norm_of(family: str, width: int = 12, dtype: torch.dtype = torch.float32) ->
     with torch.no_grad():
         norm.weight.add_(0.3 * draw(width, seed=5).cpu())
     norm = norm.to(DEVICE, dtype)
-    fused._override(norm, fused._NORMS[type(norm).__name__])
+    fused._override(norm, fused._FORWARDS[type(norm).__name__])
     return norm
 
 
@@ -256,7 +258,7 @@ def short_groups(family: str) -> list[Group]:
     return [make_group(make_prompt(family, ((4, 4),), 2, 1, seed=s), (3, 1, 2), seed=s) for s in (1, 2)]
 
 
-def test_the_vision_tower_and_experts_are_left_alone() -> None:
+def test_norms_of_the_tower_and_experts_are_left_alone() -> None:
     model: Any = prepared("qwen3_vl_moe")
     assert "forward" not in vars(model.model.visual.blocks[0].norm1)
     assert "forward" not in vars(model.model.language_model.norm)
@@ -279,6 +281,46 @@ def test_every_gated_norm_of_a_delta_net_is_fused(anywhere: None, family: str, m
         monkeypatch.setattr(fused, "FUSE", False)
         hidden_states(model, short_groups(family))
     assert widths == [16, 16, 16]
+
+
+@pytest.mark.parametrize(("family", "num"), [("qwen3_vl", 4), ("qwen3_5", 4), ("qwen3_vl_moe", 0), ("qwen3_5_moe", 4)])
+def test_every_dense_gated_product_is_fused(
+    anywhere: None, family: str, num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vcsd.kernels import gated_silu
+
+    launched: list[bool] = []
+    kernel = gated_silu.gated_silu
+    monkeypatch.setattr(gated_silu, "gated_silu", lambda *given: launched.append(True) or kernel(*given))
+    model = prepared(family)
+    with torch.no_grad():
+        found = hidden_states(model, short_groups(family))
+        assert len(launched) == num
+        monkeypatch.setattr(fused, "FUSE", False)
+        expected = hidden_states(model, short_groups(family))
+    assert len(launched) == num
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_patches_are_multiplied_while_a_row_is_scored_and_else_convolved(anywhere: None, autocast: bool) -> None:
+    model: Any = prepared("qwen3_5")
+    embed = model.base_model.visual.patch_embed
+    patches = draw(9, embed.proj.weight[0].numel())
+    convolved: list[bool] = []
+    embed.proj.register_forward_hook(lambda *_: convolved.append(True))
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=autocast):
+        expected = embed(patches)
+        assert convolved == [True]
+        with fused.scoring(SimpleNamespace(layout=None)):
+            found = embed(patches)
+            assert convolved == [True]
+    assert found.dtype == expected.dtype
+    tolerance = 2e-2 if autocast else 1e-5
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    weight = embed.proj.weight
+    mine, theirs = (torch.autograd.grad(out.float().square().sum(), weight)[0] for out in (found, expected))
+    torch.testing.assert_close(mine, theirs, rtol=10 * tolerance, atol=10 * tolerance)
 
 
 def test_the_delta_rule_of_a_row_is_fused_in_sixteen_bits_alone(
@@ -312,9 +354,15 @@ def test_the_delta_rule_of_a_row_is_fused_in_sixteen_bits_alone(
 def test_preparing_twice_changes_nothing(family: str) -> None:
     model: Any = prepared(family)
     layer, home = model.model.language_model.layers[0], sys.modules[type(model).__module__]
-    forwards = (layer.forward, layer.input_layernorm.forward, home.apply_rotary_pos_emb)
+    block = model.model.visual.blocks[0]
+
+    def replaced() -> tuple[Any, ...]:
+        rotations = (home.apply_rotary_pos_emb, home.apply_rotary_pos_emb_vision)
+        return layer.forward, layer.input_layernorm.forward, block.forward, *rotations
+
+    before = replaced()
     family_of(model).prepare(model)
-    assert (layer.forward, layer.input_layernorm.forward, home.apply_rotary_pos_emb) == forwards
+    assert replaced() == before
     assert home.apply_rotary_pos_emb.without_fusion is ROTARY[family]
 
 
@@ -346,6 +394,7 @@ def test_a_model_gives_the_same_scores_and_gradients(
     assert not convolutions
     found = score(model, family, True, monkeypatch)
     layers, delta_nets = {"qwen3_vl": (4, 0), "qwen3_5": (1, 3)}[family]
+    layers += len(model.base_model.visual.blocks)
     forwards = 1 if checkpointing == "off" else 2
     assert launches.count("forward") == 2 * layers * forwards
     assert launches.count("backward") == 2 * layers
@@ -451,6 +500,41 @@ def test_a_convolution_that_the_kernel_does_not_know_is_left_to_transformers(
         assert layout.seen["convolution"] == 1
     finally:
         fused._scoring.reset(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_rotation_of_the_tower_and_its_gradients_equal_transformers(
+    anywhere: None, launches: list[str], dtype: torch.dtype
+) -> None:
+    qkv = draw(7, 3, 5, 12, dtype=dtype).requires_grad_()  # as the tower's one projection gives them
+    grad = draw(2, 7, 5, 12, seed=2, dtype=dtype)
+    cos, sin = (x[0] for x in angles((1, 5, 7, 12, 12)))
+    wrapped = fused._vision_rotary(VISION_ROTARY)
+    found = []
+    for is_scoring in (True, False):
+        before = fused._scoring.set(is_scoring)
+        try:
+            q, k, _ = qkv.permute(1, 0, 2, 3).unbind(0)
+            both = torch.stack(wrapped(q, k, cos, sin))
+        finally:
+            fused._scoring.reset(before)
+        assert both.dtype == dtype
+        found.append((both.detach(), *torch.autograd.grad(both, qkv, grad)))
+    assert launches == 2 * ["forward"] + 2 * ["backward"]
+    rounding = 1e-6 if dtype == torch.float32 else 2**-7  # one step of bfloat16
+    torch.testing.assert_close(*found, rtol=rounding, atol=rounding)
+
+
+def test_a_rotation_of_the_tower_of_unknown_shape_is_left_to_transformers(anywhere: None, launches: list[str]) -> None:
+    wrapped = fused._vision_rotary(VISION_ROTARY)
+    q, (cos, sin) = draw(7, 5, 12), (x[0] for x in angles((1, 5, 7, 12, 12)))
+    before = fused._scoring.set(True)
+    try:
+        for args in ((q.double(), q.double(), cos, sin), (q, q, cos.requires_grad_(), sin)):
+            assert torch.equal(wrapped(*args)[0], VISION_ROTARY(*args)[0])
+    finally:
+        fused._scoring.reset(before)
+    assert not launches
 
 
 def test_unknown_layouts_are_left_to_transformers(anywhere: None, launches: list[str]) -> None:
