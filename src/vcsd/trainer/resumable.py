@@ -31,6 +31,7 @@ from vcsd.errors import ConfigError
 from vcsd.models.processor import save_processor_files
 from vcsd.step import base_of
 from vcsd.teacher import named_tensors
+from vcsd.trainer.garbage import old_objects_set_aside
 from vcsd.trainer.progress import Progress
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class ResumableTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **given: Any) -> Any:  # type: ignore[override]
         """Train. "auto" goes on from the latest checkpoint if there is one; True demands one; a path names one."""
-        with only_process(Path(str(self.args.output_dir))):
+        with only_process(Path(str(self.args.output_dir))), old_objects_set_aside():
             return self._train(self._resolve(resume_from_checkpoint), **given)
 
     def _train(self, checkpoint: str | None, **given: Any) -> Any:
