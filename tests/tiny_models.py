@@ -15,6 +15,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from tiny_processor import LLAVA_SIDE, MERGE, PATCH, VOCAB_SIZE, build_tokenizer
+from vcsd.models import grids
 
 HIDDEN = 96
 NOISE = 0.08
@@ -57,7 +58,12 @@ def exact_arithmetic(*models: PreTrainedModel) -> Iterator[None]:
     for model in models:
         model.double()
     double = {"float32": torch.float64, "float": torch.float64}
-    with patch.multiple(torch, **double), patch.object(torch.Tensor, "float", torch.Tensor.double):
+    plain_tables = grids._tables.__wrapped__  # those that are kept are in float32
+    with (
+        patch.multiple(torch, **double),
+        patch.object(torch.Tensor, "float", torch.Tensor.double),
+        patch.object(grids, "_tables", plain_tables),
+    ):
         yield
 
 

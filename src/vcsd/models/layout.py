@@ -52,8 +52,15 @@ class Gather:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Gather along the first dimension of x (num_sources, ...)."""
+        if not (x.requires_grad and torch.is_grad_enabled()):
+            return self.copies(x)
         out: Tensor = _Gather.apply(x, self)  # type: ignore[no-untyped-call]
         return out
+
+    def copies(self, x: Tensor) -> Tensor:
+        """The gathered rows, without a gradient."""
+        out = x.index_select(0, self.index_M)
+        return out if self.zeros is None else out.index_fill_(0, self.zeros, 0)
 
     @cached_property
     def references(self) -> list[tuple[Tensor, Tensor]]:
@@ -85,8 +92,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gather: Gather) -> Tensor:
         ctx.gather = gather
-        out = x.index_select(0, gather.index_M)
-        return out if gather.zeros is None else out.index_fill_(0, gather.zeros, 0)
+        return gather.copies(x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.models import fused, prefix_tree, vision
+from vcsd.models import fused, grids, prefix_tree, vision
 from vcsd.models.family import Family, base_model
 from vcsd.models.row import shared_hidden_states
 
@@ -24,12 +24,13 @@ class Qwen3VL(Family):
     shares_prefix = True
 
     def prepare(self, model: nn.Module) -> None:
-        """Besides the head: shared-prefix mixing, fused norms and rotations, batched vision attention and its cache."""
+        """Besides the head: shared-prefix mixing, fused operations, batched vision attention and its cache."""
         super().prepare(model)
         base = base_model(model)
         prefix_tree.install(base)
         fused.install(base)
         vision.install(base)
+        grids.install(base)
 
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position, with each prompt computed once."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vcsd.kernels.sources import sent
+from vcsd.models import grids
 from vcsd.models.family import Family, base_model, image_inputs
 from vcsd.models.layout import Gather, Layout, Segment
 from vcsd.models.prefix_tree import PrefixTree, every_layer_mixes, refuse_dropout
@@ -45,14 +46,15 @@ def shared_hidden_states(
     refuse_dropout(model)
     row = pack(model, family, groups, features)
     base: Any = base_model(model)
-    with every_layer_mixes(base, row.layout):
+    with every_layer_mixes(base, row.layout), grids.counted():
         hidden_TD: Tensor = base.base_model(**row.inputs).last_hidden_state[0]
     return row.scored(hidden_TD)
 
 
 def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: FeatureCache | None = None) -> Row:
-    """Lay groups out as one row: each prompt, then its responses, without padding."""
+    """Lay groups out as one row: each prompt, then its responses, without padding. Grids of images stay on the host."""
     base = base_model(model)
+    grids.count_tokens(base, groups)
     ids: list[Tensor] = []
     positions: list[Tensor] = []
     segments: list[Segment] = []
@@ -81,7 +83,7 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
         "position_ids": sent(torch.cat(positions, 1)[:, None], device),
         "mixer": PrefixTree(layout, None if features is None else RowFeatures(features, _image_keys(groups))),
         "use_cache": False,
-        **{name: tensor.to(device) for name, tensor in images.items()},
+        **{name: tensor.to("cpu" if name == "image_grid_thw" else device) for name, tensor in images.items()},
     }
     return Row(inputs, layout, Gather(torch.cat(scored), start, device))
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from vcsd.models import fused
+from vcsd.models import fused, grids
 from vcsd.models.attention import compute_dtype, varlen_attention
 from vcsd.models.inside import override
 
@@ -110,10 +110,10 @@ class RowFeatures:
 
     def compute(self, tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, Any]) -> Any:
         """The tower's output; images that are not in the cache go through the tower, each once."""
-        grids = [tuple(grid) for grid in grid_I3.tolist()]
-        assert len(grids) == len(self.keys), f"{len(self.keys)} image keys for {len(grids)} images"
+        sizes = [tuple(grid) for grid in grid_I3.tolist()]
+        assert len(sizes) == len(self.keys), f"{len(self.keys)} image keys for {len(sizes)} images"
         # The compute type is part of the name: a pass without autocast must not read features of one with it.
-        names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, grids, strict=True)]
+        names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, sizes, strict=True)]
         images = [(i, name, self.cache.store_of(name[0])) for i, name in enumerate(names)]
         todo = [i for i, name, store in images if name[0] is None or (name not in store and names.index(name) == i)]
         # What outlives its step is computed alone: its bits must not depend on the row, or a resumed run would differ.
@@ -143,7 +143,7 @@ class RowFeatures:
         self.cache.num_computed += len(todo)
         patches = torch.split(pixels_KC, grid_I3.prod(-1).tolist())
         chosen_I3 = grid_I3[todo]
-        out = type(tower).forward(tower, torch.cat([patches[i] for i in todo]), grid_thw=chosen_I3, **settings)
+        out = _through(tower, torch.cat([patches[i] for i in todo]), chosen_I3, settings)
         self.cache.output_class = type(out)
         merge: Any = tower.spatial_merge_size
         sizes = (chosen_I3.prod(-1) // merge**2).tolist()
@@ -183,11 +183,19 @@ def _equal(mine: Tensor, theirs: Tensor) -> bool:
 def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:
     """The tower's forward, with the features that a row brings along; its layers learn from `mixer` what is scored."""
     features: RowFeatures | None = getattr(mixer, "features", None)
-    settings |= {} if mixer is None else {"mixer": mixer}
+    if not hasattr(mixer, "layout"):
+        return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
+    settings["mixer"] = mixer
     with fused.scoring(mixer):
         if features is None or (torch.is_grad_enabled() and trains(self)):
-            return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
+            return _through(self, hidden_states, grid_thw, settings)
         return features.compute(self, hidden_states, grid_thw, settings)
+
+
+def _through(tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, Any]) -> Any:
+    """The class's forward over images whose grids the host knows."""
+    tables = grids.tables(tower, grid_I3, pixels_KC.device)
+    return type(tower).forward(tower, pixels_KC, grid_thw=grid_I3, **settings, **tables)
 
 
 def _attention(

@@ -1,0 +1,117 @@
+"""What follows from the sizes of a row's images, found on the host: nobody waits for the device.
+
+transformers reads these sizes back from the device: at the start of the tower, to lay out positions, and behind it, to
+see whether every image token has its feature. Each reading waits until all queued work is done, and then the device
+waits for the host to queue more. A row's sizes and tokens come from the host, so all of it can be known there:
+
+    tables          the tensors that the tower would compute from the grids, which it takes as keywords
+    count_tokens    whether image tokens and images fit together, before anything is sent
+    placeholders    then where image tokens are, without counting them again
+
+Shape legend: I images, P prompt tokens, T tokens in the row.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from types import MethodType
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from vcsd.errors import DataError
+from vcsd.kernels.sources import sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+    from vcsd.models.packing import Group
+
+_PLACEHOLDERS = "get_placeholder_mask"
+_KEPT_ROWS = 4
+"""Rows whose tables are kept: student and teacher see the same sizes one after the other."""
+
+_is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
+
+
+def tables(tower: nn.Module, grid_I3: Tensor, device: torch.device) -> dict[str, Any]:
+    """What a tower computes from the grids of its images, as keywords of its forward, on a device."""
+    named, home = cast("Any", tower), cast("Any", sys.modules[type(tower).__module__])
+    rules = (home.get_vision_interpolation_indices_and_weights, home.get_vision_position_ids)
+    positions = (named.num_grid_per_side, named.interpolation_mode, named.interpolation_align_corners)
+    sizes = tuple(map(tuple, grid_I3.tolist()))
+    return dict(_tables(rules, positions, named.spatial_merge_size, sizes, device))
+
+
+@lru_cache(maxsize=_KEPT_ROWS)
+def _tables(
+    rules: tuple[Callable[..., Any], Callable[..., Any]],
+    positions: tuple[int, str, bool],
+    merge: int,
+    sizes: tuple[tuple[int, int, int], ...],
+    device: torch.device,
+) -> dict[str, Any]:
+    """By two functions of the modelling module; `positions` is how the learnt ones are spread over an image."""
+    interpolate, coordinates = rules
+    num_per_side, mode, align_corners = positions
+    how = {"num_grid_per_side": num_per_side, "mode": mode, "align_corners": align_corners}
+    grid_I3 = torch.tensor(sizes)
+    indices, weights = interpolate(grid_I3, **how, spatial_merge_size=merge)
+    lengths = [height * width for frames, height, width in sizes for _ in range(frames)]
+    return {
+        "interp_indices": sent(indices, device),
+        "interp_weights": sent(weights, device),
+        "position_ids": sent(coordinates(grid_I3, merge), device),
+        "cu_seqlens": sent(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), device),
+        "max_seqlen": max(lengths),
+    }
+
+
+def count_tokens(model: PreTrainedModel, groups: Sequence[Group]) -> None:
+    """Raise a DataError if a prompt has more or fewer image tokens than its images have features."""
+    config: Any = model.config
+    merge = config.vision_config.spatial_merge_size**2
+    for group in groups:
+        grid_I3 = group.prompt.grid_thw
+        num_features = 0 if grid_I3 is None else int((grid_I3.prod(-1) // merge).sum())
+        num_tokens = int((group.prompt.input_ids == config.image_token_id).sum())
+        if num_tokens != num_features:
+            raise DataError(
+                group.example_id,
+                f"its prompt has {num_tokens} image tokens, but its images have {num_features} features. "
+                "Encode text and images together.",
+            )
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """What runs inside need not count image tokens."""
+    before = _is_counted.set(True)
+    try:
+        yield
+    finally:
+        _is_counted.reset(before)
+
+
+def install(model: PreTrainedModel) -> None:
+    """Let `model` find its image tokens without counting them, under `counted()`. Twice does no harm."""
+    base: Any = model.base_model
+    setattr(base, _PLACEHOLDERS, MethodType(_placeholders, base))
+
+
+def _placeholders(self: Any, input_ids: Tensor | None, *given: Any, **features: Any) -> tuple[Tensor, Tensor]:
+    """Where images and videos are (1, T, 1)."""
+    if input_ids is None or not _is_counted.get():
+        # The class's method, looked up now: one captured earlier would, in a deep copy, still ask the original.
+        masks: tuple[Tensor, Tensor] = getattr(type(self), _PLACEHOLDERS)(self, input_ids, *given, **features)
+        return masks
+    image, video = (
+        (input_ids == token)[..., None] for token in (self.config.image_token_id, self.config.video_token_id)
+    )
+    return image, video
