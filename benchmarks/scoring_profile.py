@@ -3,16 +3,23 @@
     python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --cases 1024x300
     python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --without-fla
     python benchmarks/scoring_profile.py --out /tmp/p --tiny                  # on the CPU, seconds: does it run?
+    python benchmarks/scoring_profile.py --read results/*.json.gz             # traces once more: kernels by kind
 
 Takes the options of prefix_sharing.py and its models, rows and loss; of several cases the first. The wall time is that
-of a run without the profiler: what the kernels do not fill of it, the device waits for launches.
+of a run without the profiler: what the kernels do not fill of it, the device waits for launches. The trace of every
+part is written beside the results, for a browser's trace viewer.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import sys
 import time
+from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,8 +34,27 @@ if TYPE_CHECKING:
 
 NUM_OPERATORS = 25
 
+KINDS = {
+    "attention": "flash|fmha",
+    "matrix products": "nvjet|gemm|cublas|cutlass|convolve",
+    "kernels of our own": r"^_\w*kernel$",
+}
+"""Kinds of kernels by their names, the first that fits; the rest are element-wise operations, copies and sums."""
 
-def operators(run: Callable[[], Any]) -> dict[str, Any]:
+
+def kinds(trace: Path) -> dict[str, float]:
+    """Milliseconds of the device by kind of kernel, by a trace."""
+    with gzip.open(trace, "rt") as file:
+        events = json.load(file)["traceEvents"]
+    found: Counter[str] = Counter()
+    for event in events:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            fits = (kind for kind, names in KINDS.items() if re.search(names, event["name"]))
+            found[next(fits, "element by element, copies, sums")] += event["dur"] / 1e3
+    return dict(found.most_common())
+
+
+def operators(run: Callable[[], Any], trace: Path) -> dict[str, Any]:
     """Seconds of a run, milliseconds in kernels, and the operators that they belong to: milliseconds and calls."""
     synchronize()
     start = time.perf_counter()
@@ -40,6 +66,7 @@ def operators(run: Callable[[], Any]) -> dict[str, Any]:
     with profile(activities=activities, acc_events=True) as seen:
         run()
         synchronize()
+    seen.export_chrome_trace(str(trace))
     times = {
         event.key: ((event.self_device_time_total if is_cuda else event.self_cpu_time_total) / 1e3, event.count)
         for event in seen.key_averages()
@@ -49,11 +76,16 @@ def operators(run: Callable[[], Any]) -> dict[str, Any]:
     return {
         "wall_s": wall,
         "in_kernels_ms": sum(milliseconds for milliseconds, _ in times.values()),
+        "kinds_ms": kinds(trace),
         "operators": {name: {"ms": milliseconds, "calls": calls} for name, (milliseconds, calls) in most},
     }
 
 
 def main() -> None:
+    if "--read" in sys.argv:
+        for name in sys.argv[sys.argv.index("--read") + 1 :]:
+            print(Path(name).name, json.dumps({kind: round(ms, 1) for kind, ms in kinds(Path(name)).items()}))
+        return
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -70,7 +102,8 @@ def main() -> None:
             "student": partial(bench.student, hidden, targets),
         }
         for part, run in parts.items():
-            found = results[family][part] = operators(run)
+            trace = options.out / f"{family}_{part.replace(' ', '_')}.json.gz"
+            found = results[family][part] = operators(run, trace)
             (options.out / "scoring_profile.json").write_text(json.dumps(results, indent=1))
             print(f"{family}, {part}: {found['wall_s']:.3f} s, {found['in_kernels_ms']:.0f} ms in kernels")
             for name, own in found["operators"].items():
