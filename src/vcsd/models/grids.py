@@ -61,16 +61,17 @@ def _tables(
     interpolate, coordinates = rules
     num_per_side, mode, align_corners = positions
     how = {"num_grid_per_side": num_per_side, "mode": mode, "align_corners": align_corners}
-    grid_I3 = torch.tensor(sizes)
-    indices, weights = interpolate(grid_I3, **how, spatial_merge_size=merge)
     lengths = [height * width for frames, height, width in sizes for _ in range(frames)]
-    return {
-        "interp_indices": sent(indices, device),
-        "interp_weights": sent(weights, device),
-        "position_ids": sent(coordinates(grid_I3, merge), device),
-        "cu_seqlens": sent(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), device),
-        "max_seqlen": max(lengths),
-    }
+    with torch.inference_mode(False):  # a training step may be the next to read them
+        grid_I3 = torch.tensor(sizes)
+        indices, weights = interpolate(grid_I3, **how, spatial_merge_size=merge)
+        return {
+            "interp_indices": sent(indices, device),
+            "interp_weights": sent(weights, device),
+            "position_ids": sent(coordinates(grid_I3, merge), device),
+            "cu_seqlens": sent(torch.tensor([0, *lengths]).cumsum(0).to(torch.int32), device),
+            "max_seqlen": max(lengths),
+        }
 
 
 def count_tokens(model: PreTrainedModel, groups: Sequence[Group]) -> None:

@@ -44,6 +44,15 @@ def test_a_forward_may_take_keywords_out_of_the_tables() -> None:
     assert grids.tables(tower, torch.tensor([[1, 4, 4]]), CPU)
 
 
+def test_a_row_that_was_first_scored_for_inference_can_be_trained_on() -> None:
+    model, groups = prepared("qwen3_5"), three_groups("qwen3_5")
+    grids._tables.cache_clear()
+    with torch.inference_mode():
+        hidden_states(model, groups)
+    hidden_states(model, groups).sum().backward()
+    assert model.base_model.visual.pos_embed.weight.grad is not None
+
+
 @pytest.mark.parametrize("family", FAMILIES[:2])
 def test_scoring_reads_nothing_back_from_where_images_are(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, groups = prepared(family), three_groups(family)
