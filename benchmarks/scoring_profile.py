@@ -12,6 +12,7 @@ part is written beside the results, for a browser's trace viewer.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import re
@@ -87,6 +88,8 @@ def main() -> None:
             print(Path(name).name, json.dumps({kind: round(ms, 1) for kind, ms in kinds(Path(name)).items()}))
         return
     options = parse()
+    gc.collect()
+    gc.freeze()  # as prefix_sharing.py does
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     results: dict[str, Any] = {"about": {"torch": torch.__version__, "device": device, "argv": command_line()}}

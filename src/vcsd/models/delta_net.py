@@ -18,7 +18,6 @@ Shape legend: T tokens in the row, M rows after a gather, C channels, N segments
 from __future__ import annotations
 
 import inspect
-import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ import torch
 from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models import fused
 from vcsd.models.delta_rule import gated_delta_rule
+from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,9 +48,7 @@ def mix_delta_net(model: PreTrainedModel) -> None:
     types = getattr(model.config.get_text_config(), "layer_types", None) or []
     if "linear_attention" not in types:
         return
-    # FSDP2 and PEFT put classes of their own in front
-    homes = (sys.modules[base.__module__] for base in type(model).__mro__)
-    module = next((home for home in homes if hasattr(home, _CONVOLUTION) and hasattr(home, _RECURRENCE)), None)
+    module = home_of(model, _CONVOLUTION, _RECURRENCE)
     if module is None:
         raise RuntimeError(
             f"the module of {type(model).__name__} lacks {_CONVOLUTION} or {_RECURRENCE}: "

@@ -37,7 +37,6 @@ Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a 
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -50,6 +49,7 @@ from torch import nn
 from torch.nn import functional
 
 from vcsd.models.attention import compute_dtype
+from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,6 +65,7 @@ _WIDEST_HEAD = 4096
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _scoring: ContextVar[bool] = ContextVar("scoring", default=False)
 _everywhere: ContextVar[bool] = ContextVar("everywhere", default=False)
+_multiplies_patches: ContextVar[bool] = ContextVar("multiplies_patches", default=False)
 
 
 @contextmanager
@@ -85,11 +86,25 @@ def is_everywhere() -> bool:
 @contextmanager
 def scoring(mixer: Any) -> Iterator[None]:
     """What runs inside is fused if `mixer` has a layout, or if plain batches are to be fused too."""
-    before = _scoring.set(FUSE and (_everywhere.get() or hasattr(mixer, "layout")))
+    before = _scoring.set(_is_fused(mixer))
     try:
         yield
     finally:
         _scoring.reset(before)
+
+
+@contextmanager
+def multiplied_patches(mixer: Any) -> Iterator[None]:
+    """The same for what a tower does before its first layer. Layers are told by themselves, in recomputation too."""
+    before = _multiplies_patches.set(_is_fused(mixer))
+    try:
+        yield
+    finally:
+        _multiplies_patches.reset(before)
+
+
+def _is_fused(mixer: Any) -> bool:
+    return FUSE and (_everywhere.get() or hasattr(mixer, "layout"))
 
 
 def install(model: PreTrainedModel) -> None:
@@ -114,8 +129,7 @@ def install(model: PreTrainedModel) -> None:
 
 def _wrap(model: PreTrainedModel, name: str, wrap: Callable[..., Any]) -> None:
     """Wrap a function of the modelling module, if it has one of that name."""
-    homes = (sys.modules[base.__module__] for base in type(model).__mro__)
-    module = next((home for home in homes if hasattr(home, name)), None)
+    module = home_of(model, name)
     if module is not None and not hasattr(getattr(module, name), "without_fusion"):
         setattr(module, name, wrap(getattr(module, name)))
 
@@ -174,13 +188,15 @@ def _gated_forward(self: Any, hidden_states: Tensor, gate: Tensor) -> Tensor:
 
 def _mlp_forward(self: Any, x: Tensor) -> Tensor:
     """A dense layer's: what transformers rounds before it multiplies is rounded after it alone."""
-    gate, up = self.gate_proj(x), self.up_proj(x)
-    if self.config.hidden_act == "silu" and gate.dtype == up.dtype and has_kernels_for(gate, up):
-        from vcsd.kernels.gated_silu import gated_silu  # here, since it imports Triton
+    if not (self.config.hidden_act == "silu" and has_kernels_for(x)):
+        own: Tensor = type(self).forward(self, x)
+        return own
+    from vcsd.kernels.gated_silu import gated_silu  # here, since it imports Triton
 
-        product = gated_silu(gate, up)
-    else:
-        product = self.act_fn(gate) * up
+    gate, up = self.gate_proj(x), self.up_proj(x)
+    fits = gate.dtype == up.dtype and has_kernels_for(gate, up)
+    product = gated_silu(gate, up) if fits else self.act_fn(gate) * up
+    del gate, up  # as large as the product: without gradients their memory is free now
     out: Tensor = self.down_proj(product)
     return out
 
@@ -188,8 +204,11 @@ def _mlp_forward(self: Any, x: Tensor) -> Tensor:
 def _patches_forward(self: Any, patches_KC: Tensor) -> Tensor:
     """The tower's: a convolution whose kernel is as large as what it sees."""
     conv = self.proj
-    sees_all = type(conv) is nn.Conv3d and conv.weight[0].numel() == patches_KC.shape[-1]
-    if not (sees_all and _scoring.get() and _suits(patches_KC)):
+    is_plain = type(conv) is nn.Conv3d and not (
+        "forward" in vars(conv) or conv._forward_hooks or conv._forward_pre_hooks
+    )
+    sees_all = is_plain and conv.weight[0].numel() == patches_KC.shape[-1]
+    if not (sees_all and _multiplies_patches.get() and _suits(patches_KC)):
         own: Tensor = type(self).forward(self, patches_KC)
         return own
     return functional.linear(patches_KC.to(conv.weight.dtype), conv.weight.flatten(1), conv.bias)
@@ -241,9 +260,9 @@ def _vision_rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[.
     def apply(
         q_THE: Tensor, k_THE: Tensor, cos_TR: Tensor, sin_TR: Tensor, *args: Any, **keywords: Any
     ) -> tuple[Tensor, Tensor]:
+        fuses = has_kernels_for(q_THE, k_THE) and not args and not keywords
         angles = (cos_TR[None], sin_TR[None])
-        pair = (q_THE.transpose(0, 1)[None], k_THE.transpose(0, 1)[None])
-        fuses = has_kernels_for(*pair) and not args and not keywords
+        pair = [x.transpose(0, 1)[None] for x in (q_THE, k_THE)] if fuses else []
         if not (fuses and all(_can_rotate(x, *angles) for x in pair)):
             return original(q_THE, k_THE, cos_TR, sin_TR, *args, **keywords)
         from vcsd.kernels.rotary import rotate  # here, since it imports Triton

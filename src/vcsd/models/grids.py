@@ -1,8 +1,8 @@
-"""What follows from the sizes of a row's images, found on the host: nobody waits for the device.
+"""What follows from the sizes of a row's images, found on the host instead of being read back from the device.
 
-transformers reads these sizes back from the device: at the start of the tower, to lay out positions, and behind it, to
-see whether every image token has its feature. Each reading waits until all queued work is done, and then the device
-waits for the host to queue more. A row's sizes and tokens come from the host, so all of it can be known there:
+transformers reads these sizes back: at the start of the tower, to lay out positions, and behind it, to see whether
+every image token has its feature. Each reading waits until all queued work is done, and then the device waits for the
+host to queue more. A row's sizes and tokens come from the host, so all of it can be known there:
 
     tables          the tensors that the tower would compute from the grids, which it takes as keywords
     count_tokens    whether image tokens and images fit together, before anything is sent
@@ -13,17 +13,17 @@ Shape legend: I images, P prompt tokens, T tokens in the row.
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from types import MethodType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vcsd.errors import DataError
 from vcsd.kernels.sources import sent
+from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,24 +34,31 @@ if TYPE_CHECKING:
     from vcsd.models.packing import Group
 
 _PLACEHOLDERS = "get_placeholder_mask"
-_KEPT_ROWS = 4
-"""Rows whose tables are kept: student and teacher see the same sizes one after the other."""
+_RULES = ("get_vision_interpolation_indices_and_weights", "get_vision_position_ids")
+_KEPT = 8
+"""Passes through a tower whose tables are kept: student and teacher see the same sizes one after the other."""
 
 _is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
 
 
 def tables(tower: nn.Module, grid_I3: Tensor, device: torch.device) -> dict[str, Any]:
-    """What a tower computes from the grids of its images, as keywords of its forward, on a device."""
-    named, home = cast("Any", tower), cast("Any", sys.modules[type(tower).__module__])
-    rules = (home.get_vision_interpolation_indices_and_weights, home.get_vision_position_ids)
+    """What a tower computes from the grids of its images, as keywords of its forward, on a device.
+
+    Nothing if its release of transformers has no such functions: it then computes them by itself.
+    """
+    home = home_of(tower, *_RULES)
+    if home is None:
+        return {}
+    named: Any = tower
+    rules = tuple(getattr(home, name) for name in _RULES)
     positions = (named.num_grid_per_side, named.interpolation_mode, named.interpolation_align_corners)
     sizes = tuple(map(tuple, grid_I3.tolist()))
     return dict(_tables(rules, positions, named.spatial_merge_size, sizes, device))
 
 
-@lru_cache(maxsize=_KEPT_ROWS)
+@lru_cache(maxsize=_KEPT)
 def _tables(
-    rules: tuple[Callable[..., Any], Callable[..., Any]],
+    rules: tuple[Callable[..., Any], ...],
     positions: tuple[int, str, bool],
     merge: int,
     sizes: tuple[tuple[int, int, int], ...],
@@ -75,17 +82,18 @@ def _tables(
 
 
 def count_tokens(model: PreTrainedModel, groups: Sequence[Group]) -> None:
-    """Raise a DataError if a prompt has more or fewer image tokens than its images have features."""
+    """Raise a DataError if a group has more or fewer image tokens than its images have features."""
     config: Any = model.config
     merge = config.vision_config.spatial_merge_size**2
     for group in groups:
         grid_I3 = group.prompt.grid_thw
         num_features = 0 if grid_I3 is None else int((grid_I3.prod(-1) // merge).sum())
         num_tokens = int((group.prompt.input_ids == config.image_token_id).sum())
+        num_tokens += sum(list(response).count(config.image_token_id) for response in group.responses)
         if num_tokens != num_features:
             raise DataError(
                 group.example_id,
-                f"its prompt has {num_tokens} image tokens, but its images have {num_features} features. "
+                f"prompt and responses have {num_tokens} image tokens, but the images have {num_features} features. "
                 "Encode text and images together.",
             )
 

@@ -15,6 +15,7 @@ root's arguments to its compute type.
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from torch import nn
 
@@ -55,6 +57,17 @@ def override(module: nn.Module, forward: Callable[..., Any]) -> None:
             ]
         )
     setattr(module, place, MethodType(forward, module))
+
+
+def home_of(module: nn.Module, *names: str) -> ModuleType | None:
+    """The Python module of its class that has all these names; FSDP2 and PEFT put classes of their own in front.
+
+    >>> from torch import nn
+    >>> home_of(nn.Linear(2, 3), "Linear", "Bilinear").__name__
+    'torch.nn.modules.linear'
+    """
+    homes = (sys.modules[base.__module__] for base in type(module).__mro__)
+    return next((home for home in homes if all(hasattr(home, name) for name in names)), None)
 
 
 def _redirected(kind: type[nn.Module]) -> Callable[..., Any]:

@@ -186,7 +186,7 @@ def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mix
     if not hasattr(mixer, "layout"):
         return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
     settings["mixer"] = mixer
-    with fused.scoring(mixer):
+    with fused.multiplied_patches(mixer):
         if features is None or (torch.is_grad_enabled() and trains(self)):
             return _through(self, hidden_states, grid_thw, settings)
         return features.compute(self, hidden_states, grid_thw, settings)
@@ -195,7 +195,8 @@ def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mix
 def _through(tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, Any]) -> Any:
     """The class's forward over images whose grids the host knows."""
     tables = grids.tables(tower, grid_I3, pixels_KC.device)
-    return type(tower).forward(tower, pixels_KC, grid_thw=grid_I3, **settings, **tables)
+    given_I3 = grid_I3 if tables else grid_I3.to(pixels_KC.device)
+    return type(tower).forward(tower, pixels_KC, grid_thw=given_I3, **settings, **tables)
 
 
 def _attention(

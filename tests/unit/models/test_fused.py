@@ -302,17 +302,24 @@ def test_every_dense_gated_product_is_fused(
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture
+def convolved(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """One entry per convolution of patches."""
+    found: list[bool] = []
+    forward = nn.Conv3d.forward
+    monkeypatch.setattr(nn.Conv3d, "forward", lambda self, x: found.append(True) or forward(self, x))
+    return found
+
+
 @pytest.mark.parametrize("autocast", [False, True])
-def test_patches_are_multiplied_while_a_row_is_scored_and_else_convolved(anywhere: None, autocast: bool) -> None:
+def test_multiplied_patches_are_convolved_ones(anywhere: None, convolved: list[bool], autocast: bool) -> None:
     model: Any = prepared("qwen3_5")
     embed = model.base_model.visual.patch_embed
     patches = draw(9, embed.proj.weight[0].numel())
-    convolved: list[bool] = []
-    embed.proj.register_forward_hook(lambda *_: convolved.append(True))
     with torch.autocast(DEVICE, torch.bfloat16, enabled=autocast):
         expected = embed(patches)
         assert convolved == [True]
-        with fused.scoring(SimpleNamespace(layout=None)):
+        with fused.multiplied_patches(SimpleNamespace(layout=None)):
             found = embed(patches)
             assert convolved == [True]
     assert found.dtype == expected.dtype
@@ -321,6 +328,62 @@ def test_patches_are_multiplied_while_a_row_is_scored_and_else_convolved(anywher
     weight = embed.proj.weight
     mine, theirs = (torch.autograd.grad(out.float().square().sum(), weight)[0] for out in (found, expected))
     torch.testing.assert_close(mine, theirs, rtol=10 * tolerance, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rows_patches_are_multiplied_and_others_convolved(
+    anywhere: None, convolved: list[bool], family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, groups = prepared(family), short_groups(family)
+    tower: Any = model.base_model.visual
+    with torch.no_grad():
+        hidden_states(model, groups)
+        assert not convolved
+        tower(groups[0].prompt.pixel_values.float(), grid_thw=groups[0].prompt.grid_thw)
+        assert convolved == [True]
+        tower.patch_embed.proj.register_forward_hook(lambda *_: None)
+        hidden_states(model, groups)
+        assert convolved == [True, True], "a hook, as of an offloaded weight, must run"
+        monkeypatch.setattr(fused, "FUSE", False)
+        hidden_states(model, groups)
+    assert convolved == [True, True, True]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_blocks_with_hooks_of_accelerate_are_recomputed_as_they_were_computed(
+    anywhere: None, launches: list[str], family: str, reentrant: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate.hooks import ModelHook, add_hook_to_module
+
+    model = build_model(family).to(DEVICE)
+    for block in model.base_model.visual.blocks:
+        add_hook_to_module(block, ModelHook())
+    family_of(model).prepare(model)
+    model.train().enable_input_require_grads()
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    expected, found = (score(model, family, fuse, monkeypatch) for fuse in (False, True))
+    forwards, backwards = (launches.count(name) for name in ("forward", "backward"))
+    assert forwards == 2 * backwards
+    gap, name = worst_gap(found[1], expected[1])
+    assert gap < 1e-4, name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_plain_batch_runs_the_mlp_of_transformers(
+    anywhere: None, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = prepared(family)
+    mlp = model.base_model.language_model.layers[0].mlp
+    ran: list[bool] = []
+    forward = type(mlp).forward
+    monkeypatch.setattr(type(mlp), "forward", lambda self, x: ran.append(True) or forward(self, x))
+    x = draw(3, 96)
+    mlp(x)
+    assert ran == [True]
+    with fused.scoring(SimpleNamespace(layout=None)):
+        mlp(x)
+    assert ran == [True]
 
 
 def test_the_delta_rule_of_a_row_is_fused_in_sixteen_bits_alone(

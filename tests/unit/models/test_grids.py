@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, vision_utils
 
 from tiny_groups import make_group, make_prompt, three_groups
 from tiny_models import build_model, image_token_id
 from vcsd.errors import DataError
 from vcsd.models import grids
 from vcsd.models.family import family_of
+from vcsd.models.row import pack
 from vcsd.models.score import hidden_states
 
 FAMILIES = ["qwen3_vl", "qwen3_5", "qwen3_vl_moe", "qwen3_5_moe"]
@@ -60,12 +61,9 @@ def test_scoring_reads_nothing_back_from_where_images_are(family: str, monkeypat
     seen: list[bool] = []
     masks = type(base).get_placeholder_mask
     monkeypatch.setattr(type(base), "get_placeholder_mask", lambda *a, **k: seen.append(True) or masks(*a, **k))
-    given: list[Any] = []
-    base.visual.register_forward_pre_hook(lambda module, args, keywords: given.append(keywords), with_kwargs=True)
     with torch.no_grad():
         hidden_states(model, groups)
     assert not seen, "transformers counts image tokens on the device"
-    assert given[0]["grid_thw"].device == CPU
     prompt = groups[0].prompt
     inputs = {"input_ids": prompt.input_ids[None], "pixel_values": prompt.pixel_values.float()}
     with torch.no_grad():
@@ -77,7 +75,35 @@ def test_scoring_reads_nothing_back_from_where_images_are(family: str, monkeypat
     assert seen == [True], "a plain batch is counted as before"
 
 
-@pytest.mark.parametrize("change", ["a token too many", "a token too few", "no images"])
+@pytest.mark.parametrize("family", FAMILIES[:2])
+def test_a_tower_takes_the_tables_of_a_row(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, groups = prepared(family), three_groups(family)
+    with torch.no_grad():
+        expected = hidden_states(model, groups)
+        monkeypatch.setattr(vision_utils, "_interpolation_axis_taps_weights", None)
+        assert torch.equal(hidden_states(model, groups), expected), "by those that are kept"
+        grids._tables.cache_clear()
+        with pytest.raises(TypeError, match="not callable"):
+            hidden_states(model, groups)
+
+
+def test_the_sizes_of_images_stay_on_the_host() -> None:
+    model = prepared("qwen3_5").to("meta")
+    inputs = pack(model, family_of(model), three_groups("qwen3_5")).inputs
+    assert inputs["pixel_values"].device.type == inputs["input_ids"].device.type == "meta"
+    assert inputs["image_grid_thw"].device == CPU
+
+
+def test_a_release_without_the_functions_lets_the_tower_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, groups = prepared("qwen3_5"), three_groups("qwen3_5")
+    with torch.no_grad():
+        expected = hidden_states(model, groups)
+        monkeypatch.setattr(grids, "_RULES", ("no_such_function",))
+        assert grids.tables(model.base_model.visual, torch.tensor([[1, 4, 4]]), CPU) == {}
+        assert torch.equal(hidden_states(model, groups), expected)
+
+
+@pytest.mark.parametrize("change", ["a token too many", "a token too few", "no images", "a token in a response"])
 def test_image_tokens_that_do_not_fit_the_images_name_the_example(change: str) -> None:
     model = prepared("qwen3_vl")
     prompt = make_prompt("qwen3_vl", ((4, 4),), 2, 1, seed=1)
@@ -88,11 +114,13 @@ def test_image_tokens_that_do_not_fit_the_images_name_the_example(change: str) -
         keep = torch.ones(len(ids), dtype=torch.bool)
         keep[(ids == token).nonzero()[0]] = False
         prompt = replace(prompt, input_ids=ids[keep])
-    else:
+    elif change == "no images":
         prompt = replace(prompt, pixel_values=None, grid_thw=None)
     group = make_group(prompt, (2, 1), seed=1)
-    with pytest.raises(DataError, match=f"{group.example_id}.* image tokens, but its images have \\d+ features"):
-        hidden_states(model, [group])
+    if change == "a token in a response":
+        group = replace(group, responses=[[token], *group.responses])
+    with pytest.raises(DataError, match=f"{group.example_id}.* image tokens, but the images have \\d+ features"):
+        pack(model, family_of(model), [group])
 
 
 def test_a_deep_copy_finds_its_own_tokens() -> None:

@@ -56,7 +56,8 @@ def test_a_sharded_model_gives_the_gradients_of_the_plain_one(
     for layer in [*sharded.model.language_model.layers, *sharded.model.visual.blocks]:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     if not tied:
-        fully_shard(sharded.lm_head, mesh=mesh, mp_policy=policy)
+        for unit in (sharded.lm_head, sharded.model.visual):
+            fully_shard(unit, mesh=mesh, mp_policy=policy)
     fully_shard(sharded, mesh=mesh, mp_policy=policy)
     for model in (plain, sharded):
         model.gradient_checkpointing_enable()

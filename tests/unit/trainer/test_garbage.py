@@ -30,6 +30,17 @@ def test_new_garbage_is_collected_inside_and_old_garbage_afterwards() -> None:
     assert is_old_there() is None
 
 
+def test_what_others_have_set_aside_stays_theirs() -> None:
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        with old_objects_set_aside():
+            assert gc.get_freeze_count() == before
+        assert gc.get_freeze_count() == before
+    finally:
+        gc.unfreeze()
+
+
 def test_an_error_inside_sets_nothing_aside_for_good() -> None:
     before = gc.get_freeze_count()
     with pytest.raises(KeyError), old_objects_set_aside():
