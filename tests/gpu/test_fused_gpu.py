@@ -1,6 +1,7 @@
 """On a GPU: fused norms and rotations against transformers' own, alone and in the whole tiny model."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,20 +172,22 @@ def test_gated_products_beyond_32_bits_are_reached() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("autocast", [False, True])
-def test_multiplied_patches_are_convolved_ones(scoring: None, family: str, autocast: bool) -> None:
+def test_multiplied_patches_are_convolved_ones(family: str, autocast: bool) -> None:
     model: Any = on_gpu(family, torch.float32)
     embed = model.base_model.visual.patch_embed
     patches = draw(777, embed.proj.weight[0].numel())
     found = []
-    for forward in (embed, lambda x: type(embed).forward(embed, x)):
-        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
-            out = forward(patches)
+    for mixer in (SimpleNamespace(layout=None), None):
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast), fused.multiplied_patches(mixer):
+            out = embed(patches)
         found.append(
             (out.detach(), *torch.autograd.grad((out.float() * draw(*out.shape, seed=1)).sum(), embed.proj.weight))
         )
     for mine, theirs in zip(*found, strict=True):
         assert mine.dtype == theirs.dtype
         assert distance(mine, theirs) < (1e-2 if autocast else 2e-3)  # convolutions round to TF32
+    if not autocast:
+        assert not torch.equal(found[0][0], found[1][0]), "as if both had been convolved"
 
 
 def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:
