@@ -37,7 +37,7 @@ Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
 from importlib.util import find_spec
@@ -68,14 +68,9 @@ _everywhere: ContextVar[bool] = ContextVar("everywhere", default=False)
 _multiplies_patches: ContextVar[bool] = ContextVar("multiplies_patches", default=False)
 
 
-@contextmanager
-def fused_batches() -> Iterator[None]:
+def fused_batches() -> AbstractContextManager[None]:
     """Fuse in plain batches too, for those who ask: pre-training in the world, whose layers are mostly such chains."""
-    before = _everywhere.set(True)
-    try:
-        yield
-    finally:
-        _everywhere.reset(before)
+    return _switched(_everywhere, True)
 
 
 def is_everywhere() -> bool:
@@ -83,28 +78,27 @@ def is_everywhere() -> bool:
     return _everywhere.get()
 
 
-@contextmanager
-def scoring(mixer: Any) -> Iterator[None]:
+def scoring(mixer: Any) -> AbstractContextManager[None]:
     """What runs inside is fused if `mixer` has a layout, or if plain batches are to be fused too."""
-    before = _scoring.set(_is_fused(mixer))
-    try:
-        yield
-    finally:
-        _scoring.reset(before)
+    return _switched(_scoring, _is_fused(mixer))
 
 
-@contextmanager
-def multiplied_patches(mixer: Any) -> Iterator[None]:
+def multiplied_patches(mixer: Any) -> AbstractContextManager[None]:
     """The same for what a tower does before its first layer. Layers are told by themselves, in recomputation too."""
-    before = _multiplies_patches.set(_is_fused(mixer))
-    try:
-        yield
-    finally:
-        _multiplies_patches.reset(before)
+    return _switched(_multiplies_patches, _is_fused(mixer))
 
 
 def _is_fused(mixer: Any) -> bool:
     return FUSE and (_everywhere.get() or hasattr(mixer, "layout"))
+
+
+@contextmanager
+def _switched(switch: ContextVar[bool], value: bool) -> Iterator[None]:
+    before = switch.set(value)
+    try:
+        yield
+    finally:
+        switch.reset(before)
 
 
 def install(model: PreTrainedModel) -> None:
