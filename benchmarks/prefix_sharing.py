@@ -341,7 +341,7 @@ def has_fla() -> bool:
 def main() -> None:
     options = parse()
     gc.collect()
-    gc.freeze()  # as the trainer does: else every few runs one is 0.3 s longer
+    gc.freeze()  # as the trainer does; single runs were 0.3 s longer, probably for this reason
     fused.FUSE = not options.no_fusion
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
