@@ -1,14 +1,15 @@
 """What follows from the sizes of a row's images, found on the host instead of being read back from the device.
 
-transformers reads these sizes back: at the start of the tower, to lay out positions, and behind it, to see whether
-every image token has its feature. Each reading waits until all queued work is done, and then the device waits for the
-host to queue more. A row's sizes and tokens come from the host, so all of it can be known there:
+transformers reads these sizes back: at the start of the tower, to lay out positions, behind it, to see whether every
+image token has its feature, and in each layer that adds features of the tower (Qwen3-VL), to find image tokens by a
+mask. Each reading waits until all queued work is done, and then the device waits for the host to queue more. A row's
+sizes and tokens come from the host, so all of it can be known there:
 
     tables          the tensors that the tower would compute from the grids, which it takes as keywords
     count_tokens    whether image tokens and images fit together, before anything is sent
-    placeholders    then where image tokens are, without counting them again
+    placed          then where image tokens are, for those who would count or look for them
 
-Shape legend: I images, P prompt tokens, T tokens in the row.
+Shape legend: I images, B rows (one, where prefixes are shared), T tokens in a row, F image tokens, D hidden width.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from vcsd.errors import DataError
 from vcsd.kernels.sources import sent
@@ -28,17 +30,17 @@ from vcsd.models.inside import home_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor, nn
+    from torch import nn
     from transformers import PreTrainedModel
 
     from vcsd.models.packing import Group
 
-_PLACEHOLDERS = "get_placeholder_mask"
+_PLACEHOLDERS, _DEEPSTACK = "get_placeholder_mask", "_deepstack_process"
 _RULES = ("get_vision_interpolation_indices_and_weights", "get_vision_position_ids")
 _KEPT = 8
 """Passes through a tower whose tables are kept: student and teacher see the same sizes one after the other."""
 
-_is_counted: ContextVar[bool] = ContextVar("is_counted", default=False)
+_places: ContextVar[Tensor | None] = ContextVar("places", default=None)
 
 
 def tables(tower: nn.Module, grid_I3: Tensor, device: torch.device) -> dict[str, Any]:
@@ -99,24 +101,27 @@ def count_tokens(model: PreTrainedModel, groups: Sequence[Group]) -> None:
 
 
 @contextmanager
-def counted() -> Iterator[None]:
-    """What runs inside need not count image tokens."""
-    before = _is_counted.set(True)
+def placed(places_F: Tensor) -> Iterator[None]:
+    """What runs inside has its image tokens here, rows one after the other; they are neither counted nor looked for."""
+    before = _places.set(places_F)
     try:
         yield
     finally:
-        _is_counted.reset(before)
+        _places.reset(before)
 
 
 def install(model: PreTrainedModel) -> None:
-    """Let `model` find its image tokens without counting them, under `counted()`. Twice does no harm."""
+    """Let `model` and its text model know where image tokens are, under `placed`. Twice does no harm."""
     base: Any = model.base_model
     setattr(base, _PLACEHOLDERS, MethodType(_placeholders, base))
+    text: Any = base.language_model
+    if hasattr(type(text), _DEEPSTACK):
+        setattr(text, _DEEPSTACK, MethodType(_add_features, text))
 
 
 def _placeholders(self: Any, input_ids: Tensor | None, *given: Any, **features: Any) -> tuple[Tensor, Tensor]:
-    """Where images and videos are (1, T, 1)."""
-    if input_ids is None or not _is_counted.get():
+    """Where images and videos are (B, T, 1)."""
+    if input_ids is None or _places.get() is None:
         # The class's method, looked up now: one captured earlier would, in a deep copy, still ask the original.
         masks: tuple[Tensor, Tensor] = getattr(type(self), _PLACEHOLDERS)(self, input_ids, *given, **features)
         return masks
@@ -124,3 +129,13 @@ def _placeholders(self: Any, input_ids: Tensor | None, *given: Any, **features: 
         (input_ids == token)[..., None] for token in (self.config.image_token_id, self.config.video_token_id)
     )
     return image, video
+
+
+def _add_features(self: Any, hidden_BTD: Tensor, mask_BT: Tensor, features_FD: Tensor) -> Tensor:
+    """Features of the tower added at the image tokens (B, T, D)."""
+    places_F = _places.get()
+    if places_F is None:
+        own: Tensor = getattr(type(self), _DEEPSTACK)(self, hidden_BTD, mask_BT, features_FD)
+        return own
+    flat = hidden_BTD.flatten(0, 1)
+    return flat.index_add(0, places_F.to(flat.device), features_FD.to(flat)).view_as(hidden_BTD)

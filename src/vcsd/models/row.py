@@ -1,6 +1,6 @@
 """A packed row: several groups laid out one after the other, and the hidden states of their responses.
 
-Shape legend: N response positions, D hidden width, T tokens in the row, P prompt tokens.
+Shape legend: N response positions, D hidden width, T tokens in the row, F of them image tokens, P prompt tokens.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A packed row: the model's inputs, its layout, and the N positions that predict the responses' tokens.
+    """A packed row: the model's inputs, its layout, its image tokens, and the N positions that predict responses.
 
     All responses to a prompt begin at its last token, so that its gradient is a sum: hence a gather.
     """
 
     inputs: dict[str, Any]
     layout: Layout
+    places_F: Tensor
     scored: Gather
 
 
@@ -46,7 +47,7 @@ def shared_hidden_states(
     refuse_dropout(model)
     row = pack(model, family, groups, features)
     base: Any = base_model(model)
-    with every_layer_mixes(base, row.layout), grids.counted():
+    with every_layer_mixes(base, row.layout), grids.placed(row.places_F):
         hidden_TD: Tensor = base.base_model(**row.inputs).last_hidden_state[0]
     return row.scored(hidden_TD)
 
@@ -77,15 +78,17 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
     num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
     layout = Layout(segments, device, num_taps)
     images = image_inputs([group.prompt for group in groups])
+    ids_T = torch.cat(ids)
+    places_F = (ids_T == base.config.image_token_id).nonzero()[:, 0]
     inputs = {
-        "input_ids": sent(torch.cat(ids)[None], device),
+        "input_ids": sent(ids_T[None], device),
         # Three axes, never four: with a fourth, transformers looks for packed documents and cuts responses off.
         "position_ids": sent(torch.cat(positions, 1)[:, None], device),
         "mixer": PrefixTree(layout, None if features is None else RowFeatures(features, _image_keys(groups))),
         "use_cache": False,
         **{name: tensor.to("cpu" if name == "image_grid_thw" else device) for name, tensor in images.items()},
     }
-    return Row(inputs, layout, Gather(torch.cat(scored), start, device))
+    return Row(inputs, layout, sent(places_F, device), Gather(torch.cat(scored), start, device))
 
 
 def _image_keys(groups: Sequence[Group]) -> list[Hashable]:

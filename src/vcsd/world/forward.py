@@ -24,7 +24,7 @@ from transformers.vision_utils import (
     get_vision_position_ids,
 )
 
-from vcsd.models import fused
+from vcsd.models import fused, grids
 from vcsd.models.delta_net import mix_delta_net
 from vcsd.models.fused import fused_batches
 from vcsd.world.lessons import atlas
@@ -190,7 +190,7 @@ class Forward:
         flat = flat.index_copy(0, self.place_F, vision.pooler_output.to(flat.dtype))
         deep = getattr(vision, "deepstack_features", None)
         extra = {"visual_pos_masks": self.place_F, "deepstack_visual_embeds": deep} if deep else {}
-        with fused_batches():
+        with fused_batches(), grids.placed(self.place_F):
             hidden_NLD = base.language_model(
                 inputs_embeds=flat.view_as(embeds_NLD),
                 position_ids=self.position_ids,
@@ -219,24 +219,17 @@ def _positions(side: int, length: int) -> Tensor:
 def _prepare(model: Any) -> None:
     """Attention by side, patches by matrix product, deepstack features by place, norms and rotations in one kernel."""
     fused.install(model)
+    grids.install(model)
     mix_delta_net(model)
     AttentionInterface.register(ATTENTION, _attention_by_side)
     model.set_attn_implementation({"vision_config": ATTENTION})
     patch_embed = model.model.visual.patch_embed
     patch_embed.forward = MethodType(_embed_patches, patch_embed)
-    if hasattr(model.model.language_model, "_deepstack_process"):
-        model.model.language_model._deepstack_process = _add_features
 
 
 def _embed_patches(self: Any, patches_PV: Tensor) -> Tensor:
     weight: Tensor = self.proj.weight
     return functional.linear(patches_PV, weight.flatten(1), self.proj.bias)
-
-
-def _add_features(hidden_NLD: Tensor, place_F: Tensor, features_FD: Tensor) -> Tensor:
-    """Deepstack: features of the image are added at its tokens."""
-    flat = hidden_NLD.flatten(0, 1)
-    return flat.index_add(0, place_F, features_FD.to(flat.dtype)).view_as(hidden_NLD)
 
 
 def _attention_by_side(

@@ -75,6 +75,21 @@ def test_scoring_reads_nothing_back_from_where_images_are(family: str, monkeypat
     assert seen == [True], "a plain batch is counted as before"
 
 
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_vl_moe"])
+def test_features_are_added_without_looking_for_image_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, groups = prepared(family), three_groups(family)
+    text: Any = model.base_model.language_model
+    masks: list[torch.Tensor] = []
+    own = type(text)._deepstack_process
+    monkeypatch.setattr(type(text), "_deepstack_process", lambda s, h, m, f: masks.append(m) or own(s, h, m, f))
+    with torch.no_grad():
+        found = hidden_states(model, groups)
+        assert not masks
+        del text._deepstack_process
+        assert torch.equal(hidden_states(model, groups), found)
+    assert len(masks) == len(model.config.vision_config.deepstack_visual_indexes) > 0
+
+
 @pytest.mark.parametrize("family", FAMILIES[:2])
 def test_a_tower_takes_the_tables_of_a_row(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, groups = prepared(family), three_groups(family)
