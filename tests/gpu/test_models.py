@@ -1,6 +1,7 @@
 """On a GPU: fused attention stays close to the truth, gradients repeat bit for bit, and graphs change nothing."""
 
 import os
+from dataclasses import replace
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; needed for reproducibility
 
@@ -112,3 +113,19 @@ def test_rollouts_run_under_autocast(use_graph: bool) -> None:
     rollouts = engine.sample(prompts, sampling, num_rollouts=8, seed=0).rollouts
     assert len(rollouts) == 24
     assert model.training
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scoring_never_waits_for_the_device(family: str) -> None:
+    model = on_gpu(family, torch.bfloat16).eval()
+    groups = [
+        replace(group, prompt=replace(group.prompt, pixel_values=group.prompt.pixel_values.to("cuda", torch.bfloat16)))
+        for group in three_groups(family)
+    ]
+    with torch.no_grad():
+        hidden_states(model, groups)  # kernels are compiled, and tables of grids sent
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            hidden_states(model, groups)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

@@ -11,13 +11,12 @@ from accelerate.hooks import ModelHook, add_hook_to_module
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from tiny_groups import nonlinear_loss, three_groups
+from tiny_groups import three_groups
 from tiny_models import build_model
+from tiny_shards import loss, shard
 from vcsd.errors import ConfigError
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
-from vcsd.models.packing import Group
-from vcsd.models.score import hidden_states
 
 
 @pytest.fixture
@@ -25,12 +24,6 @@ def one_rank(tmp_path) -> Iterator[None]:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-def loss(model: nn.Module, groups: list[Group]) -> Tensor:
-    """A function of hidden states and head, as a trainer would write it."""
-    hidden_ND = hidden_states(model, groups)
-    return family_of(model).with_head(model, lambda head: nonlinear_loss(hidden_ND @ head.weight_VD.T))
 
 
 def all_gradients(model: nn.Module) -> Tensor:
@@ -53,12 +46,7 @@ def test_a_sharded_model_gives_the_gradients_of_the_plain_one(
         family_of(model).prepare(model)
     mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
     policy = MixedPrecisionPolicy(dtype, torch.float32)  # with a compute type, FSDP2 copies dataclasses at every layer
-    for layer in [*sharded.model.language_model.layers, *sharded.model.visual.blocks]:
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    if not tied:
-        for unit in (sharded.lm_head, sharded.model.visual):
-            fully_shard(unit, mesh=mesh, mp_policy=policy)
-    fully_shard(sharded, mesh=mesh, mp_policy=policy)
+    shard(sharded, mesh, *(() if tied else (sharded.lm_head, sharded.model.visual)), mp_policy=policy)
     for model in (plain, sharded):
         model.gradient_checkpointing_enable()
         for _ in range(2):

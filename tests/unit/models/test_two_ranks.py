@@ -6,24 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, multiprocessing, nn
-from torch.distributed.fsdp import fully_shard
+from torch import multiprocessing, nn
 
-from tiny_groups import nonlinear_loss, three_groups
+from tiny_groups import three_groups
 from tiny_models import build_model
+from tiny_shards import loss, shard
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
 from vcsd.models.packing import Group
-from vcsd.models.score import hidden_states
 
 pytestmark = pytest.mark.slow
 
 RANKS = 2
-
-
-def loss(model: nn.Module, groups: list[Group]) -> Tensor:
-    hidden_ND = hidden_states(model, groups)
-    return family_of(model).with_head(model, lambda head: nonlinear_loss(hidden_ND @ head.weight_VD.T))
 
 
 def groups_of(rank: int, family: str) -> list[Group]:
@@ -45,11 +39,7 @@ def sharded_gradients(rank: int, folder: Path, family: str, tied: bool) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS)
     model = prepared(family, tied)
     mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
-    for layer in [*model.model.language_model.layers, *model.model.visual.blocks]:
-        fully_shard(layer, mesh=mesh)
-    if not tied:
-        fully_shard(model.lm_head, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    shard(model, mesh, *(() if tied else (model.lm_head,)))
     for _ in range(2):
         model.zero_grad()
         inside(model, partial(loss, groups=groups_of(rank, family))).backward()
