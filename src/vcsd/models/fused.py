@@ -255,7 +255,9 @@ def _vision_rotary(original: Callable[..., tuple[Tensor, Tensor]]) -> Callable[.
         q_THE: Tensor, k_THE: Tensor, cos_TR: Tensor, sin_TR: Tensor, *args: Any, **keywords: Any
     ) -> tuple[Tensor, Tensor]:
         fuses = has_kernels_for(q_THE, k_THE) and not args and not keywords
-        angles = (cos_TR[None], sin_TR[None])
+        # As transformers does. FSDP2 casts a layer's arguments, before torch 2.13 not when it is recomputed: what is
+        # kept for the backward must be of one type nevertheless.
+        angles = (cos_TR.float()[None], sin_TR.float()[None])
         pair = [x.transpose(0, 1)[None] for x in (q_THE, k_THE)] if fuses else []
         if not (fuses and all(_can_rotate(x, *angles) for x in pair)):
             return original(q_THE, k_THE, cos_TR, sin_TR, *args, **keywords)

@@ -588,6 +588,19 @@ def test_a_rotation_of_the_tower_and_its_gradients_equal_transformers(
     torch.testing.assert_close(*found, rtol=rounding, atol=rounding)
 
 
+def test_a_rotation_of_the_tower_keeps_the_same_types_whatever_those_of_its_angles(anywhere: None) -> None:
+    """FSDP2 hands a layer angles in half precision, and before torch 2.13 in float32 when it is recomputed."""
+    wrapped = fused._vision_rotary(VISION_ROTARY)
+    q, (cos, sin) = draw(7, 5, 12, dtype=torch.bfloat16).requires_grad_(), (x[0] for x in angles((1, 5, 7, 12, 12)))
+    kept: dict[torch.dtype, list[torch.dtype]] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        kept[dtype] = []
+        keep = lambda x, dtypes=kept[dtype]: dtypes.append(x.dtype)  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x), fused._switched(fused._scoring, True):
+            wrapped(q, q, cos.to(dtype), sin.to(dtype))
+    assert kept[torch.float32] == kept[torch.bfloat16] == 4 * [torch.float32]
+
+
 def test_a_rotation_of_the_tower_of_unknown_shape_is_left_to_transformers(anywhere: None, launches: list[str]) -> None:
     wrapped = fused._vision_rotary(VISION_ROTARY)
     q, (cos, sin) = draw(7, 5, 12), (x[0] for x in angles((1, 5, 7, 12, 12)))

@@ -15,6 +15,7 @@ from tiny_groups import three_groups
 from tiny_models import build_model
 from tiny_shards import loss, shard
 from vcsd.errors import ConfigError
+from vcsd.models import fused
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
 
@@ -55,6 +56,25 @@ def test_a_sharded_model_gives_the_gradients_of_the_plain_one(
     expected, found = all_gradients(plain), all_gradients(sharded)
     tolerance = 1e-3 if dtype == torch.float32 else 0.2
     assert (found - expected).norm() / expected.norm() < tolerance
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_fused_layers_recompute_what_they_computed_though_fsdp2_casts_arguments_only_once(
+    one_rank: None, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "_suits", lambda x: x.dtype in fused._DTYPES)  # Triton interprets the kernels
+    groups = three_groups(family)[:1]
+    plain, sharded = (build_model(family, tie_word_embeddings=False).train() for _ in range(2))
+    plain = plain.to(torch.bfloat16)
+    for model in (plain, sharded):
+        family_of(model).prepare(model)
+        model.gradient_checkpointing_enable()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+    shard(sharded, mesh, sharded.lm_head, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    for model in (plain, sharded):
+        inside(model, partial(loss, groups=groups)).backward()
+    expected, found = all_gradients(plain), all_gradients(sharded)
+    assert (found - expected).norm() / expected.norm() < 2e-2
 
 
 def test_the_head_of_a_sharded_model_is_whole_only_inside(one_rank: None) -> None:
