@@ -6,10 +6,11 @@ Batch   the same responses under every view, and how many of them count
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
+from PIL.Image import Image
 
 from vcsd.models.encode import Encoded, assert_same_layout, encode
 from vcsd.models.packing import Group, longest_view
@@ -17,7 +18,7 @@ from vcsd.models.vision import Constant
 from vcsd.views import SAME_LAYOUT, VIEWS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import Any
 
     from vcsd.method import Method
@@ -35,7 +36,8 @@ class Shown:
     target: Encoded
     contrast: Encoded | None
     contrast_view: str | None
-    target_view: str = "original"
+    image_keys: Mapping[str, Sequence[Hashable]] = field(default_factory=dict)
+    """For "student", "target" and "contrast", a name for the content of each image; without them nothing is cached."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -64,12 +66,35 @@ def show(
     student = encoded(original)
     seen = VIEWS[method.target_view](original)
     target = student if method.target_view == "original" else encoded(seen)
+    name = _names()
+    keys = {"student": name(student, original), "target": name(target, seen)}
     if method.contrast_view is None:
-        return Shown(example, student, target, None, None, method.target_view)
-    contrast = encoded(VIEWS[method.contrast_view](seen))
+        return Shown(example, student, target, None, None, keys)
+    control = VIEWS[method.contrast_view](seen)
+    contrast = encoded(control)
     if method.contrast_view in SAME_LAYOUT:
         assert_same_layout(target, contrast, view=method.contrast_view)
-    return Shown(example, student, target, contrast, method.contrast_view, method.target_view)
+    is_black = method.contrast_view == "black"  # the same for every example
+    keys["contrast"] = [Constant("black")] * contrast.num_images if is_black else name(contrast, control)
+    return Shown(example, student, target, contrast, method.contrast_view, keys)
+
+
+def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
+    """What names the images of a prompt by a hash of their content, taken once for each of an example's images."""
+    known: dict[int, str] = {}
+
+    def digest(image: Image) -> str:
+        if id(image) not in known:
+            found = hashlib.blake2b(f"{image.mode} {image.size}".encode(), digest_size=16)
+            found.update(image.tobytes())
+            known[id(image)] = found.hexdigest()
+        return known[id(image)]
+
+    def names(prompt: Encoded, shown: Example) -> Sequence[Hashable]:
+        has_features = prompt.grid_thw is not None
+        return [digest(image) for image in shown.images if has_features and isinstance(image, Image)]
+
+    return names
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,25 +139,7 @@ def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
         responses = [rollout.token_ids for rollout in own if rollout.token_ids]
         if not responses:
             continue
-        views["student"].append(Group(each.student, responses, _image_keys(each.student, "original")))
-        views["target"].append(Group(each.target, responses, _image_keys(each.target, _images_of_target(each))))
-        if each.contrast is not None and each.contrast_view is not None:
-            keys = _image_keys(each.contrast, each.contrast_view)
-            views["contrast"].append(Group(each.contrast, responses, keys))
+        for view, prompt in (("student", each.student), ("target", each.target), ("contrast", each.contrast)):
+            if prompt is not None:
+                views[view].append(Group(prompt, responses, each.image_keys.get(view, ())))
     return Batch(views["student"], views["target"], views["contrast"] or None, tuple(rollouts))
-
-
-def _images_of_target(shown: Shown) -> str:
-    """The view whose images the teacher's target view shows: a hint changes the text alone."""
-    one, other = shown.student.pixel_values, shown.target.pixel_values
-    is_same = one is other or (one is not None and other is not None and torch.equal(one, other))
-    return "original" if is_same else shown.target_view
-
-
-def _image_keys(prompt: Encoded, view: str) -> list[Hashable]:
-    """The names of a prompt's images in the cache of vision features: a black image is the same for every example."""
-    if prompt.grid_thw is None:
-        return []
-    if view == "black":
-        return [Constant("black")] * prompt.num_images
-    return [(prompt.example_id, index, view) for index in range(prompt.num_images)]

@@ -34,15 +34,15 @@ class ConfigError(VcsdError, ValueError):
 
 
 class DataError(VcsdError, ValueError):
-    """An example that cannot be used, and why.
+    """An example that cannot be used, and why; in one word too, and because of which file, for those who count them.
 
-    >>> print(DataError("virl-00042", "the image 'a.png' is truncated. Download it again."))
+    >>> print(DataError("virl-00042", "the image 'a.png' is truncated. Download it again.", file="a.png"))
     example 'virl-00042': the image 'a.png' is truncated. Download it again.
     """
 
-    def __init__(self, example_id: str, message: str) -> None:
-        self.example_id = example_id
-        self.message = message
+    def __init__(self, example_id: str, message: str, *, reason: str = "unusable", file: str | None = None) -> None:
+        self.example_id, self.message = example_id, message
+        self.reason, self.file = reason, file
         super().__init__(f"example {example_id!r}: {message}")
 
 

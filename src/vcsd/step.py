@@ -12,10 +12,10 @@ responses, so that it does not matter how the step is cut into rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +27,7 @@ from vcsd.models.family import base_model, family_of
 from vcsd.models.inside import inside
 from vcsd.models.packing import plan_rows
 from vcsd.models.score import hidden_states
-from vcsd.models.vision import FeatureCache, same_weights, tower_of, trains
+from vcsd.models.vision import FeatureCache, same_weights, tower_of, trains, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,10 +46,6 @@ Looks = tuple["Tensor", "Tensor | None"]
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Called with the name of a part of the step, "rollout", "teacher", "student" or "backward", around it."""
-
-
-_FROZEN = "frozen"
-"""The version of vision weights that are not trained."""
 
 
 def _untimed(name: str) -> AbstractContextManager[Any]:
@@ -76,16 +72,31 @@ class Distiller:
     num_ranks: int = 1
     phase: Phase = _untimed
     features: FeatureCache = field(default_factory=FeatureCache)
+    _alike: dict[Hashable, bool] = field(default_factory=dict, repr=False)
+
+    @property
+    def towers(self) -> tuple[nn.Module | None, nn.Module | None]:
+        """The student's and the teacher's."""
+        return tower_of(base_of(self.student)), tower_of(base_of(self.teacher))
 
     @property
     def trains_tower(self) -> bool:
         """Whether the student's way to see images is trained."""
-        return trains(tower_of(base_of(self.student)))
+        return trains(self.towers[0])
 
-    @cached_property
+    @property
+    def vision_version(self) -> Hashable:
+        """A value that changes with the vision weights of student or teacher. Ask outside of a sharded forward."""
+        return tuple(map(version_of, self.towers))
+
+    @property
     def has_one_tower(self) -> bool:
-        """Whether student and teacher see images alike. Ask while the tower does not train: then it stays so."""
-        return same_weights(*(tower_of(base_of(model)) for model in (self.student, self.teacher)))
+        """Whether student and teacher see images alike: compared once for each version of their weights."""
+        version = self.vision_version
+        if version not in self._alike:
+            self._alike.clear()
+            self._alike[version] = same_weights(*self.towers)
+        return self._alike[version]
 
 
 def sample(engine: TransformersEngine, shown: Sequence[Shown], rollouts: Rollouts, step: int) -> Batch:
@@ -113,13 +124,15 @@ def distil(
         weigh = partial(token_weights, num_tokens=batch.num_tokens, **totals)
     plan = plan_rows(batch.sizes(), budget, family_of(base_of(distiller.student)).cost)
     # A tower that is not trained stays as it is in a teacher that follows, so that constant images last.
-    distiller.features.begin_step(None if distiller.trains_tower else _FROZEN)
+    distiller.features.begin_step(None if distiller.trains_tower else distiller.vision_version)
+    reads = not distiller.trains_tower and distiller.has_one_tower
+    students = distiller.features if reads else None
     loss, found = torch.zeros((), device=base_of(distiller.student).device), []
     for row in range(len(plan.rows)):
         student, target = plan.select(batch.student, row), plan.select(batch.target, row)
         contrast = None if batch.contrast is None else plan.select(batch.contrast, row)
         lengths = torch.tensor([length for group in student for length in group.lengths])
-        part, statistics = _pull(distiller, student, target, contrast, weigh(lengths))
+        part, statistics = _pull(distiller, (student, target, contrast), weigh(lengths), students)
         with distiller.phase("backward"):
             backward(part)
         loss += part.detach() / distiller.num_ranks
@@ -129,9 +142,13 @@ def distil(
 
 
 def _pull(
-    distiller: Distiller, student: list[Group], target: list[Group], contrast: list[Group] | None, weights_N: Tensor
+    distiller: Distiller,
+    views: tuple[list[Group], list[Group], list[Group] | None],
+    weights_N: Tensor,
+    features_of_student: FeatureCache | None,
 ) -> tuple[Tensor, Statistics]:
     """The row's part of the loss. The teacher's pass is without gradient, the student's inside it is with."""
+    student, target, contrast = views
     method, features, device = distiller.method, distiller.features, base_of(distiller.student).device
     realised_N = torch.tensor([token for group in student for response in group.responses for token in response])
 
@@ -141,8 +158,7 @@ def _pull(
             return original_ND, None if contrast is None else hidden_states(teacher, contrast, features)
 
     def learn(looks: Looks, teacher_head: Head | None, model: nn.Module) -> tuple[Tensor, Statistics]:
-        reads = not distiller.trains_tower and distiller.has_one_tower
-        hidden_ND = hidden_states(model, student, features if reads else None)
+        hidden_ND = hidden_states(model, student, features_of_student)
         return family_of(model).with_head(
             model,
             lambda head: distillation_loss(

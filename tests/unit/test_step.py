@@ -5,20 +5,19 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 from tiny_groups import gradients
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import make_batch, make_examples
-from vcsd.batch import Shown, gather, show
+from vcsd.batch import gather, show
 from vcsd.method import Method
-from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.models.freeze import freeze
 from vcsd.models.vision import Constant
 from vcsd.step import Distiller, distil
 from vcsd.types import Rollout
-from vcsd.views import VIEWS
 
 METHOD = Method()
 
@@ -92,12 +91,53 @@ def keys(shown):
     return batch.student[0].image_keys, batch.target[0].image_keys, batch.contrast[0].image_keys
 
 
-def test_images_are_named_by_the_view_that_shows_them():
+def test_images_are_named_by_what_they_show():
     processor, example = build_processor(), make_examples(1)[0]
-    original = ("tiny-0", 0, "original")
-    assert keys(show(example, METHOD, processor)) == ([original], [original], [Constant("black")])
+    (original,), again, black = keys(show(example, METHOD, processor))
+    assert again == [original]
+    assert black == [Constant("black")]
     hinted = keys(show(example, Method(target_view="hint"), processor))
     assert hinted == ([original], [original], [Constant("black")]), "a hint leaves the image as it is"
-    student, target = encode(processor, example), encode(processor, VIEWS["blur"](VIEWS["original"](example)))
-    shown = Shown(example, student, target, student, "noise", "blur")
-    assert keys(shown) == ([original], [("tiny-0", 0, "blur")], [("tiny-0", 0, "noise")])
+    of_copy = keys(show(replace(example, id="other"), METHOD, processor))
+    assert of_copy[0] == [original], "whatever the example is called"
+    _, _, (noise,) = keys(show(example, Method(contrast_view="noise"), processor))
+    _, _, (other_noise,) = keys(show(replace(example, id="other"), Method(contrast_view="noise"), processor))
+    assert len({original, noise, other_noise}) == 3, "noise is drawn for each example"
+
+
+def test_an_added_crop_leaves_the_name_of_the_image_beside_it():
+    example = replace(make_examples(1)[0], boxes=((0.0, 0.0, 20.0, 20.0),))
+    (original,), (first, crop), black = keys(show(example, Method(target_view="crop_added"), build_processor()))
+    assert first == original != crop
+    assert len(black) == 2
+
+
+def test_examples_with_one_id_are_seen_each_for_itself():
+    losses = []
+    for ids in (("a", "b"), ("a", "a")):
+        run = distiller(frozen=True)
+        examples = [replace(example, id=name) for example, name in zip(two_colours(), ids, strict=True)]
+        shown = [show(example, METHOD, build_processor()) for example in examples]
+        batch = gather(shown, [Rollout(name, 0, (5, 6, 7), "end") for name in ids])
+        losses.append(distil(run, batch, 4000, lambda loss: loss.backward())[0])
+    assert torch.equal(*losses)
+
+
+def two_colours():
+    (example,) = make_examples(1)
+    return [replace(example, images=(Image.new("RGB", (64, 64), colour),)) for colour in ("red", "blue")]
+
+
+@pytest.mark.parametrize("changed", [("student", "teacher"), ("student",), ("teacher",)])
+def test_vision_weights_that_are_changed_in_place_are_seen_by_the_next_step(changed):
+    run = distiller(frozen=True)
+    one_step(run)
+    assert run.has_one_tower
+    with torch.no_grad():
+        for name in changed:
+            for parameter in getattr(run, name).model.visual.parameters():
+                parameter.mul_(1.5)
+    assert run.has_one_tower == (len(changed) == 2)
+    loss, _ = one_step(run)
+    fresh, _ = one_step(Distiller(run.student, run.teacher, run.method, run.end_token_ids))
+    assert torch.equal(loss, fresh)

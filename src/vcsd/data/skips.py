@@ -7,7 +7,6 @@ One such line in `skipped.jsonl` for each row passed over; `position` is its pla
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,23 +24,15 @@ MAX_SKIPPED_SHARE = 0.05
 MIN_ROWS_SEEN = 100
 """Rows seen before the share is judged: one broken row among the first ten says nothing yet."""
 
-REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", "unusable")
-"""What a row is skipped for. The last is a DataError that nobody gave a reason."""
+UNGIVEN = "unusable"
+"""The reason of a DataError that nobody gave one."""
 
-
-_WORDS = (
-    (
-        re.compile(r"^the image '(?P<file>.*?)' (cannot be read|is too large|is \d+ x \d+: it has no pixels)"),
-        "broken_image",
-    ),
-    (re.compile(r"^its prompt has \d+ tokens, \d+ are allowed"), "over_long_prompt"),
-)
-"""How views and the processor say it. They raise plain DataErrors, since they do not know that rows can be skipped; a
-test holds these words against theirs."""
+REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", UNGIVEN)
+"""What a row is skipped for."""
 
 
 class RowError(DataError):
-    """A DataError that says for which of the REASONS the row is skipped, and because of which file.
+    """A DataError of a row that says for which of the REASONS it is skipped, and because of which file.
 
     >>> print(RowError("virl-00042", "there is no file 'a.png'.", reason="missing_file", file="a.png"))
     example 'virl-00042': there is no file 'a.png'.
@@ -49,23 +40,7 @@ class RowError(DataError):
 
     def __init__(self, example_id: str, message: str, *, reason: str, file: str | None = None) -> None:
         assert reason in REASONS, f"{reason!r} is not one of {REASONS}"
-        super().__init__(example_id, message)
-        self.reason = reason
-        self.file = file
-
-
-def reason_of(error: DataError) -> tuple[str, str | None]:
-    """Which of the REASONS an error is, and the file it is about.
-
-    >>> reason_of(DataError("a", "its prompt has 9000 tokens, 6144 are allowed."))
-    ('over_long_prompt', None)
-    """
-    if isinstance(error, RowError):
-        return error.reason, error.file
-    for pattern, word in _WORDS:
-        if match := pattern.match(error.message):
-            return word, match.groupdict().get("file")
-    return "unusable", None
+        super().__init__(example_id, message, reason=reason, file=file)
 
 
 @contextmanager
@@ -80,9 +55,9 @@ def reason(word: str, *, file: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except RowError:
-        raise
     except DataError as error:
+        if error.reason != UNGIVEN:
+            raise
         raise RowError(error.example_id, error.message, reason=word, file=file) from error
 
 
@@ -124,13 +99,11 @@ class Skips:
 
     def skip(self, error: DataError, *, position: int) -> None:
         """Count and list a row that is not; a ConfigError once they are too many."""
-        word, file = reason_of(error)
         self.num_seen += 1
-        self.counts[word] += 1
+        self.counts[error.reason] += 1
         if self._lines is not None:
-            self._lines.append(
-                {"position": position, "id": error.example_id, "reason": word, "file": file, "message": error.message}
-            )
+            why = {"reason": error.reason, "file": error.file, "message": error.message}
+            self._lines.append({"position": position, "id": error.example_id, **why})
         if self.num_seen >= self._min_rows and self.share > self._max_share:
             raise ConfigError([self._too_many(error)])
 

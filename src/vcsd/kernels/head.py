@@ -50,12 +50,12 @@ def cast_head(head: Head, dtype: torch.dtype) -> CastHead:
     )
 
 
-def compute_dtype(hidden_ND: Tensor) -> torch.dtype:
-    """The dtype of the matrix products: autocast's if it is on (it leaves float64 alone), else the hidden states'."""
-    kind = hidden_ND.device.type
-    if torch.is_autocast_enabled(kind) and hidden_ND.dtype != torch.float64:
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which x is multiplied: autocast's if it is on (it leaves float64 alone), else its own."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
         return torch.get_autocast_dtype(kind)
-    return hidden_ND.dtype
+    return x.dtype
 
 
 def compute_weight(head: Head, dtype: torch.dtype) -> Tensor:

@@ -97,9 +97,3 @@ def _dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scali
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=has_groups
     )
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which autocast would multiply x, or its own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

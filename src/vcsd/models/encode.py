@@ -91,7 +91,8 @@ def encode(
             processor(text=[text], images=images or None, return_tensors="pt", **_text_kwargs(processor, text))
         )
     except ValueError as error:
-        raise DataError(example.id, f"the processor refuses it: {error} {_shown(images)}") from error
+        file = _name(images[0]) if len(images) == 1 else None
+        raise DataError(example.id, f"the processor refuses it: {error} {_shown(images)}", file=file) from error
     inputs.pop("attention_mask", None)
     encoded = Encoded(
         example_id=example.id,
@@ -113,6 +114,7 @@ def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], 
             encoded.example_id,
             f"its prompt has {len(encoded)} tokens, {max_tokens} are allowed. {_shown(images)} "
             "Lower max_pixels, shorten the text, or allow more tokens.",
+            reason="over_long_prompt",
         )
     image_token_id = getattr(processor, "image_token_id", None)
     if images and image_token_id is not None and not (encoded.input_ids == image_token_id).any():
@@ -188,9 +190,11 @@ def _shown(images: list[Image]) -> str:
     """Name the images of an example for an error message."""
     if not images:
         return "It has no images."
-    names = (image.info.get("file") or getattr(image, "filename", "") or "an image in memory" for image in images)
-    sizes = (f"{image.width} x {image.height}" for image in images)
-    return f"Its images: {', '.join(f'{name} ({size})' for name, size in zip(names, sizes, strict=True))}."
+    return f"Its images: {', '.join(f'{_name(image)} ({image.width} x {image.height})' for image in images)}."
+
+
+def _name(image: Image) -> str:
+    return str(image.info.get("file") or getattr(image, "filename", "") or "an image in memory")
 
 
 def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:

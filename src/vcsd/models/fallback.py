@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from vcsd.errors import ConfigError
-from vcsd.models.family import Family, base_model, extra_inputs, image_inputs, is_image, position_rule
+from vcsd.models.family import Family, base_model, extra_inputs, image_inputs, is_image, pad_token_id, position_rule
 from vcsd.models.logit_shape import logit_shape
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Fallback(Family):
         prompts = [group.prompt for group in groups for _ in group.responses]
         responses = [torch.tensor(response) for group in groups for response in group.responses]
         rows = [torch.cat([p.input_ids.cpu(), r]) for p, r in zip(prompts, responses, strict=True)]
-        ids_BL = pad_sequence(rows, batch_first=True, padding_value=base.config.get_text_config().pad_token_id or 0)
+        ids_BL = pad_sequence(rows, batch_first=True, padding_value=pad_token_id(base))
         mask_BL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {
             **{"input_ids": ids_BL, "attention_mask": mask_BL},

@@ -130,6 +130,12 @@ class Family(ABC):
         return inside(self.head_module(model), lambda _: run(self.head(model)))
 
 
+def pad_token_id(base: PreTrainedModel) -> int:
+    """What fills a padded batch, where a mask hides it: any token will do, but it must be one."""
+    given = base.config.get_text_config().pad_token_id
+    return max(0, given or 0)
+
+
 def image_inputs(prompts: Sequence[Prompt]) -> dict[str, Tensor]:
     """The images of some prompts in the order of their placeholders, as model inputs; nothing without any."""
     pixels = [prompt.pixel_values for prompt in prompts if prompt.pixel_values is not None]

@@ -84,7 +84,7 @@ def refuse_vision_tokens(groups: Sequence[Group], vision_token_ids: frozenset[in
         for index, response in enumerate(group.responses):
             if not len(response):
                 raise DataError(group.example_id, f"response {index} has no tokens. A response includes its end token.")
-            found = vision_token_ids.intersection(response)
+            found = vision_token_ids.intersection(getattr(response, "tolist", lambda response=response: response)())
             if found:
                 raise DataError(
                     group.example_id,
@@ -187,12 +187,26 @@ def plan_rows(sizes: Sequence[Size], budget: int, cost: Cost = shared_cost) -> P
 
     rows: list[list[Piece]] = []
     for piece in sorted(pieces, key=lambda piece: (-weight([piece]), piece.group, piece.responses)):
-        row = next((row for row in rows if weight([*row, piece]) <= budget), None)
-        if row is None:
-            rows.append([piece])
+        for index, row in enumerate(rows):
+            joined = _joined(row, piece)
+            if weight(joined) <= budget:
+                rows[index] = joined
+                break
         else:
-            row.append(piece)
+            rows.append([piece])
     return Plan(tuple(tuple(row) for row in rows))
+
+
+def _joined(row: Sequence[Piece], piece: Piece) -> list[Piece]:
+    """A row with one more piece; parts of one group that meet again are one piece, so that their prompt is there once.
+
+    >>> _joined([Piece(0, (1,)), Piece(2, (0,))], Piece(0, (0,)))
+    [Piece(group=0, responses=(0, 1)), Piece(group=2, responses=(0,))]
+    """
+    if all(own.group != piece.group for own in row):
+        return [*row, piece]
+    both = (tuple(sorted(own.responses + piece.responses)) if own.group == piece.group else () for own in row)
+    return [Piece(own.group, met or own.responses) for own, met in zip(row, both, strict=True)]
 
 
 def _split(group: int, size: Size, budget: int, cost: Cost) -> list[Piece]:

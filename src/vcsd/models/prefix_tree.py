@@ -6,8 +6,9 @@ Only the layers that mix tokens need to know. Their functions are replaced where
   delta net     two functions of the modelling module (see `delta_net.py`).
 
 What to do travels as the keyword `mixer=` through the model's forward, so that recomputation under gradient
-checkpointing sees it too; a global would already be gone by then. Without the keyword the model is bit for bit what it
-is with attn_implementation="sdpa": rollouts, evaluation and padded batches run through the same model.
+checkpointing sees it too; a global would already be gone by then. Without the keyword the text layers are bit for bit
+what they are with attn_implementation="sdpa": padded batches run through the same model. Rollouts bring a mixer of their
+own (`rollout/shared_cache.py`).
 
 Shape legend: T tokens in the row, H heads, E head width.
 """
@@ -23,7 +24,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from vcsd.errors import ConfigError
-from vcsd.models.attention import attend, compute_dtype
+from vcsd.kernels.head import compute_dtype
+from vcsd.models.attention import attend
 from vcsd.models.delta_net import mix_delta_net
 
 if TYPE_CHECKING:

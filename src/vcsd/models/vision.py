@@ -8,7 +8,7 @@ CPU and in float32.
 Features. An image's features are the same in every pass whose vision weights are the same. A `FeatureCache` keeps them:
 
     features = FeatureCache()
-    features.begin_step(version)                             # version: any value that changes with the vision weights
+    features.begin_step(version_of(tower))                   # or any value that changes with the vision weights
     score(model, groups, features)                           # images with a key are looked up, the rest is computed
     features.end_step()                                      # nothing is held while the optimizer works
 
@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
+from vcsd.kernels.head import compute_dtype
 from vcsd.models import fused, grids
-from vcsd.models.attention import compute_dtype, varlen_attention
+from vcsd.models.attention import varlen_attention
 from vcsd.models.inside import override
 
 if TYPE_CHECKING:
@@ -167,6 +168,11 @@ def trains(tower: nn.Module | None) -> bool:
     return tower is not None and any(parameter.requires_grad for parameter in tower.parameters())
 
 
+def version_of(tower: nn.Module | None) -> Hashable:
+    """A value that changes when a tower's weights are replaced or changed in place; not if through `.data`, unseen."""
+    return () if tower is None else tuple((x.data_ptr(), x._version) for x in map(_local, tower.parameters()))
+
+
 def same_weights(one: nn.Module | None, other: nn.Module | None) -> bool:
     """Whether two towers see alike. Of sharded ones, the shards of this rank are compared."""
     if one is None or other is None or one is other:
@@ -176,8 +182,14 @@ def same_weights(one: nn.Module | None, other: nn.Module | None) -> bool:
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> bool:
-    mine, theirs = (getattr(x, "to_local", lambda x=x: x)().detach() for x in (mine, theirs))
+    mine, theirs = _local(mine), _local(theirs)
     return mine.shape == theirs.shape and bool((mine == theirs.to(mine.device)).all())
+
+
+def _local(x: Tensor) -> Tensor:
+    """What this rank has of a tensor."""
+    own: Tensor = getattr(x, "to_local", lambda: x)()
+    return own.detach()
 
 
 def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:

@@ -20,7 +20,7 @@ import torch
 from transformers import DynamicCache
 
 from vcsd.models.agreement import check_decoding
-from vcsd.models.family import Family, base_model, family_of
+from vcsd.models.family import Family, base_model, family_of, pad_token_id
 from vcsd.rollout.graph import GraphedStep
 from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
 
@@ -123,8 +123,7 @@ def _prefill(
     model: nn.Module, family: Family, prompts: Sequence[Prompt], longest: int
 ) -> tuple[DynamicCache, Tensor, Tensor, Tensor]:
     base = base_model(model)
-    pad = base.config.get_text_config().pad_token_id or 0
-    ids_BP = torch.full((len(prompts), longest), pad)
+    ids_BP = torch.full((len(prompts), longest), pad_token_id(base))
     mask_BP = torch.zeros_like(ids_BP)
     for row, mask, prompt in zip(ids_BP, mask_BP, prompts, strict=True):
         row[longest - len(prompt.input_ids) :] = prompt.input_ids

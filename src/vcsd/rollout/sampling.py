@@ -35,11 +35,12 @@ MIN_TEMPERATURE = 0.01
 
 @dataclass(frozen=True)
 class Sampling:
-    """How rollouts are drawn. Temperature 0 is greedy. Definitions and order are vLLM's.
+    """How rollouts are drawn. Temperature 0 is greedy. Definitions and order are vLLM's, but for ties.
 
     presence_penalty is subtracted from the logit of every token that the rollout already contains (not the prompt);
     then temperature; min_p removes tokens below min_p times the largest probability; top_k keeps the k most likely of
-    the rest; top_p the smallest set of these that holds top_p of their mass. Tokens tied with the last one kept stay.
+    the rest; top_p the smallest set of these that holds top_p of their mass. Tokens tied with the last one kept stay,
+    where vLLM keeps some of them by their order.
 
     >>> Sampling(temperature=0.7, top_p=0.9, max_new_tokens=512).top_k is None
     True

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from vcsd.models.attention import compute_dtype
+from vcsd.kernels.head import compute_dtype
 
 if TYPE_CHECKING:
     from torch import nn

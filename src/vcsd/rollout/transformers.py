@@ -13,7 +13,7 @@ Shape legend: R rollouts of a batch, L of them still decoded, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -299,8 +299,9 @@ def _decoding(model: nn.Module, compute_dtype: torch.dtype | None) -> Iterator[N
     torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
     model.eval()
     device = base_model(model).device.type
+    precision = nullcontext() if compute_dtype is None else torch.autocast(device, compute_dtype)
     try:
-        with torch.no_grad(), torch.autocast(device, compute_dtype, enabled=compute_dtype is not None):
+        with torch.no_grad(), precision:
             yield
     finally:
         torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)

@@ -6,7 +6,8 @@ it is animated, and flattened to 8-bit RGB:
 transparent (RGBA, LA, palette)   laid on white. Dropping the alpha channel shows what lies under it, which is black in
                                   most exported charts and formulas: dark lines on black, an unreadable image.
 grey, palette, CMYK, 1 bit        converted by Pillow.
-16-bit grey                       the upper 8 bits. Pillow's own conversion clips, which turns most of it white.
+16-bit grey                       the upper 8 bits. Pillow's own conversion clips, which turns most of it white. A PGM
+                                  has 16 bits too, though Pillow opens it with 32.
 32-bit grey (integer or float)    refused: there is no agreed white, so any scaling would be a guess.
 
 Colour profiles are not applied, as no processor of transformers applies them.
@@ -60,14 +61,15 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
             _check_size(example_id, name, image)
             if image.mode == "RGB" and image.info == {"file": name}:
                 return image
-            shown = to_rgb(ImageOps.exif_transpose(image))
+            upright = ImageOps.exif_transpose(image)
+            shown = to_rgb(_upper_bits(upright) if _has_16_bits(image) else upright)
     except (DataError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(example_id, _too_large(name, str(error))) from error
+        raise _broken(example_id, name, _too_large(str(error))) from error
     except Exception as error:  # on a broken file, decoders fail in whatever way the bytes lead them to
-        raise DataError(
-            example_id, f"the image {name!r} cannot be read: {error}. Replace the file or leave the example out."
+        raise _broken(
+            example_id, name, f"cannot be read: {error}. Replace the file or leave the example out."
         ) from error
     shown.info = {"file": name}
     return shown
@@ -88,13 +90,17 @@ def _described(source: object) -> str:
 
 def _check_size(example_id: str, name: str, image: Image.Image) -> None:
     if image.width * image.height > MAX_IMAGE_PIXELS:
-        raise DataError(example_id, _too_large(name, f"{image.width} x {image.height} pixels"))
+        raise _broken(example_id, name, _too_large(f"{image.width} x {image.height} pixels"))
     if not image.width or not image.height:
-        raise DataError(example_id, f"the image {name!r} is {image.width} x {image.height}: it has no pixels.")
+        raise _broken(example_id, name, f"is {image.width} x {image.height}: it has no pixels.")
 
 
-def _too_large(name: str, found: str) -> str:
-    return f"the image {name!r} is too large: {found}. {MAX_IMAGE_PIXELS} pixels are decoded at most; make it smaller."
+def _broken(example_id: str, name: str, problem: str) -> DataError:
+    return DataError(example_id, f"the image {name!r} {problem}", reason="broken_image", file=name)
+
+
+def _too_large(found: str) -> str:
+    return f"is too large: {found}. {MAX_IMAGE_PIXELS} pixels are decoded at most; make it smaller."
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -108,8 +114,17 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError(f"its mode {image.mode!r} has no agreed white. Save it with 8 or 16 bits per channel")
     if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = _upper_bits(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    """Whether a file has 16 bits in a mode of 32: Pillow reads a PGM of more than 8 so, scaled to 65535."""
+    return image.mode == "I" and image.format == "PPM"
+
+
+def _upper_bits(image: Image.Image) -> Image.Image:
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -7,7 +7,6 @@ from PIL import Image
 
 from tiny_examples import example, picture
 from vcsd.data import MAX_SKIPPED_SHARE, MIN_ROWS_SEEN, RowError, Skips, reason
-from vcsd.data.skips import reason_of
 from vcsd.errors import ConfigError, DataError
 from vcsd.monitor.lines import read_lines
 from vcsd.views import original as views_original
@@ -72,7 +71,7 @@ def test_a_reason_once_given_is_kept():
 def trouble(function, *given, **options):
     with pytest.raises(DataError) as caught:
         function(*given, **options)
-    return reason_of(caught.value)
+    return caught.value.reason, caught.value.file
 
 
 def test_what_the_views_cannot_read_is_a_broken_image_with_its_file(tmp_path, monkeypatch):
@@ -80,6 +79,8 @@ def test_what_the_views_cannot_read_is_a_broken_image_with_its_file(tmp_path, mo
     picture().save(path)
     path.write_bytes(path.read_bytes()[:100])
     assert trouble(original, example(path)) == ("broken_image", str(path))
+    quoted = path.rename(tmp_path / """it's "a".png""")
+    assert trouble(original, example(quoted)) == ("broken_image", str(quoted))
     monkeypatch.setattr(views_original, "MAX_IMAGE_PIXELS", 10)
     assert trouble(original, example(picture())) == ("broken_image", "image in memory")
     assert trouble(original, example(Image.new("RGB", (0, 3)))) == ("broken_image", "image in memory")
@@ -96,3 +97,5 @@ def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
         shown, prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "<|image_pad|>"}]},)
     )
     assert trouble(encode, build_processor("qwen3_vl"), other) == ("unusable", None)
+    strip = original(example(Image.new("RGB", (2100, 10))))
+    assert trouble(encode, build_processor("qwen3_vl"), strip) == ("unusable", "image in memory")

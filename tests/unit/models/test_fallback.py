@@ -31,6 +31,15 @@ def test_scores_and_gradients_are_those_of_the_repeated_batch() -> None:
     assert worst_gap(gradients(model), gradients(stock))[0] < 1e-9
 
 
+def test_a_configuration_without_a_token_to_pad_with_will_do() -> None:
+    model, groups = build_model("llava"), three_groups("llava")
+    expected = score(model, groups).hidden_ND
+    model.config.get_text_config().pad_token_id = -1
+    assert torch.equal(score(model, groups).hidden_ND, expected)
+    prompts = [group.prompt for group in groups]
+    assert TransformersEngine(model).sample(prompts, Sampling(max_new_tokens=2), num_rollouts=2, seed=0).rollouts
+
+
 def test_the_plan_counts_the_repeated_prompts() -> None:
     groups = three_groups("llava")
     family = family_of(build_model("llava"))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tiny_groups import make_group, make_prompt
 from vcsd.errors import DataError
-from vcsd.models.packing import Plan, Size, longest_view, padded_cost, plan_rows, shared_cost
+from vcsd.models.packing import Piece, Plan, Size, longest_view, padded_cost, plan_rows, shared_cost
 
 GROUPS = st.lists(st.tuples(st.integers(1, 50), st.lists(st.integers(1, 40), min_size=1, max_size=8)), max_size=12)
 
@@ -24,6 +24,7 @@ def test_every_response_is_in_exactly_one_row_and_no_row_exceeds_the_budget(grou
     placed = sorted(place for row in range(len(plan.rows)) for place in plan.order(row))
     assert placed == [(g, i) for g, size in enumerate(sizes) for i in range(len(size.responses))]
     assert all(tokens(plan, sizes, row, cost) <= budget for row in range(len(plan.rows)))
+    assert all(len({piece.group for piece in row}) == len(row) for row in plan.rows), "a prompt is in a row once"
 
 
 @given(GROUPS, st.integers(90, 300))
@@ -37,6 +38,11 @@ def test_two_rows_that_would_fit_into_one_are_one(groups, budget) -> None:
 def test_a_group_too_long_for_a_row_is_split_between_its_responses() -> None:
     plan = plan_rows([Size("a", 10, (5, 5, 5, 5))], budget=20)
     assert [plan.order(row) for row in range(len(plan.rows))] == [[(0, 0), (0, 1)], [(0, 2), (0, 3)]]
+
+
+def test_parts_of_a_group_that_meet_in_a_row_share_its_prompt() -> None:
+    plan = plan_rows([Size("a", 5, (20, 80, 10))], 90)
+    assert plan.rows == ((Piece(0, (1,)),), (Piece(0, (0, 2)),))
 
 
 def test_a_response_too_long_for_any_row_is_named() -> None:

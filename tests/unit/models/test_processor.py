@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from transformers.models.auto import image_processing_auto
 
 from tiny_examples import example, picture
 from tiny_processor import CHAT_TEMPLATES, build_processor, build_tokenizer, write_processor_files
@@ -32,6 +33,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_processor_loads_with_the_pil_backend(family: str) -> None:
     assert type(build_processor(family).image_processor).__name__.endswith("ImageProcessorPil")
+
+
+@pytest.mark.parametrize("family", QWEN)
+def test_the_pil_backend_is_chosen_where_torchvision_is_installed_too(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_processor_files(tmp_path, family)
+    monkeypatch.setattr(image_processing_auto, "is_torchvision_available", lambda: True)
+    monkeypatch.setattr(image_processing_auto, "DEFAULT_TO_PIL_BACKEND_IMAGE_PROCESSORS", [])
+    assert type(load_processor(tmp_path).image_processor).__name__.endswith("ImageProcessorPil")
+    chosen = image_processing_auto._resolve_backend(None, None, "Qwen2VLImageProcessor")
+    assert chosen == "torchvision", "by default it would be the other"
 
 
 @pytest.mark.parametrize("family", QWEN)

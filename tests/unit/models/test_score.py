@@ -194,6 +194,16 @@ def test_autocast_is_as_close_to_the_truth_as_the_repeated_batch(family: str) ->
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_autocast_leaves_float64_alone(family: str) -> None:
+    groups, model = three_groups(family), prepared(family).double()
+    with torch.no_grad():
+        expected = hidden_states(model, groups)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = hidden_states(model, groups)
+    assert (found - expected).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_lora_gradients_equal_those_of_the_repeated_batch(family: str, checkpointing: bool) -> None:
     peft = pytest.importorskip("peft")

@@ -279,6 +279,11 @@ def test_autocast_casts_and_stays_close() -> None:
     assert exact.log_probs is not None
     assert sampled.rollouts[0].token_ids[0] == exact.rollouts[0].token_ids[0]
     assert 0 < (sampled.log_probs[0][0] - exact.log_probs[0][0]).abs() < 0.1
+    with torch.autocast("cpu", torch.bfloat16):  # the caller's own, where the engine has none
+        enclosed = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0, with_log_probs=True)
+    assert enclosed.rollouts == sampled.rollouts
+    assert enclosed.log_probs is not None
+    assert torch.equal(enclosed.log_probs[0], sampled.log_probs[0])
 
 
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])

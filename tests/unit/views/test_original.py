@@ -68,6 +68,10 @@ def test_half_transparent_red_is_pink() -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 0x80, 0xFF])
 def test_16_bit_grey_keeps_its_upper_bits(level: int, tmp_path: Path) -> None:
+    for most in (65535, 4095):
+        value = level * 257 * most // 65535
+        (tmp_path / "a.pgm").write_bytes(f"P5 1 1 {most}\n".encode() + value.to_bytes(2, "big"))
+        assert shown(tmp_path / "a.pgm").getpixel((0, 0))[0] in (level - 1, level), "of the file's own white"
     Image.new("I;16", (1, 1), level * 256 + 17).save(tmp_path / "a.png")
     assert shown(tmp_path / "a.png").getpixel((0, 0)) == (level, level, level)
     assert shown(Image.new("I;16B", (1, 1), level * 256 + 17)).getpixel((0, 0)) == (level, level, level)
