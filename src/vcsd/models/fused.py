@@ -15,7 +15,7 @@ tensors of T tokens times the width, and take about as long as all matrix produc
                (`delta_net.py`), whether it is scoring
 
 Only what happens inside a layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so that
-in rollouts, evaluation and padded batches all of these are transformers' own, bit for bit, and so they are on the CPU and
+in rollouts, evaluation and padded batches all of these are transformers' own, bit for bit, as they are on the CPU and
 in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes the
 same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last norm
 of the model is in no layer and stays as it is; so do the tower's norms, which are torch's own.

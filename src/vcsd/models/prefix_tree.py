@@ -7,8 +7,8 @@ Only the layers that mix tokens need to know. Their functions are replaced where
 
 What to do travels as the keyword `mixer=` through the model's forward, so that recomputation under gradient
 checkpointing sees it too; a global would already be gone by then. Without the keyword the text layers are bit for bit
-what they are with attn_implementation="sdpa": padded batches run through the same model. Rollouts bring a mixer of their
-own (`rollout/shared_cache.py`).
+what they are with attn_implementation="sdpa": padded batches run through the same model. Rollouts bring a mixer of
+their own (`rollout/shared_cache.py`).
 
 Shape legend: T tokens in the row, H heads, E head width.
 """

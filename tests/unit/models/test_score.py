@@ -193,9 +193,8 @@ def test_autocast_is_as_close_to_the_truth_as_the_repeated_batch(family: str) ->
     assert gradient_error < 1.5 * naive_gradient_error
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_autocast_leaves_float64_alone(family: str) -> None:
-    groups, model = three_groups(family), prepared(family).double()
+def test_autocast_leaves_float64_alone() -> None:  # Qwen3.5 itself casts to float32 on the way
+    groups, model = three_groups("qwen3_vl"), prepared("qwen3_vl").double()
     with torch.no_grad():
         expected = hidden_states(model, groups)
         with torch.autocast("cpu", torch.bfloat16):
