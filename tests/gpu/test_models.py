@@ -1,6 +1,8 @@
 """On a GPU: fused attention stays close to the truth, gradients repeat bit for bit, and graphs change nothing."""
 
+import gc
 import os
+import threading
 from dataclasses import replace
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; needed for reproducibility
@@ -102,6 +104,36 @@ def test_a_graph_gives_the_logits_of_plain_decoding(family: str) -> None:
             logits[use_graph] += [decoding.step(token[:2]).clone() for token in forced[80:]]
     for plain, graphed in zip(logits[False], logits[True], strict=True):
         torch.testing.assert_close(graphed, plain, rtol=1e-3, atol=1e-3)
+
+
+def test_a_recording_is_spoilt_neither_by_collections_nor_by_other_threads() -> None:
+    """Old graphs lie in rings, for the collector to find, and a thread asks for pinned memory all the time."""
+    model, stop = on_gpu("qwen3_vl", torch.float32).eval(), threading.Event()
+    engine = TransformersEngine(model, use_graph=True)
+    prompts = [group.prompt for group in three_groups("qwen3_vl")]
+
+    def reads_ahead() -> None:
+        while not stop.is_set():
+            torch.randn(1000).pin_memory().to("cuda", non_blocking=True)
+
+    def leave_a_graph_behind() -> None:
+        ring: list[object] = [torch.cuda.CUDAGraph(), torch.empty(1000, device="cuda")]
+        with torch.cuda.graph(ring[0], capture_error_mode="thread_local"):
+            ring.append(ring[1] + 1)
+        ring.append(ring)
+
+    thread, thresholds = threading.Thread(target=reads_ahead), gc.get_threshold()
+    thread.start()
+    try:
+        for seed in range(8):
+            gc.set_threshold(100_000)
+            leave_a_graph_behind()
+            gc.set_threshold(30, 1, 1)
+            engine.sample(prompts, Sampling(max_new_tokens=12), num_rollouts=4, seed=seed)
+    finally:
+        gc.set_threshold(*thresholds)
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("use_graph", [False, True])

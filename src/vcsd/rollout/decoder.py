@@ -70,7 +70,7 @@ class Decoder:
         self.logits, self.next = self.logits[prompt_R], self.next[prompt_R]
         if self.family.shares_prefix:
             self.shared = share_prompts(self.cache, self.mask, prompt_R, max_new_tokens, is_static=use_graph)
-            self.graphed = GraphedStep(self._forward) if use_graph else None
+            self.graphed = GraphedStep() if use_graph else None
         else:
             self.cache.reorder_cache(prompt_R)
             self.mask = self.mask[prompt_R]
@@ -83,8 +83,9 @@ class Decoder:
             self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], 1)
         elif self.shared.clock.tick() and self.graphed is not None:
             self.graphed.forget()
-        forward = self._forward if self.graphed is None else self.graphed
-        return forward(token_R, position_R1)
+        if self.graphed is None:
+            return self._forward(token_R, position_R1)
+        return self.graphed(self._forward, token_R, position_R1)
 
     def _forward(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
         inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}

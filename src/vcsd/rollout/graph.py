@@ -3,25 +3,36 @@
 Launching them takes the CPU longer than running them takes the GPU. A graph is recorded when the same shapes come a
 second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs as usual:
 it warms up what must exist before recording, and recording itself computes nothing, so every step is taken once.
+
+A recording is spoilt by whatever frees memory of the device meanwhile, in this thread or another: a collection that
+finds an old graph, a pinned buffer of those who read images ahead. So the collector waits, and what other threads do
+does not count.
 """
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
+    Forward = Callable[[Tensor, Tensor], Tensor]
+
 
 class GraphedStep:
-    """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed."""
+    """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed.
 
-    def __init__(self, forward: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self._forward = forward
+    The forward is always the same one. It is given with each call and not kept: with its owner it would form a ring,
+    and graphs would stay on the device until the next collection.
+    """
+
+    def __init__(self) -> None:
         self._graph: Any = None
         self._is_warm = False
 
@@ -29,17 +40,28 @@ class GraphedStep:
         """The shapes or the tensors behind the step have changed: record again."""
         self._graph, self._is_warm = None, False
 
-    def __call__(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
+    def __call__(self, forward: Forward, token_R: Tensor, position_R1: Tensor) -> Tensor:
         """One step. The logits are overwritten by the next."""
         if not self._is_warm or not token_R.is_cuda:
             self._is_warm = True
-            return self._forward(token_R, position_R1)
+            return forward(token_R, position_R1)
         if self._graph is None:
             self._token, self._position = token_R.clone(), position_R1.clone()
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._logits = self._forward(self._token, self._position)
+            with _no_collections(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                self._logits = forward(self._token, self._position)
         self._token.copy_(token_R)
         self._position.copy_(position_R1)
         self._graph.replay()
         return self._logits
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,5 +1,7 @@
 """Rollouts against `generate` and against a full forward; keyed randomness; what is never drawn; what is restored."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -373,3 +375,22 @@ def test_what_a_row_does_after_its_end_does_not_break_it() -> None:
     early = [i for i, rollout in enumerate(sound) if rollout.example_id == "b" and len(rollout.token_ids) <= 3]
     assert early
     assert all(found[i] == sound[i] for i in early)
+
+
+def test_a_decoder_is_gone_with_its_last_name() -> None:
+    """It holds the memory of a batch and of its graph, which must not wait for a collection."""
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    family_of(model).prepare(model)
+    with torch.no_grad():
+        decoding = decoder.prefill(model, prompts)
+        decoding.fork(torch.tensor([0, 1, 2]), 4, use_graph=True)
+        for token in (5, 6):
+            decoding.step(torch.full((3,), token))
+    seen = [weakref.ref(decoding), weakref.ref(decoding.graphed), weakref.ref(decoding.shared)]
+    gc.collect()
+    gc.disable()
+    try:
+        del decoding
+        assert [each() for each in seen] == [None, None, None]
+    finally:
+        gc.enable()
