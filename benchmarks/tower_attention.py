@@ -3,8 +3,7 @@
     python benchmarks/tower_attention.py                                      # on a CUDA device, half a minute
 
 cuDNN's kernel takes images of one size only. The last lines look for gradients that are not finite where all scores are
-very negative, at many lengths; the reason why the package does not use it. Not yet run as it stands: the log in
-results/ is of the script that it was written from.
+very negative, at many lengths; the reason why the package does not use it.
 """
 
 from __future__ import annotations
