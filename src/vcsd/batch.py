@@ -91,8 +91,9 @@ def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
         return known[id(image)]
 
     def names(prompt: Encoded, shown: Example) -> Sequence[Hashable]:
-        has_features = prompt.grid_thw is not None
-        return [digest(image) for image in shown.images if has_features and isinstance(image, Image)]
+        images = [image for image in shown.images if isinstance(image, Image)]
+        assert len(images) == len(shown.images), "images are loaded by a view"
+        return [] if prompt.grid_thw is None else list(map(digest, images))
 
     return names
 

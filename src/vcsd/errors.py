@@ -12,6 +12,9 @@ from collections.abc import Iterable
 
 _FEW = 24
 
+UNGIVEN = "unusable"
+"""The reason of a DataError that nobody gave one."""
+
 
 class VcsdError(Exception):
     """Base of the errors that are meant for users: print the message, not the traceback."""
@@ -40,7 +43,7 @@ class DataError(VcsdError, ValueError):
     example 'virl-00042': the image 'a.png' is truncated. Download it again.
     """
 
-    def __init__(self, example_id: str, message: str, *, reason: str = "unusable", file: str | None = None) -> None:
+    def __init__(self, example_id: str, message: str, *, reason: str = UNGIVEN, file: str | None = None) -> None:
         self.example_id, self.message = example_id, message
         self.reason, self.file = reason, file
         super().__init__(f"example {example_id!r}: {message}")

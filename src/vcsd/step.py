@@ -23,8 +23,9 @@ import torch
 from vcsd.batch import Batch, Shown, gather
 from vcsd.core import response_weights, token_weights
 from vcsd.kernels import distillation_loss
+from vcsd.kernels.sources import sent
 from vcsd.models.family import base_model, family_of
-from vcsd.models.inside import inside
+from vcsd.models.inside import inside, reshard
 from vcsd.models.packing import plan_rows
 from vcsd.models.score import hidden_states
 from vcsd.models.vision import FeatureCache, same_weights, tower_of, trains, version_of
@@ -72,7 +73,8 @@ class Distiller:
     num_ranks: int = 1
     phase: Phase = _untimed
     features: FeatureCache = field(default_factory=FeatureCache)
-    _alike: dict[Hashable, bool] = field(default_factory=dict, repr=False)
+    alike: dict[Hashable, bool] = field(default_factory=dict, repr=False)
+    """What `has_one_tower` has found, for copies of this one too."""
 
     @property
     def towers(self) -> tuple[nn.Module | None, nn.Module | None]:
@@ -86,17 +88,17 @@ class Distiller:
 
     @property
     def vision_version(self) -> Hashable:
-        """A value that changes with the vision weights of student or teacher. Ask outside of a sharded forward."""
+        """A value that changes with the vision weights of student or teacher. Sharded ones must be at rest."""
         return tuple(map(version_of, self.towers))
 
     @property
     def has_one_tower(self) -> bool:
         """Whether student and teacher see images alike: compared once for each version of their weights."""
         version = self.vision_version
-        if version not in self._alike:
-            self._alike.clear()
-            self._alike[version] = same_weights(*self.towers)
-        return self._alike[version]
+        if version not in self.alike:
+            self.alike.clear()
+            self.alike[version] = same_weights(*self.towers)
+        return self.alike[version]
 
 
 def sample(engine: TransformersEngine, shown: Sequence[Shown], rollouts: Rollouts, step: int) -> Batch:
@@ -123,6 +125,7 @@ def distil(
     else:
         weigh = partial(token_weights, num_tokens=batch.num_tokens, **totals)
     plan = plan_rows(batch.sizes(), budget, family_of(base_of(distiller.student)).cost)
+    reshard(distiller.student, distiller.teacher)
     # A tower that is not trained stays as it is in a teacher that follows, so that constant images last.
     distiller.features.begin_step(None if distiller.trains_tower else distiller.vision_version)
     reads = not distiller.trains_tower and distiller.has_one_tower
@@ -164,8 +167,8 @@ def _pull(
             lambda head: distillation_loss(
                 *(hidden_ND, head, *looks, teacher_head or head),
                 end_token_ids=distiller.end_token_ids,
-                realised_token_ids=realised_N.to(device),
-                weights=weights_N.to(device),
+                realised_token_ids=sent(realised_N, device),
+                weights=sent(weights_N, device),
                 **_objective(method),
             ),
         )

@@ -112,9 +112,13 @@ def test_a_recording_is_spoilt_neither_by_collections_nor_by_other_threads() -> 
     engine = TransformersEngine(model, use_graph=True)
     prompts = [group.prompt for group in three_groups("qwen3_vl")]
 
+    num_read = 0
+
     def reads_ahead() -> None:
+        nonlocal num_read
         while not stop.is_set():
             torch.randn(1000).pin_memory().to("cuda", non_blocking=True)
+            num_read += 1
 
     def leave_a_graph_behind() -> None:
         ring: list[object] = [torch.cuda.CUDAGraph(), torch.empty(1000, device="cuda")]
@@ -130,6 +134,8 @@ def test_a_recording_is_spoilt_neither_by_collections_nor_by_other_threads() -> 
             leave_a_graph_behind()
             gc.set_threshold(30, 1, 1)
             engine.sample(prompts, Sampling(max_new_tokens=12), num_rollouts=4, seed=seed)
+        assert thread.is_alive()
+        assert num_read > 0
     finally:
         gc.set_threshold(*thresholds)
         stop.set()

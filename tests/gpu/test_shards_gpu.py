@@ -24,7 +24,6 @@ from vcsd.models.inside import inside
 from vcsd.models.packing import Group
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class ByHost:
@@ -55,7 +54,7 @@ def groups_of(rank: int, ranks: int, family: str) -> list[Group]:
 
 
 def prepared(family: str, dtype: torch.dtype) -> PreTrainedModel:
-    model = build_model(family, tie_word_embeddings=False).to(DEVICE, dtype).train()
+    model = build_model(family, tie_word_embeddings=False).to("cuda", dtype).train()
     family_of(model).prepare(model)
     model.gradient_checkpointing_enable()
     return model
@@ -63,14 +62,14 @@ def prepared(family: str, dtype: torch.dtype) -> PreTrainedModel:
 
 def sharded_gradients(rank: int, ranks: int, folder: Path, family: str) -> None:
     """What one process does: shard, score its groups twice, write its part of the gradients down."""
-    is_alone_on_cuda = ranks == 1 and DEVICE == "cuda"
-    backend = "nccl" if is_alone_on_cuda else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
+    dist.init_process_group(
+        "nccl" if ranks == 1 else "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks
+    )
     model = prepared(family, torch.float32)
-    mesh = dist.device_mesh.init_device_mesh(DEVICE, (ranks,))
+    mesh = dist.device_mesh.init_device_mesh("cuda", (ranks,))
     shard(model, mesh, model.lm_head, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
     for unit in model.modules():
-        if isinstance(unit, FSDPModule) and not is_alone_on_cuda:
+        if isinstance(unit, FSDPModule) and ranks > 1:
             unit.set_force_sum_reduction_for_comms(True)  # gloo cannot average
             unit.set_custom_all_gather(GatherByHost())
             unit.set_custom_reduce_scatter(ReduceByHost())

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 
 from tiny_groups import gradients
 from tiny_models import build_model
 from tiny_processor import build_processor
+from tiny_shards import shard
 from tiny_step import make_batch, make_examples
 from vcsd.batch import gather, show
 from vcsd.method import Method
@@ -75,6 +77,21 @@ def test_a_student_reads_the_features_of_its_copy_and_not_of_another_model(is_co
     wanted = gradients(fresh.student)
     assert all(torch.allclose(grad, wanted[name], rtol=1e-3, atol=1e-6) for name, grad in found.items())
     assert run.has_one_tower == is_copy
+
+
+def test_sharded_towers_are_alike_in_every_step_and_black_images_last(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        run, mesh = distiller(frozen=True), dist.device_mesh.init_device_mesh("cpu", (1,))
+        for model in (run.student, run.teacher):
+            shard(model, mesh)
+        counts = []
+        for step in range(3):
+            counts.append(one_step(run, step)[1])
+            assert list(run.alike.values()) == [True]
+        assert counts == [6, 3, 3]
+    finally:
+        dist.destroy_process_group()
 
 
 def prepared(model):

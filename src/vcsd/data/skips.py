@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import UNGIVEN, ConfigError, DataError
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ MAX_SKIPPED_SHARE = 0.05
 
 MIN_ROWS_SEEN = 100
 """Rows seen before the share is judged: one broken row among the first ten says nothing yet."""
-
-UNGIVEN = "unusable"
-"""The reason of a DataError that nobody gave one."""
 
 REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", UNGIVEN)
 """What a row is skipped for."""
@@ -58,7 +55,7 @@ def reason(word: str, *, file: str | None = None) -> Iterator[None]:
     except DataError as error:
         if error.reason != UNGIVEN:
             raise
-        raise RowError(error.example_id, error.message, reason=word, file=file) from error
+        raise RowError(error.example_id, error.message, reason=word, file=file or error.file) from error
 
 
 class Skips:

@@ -131,7 +131,7 @@ class Family(ABC):
 
 
 def pad_token_id(base: PreTrainedModel) -> int:
-    """What fills a padded batch, where a mask hides it: any token will do, but it must be one."""
+    """What fills a padded batch, where a mask hides it: 0 if the configuration has none, or says so by -1."""
     given = base.config.get_text_config().pad_token_id
     return max(0, given or 0)
 

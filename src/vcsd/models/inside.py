@@ -59,6 +59,15 @@ def override(module: nn.Module, forward: Callable[..., Any]) -> None:
     setattr(module, place, MethodType(forward, module))
 
 
+def reshard(*models: nn.Module) -> None:
+    """Let parameters be shards again: after a forward without a backward, FSDP2 leaves some of them whole."""
+    for model in models:
+        for module in model.modules():
+            give_back = getattr(module, "reshard", None)
+            if give_back is not None:
+                give_back()
+
+
 def home_of(module: nn.Module, *names: str) -> ModuleType | None:
     """The Python module of its class that has all these names; FSDP2 and PEFT put classes of their own in front.
 

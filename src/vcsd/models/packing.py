@@ -84,7 +84,7 @@ def refuse_vision_tokens(groups: Sequence[Group], vision_token_ids: frozenset[in
         for index, response in enumerate(group.responses):
             if not len(response):
                 raise DataError(group.example_id, f"response {index} has no tokens. A response includes its end token.")
-            found = vision_token_ids.intersection(getattr(response, "tolist", lambda response=response: response)())
+            found = vision_token_ids.intersection(map(int, response))
             if found:
                 raise DataError(
                     group.example_id,

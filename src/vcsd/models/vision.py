@@ -174,7 +174,7 @@ def version_of(tower: nn.Module | None) -> Hashable:
 
 
 def same_weights(one: nn.Module | None, other: nn.Module | None) -> bool:
-    """Whether two towers see alike. Of sharded ones, the shards of this rank are compared."""
+    """Whether two towers see alike. Of sharded ones at rest, the shards of this rank are compared."""
     if one is None or other is None or one is other:
         return one is other
     mine, theirs = list(one.parameters()), list(other.parameters())

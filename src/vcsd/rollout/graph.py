@@ -4,9 +4,9 @@ Launching them takes the CPU longer than running them takes the GPU. A graph is 
 second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs as usual:
 it warms up what must exist before recording, and recording itself computes nothing, so every step is taken once.
 
-A recording is spoilt by whatever frees memory of the device meanwhile, in this thread or another: a collection that
-finds an old graph, a pinned buffer of those who read images ahead. So the collector waits, and what other threads do
-does not count.
+A recording is spoilt by calls to the device that may not be recorded, from this thread or another: a collection that
+finds an old graph and frees it, a thread that pins memory. So the collector waits, and what other threads do does not
+count.
 """
 
 from __future__ import annotations

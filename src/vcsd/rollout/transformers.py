@@ -74,7 +74,8 @@ class _Job:
 class TransformersEngine:
     """Draws rollouts from a model in this process.
 
-    compute_dtype runs a whole batch under one autocast: float32 weights are then cast once, not in every step.
+    compute_dtype runs a whole batch under one autocast: float32 weights are then cast once, not in every step. Without
+    it, the caller's autocast applies where there is one.
     max_rows bounds the rollouts decoded at once; by default the bound follows from free memory. use_graph replays the
     decoding step as a CUDA graph, in families that share prefixes. keeps_broken returns rollouts that met logits which
     are not finite, marked by their `stop`, instead of raising a RunError: for callers that look at the mark, or at the

@@ -68,6 +68,12 @@ def test_a_reason_once_given_is_kept():
     assert caught.value.reason == "missing_file"
 
 
+def test_a_reason_given_later_keeps_the_file():
+    with pytest.raises(RowError) as caught, reason("broken_image"):
+        raise DataError("a", "it is strange.", file="a.png")
+    assert (caught.value.reason, caught.value.file) == ("broken_image", "a.png")
+
+
 def trouble(function, *given, **options):
     with pytest.raises(DataError) as caught:
         function(*given, **options)

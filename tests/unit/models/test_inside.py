@@ -62,6 +62,7 @@ def test_a_sharded_model_gives_the_gradients_of_the_plain_one(
 def test_fused_layers_recompute_what_they_computed_though_fsdp2_casts_arguments_only_once(
     one_rank: None, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What goes wrong before torch 2.13 only; elsewhere it is a model of fused layers that is sharded."""
     monkeypatch.setattr(fused, "_suits", lambda x: x.dtype in fused._DTYPES)  # Triton interprets the kernels
     groups = three_groups(family)[:1]
     plain, sharded = (build_model(family, tie_word_embeddings=False).train() for _ in range(2))
