@@ -23,7 +23,6 @@ import torch
 from vcsd.batch import Batch, Shown, gather
 from vcsd.core import response_weights, token_weights
 from vcsd.kernels import distillation_loss
-from vcsd.kernels.sources import sent
 from vcsd.models.family import base_model, family_of
 from vcsd.models.inside import inside, reshard
 from vcsd.models.packing import plan_rows
@@ -167,8 +166,8 @@ def _pull(
             lambda head: distillation_loss(
                 *(hidden_ND, head, *looks, teacher_head or head),
                 end_token_ids=distiller.end_token_ids,
-                realised_token_ids=sent(realised_N, device),
-                weights=sent(weights_N, device),
+                realised_token_ids=realised_N.to(device),
+                weights=weights_N.to(device),
                 **_objective(method),
             ),
         )
