@@ -18,6 +18,7 @@ from PIL.Image import Image
 
 from vcsd.errors import ConfigError, DataError
 from vcsd.models.processor import ImageOnlyQwenProcessor, Processor
+from vcsd.views.original import file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ def encode(
             processor(text=[text], images=images or None, return_tensors="pt", **_text_kwargs(processor, text))
         )
     except ValueError as error:
-        file = _name(images[0]) if len(images) == 1 else None
+        file = file_name(images[0]) if len(images) == 1 else None
         raise DataError(example.id, f"the processor refuses it: {error} {_shown(images)}", file=file) from error
     inputs.pop("attention_mask", None)
     encoded = Encoded(
@@ -190,11 +191,7 @@ def _shown(images: list[Image]) -> str:
     """Name the images of an example for an error message."""
     if not images:
         return "It has no images."
-    return f"Its images: {', '.join(f'{_name(image)} ({image.width} x {image.height})' for image in images)}."
-
-
-def _name(image: Image) -> str:
-    return str(image.info.get("file") or getattr(image, "filename", "") or "an image in memory")
+    return f"Its images: {', '.join(f'{file_name(image)} ({image.width} x {image.height})' for image in images)}."
 
 
 def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:

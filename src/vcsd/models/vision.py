@@ -169,7 +169,7 @@ def trains(tower: nn.Module | None) -> bool:
 
 
 def version_of(tower: nn.Module | None) -> Hashable:
-    """A value that changes when a tower's weights are replaced or changed in place; not if through `.data`, unseen."""
+    """A value that changes when a tower's weights are replaced or changed in place, unless through `.data`."""
     return () if tower is None else tuple((x.data_ptr(), x._version) for x in map(_local, tower.parameters()))
 
 
