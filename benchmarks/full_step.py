@@ -5,9 +5,9 @@
     python benchmarks/full_step.py --out /tmp/b --tiny               # on the CPU, seconds: does it run?
 
 32 prompts with 1,024 visual tokens, 8 rollouts each, every response forced to 300 tokens; float32 masters, bfloat16
-compute; AdamW and the EMA teacher included. Ours: rollouts after one prefill per prompt, from a bfloat16 copy; packed
-rows with shared prefixes; the loss from hidden states. Against it: each prompt repeated for each response in padded
-micro-batches, scored by the same three passes, with
+compute; AdamW and the EMA teacher included; images wait on the host, where a processor leaves them. Ours: rollouts
+after one prefill per prompt, from a bfloat16 copy; packed rows with shared prefixes; the loss from hidden states.
+Against it: each prompt repeated for each response in padded micro-batches, scored by the same three passes, with
 
     full logits   float32 log-softmax over the vocabulary for student, original and control, as the definition says
     TRL's loss    hidden states, then TRL's chunked divergence: towards one teacher view, without the contrast
@@ -76,8 +76,8 @@ class Run:
         self.engine.end_ids = [-2]  # a token that is never drawn: every response has its full length
         self.phases = Phases(self.device)
         prompts = [random_prompt(self.model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
-        self.prompts = prompts
-        self.blacks = [replace(prompt, pixel_values=torch.zeros_like(prompt.pixel_values)) for prompt in prompts]
+        self.prompts = [replace(prompt, pixel_values=prompt.pixel_values.cpu()) for prompt in prompts]
+        self.blacks = [replace(prompt, pixel_values=torch.zeros_like(prompt.pixel_values)) for prompt in self.prompts]
 
     def batch(self, responses: list[list[list[int]]]) -> Batch:
         def groups(prompts: list[Any], is_black: bool) -> list[Group]:
@@ -142,7 +142,7 @@ def padded_inputs(prompt: Any, responses: list[list[int]], device: torch.device)
     return {
         **{"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False},
         "mm_token_type_ids": (ids == IMAGE).int(),
-        "pixel_values": prompt.pixel_values.repeat(count, 1),
+        "pixel_values": prompt.pixel_values.to(device).repeat(count, 1),
         "image_grid_thw": prompt.grid_thw.repeat(count, 1).to(device),
     }
 

@@ -26,7 +26,7 @@ from vcsd.kernels import distillation_loss
 from vcsd.models.family import base_model, family_of
 from vcsd.models.inside import inside, reshard
 from vcsd.models.packing import plan_rows
-from vcsd.models.score import hidden_states
+from vcsd.models.score import hidden_states, with_pixels_on
 from vcsd.models.vision import FeatureCache, same_weights, tower_of, trains, version_of
 
 if TYPE_CHECKING:
@@ -150,8 +150,9 @@ def _pull(
     features_of_student: FeatureCache | None,
 ) -> tuple[Tensor, Statistics]:
     """The row's part of the loss. The teacher's pass is without gradient, the student's inside it is with."""
-    student, target, contrast = views
     method, features, device = distiller.method, distiller.features, base_of(distiller.student).device
+    student, target = with_pixels_on(device, *views[:2])
+    contrast = views[2]
     realised_N = torch.tensor([token for group in student for response in group.responses for token in response])
 
     def look(teacher: nn.Module) -> Looks:

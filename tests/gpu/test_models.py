@@ -3,7 +3,6 @@
 import gc
 import os
 import threading
-from dataclasses import replace
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS starts; needed for reproducibility
 
@@ -16,7 +15,7 @@ from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, t
 from tiny_models import build_model
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group
-from vcsd.models.score import hidden_states
+from vcsd.models.score import hidden_states, with_pixels_on
 from vcsd.rollout import decoder
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.transformers import TransformersEngine
@@ -154,12 +153,10 @@ def test_rollouts_run_under_autocast(use_graph: bool) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_scoring_never_waits_for_the_device(family: str) -> None:
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+def test_scoring_never_waits_for_the_device(family: str, home: str) -> None:
     model = on_gpu(family, torch.bfloat16).eval()
-    groups = [
-        replace(group, prompt=replace(group.prompt, pixel_values=group.prompt.pixel_values.to("cuda", torch.bfloat16)))
-        for group in three_groups(family)
-    ]
+    (groups,) = with_pixels_on(torch.device(home), three_groups(family))
     with torch.no_grad():
         hidden_states(model, groups)  # kernels are compiled, and tables of grids sent
         torch.cuda.set_sync_debug_mode("error")

@@ -24,8 +24,9 @@ MAX_TAPS = 4
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
-    """A copy on a device. It does not wait for the work that a GPU has queued, as a copy of pageable memory would."""
-    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
+    """x on a device. A copy does not wait for the work that a GPU has queued, as one of pageable memory would."""
+    is_copied = device.type == "cuda" and not x.is_cuda
+    return x.pin_memory().to(device, non_blocking=True) if is_copied else x.to(device)
 
 
 class Sources:

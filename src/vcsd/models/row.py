@@ -53,7 +53,10 @@ def shared_hidden_states(
 
 
 def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: FeatureCache | None = None) -> Row:
-    """Lay groups out as one row: each prompt, then its responses, without padding. Grids of images stay on the host."""
+    """Lay groups out as one row: each prompt, then its responses, without padding.
+
+    Grids of images stay on the host. Pixels stay where they are: the tower sends those that it computes.
+    """
     base = base_model(model)
     grids.count_tokens(base, groups)
     ids: list[Tensor] = []
@@ -78,6 +81,8 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
     num_taps = getattr(base.config.get_text_config(), "linear_conv_kernel_dim", 4)
     layout = Layout(segments, device, num_taps)
     images = image_inputs([group.prompt for group in groups])
+    if "image_grid_thw" in images:
+        images["image_grid_thw"] = images["image_grid_thw"].cpu()
     ids_T = torch.cat(ids)
     places_F = (ids_T == base.config.image_token_id).nonzero()[:, 0]
     inputs = {
@@ -86,7 +91,7 @@ def pack(model: nn.Module, family: Family, groups: Sequence[Group], features: Fe
         "position_ids": sent(torch.cat(positions, 1)[:, None], device),
         "mixer": PrefixTree(layout, None if features is None else RowFeatures(features, _image_keys(groups))),
         "use_cache": False,
-        **{name: tensor.to("cpu" if name == "image_grid_thw" else device) for name, tensor in images.items()},
+        **images,
     }
     return Row(inputs, layout, sent(places_F, device), Gather(torch.cat(scored), start, device))
 

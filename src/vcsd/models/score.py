@@ -22,8 +22,10 @@ Shape legend: N response positions, D hidden width, T tokens in the row, P promp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from vcsd.kernels.sources import sent
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group, refuse_vision_tokens
 from vcsd.types import Scores
@@ -31,7 +33,7 @@ from vcsd.types import Scores
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor, device, nn
 
     from vcsd.models.vision import FeatureCache
 
@@ -51,3 +53,20 @@ def hidden_states(model: nn.Module, groups: Sequence[Group], features: FeatureCa
     family = family_of(model)
     refuse_vision_tokens(groups, family.vision_token_ids(model))
     return family.hidden_states(model, groups, features)
+
+
+def with_pixels_on(device: device, *views: Sequence[Group]) -> list[list[Group]]:
+    """The same views of a row with pixels on a device: a prompt that several of them show is sent once.
+
+    Without it each pass sends what its tower computes.
+    """
+    known: dict[int, Any] = {}
+
+    def prompt_on(group: Group) -> Any:
+        given: Any = group.prompt
+        if id(given) not in known:
+            pixels = given.pixel_values
+            known[id(given)] = given if pixels is None else replace(given, pixel_values=sent(pixels, device))
+        return known[id(given)]
+
+    return [[replace(group, prompt=prompt_on(group)) for group in view] for view in views]

@@ -31,6 +31,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from vcsd.kernels.head import compute_dtype
+from vcsd.kernels.sources import sent
 from vcsd.models import fused, grids
 from vcsd.models.attention import varlen_attention
 from vcsd.models.inside import override
@@ -114,7 +115,8 @@ class RowFeatures:
         sizes = [tuple(grid) for grid in grid_I3.tolist()]
         assert len(sizes) == len(self.keys), f"{len(self.keys)} image keys for {len(sizes)} images"
         # The compute type is part of the name: a pass without autocast must not read features of one with it.
-        names = [(key, grid, compute_dtype(pixels_KC)) for key, grid in zip(self.keys, sizes, strict=True)]
+        dtype = compute_dtype(next(tower.parameters()))
+        names = [(key, grid, dtype) for key, grid in zip(self.keys, sizes, strict=True)]
         images = [(i, name, self.cache.store_of(name[0])) for i, name in enumerate(names)]
         todo = [i for i, name, store in images if name[0] is None or (name not in store and names.index(name) == i)]
         # What outlives its step is computed alone: its bits must not depend on the row, or a resumed run would differ.
@@ -205,10 +207,11 @@ def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mix
 
 
 def _through(tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, Any]) -> Any:
-    """The class's forward over images whose grids the host knows."""
-    tables = grids.tables(tower, grid_I3, pixels_KC.device)
-    given_I3 = grid_I3 if tables else grid_I3.to(pixels_KC.device)
-    return type(tower).forward(tower, pixels_KC, grid_thw=given_I3, **settings, **tables)
+    """The class's forward over images whose grids the host knows, and whose pixels it may still have."""
+    device = next(tower.parameters()).device
+    tables = grids.tables(tower, grid_I3, device)
+    given_I3 = grid_I3 if tables else grid_I3.to(device)
+    return type(tower).forward(tower, sent(pixels_KC, device), grid_thw=given_I3, **settings, **tables)
 
 
 def _attention(

@@ -23,7 +23,7 @@ from vcsd.errors import ConfigError, DataError
 from vcsd.models import attention
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group, longest_view, plan_rows
-from vcsd.models.score import hidden_states, score
+from vcsd.models.score import hidden_states, score, with_pixels_on
 
 FAMILIES = ["qwen3_vl", "qwen3_5"]
 HIDDEN_TOLERANCE, GRADIENT_TOLERANCE = 1e-12, 1e-9
@@ -273,3 +273,18 @@ def test_a_group_without_responses_is_refused_by_name(family: str) -> None:
     model, groups = build_model(family), three_groups(family)
     with pytest.raises(DataError, match="example 'b': its group has no responses"):
         score(model, [groups[0], replace(groups[1], responses=[]), groups[2]])
+
+
+def test_a_prompt_that_two_views_show_is_sent_once() -> None:
+    student, other = three_groups("qwen3_vl")[:2], three_groups("qwen3_vl")[2:]
+    nowhere = torch.device("meta")
+    sent = with_pixels_on(nowhere, student, [*student, *other])
+    assert [len(view) for view in sent] == [2, 3]
+    assert all(group.prompt.pixel_values.device == nowhere for view in sent for group in view)
+    assert all(mine.prompt is theirs.prompt for mine, theirs in zip(*sent, strict=False))
+    assert [group.responses for group in sent[0]] == [group.responses for group in student]
+
+
+def test_without_images_there_is_nothing_to_send() -> None:
+    group = make_group(replace(make_prompt("qwen3_vl"), pixel_values=None, grid_thw=None), (3,))
+    assert with_pixels_on(torch.device("meta"), [group])[0][0].prompt is group.prompt

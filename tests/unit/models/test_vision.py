@@ -195,3 +195,17 @@ def test_features_that_outlive_their_step_are_computed_alone(
     cache.begin_step(version)
     assert_close(hidden_states(model, row, cache), expected)
     assert seen == calls
+
+
+def test_pixels_of_a_known_black_image_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(vision, "sent", lambda pixels, device: sent.append(len(pixels)) or pixels)
+    model, cache, family = prepared("qwen3_vl"), FeatureCache(), "qwen3_vl"
+    groups = with_keys(three_groups(family))
+    num_patches = [len(group.prompt.pixel_values) for group in groups]
+    blacks = [black(group, family) for group in groups]
+    for _ in range(2):
+        cache.begin_step(version=0)
+        for view in (groups, blacks, groups):
+            hidden_states(model, view, cache)
+    assert sum(sent) == 3 * sum(num_patches), "the images of two steps, and black ones once"
