@@ -32,8 +32,7 @@ Precision
 ---------
 Sums, decays and the solve are in float32. Two tiles that are read in 16 bits are multiplied as they are and added up in
 float32; where one of them is in float32, the product is in TF32, or in float32 if that is what is read. The inverse is
-found row by row within SOLVED rows, then for pairs of such blocks by two products, in float32 or three times TF32, and
-never by powers of overlap, which cancel.
+that of `triangular.py`, in float32 or three times TF32.
 
 One program for a chunk, no atomics: bitwise repeatable. Beside the inputs only the inverse is kept for the backward.
 
@@ -47,7 +46,6 @@ V width of a value.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, NamedTuple
 
 import torch
@@ -56,15 +54,15 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.device import on_device_of
+from vcsd.kernels.triangular import SOLVED, triangular_inverse
+
 CHUNK_SIZES = (16, 32, 64)
 WIDTHS = (16, 32, 64, 128, 256)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 BLOCK = 32
 """Columns of keys and values that a program holds at a time."""
-
-SOLVED = 16
-"""Rows that are solved one after the other; no more than the smallest chunk."""
 
 NUM_WARPS, NUM_WARPS_FLOAT32 = 4, 8
 NUM_STAGES = 1
@@ -133,7 +131,7 @@ class _DeltaChunks(torch.autograd.Function):
         ctx.options = {"C": C, "K": K, "V": V, "NORMALISED": is_normalised, **_options(query)}
         out = (read, expected, written, writer, inner, shrink)
         if grid[0] * grid[1] > 0:
-            with _on(query):
+            with on_device_of(query):
                 _forward_kernel[(grid[0] * grid[1],)](
                     *(query, key, value, g, beta, *out, inverse, grid[1], L, H),
                     *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3]),
@@ -154,7 +152,7 @@ class _DeltaChunks(torch.autograd.Function):
             for x, needed in zip((query, key, value, g, beta), ctx.needs_input_grad, strict=False)
         ]
         if N * H * num_chunks > 0:
-            with _on(query):
+            with on_device_of(query):
                 _backward_kernel[(N * H * num_chunks,)](
                     *(query, key, value, g, beta, inverse),
                     *(*(grad.contiguous() for grad in grads), *found, num_chunks, L, H),
@@ -174,11 +172,6 @@ def _options(query: Tensor) -> dict[str, Any]:
         "num_warps": NUM_WARPS_FLOAT32 if is_wide else NUM_WARPS,
         "num_stages": NUM_STAGES,
     }
-
-
-def _on(x: Tensor) -> Any:
-    # Triton launches on the current device, which need not be the tensor's
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 @triton.jit
@@ -255,38 +248,6 @@ def _between(total, i):
     return tl.exp(tl.where(i[None, :] <= i[:, None], total[:, None] - total[None, :], float("-inf")))
 
 
-@triton.jit
-def _inverse(overlap, i, C: tl.constexpr, SOLVED: tl.constexpr, PRECISION: tl.constexpr):
-    """(I + overlap)^-1: blocks of SOLVED rows on the diagonal row by row, all blocks at once, then pairs of blocks."""
-    tl.static_assert(C <= 4 * SOLVED)
-    rows, cols = i[:, None], i[None, :]
-    is_near = rows // SOLVED == cols // SOLVED
-    # rows have columns in one block only: the sum moves these together
-    near = tl.sum(tl.reshape(tl.where(is_near, overlap, 0.0), [C, C // SOLVED, SOLVED]), 1)
-    near = tl.reshape(near, [C // SOLVED, SOLVED, SOLVED])
-    row = tl.arange(0, SOLVED)[None, :, None]
-    solved = -near
-    for r in range(1, SOLVED):
-        of_row = tl.sum(tl.where(row == r, near, 0.0), 1)
-        of_row = -of_row - tl.sum(of_row[:, :, None] * solved, 1)
-        solved = tl.where(row == r, of_row[:, None, :], solved)
-    solved = tl.broadcast_to(tl.reshape(solved, [C, 1, SOLVED]), [C, C // SOLVED, SOLVED])
-    inverse = tl.where(is_near, tl.reshape(solved, [C, C]), 0.0) + tl.where(rows == cols, 1.0, 0.0)
-    if C >= 2 * SOLVED:
-        inverse = _of_pairs(inverse, overlap, rows, cols, SOLVED, PRECISION)
-    if C >= 4 * SOLVED:
-        inverse = _of_pairs(inverse, overlap, rows, cols, 2 * SOLVED, PRECISION)
-    return inverse
-
-
-@triton.jit
-def _of_pairs(inverse, overlap, rows, cols, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    """From the inverses A^-1 of blocks of SIZE on the diagonal to those of twice the size: A^-1 - A^-1 B A^-1."""
-    is_between = (rows // (2 * SIZE) == cols // (2 * SIZE)) & (rows // SIZE != cols // SIZE)
-    step = tl.dot(tl.where(is_between, overlap, 0.0), inverse, input_precision=PRECISION)
-    return inverse - tl.dot(inverse, step, input_precision=PRECISION)
-
-
 @triton.jit(do_not_specialize=["J", "L"])
 def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
     query_ptr, key_ptr, value_ptr, g_ptr, beta_ptr,
@@ -328,7 +289,7 @@ def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
     tl.store(_own(shrink_ptr, 1), tl.exp(last))
     overlap = overlap * between * (beta * of_key)[:, None] * of_key[None, :]
     overlap = tl.where(i[None, :] < i[:, None], overlap, 0.0)
-    inverse = _inverse(overlap, i, C, SOLVED, SOLVE_PRECISION)
+    inverse = triangular_inverse(overlap, i, C, SOLVED, SOLVE_PRECISION)
     if inverse_ptr is not None:
         _store_tile(_own(inverse_ptr, C * C), i, i, C, inverse)
 

@@ -47,7 +47,6 @@ value, P blocks of V.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -55,6 +54,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from vcsd.kernels.device import on_device_of
 
 CHUNK_SIZES = (16, 32, 64)
 WIDTHS = (16, 32, 64, 128, 256)
@@ -136,7 +137,7 @@ class _DeltaScan(torch.autograd.Function):
         states_MJKV = read.new_empty(M, J, K, V) if keeps else None
         grid, settings = _launch(read, V)
         if M > 0:
-            with _on(read):
+            with on_device_of(read):
                 _forward_kernel[grid](
                     *(read, expected, written, writer, inner, shrink, None if state is None else state.contiguous()),
                     *(out_NLHV, last_MKV, new_MJCV, states_MJKV),
@@ -162,7 +163,7 @@ class _DeltaScan(torch.autograd.Function):
         dshrink_MJP = shrink.new_empty(M, J, V // settings["BLOCK_V"])
         dstate_MKV = read.new_empty(M, K, V, dtype=torch.float32) if needs[6] else None
         if M > 0:
-            with _on(read):
+            with on_device_of(read):
                 _backward_kernel[grid](
                     *(read, expected, writer, inner, shrink, states, dout.contiguous()),
                     None if dlast is None else dlast.contiguous(),
@@ -199,11 +200,6 @@ def _launch(read_MJCK: Tensor, V: int) -> tuple[tuple[int], dict[str, Any]]:
         "num_warps": EXACT_NUM_WARPS if is_exact else NUM_WARPS,
         "num_stages": 1 if is_exact or K > STAGED_K else 2,
     }
-
-
-def _on(x: Tensor) -> Any:
-    # Triton launches on the current device, which need not be the tensor's
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 @triton.jit

@@ -26,7 +26,6 @@ Shape legend: R heads of all tokens, E head width, P partial sums.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -34,6 +33,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from vcsd.kernels.device import on_device_of
 
 TILE = 2048
 """Elements that a program holds at a time, unless a single head has more."""
@@ -58,7 +59,7 @@ class _GatedNorm(torch.autograd.Function):
         out = torch.empty_like(x)
         R, E, blocks = _sizes(x)
         if R > 0:
-            with _on(x):
+            with on_device_of(x):
                 _forward_kernel[(triton.cdiv(R, blocks["BLOCK_R"]),)](
                     x, gate, weight_E, out, R, E, eps, **blocks, num_warps=NUM_WARPS
                 )
@@ -74,7 +75,7 @@ class _GatedNorm(torch.autograd.Function):
         num_sums = triton.cdiv(R, HEADS_PER_SUM)
         partial_PE = x.new_empty(num_sums, E, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         if R > 0:
-            with _on(x):
+            with on_device_of(x):
                 _backward_kernel[(num_sums,)](
                     *(x, gate, weight_E, grad, dx, dgate, partial_PE, R, E, ctx.eps),
                     **blocks,
@@ -88,11 +89,6 @@ def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
     E = x.shape[-1]
     width = triton.next_power_of_2(E)
     return x.numel() // E, E, {"BLOCK_R": max(1, TILE // width), "BLOCK_E": width}
-
-
-def _on(x: Tensor) -> Any:
-    # Triton launches on the current device, which need not be the tensor's
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 @triton.jit

@@ -19,7 +19,6 @@ Only a and b are kept for the backward. Arithmetic is in float32 whatever is rea
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -27,6 +26,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from vcsd.kernels.device import on_device_of
 
 BLOCK = 2048
 """Elements of a program."""
@@ -64,8 +65,7 @@ def _launch(kernel: Any, *tensors: Tensor) -> None:
     num = tensors[0].numel()
     if num == 0:
         return
-    # Triton launches on the current device, which need not be the tensor's
-    with torch.cuda.device(tensors[0].device) if tensors[0].is_cuda else contextlib.nullcontext():
+    with on_device_of(tensors[0]):
         kernel[(triton.cdiv(num, BLOCK),)](*tensors, num, BLOCK=BLOCK, num_warps=NUM_WARPS)
 
 

@@ -28,7 +28,6 @@ Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a 
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
@@ -36,6 +35,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from vcsd.kernels.device import on_device_of
 
 TILE = 2048
 """Elements of each half that a program holds at a time."""
@@ -70,8 +71,7 @@ def _launch(x_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, dtype: torch.dtype
         return out_BHTE
     half = triton.next_power_of_2(R // 2)
     heads = min(triton.next_power_of_2(H), max(1, TILE // half))
-    # Triton launches on the current device, which need not be the tensor's
-    with torch.cuda.device(x_BHTE.device) if x_BHTE.is_cuda else contextlib.nullcontext():
+    with on_device_of(x_BHTE):
         _kernel[B * T, triton.cdiv(H, heads)](
             *(x_BHTE, out_BHTE, cos_BTR, sin_BTR),
             *(H, T, R // 2, E),

@@ -36,7 +36,6 @@ Shape legend: T tokens, C channels, K taps, P partial sums.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,6 +44,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.device import on_device_of
 from vcsd.kernels.sources import MAX_TAPS
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _SegmentConv(torch.autograd.Function):
         ctx.sources, ctx.is_silu = sources, is_silu
         out_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
         T, C = x_TC.shape
-        with _on(x_TC):
+        with on_device_of(x_TC):
             _forward_kernel[(triton.cdiv(T, BLOCK_T) * triton.cdiv(C, BLOCK_C),)](
                 *(x_TC, _by_tap(weight_CK), bias_C, sources.source_TK, out_TC),
                 *(T, C, x_TC.stride(0)),
@@ -95,7 +95,7 @@ class _SegmentConv(torch.autograd.Function):
         needs_x, *needs_sums = ctx.needs_input_grad[:3]
         weight_KC = _by_tap(weight_CK)
         sums = dz_TC = None
-        with _on(x_TC):
+        with on_device_of(x_TC):
             if ctx.is_silu or any(needs_sums):
                 dz_TC, sums = _through_activation(ctx, (x_TC, weight_KC, bias_C, grad_TC), any(needs_sums), needs_x)
             dx_TC = _to_sources(ctx.sources, grad_TC if dz_TC is None else dz_TC, weight_KC, x_TC) if needs_x else None
@@ -146,11 +146,6 @@ def _with_channels_together(x_TC: Tensor) -> Tensor:
 def _by_tap(weight_CK: Tensor) -> Tensor:
     """The weight (K, C) in float32: neighbours in memory are channels, as in the rows that it multiplies."""
     return weight_CK.detach().T.float().contiguous()
-
-
-def _on(x: Tensor) -> Any:
-    # Triton launches on the current device, which need not be the tensor's
-    return torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext()
 
 
 @triton.jit

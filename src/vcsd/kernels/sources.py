@@ -19,14 +19,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from vcsd.kernels.device import sent
+
 MAX_TAPS = 4
 """What the kernel takes: each tap has an accumulator of its own in the sum over tokens."""
-
-
-def sent(x: Tensor, device: torch.device) -> Tensor:
-    """x on a device. A copy does not wait for the work that a GPU has queued, as one of pageable memory would."""
-    is_copied = device.type == "cuda" and not x.is_cuda
-    return x.pin_memory().to(device, non_blocking=True) if is_copied else x.to(device)
 
 
 class Sources:

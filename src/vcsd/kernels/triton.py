@@ -46,7 +46,6 @@ exponent are one instruction.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -57,6 +56,7 @@ import triton.language as tl
 
 from vcsd.core.contrast import TIE_SLACK
 from vcsd.core.probability import LOG_FLOOR
+from vcsd.kernels.device import on_device_of
 from vcsd.kernels.fused import free_bytes
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ class TritonEngine:
         shape = _block_shape(tiles, num_blocks)
         scratch = (len(tiles.student_CV), shape["MAX_RUNS"])
         ends = _end_ids(objective.end_token_ids, tiles.student_CV.device) if objective.end_token_ids else None
-        with _device_of(tiles.student_CV):
+        with on_device_of(tiles.student_CV):
             _row_kernel[(len(tiles.student_CV),)](
                 tiles.student_CV,
                 tiles.original_CV,
@@ -506,13 +506,8 @@ class TritonEngine:
         """Multiply in place, without asking the device for the number."""
         programs = min(RESCALE_PROGRAMS, triton.cdiv(gradient.numel(), RESCALE_BLOCK))
         if programs > 0:
-            with _device_of(gradient):
+            with on_device_of(gradient):
                 _rescale_kernel[(programs,)](gradient, factor, gradient.numel(), BLOCK=RESCALE_BLOCK)
-
-
-def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
 
 
 def _spread(total: int, most: int) -> int:

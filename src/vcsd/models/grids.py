@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from vcsd.errors import DataError
-from vcsd.kernels.sources import sent
+from vcsd.kernels.device import sent
 from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcsd.kernels.sources import Sources, sent
+from vcsd.kernels.device import sent
+from vcsd.kernels.sources import Sources
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vcsd.kernels.sources import sent
+from vcsd.kernels.device import sent
 from vcsd.models import grids
 from vcsd.models.family import Family, base_model, image_inputs
 from vcsd.models.layout import Gather, Layout, Segment

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vcsd.kernels.sources import sent
+from vcsd.kernels.device import sent
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group, refuse_vision_tokens
 from vcsd.types import Scores

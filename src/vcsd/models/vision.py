@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface
 
+from vcsd.kernels.device import sent
 from vcsd.kernels.head import compute_dtype
-from vcsd.kernels.sources import sent
 from vcsd.models import fused, grids
 from vcsd.models.attention import varlen_attention
 from vcsd.models.inside import override
