@@ -205,11 +205,14 @@ def test_what_the_machine_cannot_hold_is_refused(folder, monkeypatch, capsys):
 
 
 def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, monkeypatch, capsys):
-    before = (folder / "run" / "config.json").read_text()
-    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method.alpha=0.5")
+    train = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'changed'}", "trainer.max_steps=2")
+    code, _, _ = vcsd(monkeypatch, capsys, *train)
+    assert code == 0
+    before = (folder / "changed" / "config.json").read_text()
+    code, _, err = vcsd(monkeypatch, capsys, *train, "method.alpha=0.5")
     assert code == 2
     assert "method.alpha was 1.0 and is now 0.5" in err
-    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "resume=never")
+    code, _, err = vcsd(monkeypatch, capsys, *train, "resume=never")
     assert code == 2
-    assert "already holds checkpoint-4" in err
-    assert (folder / "run" / "config.json").read_text() == before
+    assert "already holds checkpoint-2" in err
+    assert (folder / "changed" / "config.json").read_text() == before

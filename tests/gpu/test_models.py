@@ -22,6 +22,7 @@ from vcsd.rollout.transformers import TransformersEngine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 FAMILIES = ["qwen3_vl", "qwen3_5"]
+MOE = ["qwen3_vl_moe", "qwen3_5_moe"]
 
 
 def on_gpu(family: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -101,6 +102,7 @@ def test_a_graph_gives_the_logits_of_plain_decoding(family: str) -> None:
             logits[use_graph] = [decoding.step(token).clone() for token in forced[:80]]
             decoding.keep(torch.tensor([0, 2], device="cuda"))
             logits[use_graph] += [decoding.step(token[:2]).clone() for token in forced[80:]]
+            assert use_graph == (decoding.graphed is not None and decoding.graphed.is_recorded)
     for plain, graphed in zip(logits[False], logits[True], strict=True):
         torch.testing.assert_close(graphed, plain, rtol=1e-3, atol=1e-3)
 
@@ -164,3 +166,54 @@ def test_scoring_never_waits_for_the_device(family: str, home: str) -> None:
             hidden_states(model, groups)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("family", MOE)
+@pytest.mark.parametrize("experts", ["eager", "grouped_mm"])
+def test_steps_with_experts_are_recorded_unless_they_wait(family: str, experts: str) -> None:
+    """Experts in a Python loop ask the device which of them are needed; a grouped product does not."""
+    model = on_gpu(family, torch.bfloat16).eval()
+    model.set_experts_implementation(experts)
+    prompts = [group.prompt for group in three_groups(family)]
+    forced = torch.randint(1, 200, (20, 6), device="cuda")
+    logits: dict[bool, list[Tensor]] = {}
+    with torch.no_grad():
+        for use_graph in (False, True):
+            decoding = decoder.prefill(model, prompts)
+            decoding.fork(torch.tensor([0, 0, 1, 1, 2, 2], device="cuda"), 20, use_graph=use_graph)
+            logits[use_graph] = [decoding.step(token).clone() for token in forced]
+    assert decoding.graphed is not None
+    assert decoding.graphed.is_recorded == (experts == "grouped_mm")
+    for plain, graphed in zip(logits[False], logits[True], strict=True):
+        assert (graphed - plain).float().norm() <= 0.02 * plain.float().norm()
+
+
+@pytest.mark.parametrize("family", MOE)
+def test_scores_of_experts_are_close_to_the_truth(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # a rounded image may ask other experts
+    groups = three_groups(family)
+    for mine, true in zip(scored(on_gpu(family, torch.float32), groups), repeated(family, groups), strict=True):
+        assert (mine - true).norm() / true.norm() < 1e-3
+
+
+def test_a_batch_that_does_not_fit_while_it_is_recorded_is_halved() -> None:
+    model = on_gpu("qwen3_vl", torch.float32).eval()
+    prompts = [group.prompt for group in three_groups("qwen3_vl")]
+    engine = TransformersEngine(model, use_graph=True)
+    sampling = Sampling(temperature=0, max_new_tokens=12)
+    expected = engine.sample(prompts, sampling, num_rollouts=4, seed=0).rollouts
+    sizes: list[int] = []
+
+    def tight(module: object, args: object, inputs: dict[str, Tensor]) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            sizes.append(len(inputs["input_ids"]))
+            if sizes[-1] > 4:
+                raise torch.OutOfMemoryError("no room")
+
+    handle = model.register_forward_pre_hook(tight, with_kwargs=True)
+    try:
+        assert engine.sample(prompts, sampling, num_rollouts=4, seed=0).rollouts == expected
+    finally:
+        handle.remove()
+    assert sizes[0] == 12
+    assert max(sizes[1:]) == 4

@@ -13,6 +13,7 @@ from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_shards import shard
 from tiny_step import make_batch, make_examples
+from vcsd import batch as batch_module
 from vcsd.batch import gather, show
 from vcsd.method import Method
 from vcsd.models.family import family_of
@@ -20,6 +21,7 @@ from vcsd.models.freeze import freeze
 from vcsd.models.vision import Constant
 from vcsd.step import Distiller, distil
 from vcsd.types import Rollout
+from vcsd.views import VIEWS
 
 METHOD = Method()
 
@@ -120,6 +122,19 @@ def test_images_are_named_by_what_they_show():
     _, _, (noise,) = keys(show(example, Method(contrast_view="noise"), processor))
     _, _, (other_noise,) = keys(show(replace(example, id="other"), Method(contrast_view="noise"), processor))
     assert len({original, noise, other_noise}) == 3, "noise is drawn for each example"
+
+
+def test_a_control_of_another_layout_stops_before_it_is_scored(monkeypatch):
+    def smaller(example):
+        shown = VIEWS["black"](example)
+        return replace(shown, images=tuple(image.resize((32, 32)) for image in shown.images))
+
+    example, processor = make_examples(2)[1], build_processor()
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_module, "VIEWS", {**VIEWS, "black": smaller})
+        with pytest.raises(AssertionError, match="view 'black' must change pixel values only"):
+            show(example, METHOD, processor)
+    show(example, METHOD, processor)
 
 
 def test_an_added_crop_leaves_the_name_of_the_image_beside_it():

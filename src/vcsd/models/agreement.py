@@ -35,6 +35,8 @@ _TOLERANCE_IN_HALF = 0.2
 """Largest distance of the logits relative to their spread: wide enough for rounding in deep models, too narrow for
 an image with the positions of text."""
 
+_ADVICE = f"Use a model of a family with an adapter: {', '.join(ADAPTERS)}."
+
 
 def check_decoding(
     model: nn.Module,
@@ -52,17 +54,27 @@ def check_decoding(
     if has_image in agreed:
         return
     response = _words(prompt, family.vision_token_ids(model))
-    found_NV = decode(prompt, response).double()
-    expected_NV, tolerance = inside(model, lambda inner: _scored(inner, family, Group(prompt, [response])))
+    name = type(base_model(model)).__name__
+    try:
+        found_NV = decode(prompt, response).double()
+        expected_NV, tolerance = inside(model, lambda inner: _scored(inner, family, Group(prompt, [response])))
+    except (ConfigError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # whatever a family's forward raises on inputs that it does not expect
+        raise ConfigError(
+            [
+                f"{name} has no adapter, and example {prompt.example_id!r} could not be decoded and scored without "
+                f"one: {type(error).__name__}: {error}. {_ADVICE}"
+            ]
+        ) from error
     centred = [logits_NV - logits_NV.mean(-1, keepdim=True) for logits_NV in (found_NV, expected_NV)]
     distance = ((centred[0] - centred[1]).norm(dim=-1) / centred[1].norm(dim=-1)).max().item()
     if not distance <= tolerance:
-        name = type(base_model(model)).__name__
         raise ConfigError(
             [
                 f"{name} has no adapter, and its rollouts would be drawn from another distribution than the one that "
                 f"is scored: logits of example {prompt.example_id!r} differ by {distance:.2g} of their spread "
-                f"({tolerance:.2g} is allowed). Use a model of a family with an adapter: {', '.join(ADAPTERS)}."
+                f"({tolerance:.2g} is allowed). {_ADVICE}"
             ]
         )
     agreed.add(has_image)

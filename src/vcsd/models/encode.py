@@ -92,8 +92,8 @@ def encode(
             processor(text=[text], images=images or None, return_tensors="pt", **_text_kwargs(processor, text))
         )
     except ValueError as error:
-        file = file_name(images[0]) if len(images) == 1 else None
-        raise DataError(example.id, f"the processor refuses it: {error} {_shown(images)}", file=file) from error
+        reason = f"the processor refuses it: {error} {_shown(images)}"
+        raise DataError(example.id, reason, file=_only_file(images)) from error
     inputs.pop("attention_mask", None)
     encoded = Encoded(
         example_id=example.id,
@@ -116,6 +116,7 @@ def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], 
             f"its prompt has {len(encoded)} tokens, {max_tokens} are allowed. {_shown(images)} "
             "Lower max_pixels, shorten the text, or allow more tokens.",
             reason="over_long_prompt",
+            file=_only_file(images),
         )
     image_token_id = getattr(processor, "image_token_id", None)
     if images and image_token_id is not None and not (encoded.input_ids == image_token_id).any():
@@ -182,9 +183,14 @@ def _user_texts(prompt: Sequence[Message]) -> Iterator[str]:
 
 
 def _text_kwargs(processor: Processor, text: str) -> dict[str, bool]:
-    """Do not let the tokenizer add a second start token where the chat template wrote one."""
+    """Nothing is cut, whatever the tokenizer's files say, and no second start token beside the chat template's."""
     start = processor.tokenizer.bos_token
-    return {"add_special_tokens": False} if start and text.startswith(start) else {}
+    return {"truncation": False} | ({"add_special_tokens": False} if start and text.startswith(start) else {})
+
+
+def _only_file(images: list[Image]) -> str | None:
+    """The file of an example with one image."""
+    return file_name(images[0]) if len(images) == 1 else None
 
 
 def _shown(images: list[Image]) -> str:

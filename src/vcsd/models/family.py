@@ -150,8 +150,8 @@ def extra_inputs(prompts: Sequence[Prompt], length: int, *, left: bool) -> dict[
     for prompt in prompts:
         missing = length - len(prompt.input_ids)
         for name, value in prompt.extra.items():
-            is_per_token = value.ndim == 2 and value.shape == (1, len(prompt.input_ids))
-            padding = (missing, 0) if left else (0, missing)
+            is_per_token = value.shape[:2] == (1, len(prompt.input_ids)) and name not in _TILED
+            padding = [0, 0] * (value.ndim - 2) + ([missing, 0] if left else [0, missing])
             inputs.setdefault(name, []).append(functional.pad(value, padding) if is_per_token else value)
     return {name: _stacked(name, values) for name, values in inputs.items()}
 

@@ -80,7 +80,7 @@ def load_processor(
         raise ConfigError(
             [f"{folder} has no chat template. Add the chat_template.jinja of an instruction-tuned model."]
         )
-    processor.source_folder = folder
+    processor.source_folder = folder.absolute()  # its files are copied later, perhaps from another working directory
     return processor
 
 

@@ -152,15 +152,18 @@ def _decoded(model: nn.Module, family: Family, prompt: Prompt, response: list[in
 
 
 def _join(caches: Sequence[DynamicCache]) -> DynamicCache:
-    """Caches of several forwards, equally long, as one."""
+    """Caches of several forwards, equally long, as one. They are emptied layer by layer: memory holds them once."""
     first = caches[0]
     for index, layer in enumerate(first.layers if len(caches) > 1 else ()):
-        others = [cache.layers[index] for cache in caches]
+        parts = [cache.layers[index] for cache in caches]
         for name in ("keys", "values"):
             if isinstance(getattr(layer, name, None), torch.Tensor):
-                setattr(layer, name, torch.cat([getattr(other, name) for other in others]))
+                joined = torch.cat([getattr(part, name) for part in parts])
+                for part in parts:
+                    setattr(part, name, None)
+                setattr(layer, name, joined)
         for name in ("conv_states", "recurrent_states"):
             states: Any = getattr(layer, name, None) or []
             for state in range(len(states)):
-                states[state] = torch.cat([getattr(other, name)[state] for other in others])
+                states[state] = torch.cat([getattr(part, name)[state] for part in parts])
     return first

@@ -3,6 +3,8 @@
 Launching them takes the CPU longer than running them takes the GPU. A graph is recorded when the same shapes come a
 second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs as usual:
 it warms up what must exist before recording, and recording itself computes nothing, so every step is taken once.
+A step that waits for the device, such as one that loops over experts in Python, cannot be recorded; that shows when it
+runs as usual, and it goes on so.
 
 A recording is spoilt by calls to the device that may not be recorded, from this thread or another: a collection that
 finds an old graph and frees it, a thread that pins memory. So the collector waits, and what other threads do does not
@@ -12,6 +14,7 @@ count.
 from __future__ import annotations
 
 import gc
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     Forward = Callable[[Tensor, Tensor], Tensor]
 
 
+_WAITS = "synchronizing CUDA operation"
+"""What torch says of an operation that makes the host wait."""
+
+
 class GraphedStep:
     """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed.
 
@@ -34,7 +41,12 @@ class GraphedStep:
 
     def __init__(self) -> None:
         self._graph: Any = None
-        self._is_warm = False
+        self._is_warm = self._has_waited = False
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the next step is a replay."""
+        return self._graph is not None
 
     def forget(self) -> None:
         """The shapes or the tensors behind the step have changed: record again."""
@@ -42,9 +54,14 @@ class GraphedStep:
 
     def __call__(self, forward: Forward, token_R: Tensor, position_R1: Tensor) -> Tensor:
         """One step. The logits are overwritten by the next."""
-        if not self._is_warm or not token_R.is_cuda:
-            self._is_warm = True
+        if not token_R.is_cuda:
             return forward(token_R, position_R1)
+        if not self._is_warm:
+            logits, self._is_warm = _watched(forward, token_R, position_R1)
+            if not self._is_warm and self._has_waited:
+                warnings.warn("decoding steps wait for the device and cannot be recorded as a graph.", stacklevel=2)
+            self._has_waited = not self._is_warm
+            return logits
         if self._graph is None:
             self._token, self._position = token_R.clone(), position_R1.clone()
             self._graph = torch.cuda.CUDAGraph()
@@ -54,6 +71,23 @@ class GraphedStep:
         self._position.copy_(position_R1)
         self._graph.replay()
         return self._logits
+
+
+def _watched(forward: Forward, token_R: Tensor, position_R1: Tensor) -> tuple[Tensor, bool]:
+    """The logits of a step, and whether it waited for nothing."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            logits = forward(token_R, position_R1)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    waits = [warning for warning in said if _WAITS in str(warning.message)]
+    for warning in said:
+        if warning not in waits:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return logits, not waits
 
 
 @contextmanager

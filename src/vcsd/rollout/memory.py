@@ -73,6 +73,8 @@ def rows_that_fit(
     >>> cost = CacheCost(per_token=114688, per_rollout=0)
     >>> rows_that_fit(cost, 62 * 2**30, num_prompt=1030, num_new=1024, num_rollouts=8, is_shared=True)
     400
+    >>> rows_that_fit(cost, 2**30, num_prompt=1030, num_new=1024, num_rollouts=8, is_shared=True)
+    6
     >>> rows_that_fit(cost, 2**20, num_prompt=1030, num_new=1024, num_rollouts=8, is_shared=True)
     1
     """
@@ -82,5 +84,5 @@ def rows_that_fit(
     groups = room // cost.of(num_prompt, num_new, num_rollouts, is_shared=is_shared)
     if groups:
         return groups * num_rollouts
-    alone = room // cost.of(num_prompt, num_new, 1, is_shared=is_shared)
-    return max(1, min(alone, num_rollouts))
+    some = range(1, num_rollouts)
+    return max((n for n in some if cost.of(num_prompt, num_new, n, is_shared=is_shared) <= room), default=1)

@@ -96,6 +96,7 @@ class TransformersEngine:
         self.model, self.compute_dtype, self.max_rows, self.use_graph = model, compute_dtype, max_rows, use_graph
         self.keeps_broken = keeps_broken
         self.family, self.base = family_of(model), base_model(model)
+        self.use_graph &= self.family.shares_prefix
         self.family.prepare(model)
         self.vision_ids = sorted(self.family.vision_token_ids(model))
         self.end_ids = sorted(self.family.end_token_ids(model, tokenizer))
@@ -244,7 +245,9 @@ class _Batch:
         self.is_done_R = torch.zeros(len(jobs), dtype=torch.bool, device=device)
         self.is_broken_R = torch.zeros_like(self.is_done_R)
         self.live_L = torch.arange(len(jobs), device=device)
-        self.banned = torch.tensor(vision_ids, dtype=torch.long, device=device)
+        # Some families (Mllama) have no logit for their placeholder.
+        possible = [token for token in vision_ids if token < like.shape[1]]
+        self.banned = torch.tensor(possible, dtype=torch.long, device=device)
         self.ends = torch.tensor(end_ids, device=device)
         self.end_ids = set(end_ids)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,9 @@ class ResumableTrainer(Trainer):
         source = getattr(self.processing_class, "source_folder", None)
         if source is not None and Path(source).is_dir():
             save_processor_files(source, folder)
+        else:
+            found = "came from no folder" if source is None else f"came from {source}, which is gone"
+            warnings.warn(f"the checkpoint has no processor files: the processor {found}.", stacklevel=2)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         step, root = self.state.global_step, Path(str(self.args.output_dir))

@@ -90,6 +90,15 @@ def test_hidden_states_of_other_positions_are_refused(llava: nn.Module, monkeypa
         draw(llava, two_prompts("llava")[::-1])
 
 
+def test_a_forward_that_fails_is_explained(llava: nn.Module) -> None:
+    (prompt, _) = two_prompts("llava")
+    with pytest.raises(ConfigError, match=r"example 'a' could not be decoded.*without one: RuntimeError: .*channels"):
+        draw(llava, [replace(prompt, pixel_values=prompt.pixel_values[:, :1])])
+    llava.model.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no room")))
+    with pytest.raises(torch.OutOfMemoryError):
+        draw(llava, [prompt])
+
+
 def test_a_response_that_would_be_scored_with_its_future_in_sight_is_refused() -> None:
     model, prompt = build_fallback("paligemma", torch.float64), make_prompt("llava", (), 4, 4)
     types = {"token_type_ids": torch.zeros(1, len(prompt.input_ids), dtype=torch.long)}

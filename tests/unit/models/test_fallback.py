@@ -58,16 +58,20 @@ def test_vision_tokens_in_a_response_are_refused_here_too() -> None:
 
 
 def test_extra_inputs_are_padded_where_there_is_one_value_per_token() -> None:
-    prompts = [
-        replace(group.prompt, extra={"types": torch.ones(1, len(group.prompt.input_ids)), "sizes": torch.ones(2, 2)})
-        for group in three_groups("llava")[:2]
-    ]
+    prompts = []
+    for group in three_groups("llava")[:2]:
+        num = len(group.prompt.input_ids)
+        extra = {"types": torch.ones(1, num), "sizes": torch.ones(2, 2), "images_of_token": torch.ones(1, num, 3, 2)}
+        prompts.append(replace(group.prompt, extra=extra))
     length = max(len(prompt.input_ids) for prompt in prompts) + 2
     left, right = (extra_inputs(prompts, length, left=left) for left in (True, False))
     assert left["types"].shape == right["types"].shape == (2, length)
     assert left["types"][0].sum() == len(prompts[0].input_ids)
     assert (left["types"][0, -1], left["types"][0, 0], right["types"][0, 0], right["types"][0, -1]) == (1, 0, 1, 0)
     assert left["sizes"].shape == (4, 2)
+    for side in (left, right):
+        assert side["images_of_token"].shape == (2, length, 3, 2)
+        assert torch.equal(side["images_of_token"][:, :, 1, 1], side["types"])
 
 
 @pytest.mark.filterwarnings("ignore:.*no adapter for shared prefixes")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from transformers import AutoTokenizer
 from transformers.models.auto import image_processing_auto
 
 from tiny_examples import example, picture
@@ -42,9 +43,16 @@ def test_the_pil_backend_is_chosen_where_torchvision_is_installed_too(
     write_processor_files(tmp_path, family)
     monkeypatch.setattr(image_processing_auto, "is_torchvision_available", lambda: True)
     monkeypatch.setattr(image_processing_auto, "DEFAULT_TO_PIL_BACKEND_IMAGE_PROCESSORS", [])
+    choose, chosen = image_processing_auto._resolve_backend, []
+
+    def noted(*args: object) -> str:
+        chosen.append(choose(*args))
+        return chosen[-1]
+
+    monkeypatch.setattr(image_processing_auto, "_resolve_backend", noted)
     assert type(load_processor(tmp_path).image_processor).__name__.endswith("ImageProcessorPil")
-    chosen = image_processing_auto._resolve_backend(None, None, "Qwen2VLImageProcessor")
-    assert chosen == "torchvision", "by default it would be the other"
+    assert set(chosen) == {"pil"}
+    assert choose(None, None, "Qwen2VLImageProcessor") == "torchvision", "by default it would be the other"
 
 
 @pytest.mark.parametrize("family", QWEN)
@@ -250,8 +258,10 @@ def test_a_prompt_over_the_budget_names_the_example_and_its_files(tmp_path: Path
     num_tokens = len(encode(processor, given))
     assert len(encode(processor, given, max_tokens=num_tokens)) == num_tokens
     message = rf"example 'virl-7': its prompt has {num_tokens} tokens, 20 are allowed.*large.png \(200 x 120\)"
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as error:
         encode(processor, given, max_tokens=20)
+    assert error.value.file is not None
+    assert Path(error.value.file).name == "large.png"
     with pytest.raises(DataError, match=message):
         encode(processor, VIEWS["black"](given), max_tokens=20)
 
@@ -260,6 +270,17 @@ def test_a_shape_the_processor_refuses_names_the_example_and_its_file(tmp_path: 
     picture(900, 1).save(tmp_path / "thin.png")
     with pytest.raises(DataError, match=r"example 'virl-7': the processor refuses it: .*200.*thin.png \(900 x 1\)"):
         encode(build_processor(), shown(tmp_path / "thin.png"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tokenizer_that_was_saved_to_truncate_does_not(family: str, tmp_path: Path) -> None:
+    folder = write_processor_files(tmp_path, family)
+    expected = encode(load_processor(folder), shown(picture())).input_ids
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer("how many? " * 50, truncation=True, max_length=len(expected) - 8)
+    tokenizer.save_pretrained(folder)
+    assert json.loads((folder / "tokenizer.json").read_text())["truncation"] is not None
+    assert encode(load_processor(folder), shown(picture())).input_ids.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
@@ -393,6 +414,18 @@ def test_saving_onto_itself_changes_nothing(tmp_path: Path) -> None:
     before = contents(write_processor_files(tmp_path))
     save_processor_files(tmp_path, tmp_path)
     assert contents(tmp_path) == before
+
+
+def test_a_folder_is_found_again_from_another_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_processor_files(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    processor = load_processor("model")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    processor.save_pretrained(tmp_path / "student")
+    assert contents(tmp_path / "student").keys() == contents(tmp_path / "model").keys()
 
 
 def test_a_source_without_processor_files_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ def test_a_refreshed_copy_is_the_student_in_half_precision():
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.add_(0.5)
+        for buffer in student.buffers():
+            buffer.add_(1)
     half.refresh()
     for mine, theirs in zip(half.module.parameters(), student.parameters(), strict=True):
         assert torch.equal(mine, theirs.bfloat16())

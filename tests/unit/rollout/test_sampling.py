@@ -63,6 +63,7 @@ def test_top_p_is_taken_of_what_min_p_and_top_k_leave() -> None:
     assert kept.tolist() == [[True, False, False, False]], "0.4 of 0.7 is already 0.57"
     assert filtered(logits, Sampling(top_p=0.55)).isfinite().tolist() == [[True, True, False, False]]
     assert filtered(logits, Sampling(min_p=0.6)).isfinite().tolist() == [[True, True, False, False]]
+    assert filtered(logits, Sampling(min_p=0.6, top_k=3)).isfinite().tolist() == [[True, True, False, False]]
 
 
 def test_a_presence_penalty_is_subtracted_once_from_what_the_rollout_contains() -> None:
@@ -70,6 +71,14 @@ def test_a_presence_penalty_is_subtracted_once_from_what_the_rollout_contains() 
     seen = torch.tensor([[True, False, False], [False, False, False]])
     sampling = Sampling(temperature=0, presence_penalty=0.5)
     assert draw(logits, torch.zeros(2), sampling, seen).tolist() == [1, 0]
+
+
+def test_a_presence_penalty_comes_before_the_temperature() -> None:
+    logits, seen = torch.tensor([[2.0, 0.0]]), torch.tensor([[True, False]])
+    p_first = torch.sigmoid(torch.tensor((2.0 - 1.0) / 0.5)).item()
+    sampling = Sampling(temperature=0.5, presence_penalty=1.0)
+    for uniform, token in ((p_first - 1e-3, 0), (p_first + 1e-3, 1)):
+        assert draw(logits, torch.tensor([uniform]), sampling, seen).item() == token
 
 
 def test_a_stream_depends_on_seed_step_example_and_index() -> None:

@@ -198,6 +198,73 @@ def test_mode_gradients_and_checkpointing_are_as_before() -> None:
     assert model.model.rope_deltas is None
 
 
+def test_what_fails_in_between_leaves_mode_and_gradients_as_before() -> None:
+    model, prompts = build_model().train(), three_prompts("qwen3_vl")
+    seen: list[bool] = []
+
+    def interrupt(done: int, total: int) -> None:
+        seen.append(torch.is_grad_enabled() or model.training)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0, progress=interrupt)
+    assert seen == [False], "tokens are drawn in eval mode, without gradients"
+    assert torch.is_grad_enabled()
+    assert all(module.training for module in model.modules())
+
+
+def test_a_presence_penalty_counts_every_token_of_its_own_rollout() -> None:
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    with torch.no_grad():
+        model.model.language_model.norm.weight.mul_(0.05)  # logits closer together than the penalty
+    greedy = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0).rollouts
+    assert any(len(set(rollout.token_ids)) < len(rollout.token_ids) for rollout in greedy), "they would repeat"
+    penalised = Sampling(temperature=0, max_new_tokens=20, presence_penalty=2.0)
+    together = TransformersEngine(model).sample(prompts, penalised, num_rollouts=1, seed=0).rollouts
+    assert all(len(set(rollout.token_ids)) == len(rollout.token_ids) for rollout in together)
+    assert all(mine.token_ids[0] == other.token_ids[0] for mine, other in zip(together, greedy, strict=True))
+    alone = [TransformersEngine(model).sample([p], penalised, num_rollouts=1, seed=0).rollouts[0] for p in prompts]
+    assert [rollout.token_ids for rollout in together] == [rollout.token_ids for rollout in alone]
+
+
+def test_rows_at_once_follow_from_free_memory_and_the_longest_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts, sizes = build_model(), three_prompts("qwen3_vl"), []
+    engine, begin = TransformersEngine(model), TransformersEngine.begin
+    longest = max(len(prompt.input_ids) for prompt in prompts)
+    one = engine.cache_cost().of(longest, GREEDY.max_new_tokens, 4, is_shared=True)
+
+    def counted(self, prompts):
+        sizes.append(len(prompts))
+        return begin(self, prompts)
+
+    monkeypatch.setattr(TransformersEngine, "begin", counted)
+    for share, expected in ((3.1, [3]), (2.9, [2, 1]), (1.1, [1, 1, 1]), (0.7, 6 * [1]), (0.1, 12 * [1])):
+        sizes.clear()
+        monkeypatch.setattr(engine_module, "free_bytes", lambda _, share=share: int(share * one / 0.8))
+        engine.sample(prompts, GREEDY, num_rollouts=4, seed=0)
+        assert sizes == expected, share
+
+
+def test_a_placeholder_without_a_logit_need_not_be_banned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Mllama, whose image token is one past the end of its head."""
+    model, prompts = build_model(), three_prompts("qwen3_vl")
+    expected = TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0).rollouts
+    engine = TransformersEngine(model)
+    engine.vision_ids = [*engine.vision_ids, model.config.text_config.vocab_size]
+    assert engine.sample(prompts, GREEDY, num_rollouts=1, seed=0).rollouts == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_joined_caches_leave_nothing_behind(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts, parts = build_model(family), three_prompts(family), []
+    join = decoder._join
+    monkeypatch.setattr(decoder, "_join", lambda caches: join(parts.extend(caches) or caches))
+    monkeypatch.setattr(decoder, "PREFILL_TOKENS", 1)
+    TransformersEngine(model).sample(prompts, GREEDY, num_rollouts=1, seed=0)
+    assert len(parts) == 3
+    assert all(getattr(layer, "keys", None) is None for cache in parts[1:] for layer in cache.layers)
+
+
 @pytest.mark.parametrize("is_deterministic", [False, True])
 def test_deterministic_mode_is_as_before(is_deterministic: bool) -> None:
     torch.use_deterministic_algorithms(is_deterministic)

@@ -41,6 +41,8 @@ def test_several_images_have_one_box_each() -> None:
 def test_a_box_is_rounded_outwards_and_ends_at_the_border() -> None:
     (image,) = VIEWS["crop"](example(picture(), boxes=((10.6, -5, 20.2, 900),))).images
     assert image.tobytes() == picture().crop((10, 0, 21, 64)).tobytes()
+    (image,) = VIEWS["crop"](example(picture(), boxes=((-3, 10.6, 900, 20.2),))).images
+    assert image.tobytes() == picture().crop((0, 10, 96, 21)).tobytes()
 
 
 def test_a_box_is_measured_in_the_upright_image(tmp_path: Path) -> None:
