@@ -1,10 +1,11 @@
-"""What a delta-net layer does between its projections, but for the recurrence: one kernel each against the chains.
+"""What a delta-net layer does between its projections, but for whole recurrences: one kernel each against the chains.
 
     python benchmarks/delta_net.py                 # on a GPU: a full row of Qwen3.5-2B shapes, bfloat16
     python benchmarks/delta_net.py --tiny          # on the CPU, where Triton is interpreted: does it run?
 
     convolution    gathers of a row, torch's convolution, its activation, and the way back
     gated norm     transformers' own
+    step           the recurrence of one token of 256 rollouts, transformers' own
 
 Prints milliseconds of chain and kernel, the best of ten, and their ratio: a teacher's forward, a student's forward, and
 its forward and backward with and without a gradient of the weight.
@@ -27,6 +28,7 @@ if not torch.cuda.is_available():
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from shapes import now
+from vcsd.kernels.delta_step import delta_step
 from vcsd.kernels.gated_norm import gated_norm
 from vcsd.kernels.segment_conv import segment_conv
 from vcsd.models import delta_net
@@ -95,6 +97,32 @@ def norms(width: int, device: str) -> tuple[Way, Way]:
     return chain, kernel
 
 
+def steps(num_heads: int, width: int, num_rollouts: int, device: str) -> tuple[float, float]:
+    """Milliseconds of one token by transformers and by the kernel, the best of ten."""
+    stock = modeling_qwen3_5.torch_recurrent_gated_delta_rule
+    rule = delta_net._of_torch(getattr(stock, "without_mixer", stock))
+    size = (num_rollouts, 1, num_heads, width)
+    query, key, value = (torch.randn(size, device=device, dtype=torch.bfloat16) for _ in range(3))
+    g, beta = -torch.rand(size[:3], device=device), torch.rand(size[:3], device=device, dtype=torch.bfloat16)
+    state = torch.zeros(num_rollouts, num_heads, width, width, device=device)
+    token = [x[:, 0] for x in (query, key, value, g, beta)]
+
+    def chain() -> None:
+        settings = {"initial_state": state, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
+        state.copy_(rule(query, key, value, g=g, beta=beta, **settings)[1])
+
+    def kernel() -> None:
+        delta_step(*token, state, is_normalised=True)
+
+    best = [float("inf"), float("inf")]
+    for _ in range(REPEATS):
+        for index, way in enumerate((chain, kernel)):
+            start = now()
+            way()
+            best[index] = min(best[index], 1e3 * (now() - start))
+    return best[0], best[1]
+
+
 def milliseconds(way: Way, inputs: list[Tensor], weight: Tensor) -> dict[str, float]:
     """The best time of each part."""
     device = weight.device.type
@@ -137,6 +165,10 @@ def main() -> None:
         for part, before in chain.items():
             told = f"chain {before:.3f} ms, kernel {kernel[part]:.3f} ms, ratio {before / kernel[part]:.2f}"
             sys.stdout.write(f"{name}, {part}: {told}\n")
+    num_rollouts, width = (256, shape.head_width) if shape is FULL else (2, 16)
+    before, after = steps(shape.num_heads, width, num_rollouts, device)
+    told = f"chain {before:.3f} ms, kernel {after:.3f} ms, ratio {before / after:.2f}"
+    sys.stdout.write(f"step, {num_rollouts} rollouts: {told}\n")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, three_groups
 from tiny_models import build_model
+from vcsd.models import fused
 from vcsd.models.family import family_of
 from vcsd.models.packing import Group
 from vcsd.models.score import hidden_states, with_pixels_on
@@ -217,3 +218,22 @@ def test_a_batch_that_does_not_fit_while_it_is_recorded_is_halved() -> None:
         handle.remove()
     assert sizes[0] == 12
     assert max(sizes[1:]) == 4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_decoding_by_kernels_is_close_to_transformers_own(
+    family: str, use_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = on_gpu(family, torch.float32).eval()
+    prompts = [group.prompt for group in three_groups(family)]
+    forced = torch.randint(1, 200, (30, 4), device="cuda")
+    logits: dict[bool, list[Tensor]] = {}
+    with torch.no_grad():
+        for fuse in (False, True):
+            monkeypatch.setattr(fused, "FUSE", fuse)
+            decoding = decoder.prefill(model, prompts)
+            decoding.fork(torch.tensor([0, 0, 1, 2], device="cuda"), 30, use_graph=use_graph)
+            logits[fuse] = [decoding.logits, *(decoding.step(token).clone() for token in forced)]
+    for plain, mine in zip(logits[False], logits[True], strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-3)

@@ -8,9 +8,11 @@ They are wrapped here, once per process; without `mixer=` the wrapper calls the 
                   kernel of our own reads these tokens where they are
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
+    step          in decoding, the recurrence of one token: on CUDA a kernel of our own, which changes the states where
+                  they are
 
-Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. Rollouts and
-padded batches on a GPU run them; the recurrence of a row is `delta_rule` everywhere, whatever is installed.
+Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. Padded batches
+on a GPU run them; the recurrence of a row and the step are our own everywhere, whatever is installed.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
@@ -25,7 +27,7 @@ import torch
 
 from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models import fused
-from vcsd.models.delta_rule import gated_delta_rule
+from vcsd.models.delta_rule import WIDTHS, gated_delta_rule
 from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from vcsd.models.layout import Layout, Level
 
 _CONVOLUTION = "causal_conv1d_fn"
-_RECURRENCE = "torch_chunk_gated_delta_rule"
+_RECURRENCE, _STEP = "torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule"
 _ACTIVATIONS = (None, "silu", "swish")
 _LONGEST_CHUNK = 64
 _PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
@@ -48,13 +50,14 @@ def mix_delta_net(model: PreTrainedModel) -> None:
     types = getattr(model.config.get_text_config(), "layer_types", None) or []
     if "linear_attention" not in types:
         return
-    module = home_of(model, _CONVOLUTION, _RECURRENCE)
+    wraps_of: dict[str, Callable[..., Any]] = {_CONVOLUTION: _convolution, _RECURRENCE: _recurrence, _STEP: _step}
+    module = home_of(model, *wraps_of)
     if module is None:
         raise RuntimeError(
-            f"the module of {type(model).__name__} lacks {_CONVOLUTION} or {_RECURRENCE}: "
+            f"the module of {type(model).__name__} lacks {', '.join(wraps_of)} or one of them: "
             "this transformers release is not supported. Install one between 5.17 and 5.22."
         )
-    for name, wrap in ((_CONVOLUTION, _convolution), (_RECURRENCE, _recurrence)):
+    for name, wrap in wraps_of.items():
         original = getattr(module, name)
         if not hasattr(original, "without_mixer"):
             setattr(module, name, wrap(original))
@@ -114,6 +117,33 @@ def _recurrence(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callab
 
     recur.without_mixer = original  # type: ignore[attr-defined]
     return recur
+
+
+def _step(original: Callable[..., tuple[Tensor, Tensor | None]]) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    @wraps(original)
+    def step(
+        query: Tensor, key: Tensor, value: Tensor, *, g: Tensor, beta: Tensor, mixer: Any = None, **settings: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        state: Tensor | None = settings.get("initial_state")
+        # Of a cache that is not ours the state is not ours to change.
+        if mixer is None or state is None or not _can_step(query, key, value, state):
+            here = original if query.is_cuda else _of_torch(original)
+            return here(query, key, value, g=g, beta=beta, **settings)
+        from vcsd.kernels.delta_step import delta_step  # here, since it imports Triton
+
+        inputs = (query[:, 0], key[:, 0], value[:, 0], g[:, 0], beta[:, 0])
+        is_normalised = bool(settings.get("use_qk_l2norm_in_kernel"))
+        return delta_step(*inputs, state, is_normalised=is_normalised)[:, None], state
+
+    step.without_mixer = original  # type: ignore[attr-defined]
+    return step
+
+
+def _can_step(query: Tensor, key: Tensor, value: Tensor, state: Tensor) -> bool:
+    """Whether the kernel takes a step: one token per rollout, and nobody asks for a gradient."""
+    widths = {query.shape[-1], value.shape[-1]}
+    fits = query.shape[1] == 1 and widths <= set(WIDTHS) and state.is_contiguous() and not torch.is_grad_enabled()
+    return fits and fused.kernels_take(query, key, value, state)
 
 
 def _chunk_size(longest: int) -> int:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _EPSILON = 1e-6
 """Under the root of a key's length, as in the models' own code."""
 
-_WIDTHS, _CHUNKS = (16, 32, 64, 128, 256), (16, 32, 64)
-"""Heads and chunks that the kernels take; shorter chunks are padded."""
+WIDTHS, _CHUNKS = (16, 32, 64, 128, 256), (16, 32, 64)
+"""Widths of heads and lengths of chunks that the kernels take; shorter chunks are padded."""
 
 _DTYPES = (torch.bfloat16, torch.float16)
 """In float32 the kernels are exact but slow: without tensor cores their tiles do not fit into registers."""
@@ -115,7 +115,7 @@ def _scan(
 
 
 def _can_fuse(query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor) -> bool:
-    fits = query.shape[-1] in _WIDTHS and value.shape[-1] in _WIDTHS and query.dtype in _DTYPES
+    fits = query.shape[-1] in WIDTHS and value.shape[-1] in WIDTHS and query.dtype in _DTYPES
     return fits and query.dtype == key.dtype == value.dtype and fused.has_kernels_for(query, key, value, g, beta)
 
 

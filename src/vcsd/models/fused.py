@@ -14,11 +14,12 @@ tensors of T tokens times the width, and take about as long as all matrix produc
   layer        every layer of text and tower gets a `forward` that says to these, and to the delta nets' convolution
                (`delta_net.py`), whether it is scoring
 
-Only what happens inside a layer with a `mixer=` that has a layout, or under `fused_batches()`, is changed, so that
-in rollouts, evaluation and padded batches all of these are transformers' own, bit for bit, as they are on the CPU and
-in float64. The keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes the
-same path; the switch it turns is local to the thread, since autograd recomputes in threads of its own. The last norm
-of the model is in no layer and stays as it is; so do the tower's norms, which are torch's own.
+Only what happens inside a layer with a `mixer=` that has a layout is changed, or under `fused_batches()`, as when the
+prompts of rollouts are read. In decoding steps and padded batches all of these are transformers' own, bit for bit (but
+for a delta net's step: `delta_net.py`), as they are on the CPU and in float64. The keyword is among the layer's
+arguments, therefore recomputation under gradient checkpointing takes the same path; the switch it turns is local to the
+thread, since autograd recomputes in threads of its own. The last norm of the model is in no layer and stays as it is;
+so do the tower's norms, which are torch's own.
 
 What differs from transformers' own, all of it rounding:
 
@@ -69,7 +70,7 @@ _multiplies_patches: ContextVar[bool] = ContextVar("multiplies_patches", default
 
 
 def fused_batches() -> AbstractContextManager[None]:
-    """Fuse in plain batches too, for those who ask: pre-training in the world, whose layers are mostly such chains."""
+    """Fuse in plain batches too, for those who ask: the prompts of rollouts, and pre-training in the world."""
     return _switched(_everywhere, True)
 
 
@@ -146,7 +147,12 @@ def _suits(x: Tensor) -> bool:
 
 def has_kernels_for(*tensors: Tensor) -> bool:
     """Whether a row is being scored and Triton kernels take all of these."""
-    return _scoring.get() and all(map(_suits, tensors)) and _has_triton()
+    return _scoring.get() and kernels_take(*tensors)
+
+
+def kernels_take(*tensors: Tensor) -> bool:
+    """Whether Triton kernels take all of these, whoever asks."""
+    return FUSE and all(map(_suits, tensors)) and _has_triton()
 
 
 def _norm_forward(self: Any, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts),
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,7 @@ from transformers import DynamicCache
 
 from vcsd.models.agreement import check_decoding
 from vcsd.models.family import Family, base_model, family_of, pad_token_id
+from vcsd.models.fused import fused_batches
 from vcsd.rollout.graph import GraphedStep
 from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
 
@@ -132,14 +134,15 @@ def _prefill(
     inputs, next_B = family.prompt_inputs(model, prompts, mask_BP)
     cache = DynamicCache(config=base.config.get_text_config())
     device = base.device
-    out = model(
-        input_ids=ids_BP.to(device),
-        attention_mask=mask_BP.to(device),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-        **{name: tensor.to(device) for name, tensor in inputs.items()},
-    )
+    with fused_batches() if device.type == "cuda" else nullcontext():
+        out = model(
+            input_ids=ids_BP.to(device),
+            attention_mask=mask_BP.to(device),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **{name: tensor.to(device) for name, tensor in inputs.items()},
+        )
     return cache, out.logits[:, -1], mask_BP.to(device), next_B.to(device)
 
 
