@@ -1,4 +1,4 @@
-"""Norms, rotary embeddings and gated products in one kernel each, while a packed row is scored on CUDA.
+"""Norms, rotary embeddings and gated products in one kernel each, while a row is scored or rollouts are drawn on CUDA.
 
 transformers writes them as chains of element-wise operations. Under autocast with float32 weights these run on float32
 tensors of T tokens times the width, and take about as long as all matrix products. What is changed, and where:
@@ -14,12 +14,11 @@ tensors of T tokens times the width, and take about as long as all matrix produc
   layer        every layer of text and tower gets a `forward` that says to these, and to the delta nets' convolution
                (`delta_net.py`), whether it is scoring
 
-Only what happens inside a layer with a `mixer=` that has a layout is changed, or under `fused_batches()`, as when the
-prompts of rollouts are read. In decoding steps and padded batches all of these are transformers' own, bit for bit (but
-for a delta net's step: `delta_net.py`), as they are on the CPU and in float64. The keyword is among the layer's
-arguments, therefore recomputation under gradient checkpointing takes the same path; the switch it turns is local to the
-thread, since autograd recomputes in threads of its own. The last norm of the model is in no layer and stays as it is;
-so do the tower's norms, which are torch's own.
+Only what happens inside a layer with a `mixer=` that has a layout is changed, or under `fused_batches()`, as in
+rollouts. In padded batches all of these are transformers' own, bit for bit, as they are on the CPU and in float64. The
+keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes the same path; the
+switch it turns is local to the thread, since autograd recomputes in threads of its own. The last norm of the model is
+in no layer and stays as it is; so do the tower's norms, which are torch's own.
 
 What differs from transformers' own, all of it rounding:
 
@@ -70,7 +69,7 @@ _multiplies_patches: ContextVar[bool] = ContextVar("multiplies_patches", default
 
 
 def fused_batches() -> AbstractContextManager[None]:
-    """Fuse in plain batches too, for those who ask: the prompts of rollouts, and pre-training in the world."""
+    """Fuse in plain batches too, for those who ask: rollouts, and pre-training in the world."""
     return _switched(_everywhere, True)
 
 

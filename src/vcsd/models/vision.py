@@ -197,10 +197,10 @@ def _local(x: Tensor) -> Tensor:
 def _tower_forward(self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: Any = None, **settings: Any) -> Any:
     """The tower's forward, with the features that a row brings along; its layers learn from `mixer` what is scored."""
     features: RowFeatures | None = getattr(mixer, "features", None)
-    if not hasattr(mixer, "layout"):
-        return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
-    settings["mixer"] = mixer
     with fused.multiplied_patches(mixer):
+        if not hasattr(mixer, "layout"):
+            return type(self).forward(self, hidden_states, grid_thw=grid_thw, **settings)
+        settings["mixer"] = mixer
         if features is None or (torch.is_grad_enabled() and trains(self)):
             return _through(self, hidden_states, grid_thw, settings)
         return features.compute(self, hidden_states, grid_thw, settings)

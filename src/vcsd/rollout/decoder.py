@@ -13,7 +13,7 @@ Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts),
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,7 +93,8 @@ class Decoder:
         inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
         inputs["position_ids"] = self.family.on_axes(self.model, position_R1[None])
         inputs |= {"attention_mask": self.mask} if self.shared is None else {"mixer": self.shared}
-        logits_R1V: Tensor = self.model(**inputs).logits
+        with _fused_layers(token_R.device):
+            logits_R1V: Tensor = self.model(**inputs).logits
         return logits_R1V[:, -1]
 
     def keep(self, rows: Tensor) -> None:
@@ -134,7 +135,7 @@ def _prefill(
     inputs, next_B = family.prompt_inputs(model, prompts, mask_BP)
     cache = DynamicCache(config=base.config.get_text_config())
     device = base.device
-    with fused_batches() if device.type == "cuda" else nullcontext():
+    with _fused_layers(device):
         out = model(
             input_ids=ids_BP.to(device),
             attention_mask=mask_BP.to(device),
@@ -144,6 +145,11 @@ def _prefill(
             **{name: tensor.to(device) for name, tensor in inputs.items()},
         )
     return cache, out.logits[:, -1], mask_BP.to(device), next_B.to(device)
+
+
+def _fused_layers(device: torch.device) -> AbstractContextManager[None]:
+    """Fewer kernels on CUDA, where launching them takes much of the time; on the CPU all is transformers' own."""
+    return fused_batches() if device.type == "cuda" else nullcontext()
 
 
 def _decoded(model: nn.Module, family: Family, prompt: Prompt, response: list[int]) -> Tensor:

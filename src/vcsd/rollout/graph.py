@@ -76,18 +76,24 @@ class GraphedStep:
 def _watched(forward: Forward, token_R: Tensor, position_R1: Tensor) -> tuple[Tensor, bool]:
     """The logits of a step, and whether it waited for nothing."""
     before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
+    _report_waits("warn")
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             logits = forward(token_R, position_R1)
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
+    finally:
+        _report_waits(before)
     waits = [warning for warning in said if _WAITS in str(warning.message)]
     for warning in said:
         if warning not in waits:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return logits, not waits
+
+
+def _report_waits(mode: int | str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that it does not see all of them: enough for what is recorded
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 @contextmanager

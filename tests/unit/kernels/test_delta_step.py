@@ -108,7 +108,7 @@ def test_what_the_kernel_cannot_take_is_refused(wrong: str) -> None:
         delta_step(*token, given["initial_state"], is_normalised=True)
 
 
-def decoded(monkeypatch: pytest.MonkeyPatch, *, fuse: bool, width: int = 16) -> tuple[list[Tensor], int]:
+def decoded(monkeypatch: pytest.MonkeyPatch, *, fuse: bool) -> tuple[list[Tensor], int]:
     """The logits of a few steps of Qwen3.5, and how many of its layers' steps ran by the kernel."""
     from vcsd.kernels import delta_step as home
 
@@ -117,15 +117,15 @@ def decoded(monkeypatch: pytest.MonkeyPatch, *, fuse: bool, width: int = 16) -> 
     monkeypatch.setattr(home, "delta_step", lambda *args, **keys: (steps.append(1), step(*args, **keys))[1])
     monkeypatch.setattr(fused, "FUSE", fuse)
     monkeypatch.setattr(fused, "_suits", lambda x: x.dtype in fused._DTYPES)  # on the CPU too
-    model = build_model("qwen3_5")
+    model = build_model("qwen3_5").to(DEVICE)
     family_of(model).prepare(model)
     model.requires_grad_(False)
-    tokens = torch.randint(1, 200, (5, 4), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(1, 200, (5, 4), generator=torch.Generator().manual_seed(0)).to(DEVICE)
     decoding = decoder.prefill(model, [group.prompt for group in three_groups("qwen3_5")])
-    decoding.fork(torch.tensor([0, 0, 1, 2]), 5)
+    decoding.fork(torch.tensor([0, 0, 1, 2], device=DEVICE), 5)
     with torch.no_grad():
         logits = [decoding.step(token).clone() for token in tokens[:3]]
-        decoding.keep(torch.tensor([0, 2]))
+        decoding.keep(torch.tensor([0, 2], device=DEVICE))
         return logits + [decoding.step(token[:2]).clone() for token in tokens[3:]], len(steps)
 
 
