@@ -55,6 +55,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.device import on_device_of
+from vcsd.kernels.tiles import product
 from vcsd.kernels.triangular import SOLVED, triangular_inverse
 
 CHUNK_SIZES = (16, 32, 64)
@@ -167,7 +168,6 @@ def _options(query: Tensor) -> dict[str, Any]:
     return {
         "BLOCK": BLOCK,
         "PRECISION": "ieee" if is_wide else "tf32",
-        # Triton's interpreter multiplies bfloat16 as if it were integers
         "CAST": not query.is_cuda,
         "num_warps": NUM_WARPS_FLOAT32 if is_wide else NUM_WARPS,
         "num_stages": NUM_STAGES,
@@ -214,13 +214,6 @@ def _tile(ptr, i, c, width):
 def _store_tile(ptr, i, c, width, x):
     """Rounds to the type of what is stored."""
     tl.store(ptr + i[:, None] * width + c[None, :], x)
-
-
-@triton.jit
-def _product(a, b, total, PRECISION: tl.constexpr, CAST: tl.constexpr):
-    if CAST:
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, total, input_precision=PRECISION)
 
 
 @triton.jit
@@ -273,8 +266,8 @@ def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
         c = start + tl.arange(0, BK)
         q = _tokens(query_ptr, i, c, q_l, is_token)
         k = _tokens(key_ptr, i, c, k_l, is_token)
-        overlap = _product(k, tl.trans(k), overlap, PRECISION, CAST)
-        inner = _product(q, tl.trans(k), inner, PRECISION, CAST)
+        overlap = product(k, tl.trans(k), overlap, PRECISION, CAST)
+        inner = product(q, tl.trans(k), inner, PRECISION, CAST)
         of_query += _squares(q)
         of_key += _squares(k)
     of_query = _per_length(of_query, NORMALISED) * K**-0.5
@@ -341,7 +334,7 @@ def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time
     for start in range(0, K, BK):
         c = start + tl.arange(0, BK)
         k = _tokens(key_ptr, i, c, k_l, is_token)
-        dsolved = _product(_tile(dexpected_ptr, i, c, K), tl.trans(k), dsolved, PRECISION, CAST)
+        dsolved = product(_tile(dexpected_ptr, i, c, K), tl.trans(k), dsolved, PRECISION, CAST)
         from_writer += tl.sum(_tile(dwriter_ptr, i, c, K).to(tl.float32) * k.to(tl.float32), 1)
         of_key += _squares(k)
     of_key = _per_length(of_key, NORMALISED)
@@ -366,8 +359,8 @@ def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time
         c = start + tl.arange(0, BK)
         q = _tokens(query_ptr, i, c, q_l, is_token)
         k = _tokens(key_ptr, i, c, k_l, is_token)
-        by_key = _product(k, tl.trans(k), by_key, PRECISION, CAST)
-        by_query = _product(q, tl.trans(k), by_query, PRECISION, CAST)
+        by_key = product(k, tl.trans(k), by_key, PRECISION, CAST)
+        by_query = product(q, tl.trans(k), by_query, PRECISION, CAST)
         from_read += tl.sum(_tile(dread_ptr, i, c, K).to(tl.float32) * q.to(tl.float32), 1)
         of_query += _squares(q)
     of_query = _per_length(of_query, NORMALISED)

@@ -56,6 +56,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.device import on_device_of
+from vcsd.kernels.tiles import product
 
 CHUNK_SIZES = (16, 32, 64)
 WIDTHS = (16, 32, 64, 128, 256)
@@ -196,18 +197,10 @@ def _launch(read_MJCK: Tensor, V: int) -> tuple[tuple[int], dict[str, Any]]:
     columns = min(V, EXACT_BLOCK_V if is_exact else BLOCK_V)
     return (M * (V // columns),), {
         **{"C": C, "K": K, "V": V, "BLOCK_V": columns},
-        "CAST": not read_MJCK.is_cuda,  # Triton's interpreter multiplies bfloat16 as if it were integers
+        "CAST": not read_MJCK.is_cuda,
         "num_warps": EXACT_NUM_WARPS if is_exact else NUM_WARPS,
         "num_stages": 1 if is_exact or K > STAGED_K else 2,
     }
-
-
-@triton.jit
-def _product(left, right, total, CAST: tl.constexpr):
-    """left right + total. "ieee" concerns float32 alone."""
-    if CAST:
-        left, right = left.to(tl.float32), right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="ieee")
 
 
 @triton.jit(do_not_specialize=["J", "L"])
@@ -238,19 +231,19 @@ def _forward_kernel(
         if states_ptr is not None:
             tl.store(states_ptr + chunk * (K * V) + in_KV, known)
         nothing = tl.zeros([C, BLOCK_V], tl.float32)
-        looked_up = _product(expected, known, nothing, CAST)
+        looked_up = product(expected, known, nothing, "ieee", CAST)
         new = (tl.load(written_ptr + chunk * (C * V) + in_CV) - looked_up).to(expected.dtype)
         if new_ptr is not None:
             tl.store(new_ptr + chunk * (C * V) + in_CV, new)
         read = tl.load(read_ptr + chunk * (C * K) + in_CK)
         inner = tl.load(inner_ptr + chunk * (C * C) + in_CC)
-        out = _product(inner, new, _product(read, known, nothing, CAST), CAST)
+        out = product(inner, new, product(read, known, nothing, "ieee", CAST), "ieee", CAST)
         t = j * C + c
         token = first + t.to(tl.int64) * H
         tl.store(out_ptr + token[:, None] * V + v[None, :], out, mask=(t < L)[:, None])
         writer_KC = tl.load(writer_ptr + chunk * (C * K) + in_KC)
         shrink = tl.load(shrink_ptr + chunk)
-        state = _product(writer_KC, new, state * shrink, CAST)
+        state = product(writer_KC, new, state * shrink, "ieee", CAST)
     tl.store(last_ptr + head * (K * V) + in_KV, state)
 
 
@@ -293,14 +286,14 @@ def _backward_kernel(
         tl.store(dout_ptr + chunk * (C * V) + in_CV, dout)
         nothing = tl.zeros([C, BLOCK_V], tl.float32)
         inner_transposed = tl.load(inner_ptr + chunk * (C * C) + in_CC_transposed)
-        dnew = _product(inner_transposed, dout, _product(writer, rounded, nothing, CAST), CAST)
+        dnew = product(inner_transposed, dout, product(writer, rounded, nothing, "ieee", CAST), "ieee", CAST)
         tl.store(dwritten_ptr + chunk * (C * V) + in_CV, dnew)
         minus_dnew = (-dnew).to(writer.dtype)
         tl.store(minus_dnew_ptr + chunk * (C * V) + in_CV, minus_dnew)
         read_KC = tl.load(read_ptr + chunk * (C * K) + in_KC)
         shrink = tl.load(shrink_ptr + chunk)
-        dstate = _product(read_KC, dout, dstate * shrink, CAST)
+        dstate = product(read_KC, dout, dstate * shrink, "ieee", CAST)
         expected_KC = tl.load(expected_ptr + chunk * (C * K) + in_KC)
-        dstate = _product(expected_KC, minus_dnew, dstate, CAST)
+        dstate = product(expected_KC, minus_dnew, dstate, "ieee", CAST)
     if dstate_ptr is not None:
         tl.store(dstate_ptr + head * (K * V) + in_KV, dstate)

@@ -2,7 +2,8 @@
 
 Forking a cache n ways repeats the prompt's keys and values n times, and every decoding step reads them all. Here they
 are held and read once per prompt; each row keeps only its own tokens. A row attends to both at once: scores against the
-prompt and scores against its own tokens, side by side, in one softmax. The result is the forked cache's, exactly.
+prompt and scores against its own tokens, side by side, in one softmax. The result is the forked cache's, exactly. On
+CUDA two kernels do that (`vcsd.kernels.shared_attention`); the plain torch below is what they are held against.
 
     256 rollouts of 32 prompts with 1,030 tokens each, Qwen3-VL-2B: 3.6 GiB of prompt instead of 28.8 GiB
 
@@ -21,6 +22,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from vcsd.kernels.head import compute_dtype
+from vcsd.models.delta_rule import WIDTHS
+from vcsd.models.fused import kernels_take
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,15 +123,28 @@ class SharedPrompts:
         self.is_full = len(prompt_R) == self.num_prompts * self.most
         self.row_at = torch.zeros(self.num_prompts * self.most, dtype=torch.long, device=prompt_R.device)
         self.row_at[self.place_R] = torch.arange(len(prompt_R), device=prompt_R.device)
+        self.first_B = torch.zeros_like(counts_B) if self.hidden_BP is None else self.hidden_BP.sum(-1)  # left padding
 
     def attention(self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """One query per row over its prompt and its own tokens: (R, H, 1, E), (R, K, S, E) twice -> (R, 1, H, E)."""
-        prompt_key, prompt_value = self.layers[module.layer_idx]  # type: ignore[index]
+        prompt = self.layers[module.layer_idx]  # type: ignore[index]
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        query = query.to(prompt[0].dtype)
+        if query.shape[-1] in WIDTHS and kernels_take(query, key, value, *prompt):
+            from vcsd.kernels.shared_attention import Places, shared_attention  # here, since it imports Triton
+
+            places = Places(self.row_at, self.place_R, self.first_B)
+            return shared_attention(query[:, :, 0], prompt, (key, value), places, self.clock.now_1, scale)[:, None]
+        return self.attention_of_torch(query, prompt, (key, value), scale)
+
+    def attention_of_torch(
+        self, query: Tensor, prompt: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], scale: float
+    ) -> Tensor:
+        """The same, operation by operation."""
+        (prompt_key, prompt_value), (key, value) = prompt, own
         rows, heads, _, width = query.shape
-        key_heads = key.shape[1]
-        scale = width**-0.5 if scaling is None else scaling
-        dtype = prompt_key.dtype
-        query_RKGE = query.to(dtype).view(rows, key_heads, heads // key_heads, width)
+        key_heads, dtype = key.shape[1], query.dtype
+        query_RKGE = query.view(rows, key_heads, heads // key_heads, width)
         to_prompt = self._to_rows(_scores(self._to_prompts(query_RKGE), prompt_key))
         if self.hidden_R11P is not None:
             to_prompt = to_prompt.masked_fill(self.hidden_R11P, -torch.inf)
