@@ -14,11 +14,11 @@ tensors of T tokens times the width, and take about as long as all matrix produc
   layer        every layer of text and tower gets a `forward` that says to these, and to the delta nets' convolution
                (`delta_net.py`), whether it is scoring
 
-Only what happens inside a layer with a `mixer=` that has a layout is changed, or under `fused_batches()`, as in
-rollouts. In padded batches all of these are transformers' own, bit for bit, as they are on the CPU and in float64. The
-keyword is among the layer's arguments, therefore recomputation under gradient checkpointing takes the same path; the
-switch it turns is local to the thread, since autograd recomputes in threads of its own. The last norm of the model is
-in no layer and stays as it is; so do the tower's norms, which are torch's own.
+Only what happens inside a layer with a `mixer=` that has a layout is changed, or under `fused_batches()`: prompts of
+rollouts, and their steps as graphs. In padded batches all of these are transformers' own, bit for bit, as they are on
+the CPU and in float64. The keyword is among the layer's arguments, therefore recomputation under gradient
+checkpointing takes the same path; the switch it turns is local to the thread, since autograd recomputes in threads of
+its own. The last norm of the model is in no layer and stays as it is; so do the tower's norms, which are torch's own.
 
 What differs from transformers' own, all of it rounding:
 

@@ -93,7 +93,8 @@ class Decoder:
         inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
         inputs["position_ids"] = self.family.on_axes(self.model, position_R1[None])
         inputs |= {"attention_mask": self.mask} if self.shared is None else {"mixer": self.shared}
-        with _fused_layers(token_R.device):
+        # One by one, our kernels take longer to launch than the operations that they stand for.
+        with nullcontext() if self.graphed is None else _fused_layers(token_R.device):
             logits_R1V: Tensor = self.model(**inputs).logits
         return logits_R1V[:, -1]
 
@@ -148,7 +149,7 @@ def _prefill(
 
 
 def _fused_layers(device: torch.device) -> AbstractContextManager[None]:
-    """Fewer kernels on CUDA, where launching them takes much of the time; on the CPU all is transformers' own."""
+    """Fewer kernels on CUDA; on the CPU all is transformers' own."""
     return fused_batches() if device.type == "cuda" else nullcontext()
 
 

@@ -3,7 +3,8 @@
 Forking a cache n ways repeats the prompt's keys and values n times, and every decoding step reads them all. Here they
 are held and read once per prompt; each row keeps only its own tokens. A row attends to both at once: scores against the
 prompt and scores against its own tokens, side by side, in one softmax. The result is the forked cache's, exactly. On
-CUDA two kernels do that (`vcsd.kernels.shared_attention`); the plain torch below is what they are held against.
+CUDA, in steps that are replayed as a graph, two kernels do that (`vcsd.kernels.shared_attention`); the torch below
+is what they are held against.
 
     256 rollouts of 32 prompts with 1,030 tokens each, Qwen3-VL-2B: 3.6 GiB of prompt instead of 28.8 GiB
 
@@ -130,7 +131,7 @@ class SharedPrompts:
         prompt = self.layers[module.layer_idx]  # type: ignore[index]
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         query = query.to(prompt[0].dtype)
-        if query.shape[-1] in WIDTHS and kernels_take(query, key, value, *prompt):
+        if self.clock.is_static and query.shape[-1] in WIDTHS and kernels_take(query, key, value, *prompt):
             from vcsd.kernels.shared_attention import Places, shared_attention  # here, since it imports Triton
 
             places = Places(self.row_at, self.place_R, self.first_B)
