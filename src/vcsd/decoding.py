@@ -27,7 +27,7 @@ from vcsd.errors import ConfigError
 from vcsd.method import METHODS, Method
 from vcsd.rollout.decoder import Decoder, Decoding, prefill
 from vcsd.rollout.memory import CacheCost
-from vcsd.rollout.transformers import Sampled, TransformersEngine
+from vcsd.rollout.transformers import Sampled, TransformersEngine, ids_to_ban
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,7 +124,7 @@ class ContrastEngine(TransformersEngine):
 
     def shape(self, logits_original_RV: Tensor, logits_control_RV: Tensor) -> Tensor:
         """log q* of the next token. What may never be drawn is ruled out first: it would be in, or be, the support."""
-        banned = torch.tensor(self.vision_ids, dtype=torch.long, device=logits_original_RV.device)
+        banned = ids_to_ban(self.vision_ids, logits_original_RV)
         original_RV, control_RV = (
             log_probs(logits_RV.index_fill(1, banned, -torch.inf))
             for logits_RV in (logits_original_RV, logits_control_RV)

@@ -156,3 +156,12 @@ def test_an_example_is_paired_with_its_control() -> None:
     assert len(shorter.control.input_ids) < len(shorter.original.input_ids) == len(shorter.input_ids)
     with pytest.raises(ConfigError, match="no contrast view"):
         pair(example, METHODS["opsd"], processor)
+
+
+def test_a_placeholder_without_a_logit_need_not_be_banned() -> None:
+    model = build_model()
+    engine = ContrastEngine(model)
+    logits = torch.randn(2, model.config.text_config.vocab_size, generator=torch.Generator().manual_seed(0))
+    expected = engine.shape(logits, -logits)
+    engine.vision_ids = [*engine.vision_ids, logits.shape[1]]
+    assert torch.equal(engine.shape(logits, -logits), expected)

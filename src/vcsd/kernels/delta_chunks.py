@@ -54,12 +54,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vcsd.kernels.device import on_device_of
+from vcsd.kernels.device import WIDTHS, on_device_of
 from vcsd.kernels.tiles import product
 from vcsd.kernels.triangular import SOLVED, triangular_inverse
 
 CHUNK_SIZES = (16, 32, 64)
-WIDTHS = (16, 32, 64, 128, 256)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 BLOCK = 32

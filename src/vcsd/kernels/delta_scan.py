@@ -55,12 +55,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vcsd.kernels.device import on_device_of
+from vcsd.kernels.device import WIDTHS, on_device_of
 from vcsd.kernels.tiles import product
 
 CHUNK_SIZES = (16, 32, 64)
-WIDTHS = (16, 32, 64, 128, 256)
-"""Of keys and of values."""
 
 BLOCK_V, NUM_WARPS = 64, 4
 """Columns of the state that a program carries: two programs for a head of 128, so that 64 heads fill 132

@@ -28,9 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from vcsd.kernels.device import on_device_of
-
-WIDTHS = (16, 32, 64, 128, 256)
+from vcsd.kernels.device import WIDTHS, on_device_of
 
 BLOCK = 32
 """Columns of the state that a program holds."""

@@ -1,4 +1,4 @@
-"""Devices: how a tensor gets to one, and where a kernel is launched."""
+"""Devices: how a tensor gets to one, where a kernel is launched, and what kernels take."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+WIDTHS = (16, 32, 64, 128, 256)
+"""Of heads, where a kernel holds whole heads in tiles."""
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:

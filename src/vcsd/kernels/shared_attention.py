@@ -38,14 +38,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from vcsd.kernels.device import on_device_of
+from vcsd.kernels.device import WIDTHS, on_device_of
 from vcsd.kernels.tiles import product
 
 if TYPE_CHECKING:
     KeysAndValues = tuple[Tensor, Tensor]
-
-WIDTHS = (16, 32, 64, 128, 256)
-"""Of heads."""
 
 FEWEST_QUERIES, MOST_QUERIES = 16, 32
 """Of one program: a matrix product wants the former, registers the latter."""
@@ -53,8 +50,9 @@ FEWEST_QUERIES, MOST_QUERIES = 16, 32
 ENOUGH_PROGRAMS, MOST_PIECES = 512, 16
 """A prompt is cut into pieces while there are fewer programs than this."""
 
-WIDEST_ROW = 512
-"""Bytes of a key beyond which a program reads 32 of them at a time and not 64."""
+KEY_BYTES = 16 * 1024
+"""Keys that a program reads at a time, 16 to 64 of them: with as many values, and twice that ahead, this fits into the
+shared memory of smaller devices too."""
 
 NUM_WARPS, NUM_STAGES = 4, 2
 
@@ -107,7 +105,7 @@ def _elements_together(x: Tensor) -> Tensor:
 
 def _options(query: Tensor, width: int) -> dict[str, Any]:
     return {
-        "BLOCK": 64 if width * query.element_size() < WIDEST_ROW else 32,
+        "BLOCK": max(16, min(64, KEY_BYTES // (width * query.element_size()))),
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
         "CAST": not query.is_cuda,
         "num_warps": NUM_WARPS,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, VcsdError
 from vcsd.kernels.head import compute_dtype, compute_weight, finish_logits
 from vcsd.models.family import ADAPTERS, Family, base_model
 from vcsd.models.inside import inside
@@ -58,7 +58,7 @@ def check_decoding(
     try:
         found_NV = decode(prompt, response).double()
         expected_NV, tolerance = inside(model, lambda inner: _scored(inner, family, Group(prompt, [response])))
-    except (ConfigError, torch.OutOfMemoryError):
+    except (VcsdError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
     except Exception as error:  # whatever a family's forward raises on inputs that it does not expect
         raise ConfigError(

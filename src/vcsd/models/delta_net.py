@@ -2,17 +2,18 @@
 
 A delta-net layer mixes tokens twice: a short causal convolution, then a recurrence with a matrix state. Its forward
 takes no initial state, but both steps are functions of the modelling module, and the module's keywords reach them.
-They are wrapped here, once per process; without `mixer=` the wrapper calls the original and nothing else.
+They are wrapped here, once per process; without `mixer=`, and not under `fused_batches()`, the wrapper calls the
+original and nothing else.
 
     convolution   each segment is preceded by the K - 1 tokens before it, in one call over the whole row; on CUDA a
                   kernel of our own reads these tokens where they are
     recurrence    one call per level of the tree: the states after the prompts become the initial states of their
                   responses, and the gradients of the forks add up
-    step          in decoding, the recurrence of one token: on CUDA a kernel of our own, which changes the states where
-                  they are
+    step          in decoding, the recurrence of one token: where Triton kernels run, one of our own, which changes the
+                  states where they are
 
 Where flash-linear-attention and causal-conv1d are installed the originals are theirs; they know no CPU. Padded batches
-on a GPU run them; the recurrence of a row and the step are our own everywhere, whatever is installed.
+on a GPU run them; the recurrence of a row is `delta_rule` everywhere, whatever is installed.
 
 Shape legend: T tokens in the row, M rows after a gather, C channels, N segments of a level, L the longest of them.
 """
@@ -25,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vcsd.kernels.device import WIDTHS
 from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models import fused
-from vcsd.models.delta_rule import WIDTHS, gated_delta_rule
+from vcsd.models.delta_rule import gated_delta_rule
 from vcsd.models.inside import home_of
 
 if TYPE_CHECKING:

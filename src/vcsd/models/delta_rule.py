@@ -8,8 +8,9 @@ Within a chunk of tokens all changes are found at once by a triangular solve; fr
 It is the function of transformers' `torch_chunk_gated_delta_rule`, ordered for backward: chunks are taken apart and put
 together once. There every chunk is a slice of the whole, and each slice's backward writes the whole again.
 
-While a row is scored on CUDA (`fused.py`) the same is done by two kernels, `vcsd.kernels.delta_chunks` for what happens
-within chunks and `vcsd.kernels.delta_scan` from chunk to chunk: the plain torch below is what they are held against.
+While a row is scored or the prompts of rollouts are read on CUDA (`fused.py`) the same is done by two kernels,
+`vcsd.kernels.delta_chunks` for what happens within chunks and `vcsd.kernels.delta_scan` from chunk to chunk: the plain
+torch below is what they are held against.
 
 Shape legend: N sequences, L tokens, H heads, C tokens of a chunk, K width of a key, V width of a value.
 """
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from vcsd.kernels.device import WIDTHS
 from vcsd.models import fused
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 _EPSILON = 1e-6
 """Under the root of a key's length, as in the models' own code."""
 
-WIDTHS, _CHUNKS = (16, 32, 64, 128, 256), (16, 32, 64)
-"""Widths of heads and lengths of chunks that the kernels take; shorter chunks are padded."""
+_CHUNKS = (16, 32, 64)
+"""Lengths of chunks that the kernels take; shorter ones are padded."""
 
 _DTYPES = (torch.bfloat16, torch.float16)
 """In float32 the kernels are exact but slow: without tensor cores their tiles do not fit into registers."""

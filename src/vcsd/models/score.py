@@ -22,7 +22,7 @@ Shape legend: N response positions, D hidden width, T tokens in the row, P promp
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vcsd.kernels.device import sent
@@ -58,15 +58,15 @@ def hidden_states(model: nn.Module, groups: Sequence[Group], features: FeatureCa
 def with_pixels_on(device: device, *views: Sequence[Group]) -> list[list[Group]]:
     """The same views of a row with pixels on a device: a prompt that several of them show is sent once.
 
-    Without it each pass sends what its tower computes.
+    Without it, and for prompts that are no dataclasses, each pass sends what its tower computes.
     """
     known: dict[int, Any] = {}
 
     def prompt_on(group: Group) -> Any:
         given: Any = group.prompt
         if id(given) not in known:
-            pixels = given.pixel_values
-            known[id(given)] = given if pixels is None else replace(given, pixel_values=sent(pixels, device))
+            can_send = given.pixel_values is not None and is_dataclass(given)
+            known[id(given)] = replace(given, pixel_values=sent(given.pixel_values, device)) if can_send else given
         return known[id(given)]
 
     return [[replace(group, prompt=prompt_on(group)) for group in view] for view in views]

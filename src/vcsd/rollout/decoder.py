@@ -175,5 +175,8 @@ def _join(caches: Sequence[DynamicCache]) -> DynamicCache:
         for name in ("conv_states", "recurrent_states"):
             states: Any = getattr(layer, name, None) or []
             for state in range(len(states)):
-                states[state] = torch.cat([getattr(part, name)[state] for part in parts])
+                joined = torch.cat([getattr(part, name)[state] for part in parts])
+                for part in parts:
+                    getattr(part, name)[state] = None
+                states[state] = joined
     return first

@@ -16,9 +16,12 @@ from __future__ import annotations
 import gc
 import warnings
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from vcsd.kernels.device import on_device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 _WAITS = "synchronizing CUDA operation"
 """What torch says of an operation that makes the host wait."""
 
+_PATIENCE = 2
+"""Steps that wait, one after the other, before no more of them are watched: the first of a kind may be different."""
+
 
 class GraphedStep:
     """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed.
@@ -41,7 +47,7 @@ class GraphedStep:
 
     def __init__(self) -> None:
         self._graph: Any = None
-        self._is_warm = self._has_waited = False
+        self._is_warm, self._num_waits = False, 0
 
     @property
     def is_recorded(self) -> bool:
@@ -54,23 +60,39 @@ class GraphedStep:
 
     def __call__(self, forward: Forward, token_R: Tensor, position_R1: Tensor) -> Tensor:
         """One step. The logits are overwritten by the next."""
-        if not token_R.is_cuda:
+        if not token_R.is_cuda or self._num_waits == _PATIENCE:
             return forward(token_R, position_R1)
         if not self._is_warm:
             logits, self._is_warm = _watched(forward, token_R, position_R1)
-            if not self._is_warm and self._has_waited:
-                warnings.warn("decoding steps wait for the device and cannot be recorded as a graph.", stacklevel=2)
-            self._has_waited = not self._is_warm
+            self._num_waits = 0 if self._is_warm else self._num_waits + 1
+            if self._num_waits == _PATIENCE:
+                _tell_once()
             return logits
+        with on_device_of(token_R):
+            return self._replayed(forward, token_R, position_R1)
+
+    def _replayed(self, forward: Forward, token_R: Tensor, position_R1: Tensor) -> Tensor:
         if self._graph is None:
             self._token, self._position = token_R.clone(), position_R1.clone()
             self._graph = torch.cuda.CUDAGraph()
-            with _no_collections(), torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            stream = _recording_stream(token_R.device)
+            with _no_collections(), torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                 self._logits = forward(self._token, self._position)
         self._token.copy_(token_R)
         self._position.copy_(position_R1)
         self._graph.replay()
         return self._logits
+
+
+@cache
+def _recording_stream(device: torch.device) -> Any:
+    """One for each device: torch's own is one for all, on the device that was current when it was made."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _tell_once() -> None:
+    warnings.warn("decoding steps wait for the device and cannot be recorded as a graph.", stacklevel=2)
 
 
 def _watched(forward: Forward, token_R: Tensor, position_R1: Tensor) -> tuple[Tensor, bool]:

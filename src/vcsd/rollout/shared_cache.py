@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
+from vcsd.kernels.device import WIDTHS
 from vcsd.kernels.head import compute_dtype
-from vcsd.models.delta_rule import WIDTHS
 from vcsd.models.fused import kernels_take
 
 if TYPE_CHECKING:

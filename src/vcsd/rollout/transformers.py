@@ -202,6 +202,12 @@ class TransformersEngine:
         return state
 
 
+def ids_to_ban(vision_ids: Sequence[int], logits_RV: Tensor) -> Tensor:
+    """Placeholders as indices into logits. Some families (Mllama) have no logit for theirs."""
+    possible = [token for token in vision_ids if token < logits_RV.shape[1]]
+    return torch.tensor(possible, dtype=torch.long, device=logits_RV.device)
+
+
 def _refuse_none(name: str, count: int | None) -> None:
     if count is not None and count < 1:
         raise ConfigError([f"{name} = {count} must be at least 1."])
@@ -245,9 +251,7 @@ class _Batch:
         self.is_done_R = torch.zeros(len(jobs), dtype=torch.bool, device=device)
         self.is_broken_R = torch.zeros_like(self.is_done_R)
         self.live_L = torch.arange(len(jobs), device=device)
-        # Some families (Mllama) have no logit for their placeholder.
-        possible = [token for token in vision_ids if token < like.shape[1]]
-        self.banned = torch.tensor(possible, dtype=torch.long, device=device)
+        self.banned = ids_to_ban(vision_ids, like)
         self.ends = torch.tensor(end_ids, device=device)
         self.end_ids = set(end_ids)
 

@@ -153,6 +153,6 @@ for kernel in (home._prompt_kernel, home._own_kernel):
     kinds |= dict.fromkeys(given, "constexpr")
     source = ASTSource(fn=kernel, signature=kinds, constexprs=given)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=num)
-    assert built.metadata.shared <= 227 * 1024, built.metadata.shared
+    assert built.metadata.shared <= 99 * 1024, built.metadata.shared  # of consumer devices
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
