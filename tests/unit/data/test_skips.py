@@ -98,7 +98,7 @@ def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
     from vcsd.models.encode import encode
 
     shown = original(example(picture()))
-    assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", None)
+    assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", "image in memory")
     other = replace(
         shown, prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "<|image_pad|>"}]},)
     )
