@@ -1,9 +1,10 @@
-"""Attention of one layer of a decoding step over shared prompts: two kernels against the chain of torch operations.
+"""Compare two kernels with torch for the attention of one decoding step over shared prompts.
 
     python benchmarks/decode_attention.py               # on a GPU: 32 prompts x 8 rollouts, 2B shapes, bfloat16
-    python benchmarks/decode_attention.py --tiny        # on the CPU, where Triton is interpreted: does it run?
+    python benchmarks/decode_attention.py --tiny        # check that it runs: Triton is interpreted on a CPU
 
-Prints milliseconds of chain and kernels, the best of twenty, their ratio, and how fast kernels read keys and values.
+Prints the best of twenty times in milliseconds for the chain of torch operations and for the kernels, their ratio, and
+the rate at which the kernels read keys and values.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HEADS = {"Qwen3-VL-2B": (16, 8, 128), "Qwen3.5-2B": (8, 2, 256)}
 
 
 def case(name: str, heads: tuple[int, int, int], sizes: tuple[int, int, int, int], device: torch.device) -> str:
-    """One kind of model: prompts, rollouts of each, tokens of a prompt, own tokens so far."""
+    """Time one model family. Sizes: prompts, rollouts of each, tokens of a prompt, own tokens so far."""
     (H, K, E), (B, M, P, S) = heads, sizes
     dtype = torch.bfloat16
     clock = Clock(device, S, is_static=False)
@@ -55,9 +56,9 @@ def case(name: str, heads: tuple[int, int, int], sizes: tuple[int, int, int, int
 
 
 def main() -> None:
-    """Time both ways for both families, with few and many own tokens."""
+    """Time both implementations for both families, with few and many own tokens."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a tiny shape: does the script run?")
+    parser.add_argument("--tiny", action="store_true", help="use a tiny shape, to check that the script runs")
     is_tiny = parser.parse_args().tiny
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for name, heads in HEADS.items():

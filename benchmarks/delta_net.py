@@ -1,19 +1,20 @@
-"""What a delta-net layer does between its projections, but for whole recurrences: one kernel each against the chains.
+"""Compare kernels with torch for the small operations of a delta-net layer.
 
     python benchmarks/delta_net.py                 # on a GPU: a full row of Qwen3.5-2B shapes, bfloat16
-    python benchmarks/delta_net.py --tiny          # on the CPU, where Triton is interpreted: does it run?
+    python benchmarks/delta_net.py --tiny          # check that it runs: Triton is interpreted on a CPU
 
-    convolution    gathers of a row, torch's convolution, its activation, and the way back
-    gated norm     transformers' own
-    step           the recurrence of one token of 256 rollouts, transformers' own
+    convolution    gather the segments of a row, convolve in torch, activate, scatter
+    gated norm     transformers' module
+    step           the recurrence of one token of 256 rollouts, with transformers' function
 
-Prints milliseconds of chain and kernel, the best of ten, and their ratio: a teacher's forward, a student's forward, and
-its forward and backward with and without a gradient of the weight.
+Prints the best of ten times in milliseconds for the chain of torch operations and for the kernel, and their ratio, for
+a teacher's forward, a student's forward, and forward and backward with and without a gradient of the weight.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from dataclasses import dataclass
@@ -28,11 +29,11 @@ if not torch.cuda.is_available():
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from shapes import now
-from vcsd.kernels.delta_step import delta_step
+from vcsd.kernels.delta.token_step import delta_step
 from vcsd.kernels.gated_norm import gated_norm
 from vcsd.kernels.segment_conv import segment_conv
-from vcsd.models import delta_net
-from vcsd.models.layout import Layout, Segment
+from vcsd.models.packed.layout import Layout, Segment
+from vcsd.models.qwen import delta_net
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,9 +71,9 @@ def layout_of(shape: Shape, device: str) -> Layout:
 
 
 def convolutions(layout: Layout) -> tuple[Way, Way]:
-    """Both as the layer calls them: from (1, T, C), transposed, and back."""
+    """Both convolutions as the layer calls them, with inputs and outputs (1, T, C)."""
     stock = modeling_qwen3_5.causal_conv1d_fn
-    wrapped = delta_net._convolution(getattr(stock, "without_mixer", stock))
+    wrapped = delta_net.convolution(inspect.unwrap(stock))
     mixer = SimpleNamespace(layout=layout)
 
     def chain(x_1TC: Tensor, weight_CK: Tensor) -> Tensor:
@@ -98,9 +99,9 @@ def norms(width: int, device: str) -> tuple[Way, Way]:
 
 
 def steps(num_heads: int, width: int, num_rollouts: int, device: str) -> tuple[float, float]:
-    """Milliseconds of one token by transformers and by the kernel, the best of ten."""
+    """The best of ten times for one token in milliseconds, with transformers and with the kernel."""
     stock = modeling_qwen3_5.torch_recurrent_gated_delta_rule
-    rule = delta_net._of_torch(getattr(stock, "without_mixer", stock))
+    rule = delta_net._of_torch(stock)
     size = (num_rollouts, 1, num_heads, width)
     query, key, value = (torch.randn(size, device=device, dtype=torch.bfloat16) for _ in range(3))
     g, beta = -torch.rand(size[:3], device=device), torch.rand(size[:3], device=device, dtype=torch.bfloat16)
@@ -143,9 +144,9 @@ def milliseconds(way: Way, inputs: list[Tensor], weight: Tensor) -> dict[str, fl
 
 
 def main() -> None:
-    """Time both ways of both operations on one row."""
+    """Time both implementations of all operations on one row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a tiny shape: does the script run?")
+    parser.add_argument("--tiny", action="store_true", help="use a tiny shape, to check that the script runs")
     shape = TINY if parser.parse_args().tiny else FULL
     device = "cuda" if torch.cuda.is_available() else "cpu"
     layout, generator = layout_of(shape, device), torch.Generator().manual_seed(0)

@@ -1,10 +1,10 @@
-"""The gated delta rule, forward and backward, on one device: transformers' own, ours in plain torch, ours by kernels.
+"""Time three implementations of the gated delta rule: transformers, plain torch, and kernels.
 
     python benchmarks/delta_rule.py                # on a GPU: the prompts and the responses of a full row, 2B shapes
-    python benchmarks/delta_rule.py --tiny         # on the CPU, where Triton is interpreted: does it run?
+    python benchmarks/delta_rule.py --tiny         # check that it runs: Triton is interpreted on a CPU
 
-Prints milliseconds of forward, and of forward and backward, the best of five: in float32, and under autocast with
-queries, keys and values in bfloat16, as the projections before them give them.
+Prints the best of five times in milliseconds, for forward and for forward and backward: in float32, and under autocast
+with queries, keys and values in bfloat16, as the projections produce them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if not torch.cuda.is_available():
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from shapes import now
-from vcsd.models.delta_rule import by_kernels, gated_delta_rule
+from vcsd.models.qwen.delta_rule import by_kernels, gated_delta_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def kernels(*vectors: Any, g: Any, beta: Any, **_: Any) -> Any:
 def milliseconds(
     rule: Callable[..., Any], shape: tuple[int, int, int, int], dtype: torch.dtype, device: str
 ) -> tuple[float, float]:
-    """The best times of forward, and of forward and backward."""
+    """The best times of forward, and of forward and backward, in milliseconds."""
     num, length, heads, width = shape
     generator = torch.Generator().manual_seed(0)
     vectors = [torch.randn(num, length, heads, width, generator=generator).to(dtype) for _ in range(3)]
@@ -61,7 +61,7 @@ def milliseconds(
 def main() -> None:
     """Time all three in float32 and under autocast."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="a tiny shape: does the script run?")
+    parser.add_argument("--tiny", action="store_true", help="use a tiny shape, to check that the script runs")
     shapes = TINY if parser.parse_args().tiny else FULL
     device = "cuda" if torch.cuda.is_available() else "cpu"
     theirs = inspect.unwrap(modeling_qwen3_5.torch_chunk_gated_delta_rule)

@@ -1,20 +1,20 @@
-"""A full step, phase by phase, against the same step on repeated padded batches.
+"""Compare a full training step, phase by phase, with the same step on repeated padded batches.
 
     python benchmarks/full_step.py --out results/                    # about four minutes on an H200
     python benchmarks/full_step.py --out results/ --budget 16384 --checkpointing
-    python benchmarks/full_step.py --out /tmp/b --tiny               # on the CPU, seconds: does it run?
+    python benchmarks/full_step.py --out /tmp/b --tiny               # check that it runs: seconds on a CPU
 
-32 prompts with 1,024 visual tokens, 8 rollouts each, every response forced to 300 tokens; float32 masters, bfloat16
-compute; AdamW and the EMA teacher included; images wait on the host, where a processor leaves them. Ours: rollouts
-after one prefill per prompt, from a bfloat16 copy; packed rows with shared prefixes; the loss from hidden states.
-Against it: each prompt repeated for each response in padded micro-batches, scored by the same three passes, with
+32 prompts with 1,024 visual tokens, 8 rollouts each, every response forced to 300 tokens; float32 master weights,
+bfloat16 compute; AdamW and the EMA teacher included; images start on the host. The package ("ours") samples from a
+bfloat16 copy after one prefill per prompt, scores packed rows with shared prefixes, and computes the loss from hidden
+states. The baselines repeat each prompt for each response in padded micro-batches, with the same three passes and
 
-    full logits   float32 log-softmax over the vocabulary for student, original and control, as the definition says
-    TRL's loss    hidden states, then TRL's chunked divergence: towards one teacher view, without the contrast
-    chunked loss  hidden states, then the plain-torch loss on a few positions at a time
+    full logits   float32 log-softmax over the vocabulary for student, original and control: the definition
+    TRL's loss    TRL's chunked divergence from hidden states: one teacher view, without the contrast
+    chunked loss  the plain-torch loss of this package from hidden states, on a few positions at a time
 
-each on a part of the prompts (`--baseline-prompts`) and scaled to all of them, since their time is linear in prompts.
-Random weights: speed does not depend on them.
+The baselines run on some of the prompts (`--baseline-prompts`) and are scaled up, because their time is linear in the
+number of prompts. Weights are random, because speed does not depend on them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ import transformers
 from shapes import IMAGE, command_line, free_memory, random_model, random_prompt, random_responses, synchronize
 from vcsd.batch import Batch
 from vcsd.core import forward_kl, log_probs, shape_target
-from vcsd.kernels import distillation_loss
+from vcsd.loss import distillation_loss
 from vcsd.method import METHODS
 from vcsd.models.family import family_of
+from vcsd.models.features import Constant
 from vcsd.models.inside import inside
-from vcsd.models.packing import Group
-from vcsd.models.vision import Constant
+from vcsd.models.packed.packing import Group
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
-from vcsd.step import Distiller, distil
+from vcsd.step import Distiller, distill
 from vcsd.teacher import Teacher
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.projection import Sizes
+from vcsd.types import Scores
 
 NUM_TEXT = 40
 METHOD = METHODS["vcsd"]
@@ -54,7 +55,7 @@ SCORING = ("teacher", "student", "backward")
 
 
 class Run:
-    """A student with teacher, optimizer and copy for rollouts, and the data of a step."""
+    """A student with its teacher, optimizer and bfloat16 copy, and the data of a step."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -73,7 +74,7 @@ class Run:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-6, weight_decay=0.0, fused=True)
         use_graph = self.device.type == "cuda" and not options.no_graph
         self.engine = TransformersEngine(self.half.module, use_graph=use_graph)
-        self.engine.end_ids = [-2]  # a token that is never drawn: every response has its full length
+        self.engine.end_ids = [-2]  # never drawn, so every response has full length
         self.phases = Phases(self.device)
         prompts = [random_prompt(self.model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
         self.prompts = [replace(prompt, pixel_values=prompt.pixel_values.cpu()) for prompt in prompts]
@@ -90,7 +91,7 @@ class Run:
         return Batch(originals, originals, groups(self.blacks, True), ())
 
     def step(self, budget: int) -> dict[str, Any]:
-        """One step; seconds and peak memory of each phase."""
+        """Run one step; return seconds and peak memory of each phase."""
         self.phases.reset()
         self.optimizer.zero_grad(set_to_none=True)
         options = self.options
@@ -104,7 +105,7 @@ class Run:
         self.model.train()
         ends = frozenset({self.model.config.text_config.vocab_size - 1})
         distiller = Distiller(self.model, self.teacher.module, METHOD, ends, phase=self.phases)
-        loss, statistics = distil(distiller, batch, budget, lambda part: part.backward())
+        loss, statistics = distill(distiller, batch, budget, lambda part: part.backward())
         self.model.eval()
         with self.phases("optimizer"):
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -122,21 +123,21 @@ class Run:
 
 
 def fitting_step(run: Run, budget: int) -> dict[str, Any]:
-    """A step after one to warm up, with half the budget for every time that memory does not suffice."""
+    """Run a step after a warm-up step; halve the budget each time memory runs out."""
     while True:
         try:
             run.step(budget)
             free_memory()
             return {"budget": budget, **run.step(budget)}
         except torch.OutOfMemoryError:
-            print(f"out of memory with rows of {budget} tokens", flush=True)
+            print(f"Out of memory with rows of {budget} tokens.", flush=True)
         run.optimizer.zero_grad(set_to_none=True)
         free_memory()
         budget //= 2
 
 
 def padded_inputs(prompt: Any, responses: list[list[int]], device: torch.device) -> dict[str, Any]:
-    """Each response after a copy of its prompt and image. All are equally long: there is no padding to add."""
+    """Each response after a copy of its prompt and image. Lengths are equal, so nothing is padded."""
     ids = torch.stack([torch.cat([prompt.input_ids, torch.tensor(response)]) for response in responses]).to(device)
     count = len(responses)
     return {
@@ -159,7 +160,7 @@ def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def baseline_loss(run: Run, prompt: Any, black: Any, responses: list[list[int]], way: str) -> torch.Tensor:
-    """The part of the loss of one micro-batch."""
+    """The contribution of one micro-batch to the loss."""
     ends = [run.model.config.text_config.vocab_size - 1]
     total = len(run.prompts) * run.options.rollouts
     with torch.no_grad():
@@ -173,8 +174,9 @@ def baseline_loss(run: Run, prompt: Any, black: Any, responses: list[list[int]],
         weights = torch.full((len(student),), weight, device=student.device)
         heads = [family_of(model).head(model) for model in (run.model, run.teacher.module)]
         with torch.autocast(run.device.type, torch.bfloat16):
+            views = (Scores(hidden, heads[1]) for hidden in (original, control))
             loss, _ = distillation_loss(
-                *(student, heads[0], original, control, heads[1]), end_token_ids=ends, weights=weights, impl="chunked"
+                Scores(student, heads[0]), *views, METHOD.objective(ends), weights, impl="chunked"
             )
         return loss
     with torch.no_grad():
@@ -185,7 +187,7 @@ def baseline_loss(run: Run, prompt: Any, black: Any, responses: list[list[int]],
 
 
 def trl_divergence(run: Run, student: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
-    """TRL's forward KL to the teacher under the original view, summed: less than ours, as it knows no contrast."""
+    """TRL's forward KL to the teacher under the original view, summed; it has no contrast."""
     from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
 
     heads = [model.get_output_embeddings().weight.bfloat16() for model in (run.model, run.teacher.module)]
@@ -195,7 +197,7 @@ def trl_divergence(run: Run, student: torch.Tensor, original: torch.Tensor) -> t
 
 
 def baseline(run: Run, way: str) -> dict[str, Any]:
-    """Scoring, loss and backward on repeated padded batches: seconds for all prompts, and peak memory."""
+    """Measure scoring, loss and backward on repeated padded batches: seconds for all prompts, and peak memory."""
     options, count = run.options, run.options.baseline_prompts
     responses = [random_responses(run.model, options.rollouts, options.new, seed) for seed in range(count)]
     run.model.train()
@@ -256,13 +258,15 @@ def scoring_seconds(found: dict[str, Any]) -> float:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tiny", action="store_true", help="a tiny model and a tiny step: does the script run?")
+    parser.add_argument(
+        "--tiny", action="store_true", help="use a tiny model and a tiny step, to check that the script runs"
+    )
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--visual", type=int, default=1024)
     parser.add_argument("--new", type=int, default=300)
     parser.add_argument("--budget", type=int, default=16384)
-    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing, on all sides")
+    parser.add_argument("--checkpointing", action="store_true", help="use gradient checkpointing, in the baselines too")
     parser.add_argument("--baseline-prompts", type=int, default=4)
     parser.add_argument("--micro", type=int, default=4, help="responses per padded micro-batch")
     parser.add_argument("--ways", nargs="*", default=["full logits", "TRL's loss", "chunked loss"])
@@ -298,7 +302,7 @@ def main() -> None:
     for job, work in jobs.items():
         try:
             results[job] = work()
-        except Exception as error:  # one failing side must not cost the others
+        except Exception as error:  # a failed part must not stop the others
             results[job] = {"error": f"{type(error).__name__}: {error}"[:300]}
             print(job, "FAILED", traceback.format_exc(), flush=True)
         run.optimizer.zero_grad(set_to_none=True)

@@ -1,8 +1,8 @@
-"""Time and memory of reading a benchmark file of HRBench8K's size: 800 rows, 4.6 GB, images of random bytes.
+"""Measure time and memory of reading a benchmark file of HRBench8K's size: 800 rows, 4.6 GB, random bytes as images.
 
     python benchmarks/large_tsv.py [--gigabytes 4.6]
 
-Writes the file to a temporary folder, reads it as `vcsd eval` does, opens one image, and removes it.
+Writes the file to a temporary folder, reads it as `vcsd eval` does, opens one image, and removes the file.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from vcsd.evaluation.benchmarks import LAYOUTS
-from vcsd.evaluation.load import load_benchmark
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.loading import load_benchmark
 
 COLUMNS = b"index\tquestion\tA\tB\tC\tD\tanswer\tcategory\tcycle_category\timage\n"
 NUM_ROWS = 800
@@ -41,7 +41,7 @@ def main() -> None:
         path = Path(folder) / "HRBench8K.tsv"
         write(path, given.gigabytes * 1e9)
         before, start = peak_megabytes(), time.perf_counter()
-        loaded = load_benchmark(LAYOUTS["HRBench8K"], folder, allow_unknown_data=True)
+        loaded = load_benchmark(BENCHMARKS["HRBench8K"], folder, allow_unknown_data=True)
         read = time.perf_counter()
         loaded.questions[-1].example.images[0].read()
         opened = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How far the loss head is from the five matrix products it cannot do without.
+"""Compare the loss with the five matrix products that it needs.
 
     python benchmarks/loss_head.py --out results/                       # the whole grid on one GPU, about six minutes
     python benchmarks/loss_head.py --quick                              # D 2048 and 4096, V 151936, N 4096
@@ -6,9 +6,9 @@
     python benchmarks/loss_head.py --cpu --out results/                 # chunked against the naive computation
 
 The floor is the time of exactly five products in bfloat16: student, original and control logits, gradient of the
-hidden states, gradient of the head. Heads are float32 masters as the trainer holds them; their casts to bfloat16, once
-per step, are inside every time but the floor's. Added memory is the peak of a call over what was there before it, less
-the gradients it returns; the cast heads are there before. `support` is the mean number of tokens in a support.
+hidden states, gradient of the head. Heads are float32 master weights, as in the trainer; every time except the floor
+includes their casts to bfloat16, once per step. Added memory is the peak of a call minus what was allocated before it,
+minus the gradients it returns; the cast heads are allocated before. `support` is the mean size of a support in tokens.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vcsd.kernels import cast_head, distillation_loss
-from vcsd.types import Head
+from vcsd.loss import Objective, cast_head, distillation_loss
+from vcsd.types import Head, Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass
 class Inputs:
-    """Tensors of one shape, drawn so that logits have the standard deviation asked for."""
+    """Tensors of one shape, with logits of a given standard deviation."""
 
     hidden: torch.Tensor
     original: torch.Tensor
@@ -96,7 +96,7 @@ class Inputs:
 
 
 def floor_call(inputs: Inputs) -> Callable[[], Any]:
-    """Five products; the logits share one buffer, and stand for their own gradient."""
+    """Five products; the logits share one buffer, which also serves as their gradient."""
     hidden, weight = inputs.hidden.detach(), inputs.student.detach().bfloat16()
     teacher = inputs.teacher.bfloat16()
     logits = hidden.new_empty(len(hidden), len(weight))
@@ -119,14 +119,15 @@ def vcsd_call(inputs: Inputs, impl: str, divergence: str, *, cast: bool = True) 
         return cast_head(Head(inputs.student), torch.bfloat16), cast_head(Head(inputs.teacher), torch.bfloat16)
 
     ready = None if cast else heads()
+    objective = Objective(divergence=divergence, end_token_ids=(151_645,))
 
     def call() -> Any:
         inputs.clear()
         student, teacher = ready or heads()
+        original, control = Scores(inputs.original, teacher), Scores(inputs.control, teacher)
         loss, stats = distillation_loss(
-            inputs.hidden, student, inputs.original, inputs.control, teacher,
-            divergence=divergence, weights=inputs.weights, end_token_ids=(151_645,), impl=impl,
-        )  # fmt: skip
+            Scores(inputs.hidden, student), original, control, objective, inputs.weights, impl=impl
+        )
         loss.backward()
         return stats
 
@@ -134,7 +135,7 @@ def vcsd_call(inputs: Inputs, impl: str, divergence: str, *, cast: bool = True) 
 
 
 def peer_call(inputs: Inputs, impl: str, *, cast: bool = True) -> Callable[[], Any]:
-    """What the neighbours offer: one teacher, no shaping, a smaller task. TRL's forward KL, Liger's JSD."""
+    """TRL's forward KL or Liger's JSD. Both do less: one teacher and no shaping."""
 
     def heads() -> tuple[torch.Tensor, torch.Tensor]:
         return inputs.student.bfloat16(), inputs.teacher.bfloat16()
@@ -169,7 +170,7 @@ def trl_loss(inputs: Inputs) -> Callable[[torch.Tensor, torch.Tensor], torch.Ten
 
 
 def seconds_per_call(call: Callable[[], Any], budget_s: float) -> float:
-    """Median of events around single calls, the device being warm: three at least unless they take seconds."""
+    """Median time of single calls on a warm device: at least three, unless they take seconds."""
     times: list[float] = []
     while not times or (len(times) < 3 and sum(times) < 4 * budget_s) or (sum(times) < budget_s and len(times) < 20):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -182,7 +183,7 @@ def seconds_per_call(call: Callable[[], Any], budget_s: float) -> float:
 
 
 def added_bytes(call: Callable[[], Any], inputs: Inputs) -> tuple[int, Any]:
-    """Peak of one call over what was there before, less the gradients it returns; and what the call returned."""
+    """Peak of one call minus the memory before it and the gradients it returns; and the result of the call."""
     inputs.clear()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -196,11 +197,11 @@ def added_bytes(call: Callable[[], Any], inputs: Inputs) -> tuple[int, Any]:
 
 
 def measure(inputs: Inputs, row: Row, budget_s: float) -> None:
-    """Fill a row, or say why not."""
+    """Fill a row, or record the failure."""
     try:
         is_peer = row.impl in ("trl", "liger")
         make = partial(peer_call, inputs, row.impl) if is_peer else partial(vcsd_call, inputs, row.impl, row.divergence)
-        make(cast=False)()  # compiles, on the shape's first call
+        make(cast=False)()  # the first call with a shape compiles
         added, stats = added_bytes(make(cast=False), inputs)
         row.added_gib = added / GIB
         row.support = float(stats.support_size.float().mean()) if stats is not None else None
@@ -218,7 +219,7 @@ def measure(inputs: Inputs, row: Row, budget_s: float) -> None:
 
 def apply_settings(settings: dict[str, Any]) -> None:
     """Set the constants of the Triton path."""
-    from vcsd.kernels import triton as kernel
+    from vcsd.loss import row_kernel as kernel
 
     for name, value in settings.items():
         assert hasattr(kernel, name), name
@@ -226,7 +227,7 @@ def apply_settings(settings: dict[str, Any]) -> None:
 
 
 def tunings(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every combination of the settings given on the command line."""
+    """Every combination of the settings from the command line."""
     given = {
         "CHUNK_ROWS": args.chunk_rows,
         "TEACHER_ROWS": args.teacher_rows,
@@ -238,7 +239,7 @@ def tunings(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row]:
-    """Floor first, then every implementation on the same tensors."""
+    """Measure the floor, then every implementation on the same tensors."""
     width, vocabulary, positions = shape
     inputs = Inputs.draw(width, vocabulary, positions, args.logit_std)
     floor_ms = None
@@ -248,7 +249,7 @@ def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row
         floor_ms = 1e3 * seconds_per_call(five_products, args.budget)
         del five_products
     except torch.OutOfMemoryError:
-        print(f"the floor itself does not fit at {shape}")
+        print(f"The floor does not fit in memory at {shape}.")
     gc.collect()
     torch.cuda.empty_cache()
     rows = [Row(width, vocabulary, positions, "floor", "-", floor_ms, floor_ms, 1.0)]
@@ -264,7 +265,7 @@ def run_shape(shape: tuple[int, int, int], args: argparse.Namespace) -> list[Row
 
 
 def divergences_of(impl: str, positions: int, args: argparse.Namespace) -> list[str]:
-    """Which divergences of an implementation are measured at N positions; the peers have their own."""
+    """The divergences to measure at N positions; TRL and Liger have their own."""
     if impl not in ("triton", "chunked", "reference"):
         return ["-"]
     is_wide = positions in args.others_at and (impl == "triton" or args.all_divergences)
@@ -298,12 +299,12 @@ def run_gpu(args: argparse.Namespace) -> dict[str, Any]:
         torch.cuda.empty_cache()
         about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "logit_std": args.logit_std}
         report = {**about, "rows": [asdict(row) for row in rows]}
-        write(report, "loss_head", args.out)  # after every shape: a run that is cut short keeps what it found
+        write(report, "loss_head", args.out)  # after every shape, so that an interrupted run keeps its results
     return report
 
 
 def write(report: dict[str, Any], name: str, out: Path | None) -> None:
-    """JSON, and a Markdown table of a GPU's rows."""
+    """Write JSON, and for a GPU a Markdown table."""
     if out is None:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -313,7 +314,7 @@ def write(report: dict[str, Any], name: str, out: Path | None) -> None:
 
 
 def table(rows: list[Row], *, header: bool = True) -> str:
-    """Markdown."""
+    """The rows as a Markdown table."""
     lines = ["| D | V | N | impl | divergence | ms | x floor | added GiB | support | settings |", "|" + "---|" * 10]
     lines = lines if header else []
     for row in rows:
@@ -361,11 +362,11 @@ def plot(rows: list[Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-# CPU: each measurement in a process of its own, since the peak of a process never falls.
+# CPU: each measurement runs in its own process, because the peak of a process never falls.
 
 
 def cpu_child(args: argparse.Namespace) -> None:
-    """Measure one implementation here and print what was found."""
+    """Measure one implementation in this process and print the result."""
     torch.manual_seed(0)
     width, vocabulary, positions = args.widths[0], args.vocabularies[0], args.positions[0]
     weight = torch.empty(vocabulary, width).normal_().mul_(args.logit_std / math.sqrt(width)).requires_grad_()
@@ -376,13 +377,12 @@ def cpu_child(args: argparse.Namespace) -> None:
 
     def call() -> None:
         hidden.grad = weight.grad = None
-        head = Head(weight)
-        loss, _ = distillation_loss(
-            hidden, head, original, control, Head(weight.detach()), weights=weights, impl=args.cpu_child
-        )
+        teacher = Head(weight.detach())
+        views = Scores(original, teacher), Scores(control, teacher)
+        loss, _ = distillation_loss(Scores(hidden, Head(weight)), *views, Objective(), weights, impl=args.cpu_child)
         loss.backward()
 
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from what is resident now
+    Path("/proc/self/clear_refs").write_text("5")  # reset the high-water mark to what is resident now
     before = memory_bytes("VmRSS")
     call()
     assert hidden.grad is not None
@@ -399,7 +399,7 @@ def cpu_child(args: argparse.Namespace) -> None:
 
 
 def memory_bytes(name: str) -> int:
-    """A line of /proc/self/status."""
+    """Read a value from /proc/self/status."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
@@ -426,7 +426,7 @@ def run_cpu(args: argparse.Namespace) -> dict[str, Any]:
         "torch": torch.__version__,
         **shape,
         "rows": rows,
-        # Processor time: on a machine with other work, wall time measures the neighbours.
+        # Processor time: on a shared machine, wall time includes the work of others.
         "time_ratio": chunked["cpu_seconds"] / naive["cpu_seconds"],
         "wall_ratio": chunked["wall_seconds"] / naive["wall_seconds"],
         "memory_ratio": chunked["added_gib"] / naive["added_gib"],
@@ -445,20 +445,26 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         nargs="*",
         default=list(POSITIONS),
-        help="N at which more than the first implementation's first divergence is measured; fewer is faster",
+        help="values of N at which to measure more than the first implementation and divergence; fewer is faster",
     )
-    parser.add_argument("--all-divergences", action="store_true", help="also of chunked and reference")
-    parser.add_argument("--quick", action="store_true", help="D 2048 and 4096, V 151936, N 4096, Triton's forward KL")
-    parser.add_argument("--chunk-rows", type=int, nargs="+", help="rows of the student's tile to try (Triton)")
-    parser.add_argument("--teacher-rows", type=int, nargs="+", help="least rows of the teacher's tiles to try (Triton)")
-    parser.add_argument("--block", type=int, nargs="+", help="logits a program holds at a time, to try (Triton)")
-    parser.add_argument("--num-warps", type=int, nargs="+", help="warps of a program to try (Triton)")
-    parser.add_argument("--logit-std", type=float, default=3.0, help="3 gives supports of tens of tokens at T = 2")
-    parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement, about")
     parser.add_argument(
-        "--profile", action="store_true", help="where the time of one Triton call goes, kernel by kernel"
+        "--all-divergences", action="store_true", help="measure all divergences of chunked and reference too"
     )
-    parser.add_argument("--cpu", action="store_true", help="chunked against naive on the CPU")
+    parser.add_argument(
+        "--quick", action="store_true", help="only D 2048 and 4096, V 151936, N 4096, forward KL with Triton"
+    )
+    parser.add_argument(
+        "--chunk-rows", type=int, nargs="+", help="sizes of the student's tile to try, in rows (Triton)"
+    )
+    parser.add_argument(
+        "--teacher-rows", type=int, nargs="+", help="smallest sizes of the teacher's tiles to try, in rows (Triton)"
+    )
+    parser.add_argument("--block", type=int, nargs="+", help="numbers of logits per block to try (Triton)")
+    parser.add_argument("--num-warps", type=int, nargs="+", help="numbers of warps to try (Triton)")
+    parser.add_argument("--logit-std", type=float, default=3.0, help="standard deviation of the logits")
+    parser.add_argument("--budget", type=float, default=0.5, help="approximate seconds per measurement")
+    parser.add_argument("--profile", action="store_true", help="print the time of each kernel in one Triton call")
+    parser.add_argument("--cpu", action="store_true", help="compare chunked with the naive computation on the CPU")
     parser.add_argument("--cpu-child", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="folder for JSON, Markdown and plot")
     return parser
@@ -471,7 +477,7 @@ def main() -> None:
         return
     for impl, module in (("trl", "trl"), ("liger", "liger_kernel")):
         if impl in args.impls and importlib.util.find_spec(module) is None:
-            print(f"{impl} is left out: it is not installed")
+            print(f"Skipping {impl}: not installed.")
             args.impls.remove(impl)
     if args.quick:
         args.widths, args.vocabularies, args.positions = [2048, 4096], [151_936], [4096]
@@ -487,7 +493,7 @@ def main() -> None:
         try:
             plot(rows, args.out / "loss_head.png")
         except ImportError:
-            print("no plot: matplotlib is not installed")
+            print("Skipping the plot: matplotlib is not installed.")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Scoring with a shared prefix against the repeated batch: time, memory, exactness and reproducibility.
+"""Compare scoring with a shared prefix to a repeated batch: time, memory, exactness and reproducibility.
 
     python benchmarks/prefix_sharing.py --out results/                        # everything, some minutes on an H200
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_vl --cases 1024x300 --precisions autocast
     python benchmarks/prefix_sharing.py --out results/ --families qwen3_5 --without-fla
     python benchmarks/prefix_sharing.py --out results/ --cases 1024x300 --no-fusion
-    python benchmarks/prefix_sharing.py --out /tmp/b --tiny                   # on the CPU, seconds: does it run?
+    python benchmarks/prefix_sharing.py --out /tmp/b --tiny                   # check that it runs: seconds on a CPU
 
 A step is one student forward and backward with gradient checkpointing, and two teacher forwards, over the same groups
-of 8 responses. The shared side packs groups into one row up to the token budget; the repeated side runs the same groups
-in padded micro-batches of at most that many tokens, of which one is timed and scaled by their number. The loss is
-`vcsd.kernels` where it is installed, else a product with random numbers (`loss` in the results says which). The
-optimizer is not part of the step. Only the shared side fuses norms, rotary embeddings, the short convolution and the
-delta rule; --no-fusion tells how much of the ratio that is. Only the repeated side runs flash-linear-attention, where
-it is installed. "autocast" is float32 weights under bfloat16 autocast, casts included.
+of 8 responses. The shared side packs groups into one row up to the token budget. The repeated side runs the same groups
+in padded micro-batches of at most that many tokens; one of them is timed and scaled by their number. The loss is
+`vcsd.loss` if it can be imported, else a product with random numbers (`loss` in the results says which). The optimizer
+is not part of the step. Only the shared side fuses norms, rotary embeddings, the short convolution and the delta rule;
+--no-fusion shows how much of the ratio comes from that. Only the repeated side uses flash-linear-attention, if it is
+installed. "autocast" means float32 weights under bfloat16 autocast, casts included.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ from shapes import (
     shared_flops,
     work_of,
 )
-from vcsd.models import fused
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
+from vcsd.models.qwen import fused
 from vcsd.models.score import hidden_states
+from vcsd.types import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,10 +63,10 @@ if TYPE_CHECKING:
 
 NUM_RESPONSES, NUM_TEXT = 8, 40
 PASSES = {"student": 4, "teacher": 2}
-"""Forwards that each part of a step is worth: forward, recomputation and a backward of two; and two forwards."""
+"""The cost of each part in forwards: forward, recomputation and a backward of two; and two forwards."""
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-"""Deterministic products need it. Not set while time is taken: torch parses it in every product."""
+"""Deterministic products need it. Unset during timing, because torch parses it in every product."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Bench:
         ]
 
     def full_row(self, case: Case) -> list[Group]:
-        """As many groups as the budget has room for."""
+        """As many groups as fit in the budget."""
         (probe,) = self.groups(case, 1)
         return self.groups(case, max(1, self.options.budget // (len(probe.prompt.input_ids) + sum(probe.lengths))))
 
@@ -123,9 +124,9 @@ class Bench:
             return hidden(), hidden()
 
     def measure(self, hidden: Callable[[], Tensor]) -> dict[str, Any]:
-        """Seconds of the two parts of a step, and the memory that a whole step adds to weights and gradients."""
+        """Seconds of the two parts of a step, and its memory in addition to weights and gradients."""
         targets = self.teacher(hidden)
-        self.student(hidden, targets)  # a warm-up, after which the gradients have their memory
+        self.student(hidden, targets)  # warm up, and allocate the gradients
         repeats = self.options.repeats
         with Peak() as peak:
             teacher_s = median_time(lambda: self.teacher(hidden), repeats)
@@ -168,7 +169,7 @@ def _summary(
 
 
 def repeated_hidden(model: Any, batch: list[tuple[Any, list[int]]]) -> Tensor:
-    """The same scores from copies of the prompt: equally long here, so nothing is padded."""
+    """The same hidden states from copies of the prompt. Lengths are equal here, so nothing is padded."""
     ids = torch.stack([torch.cat([prompt.input_ids, torch.tensor(response)]) for prompt, response in batch])
     length, prompt_length = ids.shape[1], len(batch[0][0].input_ids)
     ids = ids.to(model.device)
@@ -184,9 +185,9 @@ def repeated_hidden(model: Any, batch: list[tuple[Any, list[int]]]) -> Tensor:
 
 
 def _loss() -> tuple[str, Callable[..., Tensor]]:
-    """The fused loss if it is there; else a stand-in that costs nothing."""
+    """The loss of this package if it can be imported, else a stand-in without cost."""
     try:
-        from vcsd.kernels import distillation_loss
+        from vcsd.loss import Objective, distillation_loss
     except ImportError:
 
         def stand_in(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
@@ -197,16 +198,17 @@ def _loss() -> tuple[str, Callable[..., Tensor]]:
     def fused_loss(model: Any, hidden: Tensor, original: Tensor, control: Tensor) -> Tensor:
         head = family_of(model).head(model)
         weights = torch.full((len(hidden),), 1 / len(hidden), device=hidden.device)
-        loss, _ = distillation_loss(hidden, head, original, control, head, weights=weights)
+        student, *views = (Scores(x, head) for x in (hidden, original, control))
+        loss, _ = distillation_loss(student, *views, Objective(), weights)
         return loss
 
-    return "vcsd.kernels", fused_loss
+    return "vcsd.loss", fused_loss
 
 
 def exactness(family: str, device: str) -> dict[str, float]:
-    """Relative L2 distance to the repeated batch in float32, of both paths in bfloat16 and of ours in float32.
+    """Relative L2 distance to the repeated batch in float32: both paths in bfloat16, the shared one in float32 too.
 
-    Patches are convolved in float32, not in TF32 as torch has it: only the repeated side convolves them.
+    TF32 is switched off, because only the repeated side convolves patches.
     """
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
@@ -217,7 +219,7 @@ def exactness(family: str, device: str) -> dict[str, float]:
 
 
 def _distances(family: str, device: str) -> dict[str, float]:
-    """Of a model of four layers with the head widths of the large one, with the same weights in every precision."""
+    """Distances for a model of four layers with the head widths of the 2B model, in all precisions."""
     size = "small" if device == "cuda" else "tiny"
     model = random_model(family, size, torch.float32, device)
     groups = [
@@ -249,7 +251,7 @@ def _distances(family: str, device: str) -> dict[str, float]:
 
 
 def reproducibility(family: str, precision: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Whether two backwards give bitwise the same gradients, with and without deterministic algorithms."""
+    """Whether two backward passes give bitwise equal gradients, with and without deterministic algorithms."""
     bench = Bench(family, precision, options)
     bench.loss = lambda model, hidden, *_: (hidden.float() * torch.linspace(-1, 1, hidden.shape[-1]).to(hidden)).sum()
     case = Case(family, precision, *((256, 100) if not options.tiny else (16, 8)))
@@ -282,11 +284,11 @@ def reproducibility(family: str, precision: str, options: argparse.Namespace) ->
 
 
 def attempt(name: str, run: Callable[[], Any], results: dict[str, Any], out: Path) -> None:
-    """Run one part, keep its result or its error, and write all results so far."""
+    """Run one part, record its result or error, and write all results so far."""
     try:
         results[name] = run()
         print(name, json.dumps(results[name]), flush=True)
-    except Exception as error:  # one failing case must not cost the others
+    except Exception as error:  # a failed case must not stop the others
         results[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
         print(name, "FAILED", traceback.format_exc(), flush=True)
     free_memory()
@@ -314,15 +316,15 @@ def as_markdown(results: dict[str, Any]) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tiny", action="store_true", help="tiny models and cases: does the script run?")
+    parser.add_argument("--tiny", action="store_true", help="use tiny models and cases, to check that the script runs")
     parser.add_argument("--families", nargs="*", default=["qwen3_vl", "qwen3_5"])
     parser.add_argument("--precisions", nargs="*", default=["autocast", "bf16"])
-    parser.add_argument("--cases", nargs="*", help="visual tokens x response length, as 1024x300")
+    parser.add_argument("--cases", nargs="*", help="visual tokens x response length, such as 1024x300")
     parser.add_argument("--parts", nargs="*", default=["exactness", "reproducibility", "cases"])
     parser.add_argument("--budget", type=int, help="tokens per row, and per repeated micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--no-fusion", action="store_true", help="norms and rotary embeddings as transformers has them")
-    parser.add_argument("--without-fla", action="store_true", help="do as if flash-linear-attention were missing")
+    parser.add_argument("--no-fusion", action="store_true", help="use transformers' own norms and rotary embeddings")
+    parser.add_argument("--without-fla", action="store_true", help="hide flash-linear-attention")
     options = parser.parse_args()
     grid = [f"{visual}x{response}" for visual in (1024, 256, 4080) for response in (300, 100, 1000)]
     options.cases = options.cases or (["16x8", "36x20"] if options.tiny else grid)
@@ -341,7 +343,7 @@ def has_fla() -> bool:
 def main() -> None:
     options = parse()
     gc.collect()
-    gc.freeze()  # as the trainer does; single runs were 0.3 s longer, probably for this reason
+    gc.freeze()  # as in the trainer; single runs took 0.3 s longer without it
     fused.FUSE = not options.no_fusion
     options.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,11 +1,11 @@
-"""How the reader of final answers does on what real models wrote, against what the benchmarks' authors read there.
+"""Compare the reader of final answers with the benchmarks' authors on the outputs of real models.
 
     git clone https://github.com/zeyofu/BLINK_Benchmark; git clone https://github.com/lupantech/MathVista
     python benchmarks/real_answers.py --blink BLINK_Benchmark --mathvista MathVista
 
-Both repositories hold saved outputs of models and the answers that their authors, with a language model, took them
-for. `agree` is the share of resolved answers on which we read the same letter (BLINK), or come to the same right or
-wrong (MathVista). The authors err too. BLINK's outputs come without the options' words, which our reader would use.
+Both repositories hold saved outputs of models, and the answers that the authors read from them with a language model.
+`agree` is the share of resolved answers with the same letter (BLINK) or the same verdict (MathVista). The authors err
+too. BLINK's outputs come without the words of the options, which the reader would otherwise use.
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ import argparse
 import json
 from pathlib import Path
 
-from vcsd.evaluation.answers import read_answer
-from vcsd.evaluation.benchmark import BENCHMARKS
-from vcsd.evaluation.exact import read_option
-from vcsd.evaluation.marking import Marking, mark
-from vcsd.evaluation.question import Prediction, Question
-from vcsd.types import Example
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.reading.exact import read_option
+from vcsd.evaluation.reading.final_answer import read_answer
+from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.types import Example, Prediction, Question
 
 LETTERS = dict.fromkeys("ABCD", "")
 NO_WORDS = dict.fromkeys("ABCD", "\0")
-"""Options whose words occur nowhere: the rule that looks for them must find none."""
+"""Options whose words occur in no text, so that the rule that looks for them finds none."""
 
 
 def blink(folder: Path) -> None:
-    """One line for each model of BLINK's saved outputs, validation half."""
+    """Print one line for each model in BLINK's saved outputs, validation split."""
     print("BLINK model                     N  resolved  agree   exact  final  authors")
     for model in sorted(path for path in (folder / "eval" / "saved_outputs").iterdir() if path.is_dir()):
         rows = [row for file in model.glob("*.json") for row in json.loads(file.read_text()).get("val", [])]
@@ -44,7 +43,7 @@ def blink(folder: Path) -> None:
 
 
 def mathvista(folder: Path) -> None:
-    """One line for each model of MathVista's saved outputs, and the gold answers as predictions."""
+    """Print one line for each model in MathVista's saved outputs, and for the gold answers as predictions."""
     rows = json.loads((folder / "data" / "testmini.json").read_text())
     queries = json.loads((folder / "data" / "query.json").read_text())
     questions = [question(name, row, queries[name]) for name, row in rows.items()]
@@ -88,8 +87,8 @@ def share(flags: list[bool]) -> float:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--blink", type=Path, help="a clone of zeyofu/BLINK_Benchmark")
-    parser.add_argument("--mathvista", type=Path, help="a clone of lupantech/MathVista")
+    parser.add_argument("--blink", type=Path, help="path of a clone of zeyofu/BLINK_Benchmark")
+    parser.add_argument("--mathvista", type=Path, help="path of a clone of lupantech/MathVista")
     given = parser.parse_args()
     if given.blink:
         blink(given.blink)

@@ -1,12 +1,12 @@
-"""Rollouts of our engine against `generate(num_return_sequences=8)`: prefill and decoding apart.
+"""Compare rollouts of `TransformersEngine` with `generate(num_return_sequences=8)`: prefill and decoding.
 
     python benchmarks/rollouts.py --out results/                              # a minute or two on an H200
     python benchmarks/rollouts.py --out results/ --families qwen3_vl --precisions bf16 --new 64
-    python benchmarks/rollouts.py --out /tmp/b --tiny                         # on the CPU, seconds: does it run?
+    python benchmarks/rollouts.py --out /tmp/b --tiny                         # check that it runs: seconds on a CPU
 
-Both sides draw 8 answers to each of 32 prompts with 1,024 visual tokens, temperature 1, all in one batch, and both run
-to the full length: random weights do not stop. Prefill is a run of one new token; decoding is the rest of a full run.
-"autocast" is float32 weights under one bfloat16 autocast on both sides.
+Both sides sample 8 rollouts for each of 32 prompts with 1,024 visual tokens, at temperature 1 and in one batch. Both
+run to the full length, because random weights hardly ever produce an end token. Prefill is the time for one new token;
+decoding is the rest. "autocast" means float32 weights under bfloat16 autocast on both sides.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import torch
 import transformers
 
 from shapes import IMAGE, Peak, command_line, free_memory, median_time, random_model, random_prompt
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
 
 NUM_ROLLOUTS, NUM_TEXT = 8, 40
 
@@ -32,7 +32,7 @@ def ours(model: Any, prompts: list[Any], num_new: int, dtype: torch.dtype | None
     engine = TransformersEngine(model, compute_dtype=dtype, max_rows=rows, use_graph=graph)
     rollouts = engine.sample(prompts, Sampling(max_new_tokens=num_new), num_rollouts=NUM_ROLLOUTS, seed=0).rollouts
     drawn = sum(len(rollout.token_ids) for rollout in rollouts)
-    assert drawn > 0.9 * len(rollouts) * num_new, "random weights stopped early: the comparison would be unfair"
+    assert drawn > 0.9 * len(rollouts) * num_new, "too many rollouts ended early for a fair comparison"
 
 
 def by_generate(model: Any, prompts: list[Any], num_new: int, dtype: torch.dtype | None) -> None:
@@ -71,7 +71,7 @@ def compare(family: str, precision: str, options: argparse.Namespace) -> dict[st
     model = random_model(family, size, weights, device)
     prompts = [random_prompt(model, options.visual, NUM_TEXT, seed) for seed in range(options.prompts)]
     generated = measure(lambda new: by_generate(model, prompts, new, dtype), options.new, options.repeats)
-    print(family, precision, "generate", json.dumps(generated), flush=True)  # a run that is cut short has told this
+    print(family, precision, "generate", json.dumps(generated), flush=True)  # in case the run is interrupted
     free_memory()
     sides = {}
     for name, graph in (("plain", False), ("graph", True)):
@@ -79,7 +79,7 @@ def compare(family: str, precision: str, options: argparse.Namespace) -> dict[st
             run = lambda new, graph=graph: ours(model, prompts, new, dtype, graph)  # noqa: E731
             sides[name] = against(generated, measure(run, options.new, options.repeats))
             print(family, precision, name, json.dumps(sides[name]), flush=True)
-        except Exception as error:  # a failing graph must not cost the plain numbers
+        except Exception as error:  # a failed graph must not stop plain decoding
             sides[name] = {"error": f"{type(error).__name__}: {error}"[:500]}
             print(family, precision, name, "FAILED", traceback.format_exc(), flush=True)
         free_memory()
@@ -110,7 +110,7 @@ def as_markdown(results: dict[str, Any]) -> str:
 
 
 def flat(results: dict[str, Any]) -> dict[str, Any]:
-    """One entry per case and way to decode."""
+    """One entry per case and kind of decoding."""
     rows: dict[str, Any] = {}
     for name, case in results.items():
         for way in ("plain", "graph") if name != "about" and "error" not in case else ():
@@ -121,7 +121,7 @@ def flat(results: dict[str, Any]) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--tiny", action="store_true", help="tiny models and cases: does the script run?")
+    parser.add_argument("--tiny", action="store_true", help="use tiny models and cases, to check that the script runs")
     parser.add_argument("--families", nargs="*", default=["qwen3_vl"])
     parser.add_argument("--precisions", nargs="*", default=["bf16", "autocast"])
     parser.add_argument("--prompts", type=int, default=32)
@@ -151,7 +151,7 @@ def main() -> None:
             case = f"{family} {precision}"
             try:
                 results[case] = compare(family, precision, options)
-            except Exception as error:  # one failing case must not cost the others
+            except Exception as error:  # a failed case must not stop the others
                 results[case] = {"error": f"{type(error).__name__}: {error}"[:500]}
                 print(case, "FAILED", traceback.format_exc(), flush=True)
             free_memory()

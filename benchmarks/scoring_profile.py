@@ -1,13 +1,13 @@
-"""What the time of a scoring step goes to: operators by the device time of their kernels, for one row.
+"""Show where the time of a scoring step goes: device time by operator, for one row.
 
     python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --cases 1024x300
     python benchmarks/scoring_profile.py --out results/ --families qwen3_5 --without-fla
-    python benchmarks/scoring_profile.py --out /tmp/p --tiny                  # on the CPU, seconds: does it run?
-    python benchmarks/scoring_profile.py --read results/*.json.gz             # traces once more: kernels by kind
+    python benchmarks/scoring_profile.py --out /tmp/p --tiny                  # check that it runs: seconds on a CPU
+    python benchmarks/scoring_profile.py --read results/*.json.gz             # read traces again: kernels by kind
 
-Takes the options of prefix_sharing.py and its models, rows and loss; of several cases the first. The wall time is that
-of a run without the profiler: what the kernels do not fill of it, the device waits for launches. The trace of every
-part is written beside the results, for a browser's trace viewer.
+Uses the options, models, rows and loss of prefix_sharing.py, and the first case only. The wall time is that of a run
+without the profiler; the difference to the time in kernels is time in which the device waits for launches. The trace of
+every part is written next to the results; open it in a browser's trace viewer.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ KINDS = {
     "matrix products": "nvjet|gemm|cublas|cutlass|convolve",
     "kernels of our own": r"^_\w*kernel$",
 }
-"""Kinds of kernels by their names, the first that fits; the rest are element-wise operations, copies and sums."""
+"""Kinds of kernels by name; the first match counts. All others are element-wise operations, copies and sums."""
 
 
 def kinds(trace: Path) -> dict[str, float]:
-    """Milliseconds of the device by kind of kernel, by a trace."""
+    """Device time by kind of kernel in milliseconds, from a trace."""
     with gzip.open(trace, "rt") as file:
         events = json.load(file)["traceEvents"]
     found: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def kinds(trace: Path) -> dict[str, float]:
 
 
 def operators(run: Callable[[], Any], trace: Path) -> dict[str, Any]:
-    """Seconds of a run, milliseconds in kernels, and the operators that they belong to: milliseconds and calls."""
+    """Seconds of a run, milliseconds in kernels, and milliseconds and calls by operator."""
     synchronize()
     start = time.perf_counter()
     run()
@@ -89,7 +89,7 @@ def main() -> None:
         return
     options = parse()
     gc.collect()
-    gc.freeze()  # as prefix_sharing.py does
+    gc.freeze()  # as in prefix_sharing.py
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     results: dict[str, Any] = {"about": {"torch": torch.__version__, "device": device, "argv": command_line()}}

@@ -1,7 +1,7 @@
-"""Shapes of the models that are measured, the work they do, and how time and memory are taken.
+"""Models with real shapes and random weights, their cost in operations, and how to measure time and memory.
 
-Weights are random: speed does not depend on them. The Qwen3-VL-2B sizes are those of its released config; the
-Qwen3.5-2B sizes are assumed (`assumed: true` in the results) and should be compared with its config.json.
+Weights are random because speed does not depend on them. The sizes of Qwen3-VL-2B are those of its released config; the
+sizes of Qwen3.5-2B are partly assumed and should be compared with its config.json.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IMAGE, VIDEO, START, END = 5, 6, 7, 8
-"""Ids of special tokens; words are drawn from the rest."""
+"""Ids of special tokens; all others are words."""
 
 NAMES = {"qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5"}
 
 
 def config_of(family: str, size: str) -> Any:
-    """The configuration of a family: "2b"; "small" has its head widths in four layers; "tiny" is for a CPU."""
+    """The config of a family: "2b"; "small" with the same head widths in four layers; "tiny" for a CPU."""
     text: dict[str, Any] = {"hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144}
     vision: dict[str, Any] = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16}
     vision |= {"patch_size": 16, "spatial_merge_size": 2, "out_hidden_size": 2048, "num_position_embeddings": 2304}
@@ -60,7 +60,7 @@ def config_of(family: str, size: str) -> Any:
 
 
 def command_line() -> list[str]:
-    """The arguments of this run without the folder it writes to, which means nothing elsewhere."""
+    """The arguments of this run without the output folder, which means nothing elsewhere."""
     given = sys.argv[1:]
     return [x for i, x in enumerate(given) if x != "--out" and (i == 0 or given[i - 1] != "--out")]
 
@@ -77,7 +77,7 @@ def random_model(family: str, size: str, dtype: torch.dtype, device: str) -> Any
 
 @dataclass(frozen=True, eq=False)
 class RandomPrompt:
-    """A prompt with one image, its pixels already on the device."""
+    """A prompt with one image whose pixels are already on the device."""
 
     example_id: str
     input_ids: Tensor
@@ -87,7 +87,7 @@ class RandomPrompt:
 
 
 def random_prompt(model: Any, num_visual: int, num_text: int, seed: int) -> RandomPrompt:
-    """num_visual must be a product of two near-equal even sides over 4; the nearest such number is used."""
+    """A prompt with about `num_visual` visual tokens: the nearest product of two similar integers."""
     side = max(1, round(num_visual**0.5))
     height, width = side, max(1, round(num_visual / side))
     generator = torch.Generator().manual_seed(seed)
@@ -110,17 +110,17 @@ def random_responses(model: Any, count: int, length: int, seed: int) -> list[lis
 
 @dataclass(frozen=True)
 class Work:
-    """Floating-point operations of a forward per text token, per (query, key) pair of text, per image; of a loss."""
+    """Floating-point operations of a forward per text token, (query, key) pair and image; of the loss per position."""
 
     per_token: float
     per_pair: float
     per_image: float
     per_position: float
-    """Of the loss head: five matrix products of two operations each."""
+    """Five matrix products, two operations per weight each."""
 
 
 def work_of(config: Any, num_visual: int) -> Work:
-    """Counted from the sizes: 2 per weight and token, 4 per pair, head and width; norms and the like are left out."""
+    """Count 2 per weight and token, and 4 per pair, head and width; ignore norms and other small operations."""
     text, vision = config.text_config, config.vision_config
     types = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
     num_full, wide, inner = types.count("full_attention"), text.hidden_size, text.intermediate_size
@@ -133,7 +133,7 @@ def work_of(config: Any, num_visual: int) -> Work:
             text.linear_num_key_heads * text.linear_key_head_dim,
             text.linear_num_value_heads * text.linear_value_head_dim,
         )
-        # projections in and out, and the state: read, corrected and written once per token
+        # projections in and out; the state is read, corrected and written once per token
         linear = wide * (2 * keys + 3 * values) + 3 * values * text.linear_key_head_dim
     weights = len(types) * 3 * wide * inner + num_full * attention + (len(types) - num_full) * linear
     patches, tower = 4 * num_visual, vision.hidden_size
@@ -148,13 +148,13 @@ def _deepstack(vision: Any) -> list[int]:
 
 
 def shared_flops(work: Work, prompt: int, responses: list[int]) -> float:
-    """A forward over one group with a shared prefix."""
+    """Operations of a forward over one group with a shared prefix."""
     pairs = prompt**2 / 2 + sum(prompt * r + r**2 / 2 for r in responses)
     return work.per_image + (prompt + sum(responses)) * work.per_token + pairs * work.per_pair
 
 
 def repeated_flops(work: Work, prompt: int, responses: list[int]) -> float:
-    """A forward over the repeated, padded batch of one group."""
+    """Operations of a forward over the repeated, padded batch of one group."""
     length, count = prompt + max(responses), len(responses)
     return count * (work.per_image + length * work.per_token + length**2 / 2 * work.per_pair)
 
@@ -165,13 +165,13 @@ def synchronize() -> None:
 
 
 def now() -> float:
-    """The clock, when the device has done its work."""
+    """The time after the device has finished its work."""
     synchronize()
     return time.perf_counter()
 
 
 def median_time(run: Callable[[], Any], repeats: int, warmups: int = 0) -> float:
-    """Seconds of one run: the median after warming up, with the device waited for."""
+    """Median seconds of one run after warming up, including the wait for the device."""
     for _ in range(warmups):
         run()
     times = []
@@ -183,7 +183,7 @@ def median_time(run: Callable[[], Any], repeats: int, warmups: int = 0) -> float
 
 
 class Peak:
-    """The most memory that the runs inside add to what was allocated before them, in GiB."""
+    """Peak memory of the runs inside minus what was allocated before them, in GiB."""
 
     gib: float | None = None
 

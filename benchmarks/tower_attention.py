@@ -1,9 +1,9 @@
-"""Attention of the vision tower: torch's variable-length flash kernel against cuDNN's, in speed and in safety.
+"""Compare torch's variable-length flash kernel with cuDNN's for the vision tower: speed, and finite gradients.
 
     python benchmarks/tower_attention.py                                      # on a CUDA device, half a minute
 
-cuDNN's kernel takes images of one size only. The last lines look for gradients that are not finite where all scores are
-very negative, at many lengths; the reason why the package does not use it.
+cuDNN's kernel needs images of one size. The last line lists lengths at which its gradients are not finite when all
+scores are very negative. That is why the package does not use it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def milliseconds(run: Callable[[], object], repeats: int = 8) -> float:
 
 
 def by_cudnn(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """(images, heads, patches, width) each."""
+    """Attention by cuDNN; all tensors are (images, heads, patches, width)."""
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         return functional.scaled_dot_product_attention(query, key, value)
 
 
 def compare(count: int, length: int) -> str:
-    """One line: forward and backward of some images of one size."""
+    """One line with the times of forward and backward for images of one size."""
     shape = (count * length, HEADS, WIDTH)
     leaves = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
     grad = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
@@ -74,7 +74,7 @@ def compare(count: int, length: int) -> str:
 
 
 def not_finite(length: int) -> list[str]:
-    """Which of output and gradients by cuDNN are not finite where every score is far below zero."""
+    """Which of cuDNN's output and gradients are not finite when all scores are very negative."""
     shape = (1, 2, length, WIDTH)
     query, key, value = (torch.randn(shape, device="cuda") for _ in range(3))
     given = (1 + 0.1 * query, 0.5 * key - 25, value)

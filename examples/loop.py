@@ -1,13 +1,13 @@
-"""Visual Contrastive Self-Distillation in one page: plain torch and transformers, nothing of `vcsd`.
+"""Visual Contrastive Self-Distillation on one page: plain torch and transformers, without `vcsd`.
 
     python examples/loop.py                  # about half a minute on two CPU cores
 
-The student answers questions about images. A moving average of itself, the teacher, reads each answer twice: with the
-image, and with a black image of the same size. What the image made more likely is made more likely still, among the
-tokens that were plausible anyway, and the student is pulled there. No label is used.
+The student samples responses to questions about images. The teacher, a moving average of the student, scores each
+response twice: with the image, and with a black image of the same size. Among the tokens that are plausible given the
+image, the target raises those that the image made more likely, and the student is distilled towards it. No labels.
 
-The model is a tiny Qwen3-VL with random weights, so there is nothing to learn but the teacher's opinion: watch the loss
-fall. Sizes: n answers to a prompt, L prompt and answer tokens, R answer tokens, V vocabulary.
+The model is a tiny Qwen3-VL with random weights, so there is nothing to learn except to agree with the teacher: watch
+the loss fall. Shape legend: n responses to a prompt, L prompt and response tokens, R response tokens, V vocabulary.
 """
 
 import argparse
@@ -19,79 +19,81 @@ from PIL import Image
 from torch import Tensor
 from transformers import Qwen2VLImageProcessorPil, Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-ALPHA, BETA, T_KD, EMA_RATE = 1.0, 0.1, 2.0, 0.05  # the paper's; its learning rate is 2e-6 for real models
+ALPHA, BETA, T_KD, EMA_RATE = 1.0, 0.1, 2.0, 0.05  # the paper's values; for real models, its learning rate is 2e-6
 NUM_ROLLOUTS, MAX_NEW_TOKENS, LEARNING_RATE, WARMUP_STEPS = 8, 12, 1e-3, 5
 VOCAB, END, IMAGE, VIDEO, VISION_START, VISION_END = 64, 1, 2, 3, 4, 5  # a vocabulary of 64 with Qwen's special tokens
 
 
 def sample(model, prompt, *, key: str) -> list[Tensor]:
-    """n answers, each from its own random numbers, so that one answer does not depend on how many others there are."""
-    answers = [torch.empty(0, dtype=torch.long) for _ in range(NUM_ROLLOUTS)]
+    """Sample n responses, each with its own random numbers, so that none depends on how many others there are."""
+    responses = [torch.empty(0, dtype=torch.long) for _ in range(NUM_ROLLOUTS)]
     for position in range(MAX_NEW_TOKENS):
-        unfinished = [index for index, answer in enumerate(answers) if not set(answer.tolist()) & ends(model)]
+        unfinished = [index for index, response in enumerate(responses) if not set(response.tolist()) & ends(model)]
         if not unfinished:
             break
-        rows = next_token_logits(model, prompt, "image", [answers[index] for index in unfinished])
+        rows = next_token_logits(model, prompt, "image", [responses[index] for index in unfinished])
         for index, logits in zip(unfinished, rows, strict=True):
-            # a sampled image token would claim an image that is not there
+            # never sample an image token: there is no image for it
             logits[-1, [model.config.image_token_id, model.config.video_token_id]] = -torch.inf
             cumulative_V = logits[-1].softmax(-1).double().cumsum(-1)
             aim = uniform(f"{key}/{index}/{prompt['id']}", position) * cumulative_V[-1:]
-            answers[index] = torch.cat([answers[index], torch.searchsorted(cumulative_V, aim, right=True)])
-    return answers
+            responses[index] = torch.cat([responses[index], torch.searchsorted(cumulative_V, aim, right=True)])
+    return responses
 
 
 def uniform(key: str, position: int) -> float:
-    """A random number in [0, 1) that depends on its name alone: 52 bits of a hash."""
+    """A random number in [0, 1) that depends only on its key and position: 52 bits of a hash."""
     digest = hashlib.sha256(f"{key}/{position // 4}".encode()).digest()
     return (int.from_bytes(digest[8 * (position % 4) :][:8], "little") >> 12) / 2**52
 
 
 def ends(model) -> set[int]:
-    """The tokens that end an answer."""
-    found = model.generation_config.eos_token_id
-    return set(found if isinstance(found, list) else [found])
+    """The tokens that end a response."""
+    end_ids = model.generation_config.eos_token_id
+    return set(end_ids if isinstance(end_ids, list) else [end_ids])
 
 
-def next_token_logits(model, prompt, view: str, answers: list[Tensor]) -> list[Tensor]:
-    """For each answer, the logits (R + 1, V) before each of its tokens and after the last; padded on the right."""
-    rows = [torch.cat([prompt["input_ids"], answer]) for answer in answers]
+def next_token_logits(model, prompt, view: str, responses: list[Tensor]) -> list[Tensor]:
+    """For each response, the logits (R + 1, V) before each of its tokens and after the last. Rows are right-padded."""
+    rows = [torch.cat([prompt["input_ids"], response]) for response in responses]
     ids_nL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=0)
     mask_nL = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
     logits_nLV = model(
         input_ids=ids_nL,
         attention_mask=mask_nL,
         mm_token_type_ids=(ids_nL == model.config.image_token_id).int(),
-        pixel_values=prompt[view].repeat(len(answers), 1),
-        image_grid_thw=prompt["grid"].repeat(len(answers), 1),
+        pixel_values=prompt[view].repeat(len(responses), 1),
+        image_grid_thw=prompt["grid"].repeat(len(responses), 1),
     ).logits
     start = len(prompt["input_ids"]) - 1
-    return [logits_LV[start : start + len(answer) + 1] for logits_LV, answer in zip(logits_nLV, answers, strict=True)]
+    return [
+        logits_LV[start : start + len(response) + 1] for logits_LV, response in zip(logits_nLV, responses, strict=True)
+    ]
 
 
-def log_probs(model, prompt, view: str, answers: list[Tensor]) -> list[Tensor]:
-    """For each answer, log-probabilities (R, V) at the distillation temperature."""
-    return [(logits[:-1] / T_KD).log_softmax(-1) for logits in next_token_logits(model, prompt, view, answers)]
+def log_probs(model, prompt, view: str, responses: list[Tensor]) -> list[Tensor]:
+    """For each response, log-probabilities (R, V) at the distillation temperature."""
+    return [(logits[:-1] / T_KD).log_softmax(-1) for logits in next_token_logits(model, prompt, view, responses)]
 
 
 def shape_target(log_p: Tensor, log_p_control: Tensor, end_ids: set[int]) -> Tensor:
-    """log q*: the contrast on the plausible support (Eqs. 6-8). It may not decide when to end."""
+    """log q*: the contrast on the plausible support (Eqs. 6-8), with no contrast on end tokens."""
     contrast = log_p - log_p_control
     contrast[:, sorted(end_ids)] = 0
-    plausible = log_p >= log_p.amax(-1, keepdim=True) + torch.tensor(BETA).log() - 1e-6  # ties are inside
+    plausible = log_p >= log_p.amax(-1, keepdim=True) + torch.tensor(BETA).log() - 1e-6  # includes ties
     return (log_p + ALPHA * contrast).masked_fill(~plausible, -torch.inf).log_softmax(-1)
 
 
 def distill_step(student, teacher, prompts, optimizer, *, key: str) -> float:
-    """Algorithm: sample, look twice, shape, pull the student (Eq. 10), let the teacher follow."""
+    """Algorithm 1: sample, look twice, shape, distill (Eq. 10), update the student and the teacher."""
     total = 0.0
     for prompt in prompts:
         with torch.no_grad():
-            answers = sample(student, prompt, key=key)
-            image, black = (log_probs(teacher, prompt, view, answers) for view in ("image", "black"))
+            responses = sample(student, prompt, key=key)
+            image, black = (log_probs(teacher, prompt, view, responses) for view in ("image", "black"))
         loss = torch.zeros(())
         for log_p, log_p_image, log_p_black in zip(
-            log_probs(student, prompt, "image", answers), image, black, strict=True
+            log_probs(student, prompt, "image", responses), image, black, strict=True
         ):
             log_q = shape_target(log_p_image, log_p_black, ends(student))
             kl_R = torch.where(log_q > -torch.inf, log_q.exp() * (log_q - log_p), 0.0).sum(-1)
@@ -108,7 +110,7 @@ def distill_step(student, teacher, prompts, optimizer, *, key: str) -> float:
 
 
 def tiny_qwen3_vl(seed: int) -> Qwen3VLForConditionalGeneration:
-    """Random weights, large enough that the answer depends on the image."""
+    """A tiny model with random weights that are large enough for the image to matter."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 64, "intermediate_size": 128}
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True, "mrope_section": [4, 2, 2]}
@@ -130,7 +132,7 @@ def tiny_qwen3_vl(seed: int) -> Qwen3VLForConditionalGeneration:
 
 
 def colour_prompts(seed: int) -> list[dict]:
-    """One question about each of four coloured images, and the same image erased."""
+    """One question about each of four coloured images, and the same image in black."""
     processor = Qwen2VLImageProcessorPil(patch_size=16, size={"shortest_edge": 32 * 32, "longest_edge": 256 * 256})
     question = torch.randint(6, VOCAB, (6,), generator=torch.Generator().manual_seed(seed))
     prompts = []
@@ -145,7 +147,7 @@ def colour_prompts(seed: int) -> list[dict]:
 
 
 def train(num_steps: int, seed: int = 0, student=None, prompts=None) -> list[float]:
-    """The loss of each step. Any Qwen3-VL will do as student, with prompts like those of `colour_prompts`."""
+    """Train and return the loss of each step. The student may be any Qwen3-VL, with prompts as in `colour_prompts`."""
     student, prompts = student or tiny_qwen3_vl(seed), prompts or colour_prompts(seed)
     teacher = copy.deepcopy(student).requires_grad_(False)
     optimizer = torch.optim.AdamW(student.parameters(), lr=LEARNING_RATE, weight_decay=0.0)

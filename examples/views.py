@@ -18,7 +18,7 @@ NUM_COLOURS = 256  # a palette keeps the picture small: noise does not compress
 
 
 def picture() -> Image.Image:
-    """Three cubes, a ball and a number, enough to ask about."""
+    """Draw three cubes, a ball and a number."""
     image = Image.new("RGB", PANEL, (235, 228, 214))
     draw = ImageDraw.Draw(image)
     draw.rectangle((0, 84, PANEL[0], PANEL[1]), fill=(176, 160, 140))
@@ -30,7 +30,7 @@ def picture() -> Image.Image:
 
 
 def example() -> Example:
-    """A question about the picture, with the box that holds its answer."""
+    """A question about the picture, with a box around its answer."""
     content = [{"type": "image"}, {"type": "text", "text": "Which number is written in the picture?"}]
     return Example(
         id="views", images=(picture(),), prompt=({"role": "user", "content": content},), boxes=((112, 0, 160, 32),)
@@ -38,12 +38,12 @@ def example() -> Example:
 
 
 def contact_sheet() -> Image.Image:
-    """One column per image that is shown, under the name of its view."""
+    """Draw one column per image, labelled with its view."""
     columns = [(name, image) for name in SHOWN for image in VIEWS[name](example()).images or (None,)]
     sheet = Image.new("RGB", (len(columns) * (PANEL[0] + 4) - 4, PANEL[1] + CAPTION), "white")
     draw = ImageDraw.Draw(sheet)
-    for place, (name, image) in enumerate(columns):
-        left = place * (PANEL[0] + 4)
+    for index, (name, image) in enumerate(columns):
+        left = index * (PANEL[0] + 4)
         draw.text((left + 2, 2), name, fill="black", font_size=11)
         if isinstance(image, Image.Image):
             sheet.paste(image, (left, CAPTION))

@@ -8,6 +8,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 import torch
 
+from hopper_compiler import hopper_compiler
+
 if not torch.cuda.is_available():
     # Triton decides when a kernel is defined whether it is interpreted, and any test may be the first to define one.
     os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -30,6 +32,14 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def compile_for_hopper():
+    """A function that runs a program which compiles Triton kernels, in a process where these are not interpreted."""
+    pytest.importorskip("triton")
+    with hopper_compiler() as run:
+        yield run
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """Small questions of every kind, and predictions to them."""
 
-from vcsd.evaluation.question import Prediction, Question
-from vcsd.types import Example
+from vcsd.types import Example, Prediction, Question
 
 COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "black"}
 

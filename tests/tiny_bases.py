@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from vcsd.world.models import build_model
-from vcsd.world.tokenizer import write_processor_files
+from vcsd.bases.tiny_models import build_model
+from vcsd.bases.tokenizer import write_processor_files
 
 
 def make_base(folder: Path, family: str = "qwen3_vl", seed: int = 0) -> Path:

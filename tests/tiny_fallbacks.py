@@ -1,4 +1,4 @@
-"""Tiny models of families without an adapter, each with a way of its own to see images.
+"""Tiny models that use the fallback, each with its own way to see images.
 
 build_fallback("qwen2_5_vl")      three position axes by the model's own rule; also "qwen2_vl", "glm4v"
 build_fallback("smolvlm")         an image is cut into tiles; also "llava_next"

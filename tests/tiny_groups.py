@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tiny_models import LLAVA_SIDE, MERGE, PATCH, image_token_id
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
 
 NUM_WORDS = 250
 """Ids below are plain bytes in the tiny tokenizer: no special token among them."""
@@ -62,6 +62,11 @@ def three_groups(family: str) -> list[Group]:
         make_group(make_prompt(family, ((4, 4), (4, 6)), 66, 3, seed=2, example_id="b"), (6, 70), seed=2),
         make_group(make_prompt(family, ((12, 8),), 1, 0, seed=3, example_id="c"), (2, 2, 5), seed=3),
     ]
+
+
+def short_groups(family: str) -> list[Group]:
+    """Two groups of few tokens: an interpreted kernel takes milliseconds for each."""
+    return [make_group(make_prompt(family, ((4, 4),), 2, 1, seed=s), (3, 1, 2), seed=s) for s in (1, 2)]
 
 
 def repeated_batch(model: nn.Module, groups: Sequence[Group], family: str = "qwen3_vl") -> list[Tensor]:

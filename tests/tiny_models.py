@@ -1,6 +1,7 @@
 """Tiny offline models of each family: about half a million parameters, random weights, built in a second.
 
-build_model(family)      "qwen3_vl", "qwen3_5", their "_moe" variants, or "llava" (a family without an adapter)
+build_model(family)      "qwen3_vl", "qwen3_5", their "_moe" variants, or "llava" (which uses the fallback)
+shallow(family)          settings of `build_model` for a model of two layers
 exact_arithmetic()       the modelling code's casts to float32 become casts to float64, so that 1e-12 means something
 """
 
@@ -15,7 +16,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from tiny_processor import LLAVA_SIDE, MERGE, PATCH, VOCAB_SIZE, build_tokenizer
-from vcsd.models import grids
+from vcsd.models.qwen import grids
 
 HIDDEN = 96
 NOISE = 0.08
@@ -50,6 +51,18 @@ def build_model(
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model.eval()
+
+
+def shallow(family: str) -> dict[str, Any]:
+    """Settings for `build_model` with one layer of each kind: where kernels are interpreted, layers take seconds."""
+    settings = _qwen(family)
+    kinds = ["linear_attention", "full_attention"]
+    text = {"num_hidden_layers": 2, **({"layer_types": kinds} if family.startswith("qwen3_5") else {})}
+    vision = {"depth": 2, "deepstack_visual_indexes": settings["vision_config"]["deepstack_visual_indexes"][:1]}
+    return {
+        "text_config": {**settings["text_config"], **text},
+        "vision_config": {**settings["vision_config"], **vision},
+    }
 
 
 @contextmanager

@@ -8,8 +8,9 @@ A model for these processors needs vocab_size=VOCAB_SIZE, patch_size=PATCH and s
 """
 
 import json
-import tempfile
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -63,8 +64,8 @@ _LLAVA_IMAGES = {
 _LLAVA = {"processor_class": "LlavaProcessor", "patch_size": PATCH, "vision_feature_select_strategy": "full"}
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer that can write any text, with a few merges so that tokens are not all one byte."""
+@cache
+def _trained() -> str:
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
@@ -77,8 +78,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.train_from_iterator([WORDS] * 2, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in PLAIN])
+    return tokenizer.to_str()
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer that can write any text, with a few merges so that tokens are not all one byte."""
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=Tokenizer.from_str(_trained()),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
         clean_up_tokenization_spaces=False,
@@ -108,9 +114,16 @@ def write_processor_files(folder: str | Path, family: str = "qwen3_vl") -> Path:
 
 
 def build_processor(family: str = "qwen3_vl", **pixels: int) -> Processor:
-    """The family's tiny processor, through the same door as a released one."""
-    with tempfile.TemporaryDirectory() as folder:
-        return load_processor(write_processor_files(folder, family), **pixels)
+    """The family's tiny processor, loaded as a released one is."""
+    return load_processor(_processor_folder(family).name, **pixels)
+
+
+@cache
+def _processor_folder(family: str) -> TemporaryDirectory[str]:
+    """The family's files, kept until the process ends: checkpoints copy them."""
+    folder = TemporaryDirectory(prefix=f"{family}-processor-")
+    write_processor_files(folder.name, family)
+    return folder
 
 
 def _write(path: Path, content: dict[str, object]) -> None:

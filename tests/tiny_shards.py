@@ -8,15 +8,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
 from tiny_groups import nonlinear_loss
-from vcsd.models.family import family_of
-from vcsd.models.packing import Group
+from vcsd.models.inside import with_head
+from vcsd.models.packed.packing import Group
 from vcsd.models.score import hidden_states
 
 
 def loss(model: nn.Module, groups: Sequence[Group]) -> Tensor:
     """A function of hidden states and head."""
     hidden_ND = hidden_states(model, groups)
-    return family_of(model).with_head(model, lambda head: nonlinear_loss(hidden_ND @ head.weight_VD.T))
+    return with_head(model, lambda head: nonlinear_loss(hidden_ND @ head.weight_VD.T))
 
 
 def shard(model: Any, mesh: DeviceMesh, *units: nn.Module, **settings: Any) -> None:

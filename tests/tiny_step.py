@@ -16,10 +16,10 @@ from vcsd.batch import Batch, show
 from vcsd.core import forward_kl, log_probs, response_mean, shape_target, token_mean
 from vcsd.method import Method
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
-from vcsd.step import Rollouts, sample
+from vcsd.step import RolloutSettings, sample
 from vcsd.trainer import VCSDTrainer
 from vcsd.types import Example
 
@@ -48,7 +48,7 @@ def make_examples(count: int = 3) -> list[Example]:
 def make_batch(model: nn.Module, processor, method: Method, examples: Sequence[Example], step: int = 0) -> Batch:
     engine = TransformersEngine(model, tokenizer=processor.tokenizer)
     shown = [show(example, method, processor) for example in examples]
-    return sample(engine, shown, Rollouts(Sampling(max_new_tokens=7), num_per_prompt=3, seed=5), step)
+    return sample(engine, shown, RolloutSettings(Sampling(max_new_tokens=7), num_per_prompt=3, seed=5), step)
 
 
 def long_way(
@@ -86,7 +86,7 @@ def make_trainer(folder: Path | str, *, arguments: dict[str, Any] | None = None,
     """A trainer of the tiny Qwen3-VL on five examples, three of them in each step, with three answers to each."""
     given: dict[str, Any] = {
         **{"model": build_model(), "train_dataset": make_examples(5), "processing_class": build_processor()},
-        **{"rollout": Rollouts(Sampling(max_new_tokens=7), 3, seed=0), "prompts_per_step": 3},
+        **{"rollout": RolloutSettings(Sampling(max_new_tokens=7), 3, seed=0), "prompts_per_step": 3},
         **changes,
     }
     return VCSDTrainer(args=training_arguments(folder, **(arguments or {})), **given)

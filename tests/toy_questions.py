@@ -1,8 +1,7 @@
 """Questions for tests of evaluation, and an answerer that needs no model."""
 
 from tiny_examples import picture
-from vcsd.evaluation.question import Prediction, Question
-from vcsd.types import Example
+from vcsd.types import Example, Prediction, Question
 
 
 def question(name="0", *, text="how many?", images=None, benchmark="toy", **fields):

@@ -5,9 +5,13 @@ with toy_server(reply) as server:       # reply(request) -> (status, body), body
 """
 
 import json
+import socket
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+LONGEST_TEST = 60.0
+"""Seconds; a hostile server gives up by then, whatever the client does."""
 
 
 def completion(text, reason="stop", num_tokens=3, **message):
@@ -64,3 +68,34 @@ def toy_server(reply, models=None):
         server.http.shutdown()
         server.http.server_close()
         thread.join()
+
+
+@contextmanager
+def raw_server(talk):
+    """A server that reads each request and then does as it likes: talk(connection, request). Counts requests."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    requests, threads = [], []
+
+    def one(connection):
+        connection.settimeout(LONGEST_TEST)
+        with connection, suppress(OSError):
+            request = connection.recv(2**16)
+            requests.append(request)
+            talk(connection, request)
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=one, args=(listener.accept()[0],), daemon=True))
+                threads[-1].start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", requests
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+        for each in threads:
+            each.join()

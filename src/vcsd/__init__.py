@@ -1,6 +1,6 @@
 """Visual Contrastive Self-Distillation: post-train vision-language models without labels.
 
-Importing this package runs nothing and loads neither torch nor transformers; names are fetched when first used.
+Importing this package runs nothing and loads neither torch nor transformers; names are imported on first use.
 """
 
 from importlib import import_module

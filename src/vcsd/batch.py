@@ -1,35 +1,35 @@
 """A step's batch: prompts under every view that the step needs, and the student's responses to them.
 
-Shown   one example as the student and the teacher see it, before there are responses
-Batch   the same responses under every view, and how many of them count
+Shown   one example's prompt as the student and the teacher see it, before sampling
+Batch   the prompts of a step under every view, with the same responses in each
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
 from vcsd.models.encode import Encoded, assert_same_layout, encode
-from vcsd.models.packing import Group, longest_view
-from vcsd.models.vision import Constant
+from vcsd.models.features import Constant
+from vcsd.models.packed.packing import Group, longest_view
 from vcsd.views import SAME_LAYOUT, VIEWS
+from vcsd.views.image_hash import image_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import Any
 
     from vcsd.method import Method
-    from vcsd.models.packing import Size
+    from vcsd.models.packed.packing import GroupSize, PackingPlan
     from vcsd.models.processor import Processor
     from vcsd.types import Example, Rollout
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """One example as each pass of a step sees it: the student's prompt, the teacher's two, `contrast` None without."""
+    """One example as each pass of a step sees it: the student's prompt, and the teacher's one or two."""
 
     example: Example
     student: Encoded
@@ -37,11 +37,11 @@ class Shown:
     contrast: Encoded | None
     contrast_view: str | None
     image_keys: Mapping[str, Sequence[Hashable]] = field(default_factory=dict)
-    """For "student", "target" and "contrast", a name for the content of each image; without them nothing is cached."""
+    """For "student", "target" and "contrast", a key for the content of each image; without keys nothing is cached."""
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens of the longest view's prompt."""
+        """Prompt tokens of the longest view."""
         return max(len(prompt) for prompt in (self.student, self.target, self.contrast) if prompt is not None)
 
 
@@ -53,9 +53,9 @@ def show(
     max_tokens: int | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> Shown:
-    """Encode an example under the views of a method. The control is a control of what the teacher's target view shows.
+    """Encode an example under the views of a method. The contrast view erases the images of the target view.
 
-    Raises DataError for an example that cannot be used.
+    Raises a DataError if the example cannot be used.
     """
     method.check(example)
 
@@ -85,9 +85,7 @@ def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
 
     def digest(image: Image) -> str:
         if id(image) not in known:
-            found = hashlib.blake2b(f"{image.mode} {image.size}".encode(), digest_size=16)
-            found.update(image.tobytes())
-            known[id(image)] = found.hexdigest()
+            known[id(image)] = image_hash(image, algorithm="blake2b")
         return known[id(image)]
 
     def names(prompt: Encoded, shown: Example) -> Sequence[Hashable]:
@@ -102,45 +100,61 @@ def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
 class Batch:
     """What a step trains on. The lists are parallel: one group per prompt, the same responses in each.
 
-    `rollouts` holds all that was sampled; responses without a token are in no group and do not count.
+    `rollouts` holds everything that was sampled. Empty responses are in no group and do not count.
     """
 
     student: list[Group]
     target: list[Group]
     contrast: list[Group] | None
-    rollouts: tuple[Rollout, ...]
+    rollouts: tuple[Rollout, ...] = ()
 
     @property
     def num_responses(self) -> int:
-        """M: the responses that are trained."""
-        return sum(len(group.responses) for group in self.student)
+        """M: the responses that are trained on."""
+        return len(self.lengths)
 
     @property
     def num_tokens(self) -> int:
-        """Their tokens."""
-        return sum(sum(group.lengths) for group in self.student)
+        """N: the tokens of these responses."""
+        return sum(self.lengths)
 
-    def sizes(self) -> list[Size]:
-        """What the packing plan needs, over the longest view of each prompt."""
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each response, in the order of the groups."""
+        return [length for group in self.student for length in group.lengths]
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens of all responses, end to end."""
+        return [token for group in self.student for response in group.responses for token in response]
+
+    def sizes(self) -> list[GroupSize]:
+        """What the packing plan needs: the size of each prompt in its longest view, and of its responses."""
         views = (self.student, self.target, self.contrast)
         return longest_view([view for view in views if view is not None])
 
+    def rows(self, plan: PackingPlan) -> Iterator[Batch]:
+        """The batch of each packed row, under the same views."""
+        for row in range(len(plan.rows)):
+            contrast = None if self.contrast is None else plan.select(self.contrast, row)
+            yield Batch(plan.select(self.student, row), plan.select(self.target, row), contrast)
 
-def gather(shown: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
+
+def gather(prompts: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
     """Put the responses to each prompt under its views. Rollouts are in the order of prompts, equally many for each.
 
-    Responses without a token are dropped, and prompts without a response.
+    Drops empty responses, and prompts without a response.
     """
-    per_prompt = len(rollouts) // max(1, len(shown))
-    assert len(rollouts) == per_prompt * len(shown), f"{len(rollouts)} rollouts of {len(shown)} prompts"
+    per_prompt = len(rollouts) // max(1, len(prompts))
+    assert len(rollouts) == per_prompt * len(prompts), f"{len(rollouts)} rollouts of {len(prompts)} prompts"
     views: dict[str, list[Group]] = {"student": [], "target": [], "contrast": []}
-    for index, each in enumerate(shown):
+    for index, prompt in enumerate(prompts):
         own = rollouts[index * per_prompt : (index + 1) * per_prompt]
-        assert all(rollout.example_id == each.example.id for rollout in own), "rollouts are in another order"
+        assert all(rollout.example_id == prompt.example.id for rollout in own), "rollouts are in another order"
         responses = [rollout.token_ids for rollout in own if rollout.token_ids]
         if not responses:
             continue
-        for view, prompt in (("student", each.student), ("target", each.target), ("contrast", each.contrast)):
-            if prompt is not None:
-                views[view].append(Group(prompt, responses, each.image_keys.get(view, ())))
+        for view, encoded in (("student", prompt.student), ("target", prompt.target), ("contrast", prompt.contrast)):
+            if encoded is not None:
+                views[view].append(Group(encoded, responses, prompt.image_keys.get(view, ())))
     return Batch(views["student"], views["target"], views["contrast"] or None, tuple(rollouts))

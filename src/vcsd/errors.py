@@ -1,10 +1,10 @@
-"""The error model: four kinds of trouble, four ways to say it.
+"""The error model: four kinds of failure.
 
-ConfigError   what the user asked for makes no sense. All problems are reported at once, each with its path, what was
-              given, what is allowed and what to do. Nothing has run yet.
-DataError     one example cannot be used. It names the example; a caller may count it and go on, never silently.
-RunError      a run cannot go on: its numbers went wrong, or the machine has no room for it. It says what was kept.
-assert        a programmer broke a promise between two rooms of the package. Users should never see one.
+ConfigError   The configuration is invalid. Reports all problems at once, each with its key, its value, what is allowed
+              and how to fix it. Nothing has run yet.
+DataError     One example cannot be used. Names the example; a caller may count it and continue, but never silently.
+RunError      A run cannot continue, because of its numbers or the machine. Says what was saved.
+assert        A bug: one part of the package broke a promise to another. Users should never see one.
 """
 
 import difflib
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 _FEW = 24
 
 UNGIVEN = "unusable"
-"""The reason of a DataError that nobody gave one."""
+"""The default reason of a DataError."""
 
 
 class VcsdError(Exception):
-    """Base of the errors that are meant for users: print the message, not the traceback."""
+    """Base class of errors meant for users: print the message, not the traceback."""
 
 
 class ConfigError(VcsdError, ValueError):
-    """A configuration that cannot be run, with every problem found in it.
+    """An invalid configuration, with all its problems.
 
     >>> print(ConfigError(["method.beta = 1.7 is outside [0, 1].", "method.gamma is not a key."]))
     2 problems:
@@ -37,7 +37,7 @@ class ConfigError(VcsdError, ValueError):
 
 
 class DataError(VcsdError, ValueError):
-    """An example that cannot be used, and why; in one word too, and because of which file, for those who count them.
+    """An example that cannot be used. `reason` is a word to count by; `file` is the file at fault.
 
     >>> print(DataError("virl-00042", "the image 'a.png' is truncated. Download it again.", file="a.png"))
     example 'virl-00042': the image 'a.png' is truncated. Download it again.
@@ -50,7 +50,7 @@ class DataError(VcsdError, ValueError):
 
 
 class RunError(VcsdError, RuntimeError):
-    """A run that had to stop, and why; what it has done so far is kept.
+    """A run that had to stop. Everything saved so far is kept.
 
     >>> raise RunError("three steps in a row gave no finite loss. Their batches are in runs/a/inspect.")
     Traceback (most recent call last):
@@ -60,7 +60,7 @@ class RunError(VcsdError, RuntimeError):
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
-    """A sentence that names the nearest allowed word or, when none is near, all of them if they are few.
+    """Suggest the nearest allowed word, or list all of them if none is near and they are few.
 
     >>> did_you_mean("bata", ["alpha", "beta"])
     "Did you mean 'beta'?"
@@ -71,4 +71,6 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(given), words, n=1)
     if near:
         return f"Did you mean {near[0]!r}?"
-    return f"Allowed: {', '.join(words)}." if len(words) <= _FEW else f"None of the {len(words)} allowed words is near."
+    return (
+        f"Allowed: {', '.join(words)}." if len(words) <= _FEW else f"None of the {len(words)} allowed words is similar."
+    )

@@ -1,9 +1,9 @@
-"""A method is data: which views the teacher sees, how its target is shaped, how the student is pulled towards it.
+"""A method is data: which views the teacher sees, how its target is shaped, and how the student is compared with it.
 
-`METHODS` holds one row per method. VCSD, its ablations and answer-hint OPSD differ in values only; one engine runs
-them all. Two presets fix the points on which the paper and the authors' public code differ.
+`METHODS` holds one row per method. VCSD, its ablations and answer-hint OPSD differ only in values; one engine runs them
+all. Two presets set the values on which the paper and the authors' public code differ.
 
-What is not here: the size of a batch, the learning rate, the model. A method says what is learnt, a recipe how.
+Batch size, learning rate and model are not part of a method: a method says what is learned, a recipe how.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError, DataError, did_you_mean
+from vcsd.loss.objective import DIVERGENCES, RANGES, Objective, range_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from vcsd.types import Example
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "target_view": ("original", "hint", "crop", "crop_added", "demonstration", "feedback"),
     "contrast_view": (None, "black", "noise", "blur", "no_image"),
-    "divergence": ("forward_kl", "reverse_kl", "jensen_shannon"),
+    "divergence": DIVERGENCES,
     "reduction": ("response_mean", "token_mean"),
     "teacher": ("ema", "fixed", "current", "periodic"),
 }
-"""What the fields that are words may say."""
+"""Allowed values of the fields that are words."""
 
 NEEDS = {
     "hint": "answer",
@@ -34,19 +35,19 @@ NEEDS = {
     "demonstration": "demonstration",
     "feedback": "feedback",
 }
-"""The field of an Example that a view shows."""
+"""The field of an Example that each view needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One way to distil. The defaults are the paper's VCSD; a combination that makes no sense cannot be built.
+    """One way to distill. The defaults are the paper's VCSD. Raises a ConfigError for values that do not fit together.
 
     >>> Method(alpha=0.5).loss_factor      # loss_scale defaults to the squared temperature
     4.0
     """
 
     name: str = "vcsd"
-    # What the teacher sees. `contrast_view` None: no second look, hence no contrast.
+    # What the teacher sees. Without a `contrast_view` there is no second look and no contrast.
     target_view: str = "original"
     contrast_view: str | None = "black"
     # The target: anchor * log p(original) + alpha * contrast, on tokens with p >= beta * max p.
@@ -54,15 +55,15 @@ class Method:
     beta: float = 0.1
     anchor: float = 1.0
     end_tokens_keep_anchor: bool = False
-    # The loss. `loss_scale` None: temperature squared.
+    # The loss. Without a `loss_scale` it is the squared temperature.
     divergence: str = "forward_kl"
     js_weight: float = 0.5
     log_floor: float = -1e4
     temperature: float = 2.0
     loss_scale: float | None = None
     reduction: str = "response_mean"
-    # The teacher's weights. `ema_rate` is the weight of the student in each update; a periodic teacher becomes the
-    # student after every `teacher_every` updates.
+    # The teacher's weights. `ema_rate` is the weight of the student in each update; a periodic teacher copies the
+    # student every `teacher_every` updates.
     teacher: str = "ema"
     ema_rate: float = 0.05
     teacher_every: int = 10
@@ -75,11 +76,21 @@ class Method:
 
     @property
     def loss_factor(self) -> float:
-        """What the mean divergence is multiplied by: T_KD² in the paper (Eq. 10)."""
+        """The factor of the mean divergence: T_KD² in the paper (Eq. 10)."""
         return self.temperature**2 if self.loss_scale is None else self.loss_scale
 
+    def objective(self, end_token_ids: Collection[int] = ()) -> Objective:
+        """What the loss computes under this method, for a model with these end tokens.
+
+        >>> METHODS["no_support"].objective(end_token_ids=[151645]).beta
+        0.0
+        """
+        shared = {field.name for field in fields(Objective)} & {field.name for field in fields(self)}
+        values = {name: getattr(self, name) for name in shared}
+        return Objective(end_token_ids=tuple(sorted(set(end_token_ids))), **values)
+
     def preset(self, name: str) -> Method:
-        """This method with the conventions of `paper` or `author_code`.
+        """Return this method with the conventions of `paper` or `author_code`.
 
         >>> METHODS["vcsd"].preset("author_code").temperature
         1.0
@@ -89,7 +100,7 @@ class Method:
         return replace(self, **PRESETS[name])
 
     def check(self, example: Example) -> None:
-        """Raise a DataError if this method would show its teacher something the example does not have."""
+        """Raise a DataError if the example lacks something that this method shows its teacher."""
         column = NEEDS.get(self.target_view)
         if column is not None and not getattr(example, column):
             raise DataError(
@@ -146,45 +157,11 @@ def _word_problems(method: Method) -> list[str]:
     return problems
 
 
-_RANGES: dict[str, tuple[str, str]] = {
-    "alpha": ("[0, 100]", "1 is the paper's value; 0 switches the contrast off."),
-    "beta": ("[0, 1]", "0.1 is the paper's value; 0 shapes the full vocabulary."),
-    "anchor": ("[0, 100]", "1 is the paper's value; 0 removes the original-image anchor."),
-    "js_weight": ("(0, 1)", "0.5 is the symmetric Jensen-Shannon divergence."),
-    "log_floor": ("[-1e6, 0)", "-10000 is the authors' value."),
-    "temperature": ("[0.01, 100]", "2 is the paper's value."),
-    "loss_scale": ("(0, 1e6]", "Leave it out for the squared temperature."),
-    "ema_rate": ("(0, 1]", "It is the weight of the student; 0.05 is the paper's value."),
-    "teacher_every": ("[1, inf)", "It counts optimizer steps."),
-}
-"""Field -> interval and a word of advice."""
-
-
 def _number_problems(method: Method) -> list[str]:
-    problems = []
-    for name, (interval, advice) in _RANGES.items():
-        value = getattr(method, name)
-        if value is None and name == "loss_scale":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            problems.append(f"method.{name} = {value!r} is not a number. {advice}")
-        elif not _inside(value, interval):
-            problems.append(f"method.{name} = {value!r} is outside {interval}. {advice}")
-        elif name == "teacher_every" and value != int(value):
-            problems.append(f"method.{name} = {value!r} is not a whole number. {advice}")
-    return problems
-
-
-def _inside(value: float, interval: str) -> bool:
-    """Whether a number lies in an interval written as in mathematics.
-
-    >>> _inside(0, "[0, 1)"), _inside(1, "[0, 1)"), _inside(float("nan"), "[0, 1)")
-    (True, False, False)
-    """
-    low, high = (float(end) for end in interval[1:-1].split(","))
-    above = value >= low if interval[0] == "[" else value > low
-    below = value <= high if interval[-1] == "]" else value < high
-    return above and below
+    numbers = {name: getattr(method, name) for name in RANGES}
+    if method.loss_scale is None:
+        del numbers["loss_scale"]
+    return range_problems(numbers, prefix="method.")
 
 
 _ONLY_WITH = {
@@ -193,7 +170,7 @@ _ONLY_WITH = {
     "ema_rate": ("teacher", "ema"),
     "teacher_every": ("teacher", "periodic"),
 }
-"""Fields that do nothing unless another field has this value."""
+"""Fields that have no effect unless another field has this value."""
 
 
 def _sense_problems(method: Method) -> list[str]:
@@ -230,4 +207,4 @@ METHODS: Mapping[str, Method] = {
         Method(name="opsd", target_view="hint", contrast_view=None, alpha=0.0, beta=0.0),
     )
 }
-"""The rows that work today, at the `paper` preset; `opsd` is matched to VCSD in all but the source of asymmetry."""
+"""All methods, at the `paper` preset. `opsd` matches VCSD in everything but what the teacher is shown."""

@@ -1,13 +1,13 @@
-"""The teacher: weights that follow the student from a distance.
+"""The teacher: weights that follow the student slowly.
 
-ema        teacher <- (1 - rate) teacher + rate student, after each optimizer step that was taken: the paper's
+ema        teacher <- (1 - rate) teacher + rate student, after each optimizer step that was taken; the paper's choice
 fixed      the student as it was at the start
 current    the student itself
-periodic   the student as it was at the last of every few optimizer steps
+periodic   a copy of the student, renewed every few optimizer steps
 
-The teacher starts as a copy of the student, which is checked bit for bit, and stays in eval mode without gradients.
-What moves is kept in float32 at least: at a rate of 0.05 and a learning rate of 2e-6 a bfloat16 teacher would stand
-still. Build it before the student is wrapped or sharded; afterwards it cannot be copied.
+The teacher starts as a copy of the student, checked bit for bit, and stays in eval mode without gradients. Its moving
+weights are at least float32: at a rate of 0.05 and a learning rate of 2e-6, a bfloat16 teacher would not move. Build it
+before the student is wrapped or sharded; after that it cannot be copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = ("ema", "fixed", "current", "periodic")
 
 
 class Teacher:
-    """A model to score with, and the rule by which it follows the student.
+    """A model to score with, and the rule for following the student.
 
     >>> student = torch.nn.Linear(1, 1, bias=False)
     >>> with torch.no_grad():
@@ -47,21 +47,21 @@ class Teacher:
         self.kind, self.ema_rate, self.every = kind, ema_rate, every
         self.student = student
         self.num_updates = 0
-        """Optimizer steps that this teacher has seen."""
+        """The number of optimizer steps so far."""
         self.module = student if kind == "current" else _frozen_copy(student)
-        """What to score with. A trainer may wrap it."""
+        """The model to score with. A trainer may wrap it."""
         self._weights = self.module
         if not same_bits(named_tensors(self._weights), named_tensors(student)):
             raise AssertionError("the teacher's first weights are not the student's")
 
     @property
     def weights(self) -> nn.Module | None:
-        """The teacher's own weights, which a checkpoint must hold; None where they are the student's."""
+        """The teacher's own weights, which a checkpoint must hold; None if they are the student's."""
         return None if self.kind == "current" else self._weights
 
     @torch.no_grad()
     def update(self) -> None:
-        """Follow the student. Call it after each optimizer step that was taken, and not after one that was skipped."""
+        """Follow the student. Call it after each optimizer step that was taken, not after a skipped one."""
         self.num_updates += 1
         if self.kind == "ema":
             theirs, ours = zip(*self._pairs(), strict=True)
@@ -76,7 +76,7 @@ class Teacher:
 
     @torch.no_grad()
     def distance(self) -> float:
-        """How far the teacher is from the student: |teacher - student| / |student|, over all that is trained."""
+        """Return |teacher - student| / |student| over all trained parameters."""
         if self.kind == "current":
             return 0.0
         gaps, sizes = [], []
@@ -86,43 +86,36 @@ class Teacher:
         return float(torch.stack(gaps).norm() / torch.stack(sizes).norm())
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(student, teacher) for every trained parameter; a frozen one cannot differ."""
+        """Yield (student, teacher) for every trained parameter. Frozen ones cannot differ."""
         for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
             if student.requires_grad:
                 yield student.detach(), teacher.detach()
 
 
 def _frozen_copy(student: nn.Module) -> nn.Module:
-    """A copy in eval mode, without gradients, its moving parameters in float32 at least."""
+    """Copy the student in eval mode without gradients. Its trained parameters must be at least float32."""
     with torch.no_grad():
         teacher = copy.deepcopy(student).eval()
         for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
             theirs.grad = None
             if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:
                 raise ConfigError(
-                    [f"a trained parameter is {mine.dtype}: its average would not move. Load the student in float32."]
+                    [f"a trained parameter is {mine.dtype}, whose average would not move. Load the student in float32."]
                 )
     return teacher.requires_grad_(False)
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and saved buffers by name; a tied parameter once, under its first name.
-
-    >>> list(named_tensors(torch.nn.Linear(1, 1)))
-    ['weight', 'bias']
-    """
+    """Return parameters and saved buffers by name. A tied parameter appears once, under its first name."""
+    first_names: dict[int, str] = {}
     saved = module.state_dict(keep_vars=True)
-    seen: set[int] = set()
-    tensors = {}
     for name, tensor in saved.items():
-        if id(tensor) not in seen:
-            tensors[name] = tensor.detach()
-            seen.add(id(tensor))
-    return tensors
+        first_names.setdefault(id(tensor), name)
+    return {name: saved[name].detach() for name in first_names.values()}
 
 
 def same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
-    """Whether names, types, shapes and bits agree. On the tensors' device: a hash would read billions of weights here.
+    """Whether names, types, shapes and bits agree. Compares on the device, where it is faster than hashing on the CPU.
 
     >>> zeros = {"a": torch.zeros(2)}
     >>> same_bits(zeros, {"a": torch.zeros(2)}), same_bits(zeros, {"a": -torch.zeros(2)})
@@ -140,7 +133,7 @@ def _is_same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:
-    """A hash of names, types, shapes and bytes.
+    """Hash the names, types, shapes and bytes of tensors.
 
     >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": torch.zeros(2)})
     True
@@ -156,7 +149,7 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
 
 
 def raw_bytes(tensor: Tensor, at_once: int = 2**26) -> Iterable[memoryview]:
-    """The bytes of a tensor in pieces of `at_once`: a copy to the CPU of one piece at a time, and of no more."""
+    """Yield the bytes of a tensor in pieces of `at_once`, copying one piece at a time to the CPU."""
     flat = tensor.detach().contiguous().view(-1)
     if flat.numel() == 0:
         return

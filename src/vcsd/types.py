@@ -1,18 +1,27 @@
-"""The nouns of the package, in the order in which data flows through it.
+"""The types that data passes through, in order.
 
-    Example -> Rollout -> (View) -> Scores -> Target -> loss -> update
+    row of a file -> Example -> Encoded -> Rollout -> Batch -> Group -> PackedRow -> Scores -> loss -> update
+    -> checkpoint -> exported model -> Question -> Prediction -> Verdict -> Scorecard
 
-student, teacher   whose weights are used. The teacher is by default a moving average of the student.
-view               what is shown: the original image, a control with its content erased, a hint. Not whose weights.
-rollout            an answer the student sampled. After sampling it is a fact: the same token ids under every view.
-scores             hidden states at the response positions, with the head that turns them into logits.
-contrast           how much the image raises a token's log-probability over the control.
-support            the tokens plausible given the image.
-target             the distribution the student is distilled towards: zero off the support.
-divergence         how far the student is from the target, in nats per position.
-scorecard          what an evaluation found, with its uncertainty.
+Example      one question about images, read from a row                              here, built in `vcsd.data`
+Encoded      its prompt under one view: token ids and pixels                         `vcsd.models.encode`
+Rollout      a response that the student sampled, and why it stopped                 here, drawn in `vcsd.rollout`
+Batch        a step's prompts under every view, with the same responses in each      `vcsd.batch`
+Group        one prompt under one view, with its responses                           `vcsd.models.packed.packing`
+PackedRow    several groups in one row of tokens                                     `vcsd.models.qwen.row`
+Scores       hidden states at the response positions, with the head                  here, compared in `vcsd.loss`
+Question     one question of a benchmark                                             here, read in `vcsd.evaluation`
+Prediction   the text a model answered with                                          here
+Verdict      the answer read from that text, and whether it is right                 here
+Scorecard    the numbers of an evaluation, with intervals                            `vcsd.evaluation.scoring.scorecard`
 
-Shape legend: N response positions, D hidden width, V vocabulary, S entries on the supports of all N positions.
+A few words have one meaning throughout. **Student** and **teacher** say whose weights are used; a **view** is what is
+shown to them: the original image, a control with its content erased, a hint. A **rollout** is sampled; its **response**
+is the token ids, the same under every view; an **answer** is what a reader extracts from a text. The **contrast** is
+how much the image raises a token's log-probability over the control, the **support** the tokens plausible given the
+image, the **target** the distribution the student is distilled towards.
+
+Shape legend: N response positions, D hidden width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeGuard
 
 from vcsd.errors import DataError
 
@@ -30,14 +39,40 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-Message = Mapping[str, Any]
-"""One chat turn: {"role": "user", "content": "text"}, or with parts:
-{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]}."""
+JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+"""Anything that JSON can hold."""
+
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+
+class ImagePart(TypedDict):
+    """The place of the next image in a message: {"type": "image"}."""
+
+    type: Literal["image"]
+
+
+class TextPart(TypedDict):
+    """Text in a message: {"type": "text", "text": "How many?"}."""
+
+    type: Literal["text"]
+    text: str
+
+
+MessagePart: TypeAlias = ImagePart | TextPart
+
+
+class Message(TypedDict):
+    """One chat turn: {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]}."""
+
+    role: str
+    content: list[MessagePart]
 
 
 @dataclass(frozen=True)
 class Example:
     """One question about images, and what some methods may additionally show their teacher. Checked when built.
+
+    The content of a message may be given as plain text; it is stored as a list with one text part.
 
     >>> Example(
     ...     id="virl-00042",
@@ -71,7 +106,8 @@ class Example:
                 raise DataError(self.id, f"the box {box!r} is not left, top, right, bottom.")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
-        num_places = sum(part.get("type") == "image" for message in self.prompt for part in _parts(self.id, message))
+        object.__setattr__(self, "prompt", tuple(as_message(self.id, message) for message in self.prompt))
+        num_places = sum(part["type"] == "image" for message in self.prompt for part in message["content"])
         if num_places != len(self.images):
             raise DataError(
                 self.id,
@@ -80,7 +116,7 @@ class Example:
             )
 
 
-def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
+def _as_tuple(example_id: str, name: str, values: object) -> tuple[object, ...]:
     """A frozen copy of a list; a single text, a file's bytes or nothing in its place is an error."""
     if isinstance(values, bytes | bytearray):
         raise DataError(example_id, f"{name} is {type(values).__name__} of {len(values):,} bytes, not a list.")
@@ -89,38 +125,64 @@ def _as_tuple(example_id: str, name: str, values: Any) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _is_box(box: Any) -> bool:
+def _is_box(box: object) -> bool:
     """Whether something is four numbers."""
     return isinstance(box, Collection) and len(box) == 4 and all(isinstance(side, Real) for side in box)
 
 
-def _parts(example_id: str, message: Message) -> Sequence[Mapping[str, Any]]:
-    """The parts of a message's content, each an image or a text; a plain string is one text part."""
-    if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
+def user_message(text: str, num_images: int = 0) -> Message:
+    """Build a user message with the images in front of the text.
+
+    >>> user_message("How many?", num_images=1)
+    {'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'How many?'}]}
+    """
+    images: list[MessagePart] = [{"type": "image"} for _ in range(num_images)]
+    return {"role": "user", "content": [*images, {"type": "text", "text": text}]}
+
+
+def message_texts(message: Message) -> list[str]:
+    """Return the text of each text part of a message."""
+    return [part["text"] for part in message["content"] if part["type"] == "text"]
+
+
+def as_message(example_id: str, message: object) -> Message:
+    """Check one chat turn and return it with its content as parts."""
+    if not _has_role_and_content(message):
         raise DataError(example_id, f"a message needs 'role' and 'content', but one is {message!r}.")
-    content = message["content"]
+    return {**message, "content": _parts(example_id, message["content"])}
+
+
+def _has_role_and_content(message: object) -> TypeGuard[Message]:
+    return isinstance(message, Mapping) and "role" in message and "content" in message
+
+
+def _parts(example_id: str, content: object) -> list[MessagePart]:
+    """Return the parts of a message's content; plain text is one text part."""
     if isinstance(content, str):
-        return ({"type": "text", "text": content},)
+        return [{"type": "text", "text": content}]
     if not isinstance(content, Sequence) or not all(isinstance(part, Mapping) for part in content):
         raise DataError(example_id, f"message content is a string or a list of parts, not {content!r}.")
-    for part in content:
-        if part.get("type") not in ("image", "text"):
-            raise DataError(example_id, f"a message part is an image or a text, not {part!r}.")
-        if part["type"] == "text" and not isinstance(part.get("text"), str):
-            raise DataError(example_id, f"a text part needs 'text', but one is {part!r}.")
-    return content
+    return [_checked_part(example_id, part) for part in content]
+
+
+def _checked_part(example_id: str, part: Mapping[str, object]) -> MessagePart:
+    if _is_part(part):
+        return part
+    if part.get("type") == "text":
+        raise DataError(example_id, f"a text part needs 'text', but one is {part!r}.")
+    raise DataError(example_id, f"a message part is an image or a text, not {part!r}.")
+
+
+def _is_part(part: Mapping[str, object]) -> TypeGuard[MessagePart]:
+    return part.get("type") == "image" or (part.get("type") == "text" and isinstance(part.get("text"), str))
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """An answer sampled by the student: its token ids, the end token included, and why it stopped.
+    """A response sampled by the student: its token ids, the end token included, and why it stopped.
 
-    stop is "end" at an end token, "length" at the longest answer allowed, and "broken" where the student's logits were
-    not finite: there was nothing to draw, and the last token is an end token that stands for it.
-
-    >>> rollout = Rollout(example_id="virl-00042", index=3, token_ids=(785, 220, 22, 151645), stop="end")
-    >>> len(rollout.token_ids), rollout.stop
-    (4, 'end')
+    stop is "end" at an end token, "length" at the longest response allowed, and "broken" if the student's logits were
+    not finite: then nothing could be drawn, and the last token is an end token in its place.
     """
 
     example_id: str
@@ -135,63 +197,79 @@ class Rollout:
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The language-model head: logits = soft_cap(logit_scale * (hidden @ weight.T + bias)).
-
-    >>> import torch
-    >>> Head(weight_VD=torch.zeros(151936, 2048)).weight_VD.shape
-    torch.Size([151936, 2048])
-    """
+    """The language-model head: logits = soft_cap(logit_scale * (hidden @ weight.T + bias))."""
 
     weight_VD: Tensor
     bias_V: Tensor | None = None
     logit_scale: float = 1.0
     soft_cap: float | None = None
+    compute_weight_VD: Tensor | None = None
+    """A copy of the weight in the dtype of the matrix products; `vcsd.loss.cast_head` makes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a model thinks at every response position under one view. Nothing of size positions x vocabulary is kept.
+    """One model under one view: its hidden state at every response position, and the head that gives the logits.
 
-    >>> import torch
-    >>> head = Head(weight_VD=torch.zeros(10, 4))
-    >>> scores = Scores(hidden_ND=torch.zeros(5, 4), lengths=(2, 3), head=head)      # responses of 2 and 3 tokens
-    >>> sum(scores.lengths) == len(scores.hidden_ND)
-    True
+    The loss forms logits a few rows at a time; nothing of size positions x vocabulary is kept.
     """
 
     hidden_ND: Tensor
-    lengths: tuple[int, ...]
     head: Head
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """log q* on the plausible support. Sparse and ragged: position i owns the entries offsets[i] to offsets[i + 1].
-
-    >>> import torch
-    >>> target = Target(
-    ...     token_ids_S=torch.tensor([22, 23, 151645]),
-    ...     log_q_S=torch.tensor([0.9, 0.1, 1.0]).log(),
-    ...     offsets=torch.tensor([0, 2, 3]),      # two candidates at position 0, one at position 1
-    ... )
-    >>> target.offsets.diff().tolist()
-    [2, 1]
-    """
-
-    token_ids_S: Tensor
-    log_q_S: Tensor
-    offsets: Tensor
+AnswerKind = Literal["option", "yes_no", "integer", "float", "list", "text"]
+"""What an answer is: a letter of the options, Yes or No, a number, a list of numbers, free text."""
 
 
 @dataclass(frozen=True)
-class StepOutput:
-    """What one step of the algorithm did.
+class Question:
+    """One question of a benchmark, its gold answer and the groups it is averaged in.
 
-    >>> StepOutput(loss=0.71, num_responses=256, num_tokens=61234, metrics={"support_size": 2.4}).loss
-    0.71
+    >>> prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Is it red?"}]}]
+    >>> question = Question(
+    ...     example=Example("VD_figure_1_0_1_0", ["figures/0_1.png"], prompt),
+    ...     benchmark="HallusionBench",
+    ...     kind="yes_no",
+    ...     gold="Yes",
+    ...     groups={"category": "VD", "l2-category": "VD_figure", "set": "0", "figure": "1", "question": "0"},
+    ... )
+    >>> question.id, question.gold
+    ('VD_figure_1_0_1_0', 'Yes')
     """
 
-    loss: float
-    num_responses: int
-    num_tokens: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    example: Example
+    benchmark: str
+    kind: AnswerKind
+    gold: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Other cells of the row that scoring or an export needs, such as precision or the raw question."""
+
+    @property
+    def id(self) -> str:
+        """The question's id within its benchmark."""
+        return self.example.id
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model's reply to a question: the text and why it stopped, or the error that prevented it."""
+
+    question_id: str
+    text: str
+    stop: Literal["end", "length"] | None
+    num_tokens: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer read from a prediction, and whether it is right. `found` is None if nothing could be read."""
+
+    question_id: str
+    found: str | None
+    is_right: bool
+    by: str
+    """The rule or judge that read the answer."""

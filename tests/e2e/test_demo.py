@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from tiny_bases import make_base
-from vcsd import cli, demo
+from vcsd.bases.shipped_bases import SHIPPED
+from vcsd.cli import app
+from vcsd.demo import demonstration
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.prompts import write_prompts
+from vcsd.reproduce.training_prompts import write_prompts
 from vcsd.trainer import VCSDTrainer
-from vcsd.world.bases import SHIPPED
 
 pytestmark = pytest.mark.e2e
 
-FEW = demo.Size(
+FEW = demonstration.DemoSize(
     num_questions=4,
     num_prompts=8,
     overrides=(
@@ -33,13 +34,13 @@ def base(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(demo, "FULL", FEW)
+    monkeypatch.setattr(demonstration, "FULL", FEW)
 
 
 def run(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["vcsd", "demo", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     return stop.value.code, capsys.readouterr().out
 
 
@@ -80,7 +81,7 @@ def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypa
         patch.setattr(VCSDTrainer, "training_step", interrupted)
         code, out = run(monkeypatch, capsys, "--base", base, "--out", parts)
     assert code == 130
-    assert "The same command goes on" in out
+    assert "The same command resumes" in out
     assert not (parts / "table.json").exists()
     steps = []
     monkeypatch.setattr(
@@ -100,7 +101,7 @@ def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypa
 def refused(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["vcsd", "demo", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     assert stop.value.code == 2
     return capsys.readouterr().err
 
@@ -113,7 +114,7 @@ def num_prompts(folder, method):
 def test_a_demo_of_another_size_neither_trains_on_the_prompts_of_the_first_nor_spoils_it(
     base, monkeypatch, capsys, tmp_path
 ):
-    monkeypatch.setattr(demo, "FAST", replace(FEW, num_prompts=4))
+    monkeypatch.setattr(demonstration, "FAST", replace(FEW, num_prompts=4))
     small, large = tmp_path / "small", tmp_path / "large"
     assert run(monkeypatch, capsys, "--fast", "--base", base, "--out", small)[0] == 0
     before = (small / "table.json").read_bytes()
@@ -126,7 +127,7 @@ def test_a_demo_of_another_size_neither_trains_on_the_prompts_of_the_first_nor_s
 
 
 def test_prompts_are_written_once_for_a_demo(base, tmp_path):
-    setting = demo.Setting(base, 0, FEW, tmp_path, "vcsd demo")
+    setting = demonstration.Setting(base, 0, FEW, tmp_path, "vcsd demo")
     table = write_prompts(setting.prompts, FEW.num_prompts)
     table.write_text("kept")
     assert write_prompts(setting.prompts, FEW.num_prompts).read_text() == "kept"
@@ -147,9 +148,9 @@ def test_a_seed_or_folder_that_cannot_be_is_refused_before_anything_is_written(b
 def test_a_family_without_a_base_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["vcsd", "demo", "--family", "qwen9"])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     assert stop.value.code == 2
-    assert "no base of 'qwen9' comes with this package" in capsys.readouterr().err
+    assert "no base of the family 'qwen9' is shipped with this package" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from tiny_models import build_model
 from tiny_processor import write_processor_files
 from toy_benchmarks import ROWS, write_parquets, write_tsvs
 from toy_server import completion, toy_server
-from vcsd import cli
-from vcsd.evaluation.scorecard import load_scorecard
+from vcsd.cli import app
+from vcsd.evaluation.scoring.scorecard import load_scorecard
 
 pytestmark = pytest.mark.e2e
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 def vcsd(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     shown = capsys.readouterr()
     return stop.value.code, shown.out, shown.err
 
@@ -91,9 +91,35 @@ def test_a_server_is_asked_in_the_same_way(folder, monkeypatch, capsys):
         assert server.headers[0]["Authorization"] == "Bearer key"
         code, _, err = vcsd(monkeypatch, capsys, *command, "--max-pixels", 9, *SHORT)
         assert code == 2
-        assert "is the server's affair" in err
+        assert "has no effect on a server" in err
     golds = [row["answer"] for row in ROWS["BLINK"]]
     assert load_scorecard(folder / "s" / "scorecard.json").acc == 100 * golds.count("A") / len(golds)
+
+
+def test_a_hostile_server_neither_learns_nor_shows_a_key_nor_writes_to_the_terminal(folder, monkeypatch, capsys):
+    key, hostile = "sk-echo-0123456789", "\x1b[31m\u202e\x9b"
+    monkeypatch.setenv("VCSD_API_KEY", key)
+    monkeypatch.setenv("VCSD_JUDGE_KEY", key)
+
+    def reply(request):
+        if len(server.requests) == 1:
+            return 400, f"no: {key}{hostile}"
+        is_judge = isinstance(request["messages"][-1]["content"], str)
+        return 200, completion("A" if is_judge else f"The first one fits. {key}{hostile}", reasoning_content=key)
+
+    out = folder / "x[/red][bold]"
+    with toy_server(reply, models={"toy": {"root": f"{key}{hostile}"}}) as server:
+        url = f"{server.url}?api_key={key}"
+        command = ("eval", "toy", "--server", url, "--data", folder / "data", "--out", out, "--benchmarks", "BLINK")
+        judged = ("--mode", "judge", "--judge", "toy", "--judge-server", url, "--allow-failed", "--allow-unknown-data")
+        code, shown, err = vcsd(monkeypatch, capsys, *command, *judged)
+    assert code == 0, err
+    assert f"are in {out}." in shown
+    files = {path: path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()}
+    assert {"scorecard.json", "predictions.jsonl", "report.html", "judge.jsonl"} <= {path.name for path in files}
+    assert [path for path, content in files.items() if key in content] == []
+    assert key not in shown + err
+    assert not set(hostile[0] + hostile[5:]) & set(shown + err + files[out / "report.html"])
 
 
 def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monkeypatch, capsys):
@@ -119,20 +145,20 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "which model?"),
+        ((), "MODEL is missing"),
         (("m", "--compare", "a", "b"), "does not ask 'm'"),
         (("--compare", "a", "b"), "there is no scorecard at a"),
         (("m", "--benchmarks", "BLNK", "--data", "."), "Did you mean 'BLINK'"),
-        (("m", "--data", "/nowhere/at/all"), "is no folder"),
+        (("m", "--data", "/nowhere/at/all"), "does not exist"),
         (("m", "--data", "."), "BLINK is not in ."),
         (("m", "--mode", "exakt"), "mode = 'exakt' is not a way to score"),
         (("m", "--mode", "judge"), "--mode judge needs --judge MODEL and --judge-server URL"),
         (("m", "--judge", "j"), "are for --mode judge, but the mode is 'exact'"),
-        (("m", "--seeds", "0,x"), "seeds = '0,x' are no numbers"),
+        (("m", "--seeds", "0,x"), "seeds = '0,x' is not a list of numbers"),
         (("m", "--sampling", "papr"), "Did you mean 'paper'"),
-        (("m", "--server", "localhost"), "server = 'localhost' is no address"),
+        (("m", "--server", "localhost"), "server = 'localhost' is not an address"),
         (("m", "--batch-size", "0"), "--batch-size"),
-        (("/nowhere/at/all",), "model = '/nowhere/at/all' is neither a folder nor a model of the hub"),
+        (("/nowhere/at/all",), "model = '/nowhere/at/all' is neither a folder nor a model on the hub"),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, capsys, tmp_path, arguments, message):
@@ -169,7 +195,7 @@ def test_ctrl_c_says_that_answers_are_kept(folder, monkeypatch, capsys, tmp_path
     command = ("eval", folder / "model", "--data", folder / "data", "--out", tmp_path / "c")
     code, _, err = vcsd(monkeypatch, capsys, *command, *SHORT)
     assert code not in (0, None)
-    assert "Answers so far are kept; the same command goes on" in err
+    assert "Answers so far are kept; the same command resumes" in err
     assert "Traceback" not in err
 
 
@@ -180,7 +206,7 @@ def test_a_folder_without_weights_says_what_to_give_instead(folder, monkeypatch,
     code, _, err = vcsd(monkeypatch, capsys, *command)
     assert code == 2
     assert "cannot be loaded" in err
-    assert "give what vcsd export writes" in err
+    assert "pass the folder from vcsd export" in err
 
 
 def test_unknown_data_is_refused_by_default(folder, monkeypatch, capsys):
@@ -208,7 +234,7 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     )
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
     assert code == 0, err
-    assert "6 questions before the first step, every 2 and at the end" in out
+    assert "6 questions before the first step, every 2 steps and at the end" in out
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
     lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,12 +15,33 @@ from toy_benchmarks import ROWS, write_tsvs
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def start(folder, out):
+KILLED = """
+import os, signal, sys
+from vcsd.cli import main
+from vcsd.monitor.lines import Lines
+
+most, append, lines = int(sys.argv.pop(1)), Lines.append, []
+
+def append_and_die(self, record):
+    append(self, record)
+    lines.append(record)
+    if len(lines) == most:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Lines.append = append_and_die
+main()
+"""
+"""The command, which kills itself with -9 after so many answers: no other process could hit the moment every time."""
+
+
+def evaluate(folder, out, num_answers=-1):
+    """Run the command until it ends or has written that many answers; return its exit code."""
     words = ["eval", folder / "model", "--data", folder / "data", "--out", folder / out, "--mode", "exact"]
     words += ["--sampling", "paper,max_new_tokens=48", "--batch-size", "1", "--allow-unknown-data"]
-    code = "from vcsd.cli import main; main()"
-    given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, words)], **given)
+    command = [sys.executable, "-c", KILLED, str(num_answers), *map(str, words)]
+    run = subprocess.run(command, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    assert run.returncode in (0, -signal.SIGKILL), run.stderr.decode()
+    return run.returncode
 
 
 def answers(folder, out):
@@ -34,18 +54,12 @@ def test_a_killed_evaluation_goes_on_and_asks_nothing_twice(tmp_path):
     build_model().save_pretrained(tmp_path / "model")
     write_processor_files(tmp_path / "model")
     write_tsvs(tmp_path / "data")
-    assert start(tmp_path, "whole").wait() == 0
-    path = tmp_path / "parts" / "predictions.jsonl"
-    for num_answers in (3, 11, 25):
-        run = start(tmp_path, "parts")
-        while run.poll() is None and (path.read_bytes().count(b"\n") if path.exists() else 0) < num_answers:
-            time.sleep(0.005)
-        assert run.poll() is None, run.stderr.read().decode()
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        with path.open("ab") as file:
+    assert evaluate(tmp_path, "whole") == 0
+    for num_answers in (3, 8, 14):
+        assert evaluate(tmp_path, "parts", num_answers) == -signal.SIGKILL
+        with (tmp_path / "parts" / "predictions.jsonl").open("ab") as file:
             file.write(b'{"benchmark": "BLINK", "quest')
-    assert start(tmp_path, "parts").wait() == 0
+    assert evaluate(tmp_path, "parts") == 0
     whole, parts = answers(tmp_path, "whole"), answers(tmp_path, "parts")
     assert whole == parts
     assert parts[1] == sum(map(len, ROWS.values()))

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from tiny_bases import make_base
-from vcsd import cli
-from vcsd.evaluation.answers import READER
+from vcsd.cli import app
+from vcsd.evaluation.reading.final_answer import READER
 from vcsd.reproduce import pool
 from vcsd.world.parameters import PARAMETERS
 
@@ -25,7 +25,7 @@ def bases(tmp_path_factory):
 def run(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["vcsd", "reproduce", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     shown = capsys.readouterr()
     return stop.value.code, shown.out, shown.err
 
@@ -34,7 +34,7 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
     given = ("main", "--quick", "--seeds", "101", "--bases", bases, "--out", tmp_path)
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0
-    assert "6 cells to run, 0 known" in out, "base, OPSD and VCSD on the first base of each family"
+    assert "6 cells to run, 0 already done" in out, "base, OPSD and VCSD on the first base of each family"
     assert "Experiments: main\nQwen3-VL 0.5M: vl-0, vl-1\nQwen3.5 0.4M: qwen3_5-0\nSeeds: 101;" in out
     assert "Wall time: " in out
     cells = [json.loads(path.read_text()) for path in (tmp_path / "cells").glob("*.json")]
@@ -57,15 +57,15 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
     assert not list((tmp_path / "work").glob("*/metrics.jsonl")), "only results are kept"
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0
-    assert "0 cells to run, 6 known" in out
+    assert "0 cells to run, 6 already done" in out
     assert (tmp_path / "main.md").read_text() == page
     assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 1, "nothing was run"
     path = next((tmp_path / "cells").glob("*.json"))
     path.write_text(json.dumps({**json.loads(path.read_text()), "reader": 1, "unresolved": 3}))
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0
-    assert "Run again: 1 whose answers went unread in part" in out
-    assert "1 cells to run, 5 known" in out
+    assert "Running 1 again: some answers were unread" in out
+    assert "1 cells to run, 5 already done" in out
     assert json.loads(path.read_text())["reader"] == READER
 
 
@@ -76,7 +76,7 @@ def test_bases_that_never_saw_black_are_an_experiment_of_their_own(bases, monkey
     code, out, _ = run(monkeypatch, capsys, "black", *given)
     assert code == 0
     assert "5 cells to run" in out, "base, OPSD and three controls on the one base"
-    assert "vl-0 (not used: no experiment here starts from these)" in out
+    assert "vl-0 (not used by these experiments)" in out
     page = (tmp_path / "out" / "black.md").read_text()
     assert "## Qwen3-VL 0.5M, black_share=0" in page
     assert row_names(page) >= {"base", "OPSD", "VCSD with black", "VCSD with no image", "VCSD with noise"}
@@ -110,8 +110,8 @@ def test_an_interrupted_command_keeps_what_is_done_and_says_so(bases, monkeypatc
     monkeypatch.setattr(pool, "_attempt", once)
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 130
-    assert "Stopped; 1 of 3 cells are done. The same command goes on." in out
-    assert "2 cells to run, 1 known" in run(monkeypatch, capsys, *given)[1]
+    assert "Stopped; 1 of 3 cells are done. The same command resumes." in out
+    assert "2 cells to run, 1 already done" in run(monkeypatch, capsys, *given)[1]
     noted = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert [(each["cells_run"], each["ended"]) for each in noted] == [(1, "interrupted"), (2, "done")]
 
@@ -151,7 +151,7 @@ def test_two_processes_find_what_one_does(bases, monkeypatch, capsys, tmp_path):
 def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
     for given, words in (
         (("mian",), "Did you mean 'main'?"),
-        (("main", "--seeds", "x", "--bases", bases), "are not seeds"),
+        (("main", "--seeds", "x", "--bases", bases), "is not a list of distinct seeds"),
         (("main", "--bases", tmp_path), "no base model in"),
         (("black", "--bases", bases), "vcsd world pretrain --set black_share=0"),
         (("main", "--jobs", "0", "--bases", bases), "must be at least 1"),

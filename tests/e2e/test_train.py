@@ -1,7 +1,13 @@
 """`vcsd train` and `vcsd export` on a tiny model, from files to files."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,14 +16,16 @@ from transformers import AutoModelForImageTextToText
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
-from vcsd import cli
 from vcsd import run as run_module
-from vcsd.config import load_recipe
+from vcsd.batch import gather
+from vcsd.cli import app
+from vcsd.config.recipe import load_recipe
 from vcsd.models.freeze import part_of
 from vcsd.models.processor import load_processor
 from vcsd.monitor import SIGNALS
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
+from vcsd.types import Rollout
 
 RECIPE = """
 model: {{path: {folder}/model}}
@@ -51,7 +59,7 @@ def folder(tmp_path_factory):
 def vcsd(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     shown = capsys.readouterr()
     return stop.value.code, shown.out, shown.err
 
@@ -64,9 +72,9 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert "--- student (original)" in out
     assert "--- contrast (black)" in out
     assert out.count("<|im_start|>user") == 3
-    assert "4 steps of 3 prompts x 2 rollouts" in out
+    assert "steps: 4, each with 3 prompts x 2 rollouts" in out
     assert "memory before the first row: 0.01 GiB" in out
-    assert "a checkpoint: 0.01 GiB every 2 steps, 2 are kept" in out
+    assert "a checkpoint: 0.01 GiB every 2 steps, keeping 2" in out
     assert "time, roughly:" in out
     assert not (folder / "run").exists()
 
@@ -84,12 +92,12 @@ def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, caps
     [
         ("token_budget=20", "token_budget = 20 is less than the first prompt with one full response"),
         ("model.freeze_vision=true model.freeze_projector=true model.freeze_language=true", "nothing to train"),
-        ("prompts_per_step=8", "prompts_per_step = 8, but the data has 7 rows"),
+        ("prompts_per_step=8", "prompts_per_step = 8, but the data has only 7 rows"),
         ("data.path=nowhere.jsonl", "there is no data at 'nowhere.jsonl'"),
-        ("data.columns={prompt: problem}", "columns.prompt = 'problem' is no column"),
-        ("trainer.auto_find_batch_size=true", "Out of memory halves the token budget by itself"),
-        ("model.chat_template_kwargs={enable_thinking: false}", "the chat template does not know it"),
-        ("method.target_view=crop", "train.jsonl has none. Add it, name another one as data.columns.boxes"),
+        ("data.columns={prompt: problem}", "columns.prompt = 'problem' is not a column"),
+        ("trainer.auto_find_batch_size=true", "The token budget is halved when out of memory"),
+        ("model.chat_template_kwargs={enable_thinking: false}", "the chat template has no such switch"),
+        ("method.target_view=crop", "train.jsonl lacks it. Add it, set data.columns.boxes to another column"),
         ("method=opsd data.columns={answer: null}", "method.target_view = 'hint' shows the column 'answer', but "),
     ],
 )
@@ -118,16 +126,16 @@ def test_a_recipe_can_show_the_teacher_whatever_the_data_has(folder, monkeypatch
 def test_a_model_that_is_nowhere_is_named(folder, monkeypatch, capsys):
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "model.path=/nowhere/at/all", "--dry-run")
     assert code == 2
-    assert "model.path = '/nowhere/at/all' is neither a folder nor a model of the hub" in err
+    assert "model.path = '/nowhere/at/all' is neither a folder nor a model on the hub" in err
 
 
 def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, capsys):
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "trainer.max_steps=2")
     assert code == 0, err
-    assert "2 steps are done." in out
+    assert "Finished 2 steps." in out
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
-    assert "4 steps are done." in out
+    assert "Finished 4 steps." in out
     run = folder / "run"
     names = {path.name for path in run.iterdir()}
     assert names >= {"config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl", "checkpoint-2", "checkpoint-4"}
@@ -168,12 +176,39 @@ def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
     given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'stopped'}")
     code, out, _ = vcsd(monkeypatch, capsys, *given)
     assert code == 130
-    assert f"The same command goes on from {folder / 'stopped' / 'checkpoint-2'}." in out
+    assert f"The same command resumes from {folder / 'stopped' / 'checkpoint-2'}." in out
     monkeypatch.setattr(run_module.VCSDTrainer, "training_step", original)
     code, out, err = vcsd(monkeypatch, capsys, *given)
     assert code == 0, err
-    assert "4 steps are done." in out
-    assert "missing_file; see skipped.jsonl." in out
+    assert "Finished 4 steps." in out
+    assert "(missing_file); see skipped.jsonl." in out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_preempted_run_saves_its_step_says_so_and_resumes(folder, monkeypatch, capsys, number, code):
+    output = folder / number.name
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={output}", "trainer.save_steps=1000")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", "vcsd", *map(str, given), "trainer.max_steps=100000"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    signal.signal(signal.SIGINT, before)
+    try:
+        while process.poll() is None and not (output / "metrics.jsonl").is_file():
+            time.sleep(0.05)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == code, err
+    (checkpoint,) = output.glob("checkpoint-*")
+    assert f"Stopped by {number.name}. The same command resumes from {checkpoint}." in out
+    assert f"Saved {checkpoint.name}, as {number.name} asked." in err
+    steps = int(checkpoint.name.removeprefix("checkpoint-"))
+    assert len((output / "metrics.jsonl").read_text().splitlines()) == steps
+    code, out, err = vcsd(monkeypatch, capsys, *given, f"trainer.max_steps={steps + 1}")
+    assert code == 0, err
+    assert f"Finished {steps + 1} steps." in out
 
 
 def test_every_key_of_a_recipe_reaches_the_run(folder):
@@ -186,7 +221,7 @@ def test_every_key_of_a_recipe_reaches_the_run(folder):
     recipe = load_recipe(folder / "recipe.yaml", [f"{key}={value}" for key, value in changes.items()])
     trainer = run_module.train(run_module.load(recipe))
     sampling = Sampling(max_new_tokens=6, temperature=0.7, top_p=0.9, top_k=50)
-    assert trainer.rollout == Rollouts(sampling, num_per_prompt=2, seed=7)
+    assert trainer.rollout == RolloutSettings(sampling, num_per_prompt=2, seed=7)
     assert trainer.stream.order.seed == 8
     assert (trainer.method.alpha, trainer.prompts_per_step, trainer.progress.token_budget) == (0.5, 3, 3000)
     assert trainer.prompt_settings["max_tokens"] == 900
@@ -216,3 +251,85 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
     assert code == 2
     assert "already holds checkpoint-2" in err
     assert (folder / "changed" / "config.json").read_text() == before
+
+
+def test_a_run_in_which_no_step_was_taken_fails(folder, monkeypatch, capsys):
+    def silent(engine, shown, rollouts, step):
+        return gather(shown, [Rollout(prompt.example.id, 0, (), "end") for prompt in shown])
+
+    monkeypatch.setattr("vcsd.trainer.trainer.sample", silent)
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'idle'}")
+    for _ in ("first", "again, though it is complete"):
+        code, out, err = vcsd(monkeypatch, capsys, *given)
+        assert code == 2
+        assert "none of the 4 steps was taken: 4 had no response to train on and 0 no finite loss" in err
+        assert "Finished" not in out
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("data", "train.jsonl cannot be read any more"),
+        ("run folder", "could not be written"),
+    ],
+)
+def test_what_vanishes_during_a_run_is_named_in_one_sentence(folder, monkeypatch, capsys, tmp_path, what, message):
+    for path in folder.glob("*.*"):
+        shutil.copy(path, tmp_path)
+    original = run_module.VCSDTrainer.training_step
+
+    def vanish(trainer, *given):
+        if trainer.state.global_step == 1:
+            if what == "data":
+                (tmp_path / "train.jsonl").unlink()
+            else:
+                monkeypatch.setattr("vcsd.checkpoint.folder.write_text", gone)
+        return original(trainer, *given)
+
+    def gone(path, text):
+        shutil.rmtree(tmp_path / "run")
+        path.write_text(text)
+
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", vanish)
+    places = (f"data.path={tmp_path}/train.jsonl", f"trainer.output_dir={tmp_path}/run")
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *places)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "skipped.jsonl", ".lock"])
+def test_a_file_that_cannot_be_written_is_named_in_one_sentence(folder, monkeypatch, capsys, tmp_path, name):
+    (tmp_path / name).mkdir()
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path}")
+    assert code == 2
+    assert name in err
+    assert "Traceback" not in err
+
+
+def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):
+    original = Path.open
+
+    def refuse(path, *given, **named):
+        if path.name == "train.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return original(path, *given, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
+    assert code == 2
+    assert "train.jsonl' cannot be read: [Errno 13] Permission denied" in err
+
+
+def test_a_run_whose_folder_vanishes_between_steps_continues_in_a_new_one(folder, monkeypatch, capsys, tmp_path):
+    original = run_module.VCSDTrainer.training_step
+
+    def vanish(trainer, *given):
+        if trainer.state.global_step == 1:
+            shutil.rmtree(tmp_path / "run")
+        return original(trainer, *given)
+
+    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", vanish)
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path}/run")
+    assert code == 0, err
+    assert {path.name for path in (tmp_path / "run").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}

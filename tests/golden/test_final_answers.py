@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tiny_answers import example, say
-from vcsd.evaluation.answers import read_answer
-from vcsd.evaluation.benchmark import Benchmark
-from vcsd.evaluation.question import Question
-from vcsd.evaluation.score import score
+from vcsd.evaluation.benchmarks.benchmark import Benchmark
+from vcsd.evaluation.reading.final_answer import read_answer
+from vcsd.evaluation.scoring.score_predictions import score
+from vcsd.types import Question
 
 FIRST, LATER = (
     [json.loads(line) for line in (Path(__file__).parent / name).read_text().splitlines()]

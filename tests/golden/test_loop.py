@@ -14,7 +14,7 @@ from vcsd.batch import show
 from vcsd.core import forward_kl, log_probs, response_mean, shape_target
 from vcsd.method import METHODS, Method
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
 
 LOOP = Path(__file__).parents[2] / "examples" / "loop.py"
@@ -53,9 +53,9 @@ def test_the_loops_first_loss_is_the_packages(loop, capsys):
     with torch.no_grad():
         divergences, lengths = [], []
         for prompt in prompts:
-            answers = loop.sample(model, prompt, key="0/0")
+            responses = loop.sample(model, prompt, key="0/0")
             for view_logits in zip(
-                *(loop.next_token_logits(model, prompt, view, answers) for view in ("image", "black")), strict=True
+                *(loop.next_token_logits(model, prompt, view, responses) for view in ("image", "black")), strict=True
             ):
                 original, control = (log_probs(logits[:-1], loop.T_KD) for logits in view_logits)
                 log_q = shape_target(original, control, end_token_ids=[loop.END])
@@ -68,15 +68,15 @@ def test_the_loops_first_loss_is_the_packages(loop, capsys):
     assert theirs == pytest.approx(ours.item(), rel=1e-5)
 
 
-def test_answers_never_contain_image_tokens_and_stop_at_the_end_token(loop):
+def test_responses_never_contain_image_tokens_and_stop_at_the_end_token(loop):
     model, prompts = loop.tiny_qwen3_vl(0), loop.colour_prompts(0)
     with torch.no_grad():
-        answers = [answer for prompt in prompts for answer in loop.sample(model, prompt, key="a")]
-    for answer in answers:
-        assert not torch.isin(answer, torch.tensor([loop.IMAGE, loop.VIDEO])).any()
-        assert loop.END not in answer[:-1]
-        assert len(answer) == loop.MAX_NEW_TOKENS or answer[-1] == loop.END
-    assert {len(answer) for answer in answers} != {loop.MAX_NEW_TOKENS}
+        responses = [response for prompt in prompts for response in loop.sample(model, prompt, key="a")]
+    for response in responses:
+        assert not torch.isin(response, torch.tensor([loop.IMAGE, loop.VIDEO])).any()
+        assert loop.END not in response[:-1]
+        assert len(response) == loop.MAX_NEW_TOKENS or response[-1] == loop.END
+    assert {len(response) for response in responses} != {loop.MAX_NEW_TOKENS}
 
 
 def test_the_loss_falls(loop, capsys):
@@ -109,7 +109,7 @@ def test_its_loss_curve_is_the_trainers(loop, capsys, tmp_path):
         ),
         train_dataset=examples,
         processing_class=processor,
-        rollout=Rollouts(Sampling(max_new_tokens=loop.MAX_NEW_TOKENS), loop.NUM_ROLLOUTS, seed=0),
+        rollout=RolloutSettings(Sampling(max_new_tokens=loop.MAX_NEW_TOKENS), loop.NUM_ROLLOUTS, seed=0),
         prompts_per_step=len(examples),
         token_budget=150,
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,7 +25,7 @@ from vcsd.method import METHODS
 from vcsd.models.freeze import freeze
 from vcsd.models.processor import load_processor
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
 from vcsd.teacher import fingerprint, named_tensors
 
 SCRIPT = Path(__file__).parent / "killed_run.py"
@@ -156,7 +157,7 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
         make_trainer(tmp_path, arguments=SAVES, model=frozen_vision()).train("auto")
     with pytest.raises(ConfigError, match="data was 5 and is now 4"):
         make_trainer(tmp_path, arguments=SAVES, train_dataset=make_examples(4)).train("auto")
-    warmer = Rollouts(Sampling(max_new_tokens=7, temperature=1.5), 3, seed=0)
+    warmer = RolloutSettings(Sampling(max_new_tokens=7, temperature=1.5), 3, seed=0)
     with pytest.raises(ConfigError) as error:
         make_trainer(
             tmp_path,
@@ -169,11 +170,85 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
         assert name in str(error.value)
 
 
-def test_a_checkpoint_without_its_teacher_is_refused(tmp_path):
-    make_trainer(tmp_path, arguments=SAVES).train()
-    (tmp_path / "checkpoint-6" / "teacher.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"teacher.safetensors is missing"):
+def harm(checkpoint, what):
+    if what == "no teacher":
+        (checkpoint / "teacher.safetensors").unlink()
+    elif what == "changed byte":
+        content = bytearray((checkpoint / "student.safetensors").read_bytes())
+        content[-1] ^= 1
+        (checkpoint / "student.safetensors").write_bytes(content)
+    elif what == "empty":
+        shutil.rmtree(checkpoint)
+        checkpoint.mkdir()
+    elif what == "no manifest":
+        (checkpoint / "manifest.json").unlink()
+    elif what == "files not listed":
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        (checkpoint / "manifest.json").write_text(json.dumps({**manifest, "files": {}}))
+    else:
+        shutil.rmtree(checkpoint)
+        shutil.copytree(checkpoint.with_name("checkpoint-2"), checkpoint)
+
+
+HARMS = ["no teacher", "changed byte", "empty", "no manifest", "files not listed", "copy of another step"]
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    trainer = make_trainer(folder, arguments=SAVES)
+    trainer.train()
+    return folder, digest(trainer)
+
+
+@pytest.mark.parametrize("what", HARMS)
+def test_a_damaged_checkpoint_is_moved_aside_and_the_one_before_resumed(tmp_path, whole_run, caplog, what):
+    folder, expected = whole_run
+    shutil.copytree(folder, tmp_path / "run")
+    harm(tmp_path / "run" / "checkpoint-6", what)
+    resumed = make_trainer(tmp_path / "run", arguments=SAVES)
+    resumed.train("auto")
+    assert digest(resumed) == expected
+    assert {path.name for path in (tmp_path / "run").glob("*checkpoint-*")} == {
+        *("checkpoint-2", "checkpoint-4", "checkpoint-6", "damaged-checkpoint-6")
+    }
+    assert "checkpoint-6 is damaged: " in caplog.text
+    assert "It is now damaged-checkpoint-6; resuming from checkpoint-4." in caplog.text
+
+
+def test_several_damaged_checkpoints_are_moved_aside_and_an_earlier_one_of_that_name_stays(tmp_path, whole_run):
+    shutil.copytree(whole_run[0], tmp_path / "run")
+    for name in ("checkpoint-6", "checkpoint-99", "damaged-checkpoint-99"):
+        shutil.rmtree(tmp_path / "run" / name, ignore_errors=True)
+        (tmp_path / "run" / name).mkdir()
+    resumed = make_trainer(tmp_path / "run", arguments={**SAVES, "save_total_limit": 2})
+    resumed.train("auto")
+    assert digest(resumed) == whole_run[1]
+    assert {path.name for path in (tmp_path / "run").glob("damaged-*")} == {
+        *("damaged-checkpoint-6", "damaged-checkpoint-99", "damaged-checkpoint-99-2")
+    }
+
+
+def test_a_run_of_which_nothing_is_whole_is_not_begun_anew(tmp_path):
+    (tmp_path / "checkpoint-99").mkdir()
+    with pytest.raises(ConfigError, match=r"no checkpoint in .* is whole: checkpoint-99: its manifest cannot be read"):
         make_trainer(tmp_path, arguments=SAVES).train("auto")
+    assert (tmp_path / "checkpoint-99").is_dir()
+
+
+def test_another_run_is_refused_even_if_its_latest_checkpoint_is_damaged(tmp_path, whole_run):
+    shutil.copytree(whole_run[0], tmp_path / "run")
+    harm(tmp_path / "run" / "checkpoint-6", "empty")
+    with pytest.raises(ConfigError, match=r"checkpoint-4 belongs to another run: method.alpha was 1.0"):
+        make_trainer(tmp_path / "run", arguments=SAVES, method=replace(METHODS["vcsd"], alpha=0.5)).train("auto")
+    assert (tmp_path / "run" / "checkpoint-6").is_dir()
+
+
+def test_a_damaged_checkpoint_that_is_asked_for_by_its_path_is_refused(tmp_path, whole_run):
+    shutil.copytree(whole_run[0], tmp_path / "run")
+    harm(tmp_path / "run" / "checkpoint-6", "no teacher")
+    with pytest.raises(ConfigError, match=r"checkpoint-6 is damaged: teacher.safetensors is missing. Remove"):
+        make_trainer(tmp_path / "run", arguments=SAVES).train(str(tmp_path / "run" / "checkpoint-6"))
 
 
 def test_a_folder_with_checkpoints_is_not_begun_anew(tmp_path):
@@ -196,9 +271,9 @@ def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path, is
         last_good_step = None
 
         def observe(self, seen):
-            if seen.step == 4:
+            if seen.step == 5:
                 self.last_good_step = 4
-            badness = (9, 1, 2, 2, 2, 2)[seen.step]  # the mean of all so far would be best at the end
+            badness = (9, 1, 2, 2, 2, 2)[seen.step - 1]  # the mean of all so far would be best at the end
             return {"quality": -badness if is_greater_better else badness}
 
         def state(self):
@@ -207,7 +282,7 @@ def test_old_checkpoints_go_but_the_best_and_the_last_good_one_stay(tmp_path, is
     limits = {"save_steps": 1, "save_total_limit": 1, "metric_for_best_model": "quality"}
     limits["greater_is_better"] = is_greater_better
     make_trainer(tmp_path, arguments={**SAVES, **limits}, monitors=[Worried()]).train()
-    assert list(checkpoints_of(tmp_path)) == [2, 4, 6]
+    assert list(checkpoints_of(tmp_path)) == [2, 4, 5, 6]  # no step has tried the weights of step 6 yet
 
 
 @pytest.fixture(scope="module")

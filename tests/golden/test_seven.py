@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from tiny_answers import number, option, say_all, yes_no
-from vcsd.evaluation.benchmark import BENCHMARKS
-from vcsd.evaluation.score import score
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.scoring.score_predictions import score
 
 SECONDS = 5.0
 

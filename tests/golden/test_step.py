@@ -16,8 +16,8 @@ from vcsd.errors import DataError
 from vcsd.method import CHOICES, METHODS, Method
 from vcsd.models.family import family_of
 from vcsd.models.freeze import freeze
-from vcsd.models.inside import open_to_code
-from vcsd.step import Distiller, distil
+from vcsd.models.patch import open_to_code
+from vcsd.step import Distiller, distill
 from vcsd.types import Rollout
 
 CASES = {
@@ -47,7 +47,7 @@ def world():
 
 def run(student, teacher, batch, method, ends, budget=100_000):
     distiller = Distiller(student, teacher, method, ends)
-    loss, statistics = distil(distiller, batch, budget, lambda part: part.backward())
+    loss, statistics = distill(distiller, batch, budget, lambda part: part.backward())
     return loss, gradients(student), statistics
 
 

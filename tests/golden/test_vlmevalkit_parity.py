@@ -11,14 +11,13 @@ from PIL import Image
 
 import nasty_answers
 import vlmevalkit_oracle
-from vcsd.evaluation.benchmark import BENCHMARKS
-from vcsd.evaluation.benchmarks import LAYOUTS
-from vcsd.evaluation.exact import read_option, read_yes_no
-from vcsd.evaluation.export import export_predictions
-from vcsd.evaluation.load import load_benchmark
-from vcsd.evaluation.marking import Marking, mark
-from vcsd.evaluation.question import Prediction
-from vcsd.evaluation.score import score
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.loading import load_benchmark
+from vcsd.evaluation.reading.exact import read_option, read_yes_no
+from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.evaluation.scoring.score_predictions import score
+from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
+from vcsd.types import Prediction
 
 pytestmark = [
     pytest.mark.slow,
@@ -148,7 +147,7 @@ def prepared(request, tmp_path, oracle):
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
         writer.writeheader()
         writer.writerows(rows)
-    questions = load_benchmark(LAYOUTS[name], tmp_path, allow_unknown_data=True).questions
+    questions = load_benchmark(BENCHMARKS[name], tmp_path, allow_unknown_data=True).questions
     predictions = [Prediction(question.id, says(rng, question), "end") for question in questions]
     (path,) = export_predictions(tmp_path / "predictions", questions, predictions)
     with pytest.MonkeyPatch.context() as patch:

@@ -9,9 +9,9 @@ from PIL import Image
 
 import vlmevalkit_oracle
 from toy_benchmarks import ROWS, coded, write_tsv
-from vcsd.evaluation.benchmarks import LAYOUTS
-from vcsd.evaluation.load import load_benchmark
-from vcsd.evaluation.rows import MISSING, StoredImage
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.files.records import MISSING, StoredImage
+from vcsd.evaluation.benchmarks.loading import load_benchmark
 from vcsd.views.original import load_image
 
 pytestmark = [
@@ -91,7 +91,7 @@ def both(request, tmp_path, monkeypatch):
 
 
 def questions_of(name, folder, style):
-    return load_benchmark(LAYOUTS[name], folder, style=style, allow_unknown_data=True).questions
+    return load_benchmark(BENCHMARKS[name], folder, style=style, allow_unknown_data=True).questions
 
 
 def test_text_and_pixels_are_vlmevalkits(both):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vcsd.models.delta_rule import gated_delta_rule
+from vcsd.models.qwen.delta_rule import gated_delta_rule
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 NAMES = ("read", "expected", "written", "writer", "inner", "shrink", "dq", "dk", "dv", "dg", "dbeta")
@@ -26,7 +26,7 @@ def inputs(
 
 
 def by_kernel(*given: Tensor, chunk_size: int = CHUNK, is_normalised: bool = True) -> Any:
-    from vcsd.kernels.delta_chunks import delta_chunks
+    from vcsd.kernels.delta.chunks import delta_chunks
 
     return delta_chunks(*given, chunk_size=chunk_size, is_normalised=is_normalised)
 
@@ -153,7 +153,7 @@ def test_two_runs_give_the_same_bits(dtype: torch.dtype) -> None:
         torch.use_deterministic_algorithms(before)
 
 
-def test_nobody_waits_for_the_device() -> None:
+def test_nothing_waits_for_the_device() -> None:
     given = inputs(dtype=torch.bfloat16)
     expected = run(by_kernel, given)
     torch.cuda.set_sync_debug_mode("error")
@@ -167,7 +167,7 @@ def test_nobody_waits_for_the_device() -> None:
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_properties(0).total_memory < 120 * 2**30, reason="needs 120 GiB"
 )
-def test_places_beyond_32_bits_are_reached() -> None:
+def test_offsets_beyond_32_bits_work() -> None:
     num = 265_000
     assert num * CHUNK * 128 > 2**31
     given = [x.requires_grad_() for x in inputs(num, 2, 1, dtype=torch.bfloat16)]

@@ -23,7 +23,7 @@ def inputs(
 
 
 def by_kernel(given: dict[str, Any], length: int) -> tuple[Tensor, Tensor]:
-    from vcsd.kernels.delta_scan import delta_scan
+    from vcsd.kernels.delta.scan import delta_scan
 
     tensors = [given[name] for name in NAMES]
     return delta_scan(*tensors, num_sequences=2, length=length, out_dtype=given["read"].dtype)
@@ -100,7 +100,7 @@ def test_two_runs_give_the_same_bits(dtype: torch.dtype) -> None:
     assert all(torch.equal(x, second[name]) for name, x in first.items())
 
 
-def test_nobody_waits_for_the_device_and_autocast_changes_nothing() -> None:
+def test_nothing_waits_for_the_device_and_autocast_changes_nothing() -> None:
     given = inputs(300, torch.float32)
     expected = run(by_kernel, given, 300)
     torch.cuda.set_sync_debug_mode("error")
@@ -115,7 +115,7 @@ def test_nobody_waits_for_the_device_and_autocast_changes_nothing() -> None:
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_properties(0).total_memory < 80 * 2**30, reason="needs 80 GiB"
 )
-def test_places_beyond_32_bits_are_reached() -> None:
+def test_offsets_beyond_32_bits_work() -> None:
     few, repeats, length = 70, 500, 4 * 64 - 1
     given = inputs(length, torch.bfloat16, heads=few)
     many = {name: x.repeat(repeats, *[1] * (x.ndim - 1)) for name, x in given.items()}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from vcsd.models import delta_net
+from vcsd.models.qwen import delta_net
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 LIMITS = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 1e-3}
@@ -21,7 +21,7 @@ def token(num_rollouts: int, dtype: torch.dtype) -> list[Tensor]:
 
 
 def by_kernel(given: list[Tensor], state: Tensor) -> Tensor:
-    from vcsd.kernels.delta_step import delta_step
+    from vcsd.kernels.delta.token_step import delta_step
 
     return delta_step(*(x[:, 0] for x in given), state, is_normalised=True)
 
@@ -29,7 +29,7 @@ def by_kernel(given: list[Tensor], state: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", LIMITS)
 def test_steps_at_full_width_are_those_of_transformers(dtype: torch.dtype) -> None:
     stock = modeling_qwen3_5.torch_recurrent_gated_delta_rule
-    rule = delta_net._of_torch(getattr(stock, "without_mixer", stock))
+    rule = delta_net._of_torch(stock)
     given, state = token(64, dtype), torch.randn(64, HEADS, WIDTH, WIDTH, device="cuda")
     theirs = state.clone()
     for _ in range(3):

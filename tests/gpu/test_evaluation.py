@@ -9,7 +9,7 @@ import torch
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from toy_benchmarks import ROWS, write_tsvs
-from vcsd import cli
+from vcsd.cli import app
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -25,7 +25,7 @@ def test_all_seven_are_answered_and_nothing_is_asked_twice(family, tmp_path, mon
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.max_memory_allocated()
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     assert stop.value.code == 0, capsys.readouterr().err
     written = (tmp_path / "out" / "predictions.jsonl").read_bytes()
     predictions = list(map(json.loads, written.splitlines()))
@@ -33,6 +33,6 @@ def test_all_seven_are_answered_and_nothing_is_asked_twice(family, tmp_path, mon
     assert not any(prediction.get("error") for prediction in predictions)
     assert torch.cuda.max_memory_allocated() > before
     with pytest.raises(SystemExit) as stop:
-        cli.main()
+        app.main()
     assert stop.value.code == 0
     assert (tmp_path / "out" / "predictions.jsonl").read_bytes() == written

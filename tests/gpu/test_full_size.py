@@ -10,7 +10,7 @@ from tiny_examples import picture
 from tiny_processor import build_processor
 from tiny_step import losses_of, training_arguments
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
 from vcsd.types import Example
 
@@ -46,7 +46,7 @@ def test_a_model_of_two_billion_trains_within_memory(tmp_path, capsys):
         training_arguments(tmp_path, use_cpu=False, bf16=True, max_steps=3, learning_rate=2e-6),
         train_dataset=examples(16),
         processing_class=processor,
-        rollout=Rollouts(Sampling(max_new_tokens=300), 8, seed=0),
+        rollout=RolloutSettings(Sampling(max_new_tokens=300), 8, seed=0),
         prompts_per_step=8,
     )
     trainer.train()

@@ -1,5 +1,6 @@
 """On a GPU: fused norms and rotations against transformers' own, alone and in the whole tiny model."""
 
+import inspect
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,20 @@ from transformers.models.qwen3_vl import modeling_qwen3_vl
 
 from tiny_groups import gradients, nonlinear_loss, three_groups
 from tiny_models import build_model
-from vcsd.models import fused
 from vcsd.models.family import family_of
+from vcsd.models.patch import replace_method
+from vcsd.models.qwen import fused
 from vcsd.models.score import hidden_states
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 FAMILIES = ["qwen3_vl", "qwen3_5"]
 NORMS = {"qwen3_vl": modeling_qwen3_vl.Qwen3VLTextRMSNorm, "qwen3_5": modeling_qwen3_5.Qwen3_5RMSNorm}
 MODULES = {"qwen3_vl": modeling_qwen3_vl, "qwen3_5": modeling_qwen3_5}
+FORWARDS = {
+    modeling_qwen3_vl.Qwen3VLTextRMSNorm: fused.norm_forward,
+    modeling_qwen3_5.Qwen3_5RMSNorm: fused.zero_centred_forward,
+    modeling_qwen3_5.Qwen3_5RMSNormGated: fused.gated_forward,
+}
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
 
 
@@ -46,12 +53,12 @@ def test_rotations_equal_transformers(
     scoring: None, family: str, dtype: torch.dtype, autocast: bool, out_dtype: torch.dtype | None
 ) -> None:
     R = 128 if family == "qwen3_vl" else 64
-    original = getattr(MODULES[family].apply_rotary_pos_emb, "without_fusion", MODULES[family].apply_rotary_pos_emb)
+    original = inspect.unwrap(MODULES[family].apply_rotary_pos_emb)
     q, k = draw(1, 3001, 16, 128, dtype=dtype), draw(1, 3001, 5, 128, dtype=dtype, seed=1)
     angle = 100 * draw(1, 3001, R // 2, seed=2)
     cos, sin = (torch.cat([x, x], -1) for x in (angle.cos(), angle.sin()))
     out: dict[bool, list[Tensor]] = {}
-    for fuses, apply in ((False, original), (True, fused._rotary(original))):
+    for fuses, apply in ((False, original), (True, fused.rotary(original))):
         leaves = [x.clone().requires_grad_() for x in (q, k)]
         with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
             rotated = apply(*(x.transpose(1, 2) for x in leaves), cos, sin)
@@ -67,12 +74,12 @@ def test_rotations_equal_transformers(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rotations_of_the_tower_equal_transformers(scoring: None, dtype: torch.dtype) -> None:
     function = modeling_qwen3_5.apply_rotary_pos_emb_vision
-    original = getattr(function, "without_fusion", function)
+    original = inspect.unwrap(function)
     qkv, grad = draw(3001, 3, 16, 64, dtype=dtype).requires_grad_(), draw(2, 3001, 16, 64, dtype=dtype, seed=1)
     angle = 100 * draw(3001, 32, seed=2)
     cos, sin = (torch.cat([x, x], -1) for x in (angle.cos(), angle.sin()))
     found = []
-    for apply in (fused._vision_rotary(original), original):
+    for apply in (fused.vision_rotary(original), original):
         q, k, _ = qkv.permute(1, 0, 2, 3).unbind(0)
         both = torch.stack(apply(q, k, cos, sin))
         found.append((both.detach(), *torch.autograd.grad(both, qkv, grad)))
@@ -94,7 +101,7 @@ def test_norms_equal_transformers(
         own.weight.add_(0.3 * draw(shape[-1], seed=1))
     own = own.to(weight_dtype)
     mine = deepcopy(own)
-    fused._override(mine, fused._FORWARDS[type(mine).__name__])
+    replace_method(mine, "forward", FORWARDS[type(mine)])
     x, grad = 3 * draw(*shape, dtype=dtype), draw(*shape, seed=2)
     found = []
     for norm in (mine, own):
@@ -123,7 +130,7 @@ def test_a_gated_norm_is_at_least_as_close_to_the_truth_and_repeatable(
         own.weight.add_(0.3 * draw(shape[-1], seed=1))
     own = own.to(weight_dtype)
     mine = deepcopy(own)
-    fused._override(mine, fused._FORWARDS[type(mine).__name__])
+    replace_method(mine, "forward", FORWARDS[type(mine)])
     x, gate = (3 * draw(*shape, seed=seed) for seed in (0, 2))
     grad = draw(*shape, dtype=torch.bfloat16, seed=3)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vcsd.kernels import cast_head, distillation_loss
-from vcsd.types import Head
+from vcsd.loss import Objective, cast_head, distillation_loss
+from vcsd.types import Head, Scores
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,18 +42,15 @@ def run(case, impl, *, dtype=None, weighted=True, **fields):
         return tensor.detach() if dtype is None else tensor.detach().to(dtype)
 
     hidden, weight = cast(case["hidden"]).requires_grad_(), cast(case["weight"]).requires_grad_()
+    teacher, weights = Head(weight.detach()), case["weights"] if weighted else None
     loss, statistics = distillation_loss(
-        hidden,
-        Head(weight),
-        cast(case["original"]),
-        cast(case["control"]),
-        Head(weight.detach()),
+        Scores(hidden, Head(weight)),
+        Scores(cast(case["original"]), teacher),
+        Scores(cast(case["control"]), teacher),
+        Objective(end_token_ids=(7, 1000), log_floor=-30.0, **fields),
+        weights,
         realised_token_ids=case["realised"],
-        weights=case["weights"] if weighted else None,
-        end_token_ids=(7, 1000),
-        log_floor=-30.0,
         impl=impl,
-        **fields,
     )
     loss.backward(None if weighted else case["weights"].to(loss.dtype))
     return loss.detach(), statistics, hidden.grad, weight.grad
@@ -130,10 +127,11 @@ def test_an_upstream_factor_known_only_to_the_device_rescales():
     hidden = case["hidden"].detach().requires_grad_()
     weight = case["weight"].detach().requires_grad_()
     head = Head(weight.detach())
+    original, control = Scores(case["original"], head), Scores(case["control"], head)
+    objective = Objective(end_token_ids=(7, 1000), log_floor=-30.0)
     loss, _ = distillation_loss(
-        hidden, Head(weight), case["original"], case["control"], head,
-        weights=case["weights"], end_token_ids=(7, 1000), log_floor=-30.0, impl="triton",
-    )  # fmt: skip
+        Scores(hidden, Head(weight)), original, control, objective, case["weights"], impl="triton"
+    )
     (loss * factor).backward()
     torch.testing.assert_close(weight.grad, 3.0 * plain[3], rtol=1e-2, atol=1e-5)
 
@@ -148,9 +146,8 @@ def test_added_memory_is_at_most_two_gib_over_the_gradients(num, vocabulary, wid
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    loss, _ = distillation_loss(
-        case["hidden"], head, case["original"], case["control"], teacher, weights=case["weights"] / num
-    )
+    original, control = Scores(case["original"], teacher), Scores(case["control"], teacher)
+    loss, _ = distillation_loss(Scores(case["hidden"], head), original, control, Objective(), case["weights"] / num)
     loss.backward()
     torch.cuda.synchronize()
     gradients = master.grad.nbytes + case["hidden"].grad.nbytes

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tiny_experts import FixedRouting, decoded, error
 from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, three_groups
 from tiny_models import build_model
-from vcsd.models import fused
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
+from vcsd.models.qwen import fused
 from vcsd.models.score import hidden_states, with_pixels_on
 from vcsd.rollout import decoder
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 FAMILIES = ["qwen3_vl", "qwen3_5"]
@@ -108,7 +109,7 @@ def test_a_graph_gives_the_logits_of_plain_decoding(family: str) -> None:
         torch.testing.assert_close(graphed, plain, rtol=1e-3, atol=1e-3)
 
 
-def test_a_recording_is_spoilt_neither_by_collections_nor_by_other_threads() -> None:
+def test_recording_survives_garbage_collection_and_other_threads() -> None:
     """Old graphs lie in rings, for the collector to find, and a thread asks for pinned memory all the time."""
     model, stop = on_gpu("qwen3_vl", torch.float32).eval(), threading.Event()
     engine = TransformersEngine(model, use_graph=True)
@@ -169,24 +170,28 @@ def test_scoring_never_waits_for_the_device(family: str, home: str) -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.mark.filterwarnings("ignore:decoding steps wait for the device")  # eager experts do
 @pytest.mark.parametrize("family", MOE)
 @pytest.mark.parametrize("experts", ["eager", "grouped_mm"])
-def test_steps_with_experts_are_recorded_unless_they_wait(family: str, experts: str) -> None:
-    """Experts in a Python loop ask the device which of them are needed; a grouped product does not."""
-    model = on_gpu(family, torch.bfloat16).eval()
-    model.set_experts_implementation(experts)
+def test_steps_with_experts_are_recorded_unless_they_wait(
+    family: str, experts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts in a Python loop ask the device which of them are needed; a grouped product does not.
+
+    Both paths are compared with float32 at its routing: a step of a wrong graph is off by about half its size.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    half, single = on_gpu(family, torch.bfloat16).eval(), on_gpu(family, torch.bfloat16).eval().float()
+    half.set_experts_implementation(experts)
     prompts = [group.prompt for group in three_groups(family)]
-    forced = torch.randint(1, 200, (20, 6), device="cuda")
-    logits: dict[bool, list[Tensor]] = {}
-    with torch.no_grad():
-        for use_graph in (False, True):
-            decoding = decoder.prefill(model, prompts)
-            decoding.fork(torch.tensor([0, 0, 1, 1, 2, 2], device="cuda"), 20, use_graph=use_graph)
-            logits[use_graph] = [decoding.step(token).clone() for token in forced]
+    forced, routing = torch.randint(1, 200, (20, 6), device="cuda"), FixedRouting()
+    true, _ = decoded(single, prompts, forced, routing)
+    plain, _ = decoded(half, prompts, forced, routing)
+    graphed, decoding = decoded(half, prompts, forced, routing, use_graph=True)
     assert decoding.graphed is not None
     assert decoding.graphed.is_recorded == (experts == "grouped_mm")
-    for plain, graphed in zip(logits[False], logits[True], strict=True):
-        assert (graphed - plain).float().norm() <= 0.02 * plain.float().norm()
+    assert error(graphed, true) < 1.5 * error(plain, true)
+    assert max(error(mine, right) for mine, right in zip(graphed, true, strict=True)) < 0.2
 
 
 @pytest.mark.parametrize("family", MOE)

@@ -1,5 +1,6 @@
 """On a GPU: the convolution of a packed row in one kernel, at full width, against gathers and torch's convolution."""
 
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,13 +9,11 @@ import torch
 from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from vcsd.models import delta_net
-from vcsd.models.layout import Layout, Segment
+from vcsd.models.packed.layout import Layout, Segment
+from vcsd.models.qwen import delta_net
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-PLAIN = delta_net._convolution(
-    getattr(modeling_qwen3_5.causal_conv1d_fn, "without_mixer", modeling_qwen3_5.causal_conv1d_fn)
-)
+PLAIN = delta_net.convolution(inspect.unwrap(modeling_qwen3_5.causal_conv1d_fn))
 CHANNELS = 6144
 
 
@@ -95,7 +94,7 @@ def test_two_runs_give_the_same_bits(dtype: torch.dtype, deterministic: bool) ->
         torch.use_deterministic_algorithms(before)
 
 
-def test_nobody_waits_for_the_device() -> None:
+def test_nothing_waits_for_the_device() -> None:
     x_TC, weight = draw(4096, CHANNELS, dtype=torch.bfloat16), draw(CHANNELS, 4, seed=1)
     expected = run(by_kernel, x_TC, weight, row_of_4096())
     torch.cuda.set_sync_debug_mode("error")
@@ -109,7 +108,7 @@ def test_nobody_waits_for_the_device() -> None:
 @pytest.mark.skipif(
     torch.cuda.is_available() and torch.cuda.get_device_properties(0).total_memory < 60 * 2**30, reason="needs 60 GiB"
 )
-def test_places_beyond_32_bits_are_reached() -> None:
+def test_offsets_beyond_32_bits_work() -> None:
     T, tail = 360_000, 64
     assert T * CHANNELS > 2**31
     layout = Layout([Segment(T - tail, None), Segment(tail - 5, 0), Segment(5, 0)], torch.device("cuda"))

@@ -1,7 +1,7 @@
-"""On a GPU: sharded by FSDP2 in mixed precision, with our kernels, a model is as near the truth as the plain one.
+"""On a GPU: a model sharded by FSDP2 in mixed precision, with fused kernels, is as exact as the plain one.
 
-One rank over NCCL; and two ranks on the same device, which NCCL refuses. These exchange weights and gradients by way of
-the host, over gloo, whose own collectives crash on tensors of a GPU.
+One rank uses NCCL. Two ranks share one device, which NCCL refuses; they exchange weights and gradients through the host
+over gloo, whose collectives crash on GPU tensors.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from tiny_models import build_model
 from tiny_shards import loss, shard
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 class ByHost:
-    """What FSDP2 asks of an exchange: memory for it, and the exchange itself."""
+    """An exchange as FSDP2 expects it: memory, and the exchange itself."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)

@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState
 
 from tiny_step import losses_of, make_trainer
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -29,7 +29,7 @@ def test_a_run_measures_its_budget_and_trains(tmp_path):
 
 
 def test_long_rollouts_are_decoded_with_graphs(tmp_path):
-    rollout = Rollouts(Sampling(max_new_tokens=80), 3, seed=0)
+    rollout = RolloutSettings(Sampling(max_new_tokens=80), 3, seed=0)
     trainer = make_trainer(tmp_path, arguments=ON_GPU, rollout=rollout)
     trainer.train()
     assert trainer.engine.use_graph

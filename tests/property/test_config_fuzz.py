@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vcsd.config import Recipe, build_recipe
+from vcsd.config.recipe import Recipe, build_recipe
+from vcsd.config.yaml_text import parse_yaml
 from vcsd.errors import ConfigError
-from vcsd.recipe_text import parse_yaml
 
 KEYS = ["model", "data", "method", "rollout", "trainer", "path", "alpha", "beta", "name", "preset", "temperature"]
 KEYS += ["top_p", "learning_rate", "max_steps", "loss_scale", "divergence", "contrast_view", "seed", "fsdp_config"]

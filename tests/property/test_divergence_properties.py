@@ -8,15 +8,7 @@ from distributions import logits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcsd.core import (
-    forward_kl,
-    jensen_shannon,
-    log_probs,
-    response_mean,
-    reverse_kl,
-    shape_target,
-    token_mean,
-)
+from vcsd.core import forward_kl, jensen_shannon, log_probs, response_mean, reverse_kl, shape_target, token_mean
 
 DIVERGENCES = [forward_kl, reverse_kl, jensen_shannon]
 

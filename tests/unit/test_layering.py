@@ -3,6 +3,8 @@
 import ast
 import subprocess
 import sys
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,43 +12,87 @@ import pytest
 import vcsd
 
 ROOT = Path(vcsd.__file__).parent
-LAYERS = [
-    ["errors"],
-    ["types"],
-    ["core"],
-    ["kernels"],
-    ["views", "models", "rollout", "teacher"],
-    ["method", "batch", "step"],
-    ["trainer", "checkpoint", "monitor", "data", "evaluation", "inspect", "world", "decoding", "report"],
-    ["recipe_text"],
-    ["recipe_groups"],
-    ["config", "doctor"],
-    ["run"],
-    ["reproduce"],
-    ["demo", "demo_page"],
-    ["cli", "__main__"],
+RANKS = [
+    "errors",
+    "visible",
+    "terminal",
+    "types",
+    "core",
+    "kernels",
+    "loss",
+    "method",
+    "views",
+    "models",
+    "batch",
+    "rollout",
+    "teacher",
+    "step",
+    "checkpoint",
+    "monitor",
+    "data",
+    "trainer",
+    "report",
+    "world",
+    "evaluation",
+    "config",
+    "run",
+    "bases",
+    "reproduce",
+    "demo",
+    "cli",
+    "__main__",
 ]
-"""A room may import rooms above it in this list, and its neighbours; never one below."""
+"""Every package and top-level module, one rank each: it may import those above it in this list, and no other."""
 
-RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
+RANK = {name: rank for rank, name in enumerate(RANKS)}
 
 
+SUB_RANKS = {
+    "evaluation": ["asking", "benchmarks", "reading", "scoring"],
+    "evaluation/benchmarks": ["files"],
+    "kernels": ["delta"],
+    "models": ["packed", "qwen"],
+    "reproduce": ["pages"],
+    "world": ["questions"],
+}
+"""The sub-packages of each package, in the same order: one may import those above it, and no other."""
+
+
+def module_path(name):
+    """("models", "qwen", "fused") for "vcsd.models.qwen.fused"; None for a name that is not a module of vcsd."""
+    parts = tuple(name.split("."))
+    if parts[0] != "vcsd" or len(parts) == 1:
+        return None
+    path = ROOT.joinpath(*parts[1:])
+    return parts[1:] if path.with_suffix(".py").exists() or (path / "__init__.py").exists() else None
+
+
+@cache
 def imports():
-    """(file, room, imported room) for every import of vcsd by vcsd."""
+    """(importing module, imported module) for every import of vcsd by vcsd, each as a tuple of path parts."""
+    pairs = []
     for path in sorted(ROOT.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
+        importer = path.relative_to(ROOT).with_suffix("").parts
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                assert not node.level, f"{path.name} imports relatively: rooms are named in full"
-                # `from vcsd import x` may name a room or an attribute; `from vcsd.room import x` names the room
-                is_top = node.module == "vcsd"
-                names += (
-                    [f"vcsd.{alias.name}" for alias in node.names if alias.name in RANK] if is_top else [node.module]
-                )
-            for name in names:
-                if name.startswith("vcsd."):
-                    yield path.name, parts[0], name.split(".")[1]
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path} imports relatively: write the full name of the package"
+                # `from vcsd.package import x` names a module or an attribute of the package
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            else:
+                continue
+            pairs += [(importer, imported) for imported in map(module_path, names) if imported]
+    return pairs
+
+
+def imports_within(package):
+    """(child, imported child, importing module) for every import between two children of a package."""
+    depth = len(package)
+    for importer, imported in imports():
+        is_inside = importer[:depth] == imported[:depth] == package and min(len(importer), len(imported)) > depth
+        if is_inside and importer[depth] != imported[depth] and importer[depth] != "__init__":
+            yield importer[depth], imported[depth], "/".join(importer)
 
 
 def run(code):
@@ -54,18 +100,49 @@ def run(code):
 
 
 def test_imports_point_one_way():
-    found = list(imports())
-    assert len(found) > 10
-    upwards = [(file, room, used) for file, room, used in found if room != "__init__" and RANK[used] > RANK[room]]
-    assert upwards == []
+    edges = list(imports_within(()))
+    assert len(edges) > 100
+    assert [edge for edge in edges if RANK[edge[1]] > RANK[edge[0]]] == []
 
 
-def test_every_room_has_a_layer():
-    rooms = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__"} <= RANK.keys()
+def test_every_package_has_one_rank():
+    packages = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert packages - {"__init__"} == set(RANKS)
+    assert len(RANKS) == len(RANK)
 
 
-def test_there_is_no_room_without_a_purpose():
+def test_every_sub_package_has_one_rank():
+    nested = [path.parent.relative_to(ROOT) for path in ROOT.rglob("*/*/__init__.py")]
+    listed = [f"{package}/{child}" for package, children in SUB_RANKS.items() for child in children]
+    assert sorted(listed) == sorted(map(str, nested))
+
+
+@pytest.mark.parametrize("package", SUB_RANKS)
+def test_imports_between_sub_packages_point_one_way(package):
+    rank = {name: rank for rank, name in enumerate(SUB_RANKS[package])}
+    edges = [edge for edge in imports_within(tuple(package.split("/"))) if edge[0] in rank and edge[1] in rank]
+    assert [edge for edge in edges if rank[edge[1]] > rank[edge[0]]] == []
+
+
+def reached(start, graph):
+    """Everything that `start` imports, directly or through others."""
+    seen, waiting = set(), [start]
+    while waiting:
+        for imported in graph[waiting.pop()] - seen:
+            seen.add(imported)
+            waiting.append(imported)
+    return seen
+
+
+@pytest.mark.parametrize("package", SUB_RANKS)
+def test_no_sub_package_imports_what_imports_it(package):
+    graph = defaultdict(set)
+    for child, imported, _ in imports_within(tuple(package.split("/"))):
+        graph[child].add(imported)
+    assert [child for child in SUB_RANKS[package] if child in reached(child, graph)] == []
+
+
+def test_every_module_is_named_for_its_purpose():
     names = {path.stem for path in ROOT.rglob("*.py")}
     assert not names & {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
 

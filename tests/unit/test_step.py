@@ -17,9 +17,9 @@ from vcsd import batch as batch_module
 from vcsd.batch import gather, show
 from vcsd.method import Method
 from vcsd.models.family import family_of
+from vcsd.models.features import Constant
 from vcsd.models.freeze import freeze
-from vcsd.models.vision import Constant
-from vcsd.step import Distiller, distil
+from vcsd.step import Distiller, distill
 from vcsd.types import Rollout
 from vcsd.views import VIEWS
 
@@ -39,7 +39,7 @@ def distiller(*, frozen, teacher=None):
 def one_step(run, step=0):
     batch = make_batch(run.student, build_processor(), METHOD, make_examples(3), step)
     before = run.features.num_computed
-    loss, _ = distil(run, batch, 600, lambda part: part.backward())
+    loss, _ = distill(run, batch, 600, lambda part: part.backward())
     return loss, run.features.num_computed - before
 
 
@@ -78,7 +78,7 @@ def test_a_student_reads_the_features_of_its_copy_and_not_of_another_model(is_co
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
     wanted = gradients(fresh.student)
     assert all(torch.allclose(grad, wanted[name], rtol=1e-3, atol=1e-6) for name, grad in found.items())
-    assert run.has_one_tower == is_copy
+    assert run.features.has_one_tower(run.student, run.teacher) == is_copy
 
 
 def test_sharded_towers_are_alike_in_every_step_and_black_images_last(tmp_path):
@@ -90,7 +90,7 @@ def test_sharded_towers_are_alike_in_every_step_and_black_images_last(tmp_path):
         counts = []
         for step in range(3):
             counts.append(one_step(run, step)[1])
-            assert list(run.alike.values()) == [True]
+            assert run.features.for_student is run.features
         assert counts == [6, 3, 3]
     finally:
         dist.destroy_process_group()
@@ -151,7 +151,7 @@ def test_examples_with_one_id_are_seen_each_for_itself():
         examples = [replace(example, id=name) for example, name in zip(two_colours(), ids, strict=True)]
         shown = [show(example, METHOD, build_processor()) for example in examples]
         batch = gather(shown, [Rollout(name, 0, (5, 6, 7), "end") for name in ids])
-        losses.append(distil(run, batch, 4000, lambda loss: loss.backward())[0])
+        losses.append(distill(run, batch, 4000, lambda loss: loss.backward())[0])
     assert torch.equal(*losses)
 
 
@@ -164,12 +164,12 @@ def two_colours():
 def test_vision_weights_that_are_changed_in_place_are_seen_by_the_next_step(changed):
     run = distiller(frozen=True)
     one_step(run)
-    assert run.has_one_tower
+    assert run.features.has_one_tower(run.student, run.teacher)
     with torch.no_grad():
         for name in changed:
             for parameter in getattr(run, name).model.visual.parameters():
                 parameter.mul_(1.5)
-    assert run.has_one_tower == (len(changed) == 2)
+    assert run.features.has_one_tower(run.student, run.teacher) == (len(changed) == 2)
     loss, _ = one_step(run)
     fresh, _ = one_step(Distiller(run.student, run.teacher, run.method, run.end_token_ids))
     assert torch.equal(loss, fresh)

@@ -18,6 +18,12 @@ def test_an_example_is_frozen():
         example.id = "b"
 
 
+def test_plain_text_is_stored_as_one_text_part_and_other_keys_of_a_message_stay():
+    message = {"role": "user", "name": "Ann", "content": "How many?"}
+    assert Example(id="a", images=[], prompt=[message]).prompt == ({**message, "content": [TEXT]},)
+    assert message["content"] == "How many?"
+
+
 def test_places_and_images_are_counted_over_all_messages():
     prompt = [user([IMAGE, TEXT]), {"role": "assistant", "content": "Two."}, user([IMAGE, IMAGE, TEXT])]
     assert len(Example(id="a", images=["1", "2", "3"], prompt=prompt).images) == 3

@@ -1,4 +1,4 @@
-"""One process per run folder: two that train into the same one would overwrite each other's checkpoints and logs."""
+"""Allow one process per run folder: two of them would overwrite each other's checkpoints and logs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 
 NAME = ".lock"
 _held: set[Path] = set()
-"""Folders that this process holds: a second lock of ours would wait for the first."""
+"""Folders that this process has locked: locking one again would conflict with its own lock."""
 
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Hold a run's folder. A RunError if another process holds it; a crash or kill frees it."""
+    """Lock a run's folder. Raise a RunError if another process has locked it. A crash or kill releases the lock."""
     folder = folder.resolve()
     if folder in _held or fcntl is None:
         yield
@@ -43,8 +43,8 @@ def only_process(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by {file.read().strip() or 'another process'}. Wait for it, stop it, or choose "
                 "another folder."
             ) from None
-        except OSError as error:  # some network file systems have no locks
-            log.warning("%s cannot be locked (%s): see to it that no other process writes there.", folder, error)
+        except OSError as error:  # some network file systems lack locks
+            log.warning("%s cannot be locked (%s). Make sure that no other process writes there.", folder, error)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

@@ -1,4 +1,4 @@
-"""What `transformers.Trainer` keeps in pickles, as tensors and plain values: optimizer and random generators."""
+"""Optimizer and random generators as tensors and plain values, where `transformers.Trainer` uses pickles."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 _NO_GAUSS = float("nan")
 
+OptimizerSettings = dict[str, list[dict[str, Any]]]
+"""Under "groups", the settings of each parameter group; `params` holds the names of its parameters."""
 
-def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors by `parameter/field`, and the groups' settings with the names of their parameters."""
+
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[dict[str, Tensor], OptimizerSettings]:
+    """Return the tensors by `parameter/field`, and the settings of the parameter groups."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors: dict[str, Tensor] = {}
     for parameter, fields in optimizer.state.items():
@@ -37,13 +40,13 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], settings: OptimizerSettings
 ) -> None:
-    """Give an optimizer the state of another over parameters of the same names."""
+    """Load a saved state into an optimizer over parameters of the same names."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     own = [[names[id(p)] for p in group["params"]] for group in optimizer.param_groups]
     if own != [group["params"] for group in settings["groups"]]:
-        raise ConfigError(["the checkpoint's optimizer has other parameters than this run's. Freeze the same parts."])
+        raise ConfigError(["the checkpoint's optimizer differs in its parameters. Freeze the same parts."])
     by_name: dict[str, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         name, _, field = key.rpartition("/")
@@ -58,13 +61,13 @@ def load_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _with_tuples(group: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples; Adam's betas are one."""
+def _with_tuples(group: Mapping[str, object]) -> dict[str, object]:
+    """Turn lists back into tuples, which JSON lacks: Adam's betas are one."""
     return {key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()}
 
 
 def random_state() -> dict[str, Tensor]:
-    """The states of all global generators. Ours are keyed and have none, but other code may draw."""
+    """Return the states of all global generators. This package uses keyed ones, but other code may use these."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     assert (version, kind) == (3, "MT19937"), "generators of another kind"
@@ -77,12 +80,12 @@ def random_state() -> dict[str, Tensor]:
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():
-        state |= {f"cuda_{index}": each for index, each in enumerate(torch.cuda.get_rng_state_all())}
+        state |= {f"cuda_{index}": device for index, device in enumerate(torch.cuda.get_rng_state_all())}
     return state
 
 
 def set_random_state(state: Mapping[str, Tensor]) -> None:
-    """Put the global generators back."""
+    """Restore the global generators."""
     gauss = state["python_gauss"].item()
     random.setstate((3, tuple(state["python"].tolist()), None if math.isnan(gauss) else gauss))
     position, has_gauss = state["numpy_position"].tolist()
@@ -97,15 +100,15 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy saved tensors into a model in place, all of them and no others."""
+    """Copy saved tensors into a model in place. Their names must match exactly."""
     own = named_tensors(model)
     if own.keys() != tensors.keys():
         odd = sorted(own.keys() ^ tensors.keys())[:5]
-        raise ConfigError([f"the {what} of the checkpoint has other weights than this model: {', '.join(odd)}, ..."])
+        raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ..."])
     with torch.no_grad():
         for name, tensor in own.items():
             saved = tensors[name]
             if (tensor.shape, tensor.dtype) != (saved.shape, saved.dtype):
-                given, own_kind = ((tuple(each.shape), each.dtype) for each in (saved, tensor))
-                raise ConfigError([f"the {what} of the checkpoint has {name} as {given}, this model as {own_kind}."])
+                theirs, ours = ((tuple(weight.shape), weight.dtype) for weight in (saved, tensor))
+                raise ConfigError([f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}."])
             tensor.copy_(saved)

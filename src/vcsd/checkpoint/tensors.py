@@ -1,4 +1,4 @@
-"""A safetensors file, written piece by piece: the library's own writer first copies every tensor into memory."""
+"""Write a safetensors file in pieces, because the library's own writer first copies every tensor into memory."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _ALIGNMENT = 8
 
 
 def num_bytes(tensors: Mapping[str, Tensor]) -> int:
-    """The size of some tensors on disk, but for the header."""
+    """Return the size of tensors on disk, without the header."""
     return sum(tensor.numel() * tensor.dtype.itemsize for tensor in tensors.values())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
-    """Write tensors in the safetensors format and wait for the disk; the file's size and SHA-256.
+    """Write tensors in the safetensors format, flush to disk, and return the file's size and SHA-256.
 
-    One piece of one tensor at a time is copied from its device.
+    Only one piece of one tensor at a time is copied from its device.
     """
-    # Wide types first: every tensor then begins at a multiple of its width, as readers expect.
+    # Wide types first, so that every tensor starts at a multiple of its width, as readers expect.
     names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     header, offset = {}, 0
     for name in names:
@@ -66,7 +66,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
 
 
 def write_text(path: Path, text: str) -> tuple[int, str]:
-    """Write a text file and wait for the disk; its size and SHA-256."""
+    """Write a text file, flush it to disk, and return its size and SHA-256."""
     content = text.encode()
     with path.open("wb") as file:
         file.write(content)
@@ -76,5 +76,5 @@ def write_text(path: Path, text: str) -> tuple[int, str]:
 
 
 def sync(descriptor: int) -> None:
-    """Wait until the disk has it: a rename must not become visible before what it names."""
+    """Flush a file to disk: a rename must not become visible before the content."""
     os.fsync(descriptor)

@@ -2,9 +2,9 @@
 
 Shape legend, used as suffixes throughout: N positions (response tokens), V vocabulary, M responses.
 Space legend, used as prefixes: `logits_`, `log_p_` (normalised log-probabilities), `log_q` (the target's), `p_`.
-Every function reduces over the last dimension, works in at least float32, and returns floating-point numbers that are
-finite wherever its inputs describe distributions. A NaN among the logits of a position makes all its probabilities NaN,
-and so its divergence: nothing here hides it.
+Every function reduces over the last dimension, computes in float32 or wider, and returns finite numbers for inputs that
+describe distributions. A NaN among the logits of a position makes its probabilities and its divergence NaN; nothing
+here hides it.
 """
 
 from vcsd.core.contrast import contrast, plausible_support

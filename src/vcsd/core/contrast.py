@@ -1,4 +1,4 @@
-"""What the image changes: the conditioning contrast, and the candidates it may act on."""
+"""The contrast between two views of the image, and the plausible tokens that it may act on."""
 
 import math
 from collections.abc import Collection
@@ -9,12 +9,12 @@ from torch import Tensor
 from vcsd.core.probability import LOG_FLOOR, at_least_float32
 
 TIE_SLACK = 1e-6
-"""Nats. A token this close below the threshold is a tie and stays inside, so that rounding of the logarithms does not
-evict it. Logits beyond about 10 are themselves rounded more coarsely than this in float32."""
+"""Nats. A token this close below the threshold counts as a tie and stays in the support despite rounding of the
+logarithms. float32 rounds logits beyond about 10 more coarsely than this."""
 
 
 def contrast(log_p_original: Tensor, log_p_control: Tensor, end_token_ids: Collection[int] = ()) -> Tensor:
-    """Δ̃_t(v) of Eqs. 6 and 8: log p(v | image) - log p(v | control), and zero for tokens that end the answer.
+    """Δ̃_t(v) of Eqs. 6 and 8: log p(v | image) - log p(v | control), and zero for end tokens.
 
     Both sides are floored at LOG_FLOOR first, so a token that one view rules out (-inf) has a large, finite contrast.
 

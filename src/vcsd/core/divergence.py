@@ -1,10 +1,10 @@
 """Divergences between target and student, per position and in nats.
 
 The direction is in the name. The target is a constant (the paper's stop-gradient): gradients reach the student only.
-The temperature is already in the log-probabilities, and its factor T² is applied by `vcsd.core.reduce`, so that no
-divergence carries a scale of its own.
+The log-probabilities already include the temperature, and `vcsd.core.reduce` applies its factor T², so no divergence
+has a scale of its own.
 
-A target lives on a support and is zero elsewhere. Forward KL and Jensen-Shannon are finite for such a target by
+A target is zero off its support. Forward KL and Jensen-Shannon are finite for such a target by
 definition; reverse KL is not, and uses an explicit floor.
 """
 
@@ -17,11 +17,11 @@ from vcsd.core.probability import LOG_FLOOR, at_least_float32
 
 
 def forward_kl(log_target: Tensor, log_student: Tensor) -> Tensor:
-    """KL(target || student), the paper's divergence (Eq. 10): the student must cover all that the target holds likely.
+    """KL(target || student), the paper's divergence (Eq. 10): the student must cover every likely token of the target.
 
     With a student of logits z at temperature T, the gradient is (softmax(z / T) - target) / T. A student that rules out
-    a token of the target (log-probability below LOG_FLOOR) pays -LOG_FLOOR nats for it instead of infinitely many, a
-    constant: that token has no gradient then.
+    a token of the target (log-probability below LOG_FLOOR) pays a constant -LOG_FLOOR nats instead of infinity, so that
+    token has no gradient.
 
         log_target, log_student: (..., V), normalised; the target may be -inf.
         returns: (...).
@@ -34,11 +34,11 @@ def forward_kl(log_target: Tensor, log_student: Tensor) -> Tensor:
 
 
 def reverse_kl(log_target: Tensor, log_student: Tensor, *, log_floor: float = LOG_FLOOR) -> Tensor:
-    """KL(student || target), an ablation of the paper's: the student must not go where the target is small.
+    """KL(student || target), one of the paper's ablations: the student must avoid tokens the target finds unlikely.
 
-    Infinite by definition when the student has mass where the target is zero, which is always; the target's
-    log-probability is therefore raised to at least `log_floor`. Student mass m off the support then costs
-    -log_floor * m nats, and dominates value and gradient until m is far below 1 / -log_floor: see docs/method.md.
+    By definition it is infinite if the student has mass where the target is zero, and a softmax always has. So the
+    target's log-probability is raised to at least `log_floor`. Student mass m off the support then costs
+    -log_floor * m nats and dominates value and gradient until m is far below 1 / -log_floor; see docs/method.md.
 
         log_target, log_student: (..., V), normalised; the target may be -inf.
         returns: (...).
@@ -54,8 +54,8 @@ def reverse_kl(log_target: Tensor, log_student: Tensor, *, log_floor: float = LO
 def jensen_shannon(log_target: Tensor, log_student: Tensor, *, weight: float = 0.5) -> Tensor:
     """w KL(target || m) + (1 - w) KL(student || m) with the mixture m = w target + (1 - w) student.
 
-    At most log 2, and symmetric, for w = 1/2. It vanishes as w goes to 0 or 1 and is neither KL in the limit, so
-    the ends are not allowed.
+    At most log 2, and symmetric, for w = 1/2. It vanishes as w approaches 0 or 1, and neither limit is a KL
+    divergence, so w = 0 and w = 1 are not allowed.
 
         log_target, log_student: (..., V), normalised; the target may be -inf.
         returns: (...).

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 LOG_FLOOR = -1e4
-"""Stands for log 0 where a finite number is needed. exp(-1e4) is 0 in every floating-point format, so no probability
+"""Used for log 0 where a finite number is needed. exp(-1e4) is 0 in every floating-point format, so no probability
 changes; the authors' public code uses the same value."""
 
 
@@ -16,8 +16,8 @@ def at_least_float32(x: Tensor) -> Tensor:
 def log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Next-token log-probabilities of Eqs. 3-5, at the distillation temperature T_KD.
 
-    The paper evaluates student and teacher, original and control at one temperature, so every distribution of the
-    method comes from this function.
+    The paper uses one temperature for student and teacher, original and control: every distribution of the method comes
+    from this function.
 
         logits: (..., V), any float type; -inf marks an impossible token.
         returns: (..., V), float32 or float64.
@@ -27,5 +27,5 @@ def log_probs(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """
     assert temperature > 0, f"temperature = {temperature} is not positive"
     logits = at_least_float32(logits)
-    # Below the maximum first: a small temperature would overflow large logits, and the difference cannot.
+    # Subtract the maximum first: dividing large logits by a small temperature could overflow.
     return ((logits - logits.detach().amax(-1, keepdim=True)) / temperature).log_softmax(-1)

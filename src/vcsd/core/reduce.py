@@ -1,8 +1,8 @@
-"""From divergences per position to the loss of a step: the only place that divides, and the only one that scales.
+"""From divergences per position to the loss of a step. Only this module divides by counts and applies the loss scale.
 
 A step is split over micro-batches and ranks. Each calls a reduction on its own positions with the *step's* totals, and
-the sum of the results over all calls is the loss: any split gives the same value and the same gradient. Where ranks
-average their gradients (DDP and FSDP2 do), `num_ranks` undoes that average.
+the results add up to the loss: any split gives the same value and the same gradient. DDP and FSDP2 average gradients
+over ranks; `num_ranks` undoes that average.
 
 `loss_scale` is the paper's T_KD² (Eq. 10), whatever the divergence; `vcsd.Method` says which value a method uses.
 """
@@ -23,7 +23,7 @@ def response_weights(
 ) -> Tensor:
     """The factor of each position in Eq. 10's expectation: scale / (|y| M).
 
-    For a loss that forms its gradient while it is computed, and so must know the factors before.
+    The fused loss computes its gradient in the forward pass, so it needs the factors in advance.
 
         lengths: (M,), the lengths |y| of this micro-batch's responses, which lie end to end.
         num_responses: M of the whole step, over all micro-batches and ranks.
@@ -88,7 +88,7 @@ def response_mean(
 
 
 def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, num_ranks: int = 1) -> Tensor:
-    """The mean over all response tokens of the step, so that long answers count more; what the authors' code does.
+    """The mean over all response tokens of the step, so that long responses count more, as in the authors' code.
 
         divergence: (N,).
         num_tokens: of the whole step, over all micro-batches and ranks.
@@ -108,6 +108,6 @@ def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, 
 
 
 def _scale(loss_scale: float, num_ranks: int, total: int, num_here: int) -> float:
-    """A step in which nothing can be trained has a loss of zero, with a gradient of zero."""
+    """The factor of one item. A step without items has loss and gradient zero."""
     assert total >= num_here, f"{num_here} items here, but a step of {total}"
     return loss_scale * num_ranks / total if total else 0.0

@@ -1,12 +1,12 @@
-"""Data: files and datasets become Examples, row by row, in an order that a seed and an integer determine.
+"""Data: read files and datasets as Examples, row by row, in an order that depends only on a seed and a position.
 
-load_examples   a path or hub id -> a Source that says what it found
-Source          Examples by row number, read when asked for, with stable ids
-Stream          examples in shuffled order from a cursor; rows that cannot be used are passed over
-Skips           counts and lists what was passed over, and stops a run when it is too much
+load_examples   a path or hub id -> a Source that reports what it contains
+Source          Examples by row number, read on demand, with stable ids
+Stream          examples in shuffled order from a cursor; skips rows that cannot be used
+Skips           counts and lists the skipped rows, and stops a run with too many of them
 
-A table (`table.py`) knows bytes and rows, `columns.py` and `prompts.py` know what cells mean, `source.py` joins them.
-Nothing is downloaded but a dataset of the hub that was asked for by name.
+A table (`table.py`) handles bytes and rows, `columns.py` and `prompts.py` interpret cells, `source.py` joins them.
+Nothing is downloaded, except a hub dataset that the user names.
 """
 
 from vcsd.data.load import load_examples

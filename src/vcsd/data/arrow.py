@@ -1,6 +1,6 @@
-"""Parquet files by row group, and Hugging Face `datasets`: both are Arrow tables, read a part at a time.
+"""Parquet files and Hugging Face `datasets`, read in parts as Arrow tables.
 
-Images stay undecoded bytes until a view shows them. Needs the extra: pip install 'vcsd[data]'.
+Images stay undecoded bytes until a view shows them. Requires the extra: pip install 'vcsd[data]'.
 """
 
 from __future__ import annotations
@@ -8,25 +8,58 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Mapping
 from importlib import import_module
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
+from vcsd.data.content import cells_hash, file_hash
 from vcsd.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from os import PathLike
+    from types import ModuleType
 
 CACHE_BYTES = 2**28
-"""Row groups kept in memory, at most, but always the last one read: rows are asked for in shuffled order."""
+"""Limit on the row groups kept in memory, because rows are read in shuffled order. The last one read always stays."""
 
 _BATCH = 1024
 
 
-def need(package: str) -> Any:
-    """Import a package of the extra `data`, or say how to get it."""
+class ArrowArray(Protocol):
+    """The part of `pyarrow.Array` used here."""
+
+    type: object
+
+    def to_pylist(self) -> list[object]: ...  # noqa: D102
+
+
+class ArrowTable(Protocol):
+    """The part of `pyarrow.Table` and `pyarrow.RecordBatch` used here."""
+
+    nbytes: int
+
+    def column(self, index: int, /) -> ArrowArray: ...  # noqa: D102
+    def slice(self, offset: int, length: int) -> ArrowTable: ...  # noqa: D102
+    def to_pylist(self) -> list[dict[str, object]]: ...  # noqa: D102
+
+
+class HubDataset(Protocol):
+    """The part of `datasets.Dataset` used here."""
+
+    column_names: Sequence[str]
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> ArrowTable: ...
+    def with_format(self, name: str, /) -> HubDataset: ...  # noqa: D102
+    def select_columns(self, names: list[str], /) -> HubDataset: ...  # noqa: D102
+    def iter(self, *, batch_size: int) -> Iterator[ArrowTable]: ...  # noqa: D102
+
+
+def need(package: str) -> ModuleType:
+    """Import a package of the extra `data`, or raise a ConfigError that says how to install it."""
     try:
         return import_module(package)
     except ImportError as error:
@@ -34,25 +67,25 @@ def need(package: str) -> Any:
 
 
 class _ArrowColumns(ABC):
-    """A column read in batches, whatever holds it."""
+    """Columns that are read in batches."""
 
     @abstractmethod
-    def _batches(self, column: str) -> Iterator[Any]:
-        """Arrow arrays that make up the column."""
+    def _batches(self, column: str) -> Iterator[ArrowArray]:
+        """Yield the Arrow arrays that make up a column."""
 
-    def values(self, column: str) -> Iterator[Any]:
-        """One column, without reading the others."""
+    def values(self, column: str) -> Iterator[object]:
+        """Yield the cells of one column without reading the others."""
         for array in self._batches(column):
             yield from array.to_pylist()
 
     def num_images(self, column: str) -> Iterator[int]:
-        """How many images each row has."""
+        """Yield the number of images in each row."""
         for array in self._batches(column):
             yield from _num_images(array)
 
 
 class ParquetTable(_ArrowColumns):
-    """A Parquet file. A row costs the reading of its row group, unless that was read lately."""
+    """A Parquet file. Reading a row reads its whole row group, unless that is cached."""
 
     kind = "Parquet"
 
@@ -67,24 +100,27 @@ class ParquetTable(_ArrowColumns):
         self.columns = tuple(str(name) for name in self._file.schema_arrow.names)
         sizes = (self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups))
         self._ends = list(accumulate(sizes))
-        self._cache: OrderedDict[int, Any] = OrderedDict()
+        self._cache: OrderedDict[int, ArrowTable] = OrderedDict()
         if not len(self):
             raise ConfigError([f"{self.path} has no rows."])
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def row(self, index: int) -> dict[str, Any]:
-        """The cells of one row."""
+    def row(self, index: int) -> dict[str, object]:
+        """Return the cells of one row."""
         group = bisect_right(self._ends, index)
         start = self._ends[group - 1] if group else 0
-        row: dict[str, Any] = self._group(group).slice(index - start, 1).to_pylist()[0]
-        return row
+        return self._group(group).slice(index - start, 1).to_pylist()[0]
 
-    def _batches(self, column: str) -> Iterator[Any]:
+    def content_hash(self) -> str:
+        """Return a hash of the file."""
+        return file_hash(self.path)
+
+    def _batches(self, column: str) -> Iterator[ArrowArray]:
         return (batch.column(0) for batch in self._file.iter_batches(batch_size=_BATCH, columns=[column]))
 
-    def _group(self, group: int) -> Any:
+    def _group(self, group: int) -> ArrowTable:
         if group not in self._cache:
             self._cache[group] = self._file.read_row_group(group)
             while len(self._cache) > 1 and sum(table.nbytes for table in self._cache.values()) > CACHE_BYTES:
@@ -94,13 +130,13 @@ class ParquetTable(_ArrowColumns):
 
 
 class DatasetTable(_ArrowColumns):
-    """A dataset of Hugging Face `datasets`, mapped from disk; its format and decoding are left aside."""
+    """A dataset of Hugging Face `datasets`, mapped from disk. Its own format and image decoding are bypassed."""
 
     kind = "Hugging Face dataset"
 
-    def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
+    def __init__(self, dataset: HubDataset, *, name: str, folder: Path) -> None:
         self.name, self.stem, self.folder = name, name.rstrip("/").rpartition("/")[2], folder
-        # As Arrow, images come as they are stored: bytes and a path, not decoded by a library of its choice.
+        # In Arrow format, images come as stored: bytes and a path, not decoded.
         self._dataset = dataset.with_format("arrow")
         self.columns = tuple(str(column) for column in dataset.column_names)
         if not len(dataset):
@@ -109,53 +145,59 @@ class DatasetTable(_ArrowColumns):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def row(self, index: int) -> dict[str, Any]:
-        """The cells of one row."""
-        row: dict[str, Any] = self._dataset[index].to_pylist()[0]
-        return row
+    def row(self, index: int) -> dict[str, object]:
+        """Return the cells of one row."""
+        return self._dataset[index].to_pylist()[0]
 
-    def _batches(self, column: str) -> Iterator[Any]:
+    def content_hash(self) -> str:
+        """Return a hash of the cells: how the dataset is divided into files depends on who saved it."""
+        return cells_hash(cell for column in self.columns for cell in chain([column], self.values(column)))
+
+    def _batches(self, column: str) -> Iterator[ArrowArray]:
         batches = self._dataset.select_columns([column]).iter(batch_size=_BATCH)
         return (batch.column(0) for batch in batches)
 
 
-def _num_images(array: Any) -> list[int]:
-    """The number of images in each cell, without a copy of their bytes."""
+def _num_images(array: ArrowArray) -> list[int]:
+    """Count the images in each cell without copying their bytes."""
     types, compute = need("pyarrow.types"), need("pyarrow.compute")
     if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
         return [length or 0 for length in compute.list_value_length(array).to_pylist()]
     has_image = compute.is_valid(array)
     if types.is_string(array.type) or types.is_large_string(array.type):
         has_image = compute.fill_null(compute.not_equal(array, ""), False)
-    return [int(found) for found in has_image.to_pylist()]
+    return [int(is_image) for is_image in has_image.to_pylist()]
 
 
 def saved_dataset(folder: Path, *, split: str | None) -> DatasetTable:
-    """A dataset written by `save_to_disk`."""
+    """Open a dataset written by `save_to_disk`."""
     datasets = need("datasets")
     return _choose_split(datasets.load_from_disk(str(folder)), name=str(folder), folder=folder, split=split)
 
 
 def hub_dataset(name: str, *, split: str | None) -> DatasetTable:
-    """A dataset of the hub, downloaded once into the hub's cache. No code from the hub is run."""
+    """Load a dataset from the hub, downloaded once into the hub's cache. No code from the hub runs."""
     datasets = need("datasets")
     try:
-        found = datasets.load_dataset(name)
+        dataset = datasets.load_dataset(name)
     except Exception as error:  # the hub, its client and the builders fail in many ways; the user needs the reason
+        reason = f"{type(error).__name__}: {error}"
         raise ConfigError(
-            [f"data {name!r} is no file or folder, and cannot be loaded from the hub: {type(error).__name__}: {error}"]
+            [f"data {name!r} is not a file or folder, and loading it from the hub failed: {reason}"]
         ) from error
-    return _choose_split(found, name=name, folder=Path(), split=split)
+    return _choose_split(dataset, name=name, folder=Path(), split=split)
 
 
-def _choose_split(found: Any, *, name: str, folder: Path, split: str | None) -> DatasetTable:
-    """One of the splits: the one asked for, the only one, or 'train'."""
-    if not hasattr(found, "keys"):
+def _choose_split(
+    dataset: HubDataset | Mapping[str, HubDataset], *, name: str, folder: Path, split: str | None
+) -> DatasetTable:
+    """Choose a split: the one asked for, the only one, or 'train'."""
+    if not isinstance(dataset, Mapping):
         if split is not None:
-            raise ConfigError([f"{name} is a single split, but data.split = {split!r} was asked for. Leave it out."])
-        return DatasetTable(found, name=name, folder=folder)
-    names = [str(key) for key in found]
+            raise ConfigError([f"{name} has a single split, but data.split = {split!r}. Leave it out."])
+        return DatasetTable(dataset, name=name, folder=folder)
+    names = [str(key) for key in dataset]
     chosen = split or (names[0] if len(names) == 1 else "train")
     if chosen not in names:
         raise ConfigError([f"{name} has no split {chosen!r}. {did_you_mean(chosen, names)}"])
-    return DatasetTable(found[chosen], name=f"{name} ({chosen})", folder=folder)
+    return DatasetTable(dataset[chosen], name=f"{name} ({chosen})", folder=folder)

@@ -1,6 +1,6 @@
-"""CSV and TSV with a header line: quotes, and line breaks inside quotes, as Python's `csv` reads them.
+"""CSV and TSV files with a header line, parsed by Python's `csv`, including line breaks inside quotes.
 
-Kept in memory: eight bytes per row, where it begins. Lists (images, boxes) are written in a cell as JSON.
+Only the offset of each row stays in memory: eight bytes. Lists (images, boxes) are JSON text inside a cell.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import csv
 import io
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vcsd.data.content import file_hash
 from vcsd.data.skips import RowError
 from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CsvTable:
-    """A file of rows under a header; the tab separates the cells of a `.tsv`, the comma those of all others."""
+    """A file of rows under a header. Tabs separate the cells of a `.tsv`, commas those of any other file."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
@@ -46,8 +47,8 @@ class CsvTable:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def row(self, index: int) -> dict[str, Any]:
-        """The cells of one row; an empty cell is None."""
+    def row(self, index: int) -> dict[str, str | None]:
+        """Return the cells of one row; an empty cell is None."""
         start = self._starts[index]
         end = self._starts[index + 1] if index + 1 < len(self._starts) else self._end
         with self.path.open("rb") as file:
@@ -57,25 +58,29 @@ class CsvTable:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
             raise self._broken(index, f"it is not UTF-8: {error.reason} at byte {error.start}.") from error
-        cells = next(cells for cells in self._reader(io.StringIO(text, newline="")) if cells)
+        cells: list[str] = next((cells for cells in self._reader(io.StringIO(text, newline="")) if cells), [])
         if len(cells) != len(self.columns):
             raise self._broken(index, f"it has {len(cells)} cells under {len(self.columns)} columns. Quote its commas.")
         return {name: cell or None for name, cell in zip(self.columns, cells, strict=True)}
 
-    def values(self, column: str) -> Iterator[Any]:
-        """One column; None where the cell is empty or the row is broken."""
-        place = self.columns.index(column)
+    def values(self, column: str) -> Iterator[str | None]:
+        """Yield the cells of one column; None where the cell is empty or the row is broken."""
+        index = self.columns.index(column)
         rows = self._scan()
         next(rows)
         for _, cells in rows:
-            yield (cells[place] or None) if len(cells) == len(self.columns) else None
+            yield (cells[index] or None) if len(cells) == len(self.columns) else None
+
+    def content_hash(self) -> str:
+        """Return a hash of the file."""
+        return file_hash(self.path)
 
     def num_images(self, column: str) -> Iterator[int]:
-        """How many images each row names."""
+        """Yield the number of images in each row."""
         return (len(image_cells(value)) for value in self.values(column))
 
     def _scan(self) -> Iterator[tuple[int, list[str]]]:
-        """Where each row begins, and its cells. `csv` asks for just the lines that a row needs, so we can count."""
+        """Yield the offset and the cells of each row. `csv` reads no further than the current row, so we can count."""
         offset, start, line_number = 0, 0, 0
 
         def lines() -> Iterator[str]:

@@ -1,12 +1,13 @@
-"""JSON Lines: one object per line. Kept in memory: eight bytes per line, where it begins."""
+"""JSON Lines: one object per line. Only the offset of each line stays in memory: eight bytes."""
 
 from __future__ import annotations
 
 import json
 from array import array
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from vcsd.data.content import file_hash
 from vcsd.data.skips import RowError
 from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
@@ -19,7 +20,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class JsonlTable:
-    """A file of JSON objects, one per line; empty lines do not count."""
+    """A file of JSON objects, one per line. Empty lines are ignored."""
 
     kind = "JSON Lines"
 
@@ -32,19 +33,23 @@ class JsonlTable:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def row(self, index: int) -> dict[str, Any]:
-        """The object of one line."""
+    def row(self, index: int) -> dict[str, object]:
+        """Return the object of one line."""
         with self.path.open("rb") as file:
             file.seek(self._starts[index])
             return self._parse(file.readline(), index)
 
-    def values(self, column: str) -> Iterator[Any]:
-        """One key of every object; None where it is missing or the line is broken."""
+    def values(self, column: str) -> Iterator[object]:
+        """Yield one key of every object; None where it is missing or the line is broken."""
         for row in self._rows():
             yield None if isinstance(row, RowError) else row.get(column)
 
+    def content_hash(self) -> str:
+        """Return a hash of the file."""
+        return file_hash(self.path)
+
     def num_images(self, column: str) -> Iterator[int]:
-        """How many images each object names."""
+        """Yield the number of images in each object."""
         return (len(image_cells(value)) for value in self.values(column))
 
     def _index(self) -> array[int]:
@@ -58,7 +63,7 @@ class JsonlTable:
             raise ConfigError([f"{self.path} is empty. Write one JSON object per line."])
         return starts
 
-    def _rows(self) -> Iterator[dict[str, Any] | RowError]:
+    def _rows(self) -> Iterator[dict[str, object] | RowError]:
         with self.path.open("rb") as file:
             lines = (line for line in file if line.removeprefix(_BOM).strip())
             for index, line in enumerate(lines):
@@ -67,7 +72,7 @@ class JsonlTable:
                 except RowError as error:
                     yield error
 
-    def _parse(self, line: bytes, index: int) -> dict[str, Any]:
+    def _parse(self, line: bytes, index: int) -> dict[str, object]:
         try:
             row = json.loads(line.removeprefix(_BOM).decode("utf-8"))
         except UnicodeDecodeError as error:
@@ -84,7 +89,7 @@ class JsonlTable:
     def _find_columns(self) -> tuple[str, ...]:
         columns: dict[str, None] = {}
         problem = ""
-        for row in self._rows():  # all of them: an object may leave out any key
+        for row in self._rows():  # all rows, because an object may omit any key
             if isinstance(row, RowError):
                 problem = problem or row.message
             else:

@@ -1,11 +1,11 @@
-"""From a path to examples: look at what is there, open it as what it is, and say what was found."""
+"""Open a path or a hub id as examples: detect the format, and log what the data contains."""
 
 from __future__ import annotations
 
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.data import virl39k
 from vcsd.data.arrow import ParquetTable, hub_dataset, saved_dataset
@@ -29,7 +29,7 @@ FORMATS: Mapping[str, Callable[[Path], Table]] = {
     ".tsv": CsvTable,
     ".parquet": ParquetTable,
 }
-"""The end of a file's name -> the table it is opened as."""
+"""File extension -> the table class that reads it."""
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 
@@ -44,24 +44,32 @@ def load_examples(
     text_only: str | None = None,
     instruction: str | None = None,
 ) -> Source:
-    """Open a file, a folder or a dataset of the hub as examples; nothing but an index is read into memory.
+    """Open a file, a folder or a hub dataset as examples. Only an index is read into memory.
 
-    `images` is where relative image paths start (default: beside the file); `split` chooses among splits or, in a
-    folder of files, by name; `columns` names the column of a field, such as {"prompt": "problem", "id": None}.
-    `multi_image` and `text_only` are "keep" or "drop" for rows with several images and with none; left out, ViRL39K
-    drops both, as the authors' run does, and all other data keeps both.
+    `images` is the folder that relative image paths start from (default: the file's folder). `split` selects a split
+    or, in a folder of files, a file by its name. `columns` maps fields to columns, such as
+    {"prompt": "problem", "id": None}. `multi_image` and `text_only` are "keep" or "drop", for rows with several images
+    and without an image. By default ViRL39K drops both, as the authors' run does, and all other data keeps both.
     """
     folder = None if images is None else Path(images)
     if folder is not None and not folder.is_dir():
         raise ConfigError([f"data.images = {str(images)!r} is not a folder."])
-    table = _open(str(path), split=split, images=folder)
+    try:
+        table = _open(str(path), split=split, images=folder)
+    except OSError as error:
+        raise ConfigError([f"data.path = {str(path)!r} cannot be read: {error}."]) from error
     chosen = dict(columns or {})
-    settings: dict[str, Any] = {"columns": chosen}
+    default = "keep"
     if isinstance(table, virl39k.ViRL39K):
-        settings = virl39k.settings(chosen)
-    switches = {"multi_image": multi_image, "text_only": text_only}
-    settings |= {name: value for name, value in switches.items() if value is not None}
-    source = Source(table, images=folder, instruction=instruction, **settings)
+        chosen, default = {**virl39k.COLUMNS, **chosen}, "drop"
+    source = Source(
+        table,
+        images=folder,
+        columns=chosen,
+        multi_image=default if multi_image is None else multi_image,
+        text_only=default if text_only is None else text_only,
+        instruction=instruction,
+    )
     log.info("%s", source.report())
     return source
 
@@ -72,11 +80,11 @@ def _open(name: str, *, split: str | None, images: Path | None) -> Table:
         return _open_folder(path, split=split, images=images)
     if path.is_file():
         if split is not None:
-            raise ConfigError([f"{name} is one file, but data.split = {split!r} was asked for. Leave it out."])
+            raise ConfigError([f"{name} is a single file, but data.split = {split!r}. Leave it out."])
         return _open_file(path, images=images)
     if _HUB_ID.fullmatch(name) and path.suffix.lower() not in FORMATS and not path.parent.is_dir():
         return hub_dataset(name, split=split)
-    raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a dataset on the hub."])
+    raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a hub dataset."])
 
 
 def _open_file(path: Path, *, images: Path | None) -> Table:
@@ -90,7 +98,7 @@ def _open_file(path: Path, *, images: Path | None) -> Table:
 
 
 def _open_folder(folder: Path, *, split: str | None, images: Path | None) -> Table:
-    """ViRL39K, a saved dataset, or the one file of a known format that the folder holds."""
+    """Open ViRL39K, a saved dataset, or the folder's only file of a known format."""
     if (folder / virl39k.FILE).is_file():
         return virl39k.ViRL39K(folder, images=images)
     if any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
@@ -104,5 +112,5 @@ def _open_folder(folder: Path, *, split: str | None, images: Path | None) -> Tab
         raise ConfigError([f"{folder} has {len(chosen)} files for split {split!r}. {advice}"])
     if files:
         names = ", ".join(path.name for path in files)
-        raise ConfigError([f"{folder} holds several tables: {names}. Give one of them, or its name as data.split."])
-    raise ConfigError([f"{folder} holds no data. Put a file there that ends in one of {', '.join(FORMATS)}."])
+        raise ConfigError([f"{folder} holds several tables: {names}. Pass the path of one, or its name as data.split."])
+    raise ConfigError([f"{folder} holds no data. It needs a file that ends in one of {', '.join(FORMATS)}."])

@@ -1,7 +1,7 @@
-"""The order of the rows: a function of (seed, epoch), the same on every machine, with no generator to save.
+"""The order of the rows: a function of (seed, epoch) that is the same on every machine and needs no saved generator.
 
-A position counts rows from the beginning of the run, over all epochs: a plain integer says where a run stands. Rows are
-sorted by a hash of (seed, epoch, row), which is a uniform shuffle that depends on no library's random numbers.
+A position counts rows from the start of the run across all epochs, so one integer describes how far a run has read.
+Rows are sorted by a hash of (seed, epoch, row): a uniform shuffle, independent of any library's random numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """Which row stands at which position.
+    """The row at each position.
 
     >>> order = Order(4, seed=0)
     >>> [order.row(position) for position in range(8)]       # two epochs, each with every row once
@@ -33,21 +33,21 @@ class Order:
         self._rows_N: NDArray[np.int64] | None = None
 
     def row(self, position: int) -> int:
-        """The row at a position."""
+        """Return the row at a position."""
         assert position >= 0, f"a position is at least 0, not {position}"
-        epoch, place = divmod(position, self.num_rows)
+        epoch, index = divmod(position, self.num_rows)
         if not self.shuffle:
-            return place
+            return index
         if self._rows_N is None or epoch != self._epoch:
             self._epoch, self._rows_N = epoch, permutation(self.num_rows, seed=self.seed, epoch=epoch)
-        return int(self._rows_N[place])
+        return int(self._rows_N[index])
 
 
 def permutation(num_rows: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """All rows in the order of one epoch: 16 bytes and about a microsecond per row."""
+    """Return all rows in the order of one epoch. It takes 16 bytes and about a microsecond per row."""
     key = hashlib.blake2b(f"{seed} {epoch}".encode(), digest_size=32).digest()
     hashes = b"".join(
         hashlib.blake2b(row.to_bytes(8, "little"), key=key, digest_size=8).digest() for row in range(num_rows)
     )
-    # An explicit byte order, and a stable sort in case two of the 64-bit hashes are equal.
+    # Explicit byte order, and a stable sort in case two 64-bit hashes are equal.
     return np.argsort(np.frombuffer(hashes, dtype="<u8"), kind="stable")

@@ -1,27 +1,28 @@
-"""From the prompt cell of a row to chat messages with a place for each image.
+"""Chat messages with a place for each image, built from the prompt cell of a row.
 
-A text becomes one user message. Its literal `<image>` marks become image parts where they stand; a text or messages
-without any mark or image part get the images in front of the first user message, as TRL does.
+A text becomes one user message, and every literal `<image>` mark in it becomes an image part. If a text or a list of
+messages has neither marks nor image parts, the images go in front of the first user message, as in TRL.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from vcsd.data.skips import RowError
+from vcsd.data.skips import RowError, reason
+from vcsd.types import as_message
 
 if TYPE_CHECKING:
-    from vcsd.types import Message
+    from collections.abc import Sequence
+
+    from vcsd.types import Message, MessagePart
 
 MARK = "<image>"
 
-Part = dict[str, Any]
 
-
-def split_at_marks(text: str) -> list[Part]:
-    """The parts of a text whose `<image>` marks are images; the text between them is kept to the letter.
+def split_at_marks(text: str) -> list[MessagePart]:
+    """Split a text into parts: each `<image>` mark becomes an image, the text around it stays verbatim.
 
     >>> split_at_marks("<image>\\nHow many?")
     [{'type': 'image'}, {'type': 'text', 'text': '\\nHow many?'}]
@@ -30,14 +31,14 @@ def split_at_marks(text: str) -> list[Part]:
     return [{"type": "image"} if piece == MARK else {"type": "text", "text": piece} for piece in pieces]
 
 
-def build_prompt(row_id: str, cell: Any, num_images: int) -> tuple[Message, ...]:
-    """Messages with as many image parts as there are images.
+def build_prompt(row_id: str, cell: object, num_images: int) -> tuple[Message, ...]:
+    """Build messages with as many image parts as there are images.
 
     >>> build_prompt("a", "How many?", 1)
     ({'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'How many?'}]},)
     """
     messages = [_with_marks(row_id, message) for message in _messages(row_id, cell)]
-    num_places = sum(part.get("type") == "image" for message in messages for part in message["content"])
+    num_places = sum(part["type"] == "image" for message in messages for part in message["content"])
     if num_places == 0 and num_images:
         _put_in_front(row_id, messages, num_images)
     elif num_places != num_images:
@@ -45,7 +46,7 @@ def build_prompt(row_id: str, cell: Any, num_images: int) -> tuple[Message, ...]
     return tuple(messages)
 
 
-def _messages(row_id: str, cell: Any) -> Sequence[Message]:
+def _messages(row_id: str, cell: object) -> Sequence[Mapping[str, object]]:
     if isinstance(cell, str) and cell.strip():
         return ({"role": "user", "content": cell},)
     if not isinstance(cell, list | tuple) or not cell:
@@ -58,29 +59,27 @@ def _messages(row_id: str, cell: Any) -> Sequence[Message]:
     return cell
 
 
-def _with_marks(row_id: str, message: Message) -> dict[str, Any]:
-    """The message with its content as parts; marks count in the user's words only."""
+def _with_marks(row_id: str, message: Mapping[str, object]) -> Message:
+    """Return the message with its content as parts. Marks count in user messages only."""
     content = message["content"]
-    if isinstance(content, str):
-        parts = split_at_marks(content) if message["role"] == "user" else [{"type": "text", "text": content}]
-    elif isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content):
+    if isinstance(content, str) and message["role"] == "user":
+        content = split_at_marks(content)
+    elif isinstance(content, list | tuple):
         # Arrow gives every part every key: {"type": "image", "text": None}.
-        parts = [{key: value for key, value in part.items() if value is not None} for part in content]
-    else:
-        raise _malformed(row_id, f"message content is a text or a list of parts, not {content!r}.")
-    unknown = [part for part in parts if part.get("type") not in ("image", "text")]
-    if unknown:
-        raise _malformed(row_id, f"a message part is an image or a text, not {unknown[0]!r}.")
-    wordless = [part for part in parts if part["type"] == "text" and not isinstance(part.get("text"), str)]
-    if wordless:
-        raise _malformed(row_id, f"a text part needs 'text', but one is {wordless[0]!r}.")
-    return {"role": message["role"], "content": parts}
+        content = [_without_nulls(part) if isinstance(part, Mapping) else part for part in content]
+    with reason("malformed_row"):
+        return as_message(row_id, {"role": message["role"], "content": content})
 
 
-def _put_in_front(row_id: str, messages: list[dict[str, Any]], num_images: int) -> None:
+def _without_nulls(part: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in part.items() if value is not None}
+
+
+def _put_in_front(row_id: str, messages: list[Message], num_images: int) -> None:
     for message in messages:
         if message["role"] == "user":
-            message["content"] = [*({"type": "image"} for _ in range(num_images)), *message["content"]]
+            images: list[MessagePart] = [{"type": "image"} for _ in range(num_images)]
+            message["content"] = [*images, *message["content"]]
             return
     raise _malformed(row_id, "its prompt has no user message to show the images in.")
 

@@ -1,39 +1,42 @@
-"""Rows that cannot be used are counted and listed, and too many of them stop the run.
+"""Count and list rows that cannot be used, and stop a run that has too many of them.
 
     {"position": 17, "id": "virl-00042", "reason": "missing_file", "file": "images/42.png", "message": "..."}
 
-One such line in `skipped.jsonl` for each row passed over; `position` is its place in the shuffled order.
+Each skipped row is one such line in `skipped.jsonl`; `position` is its position in the shuffled order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from vcsd.errors import UNGIVEN, ConfigError, DataError
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from os import PathLike
 
 MAX_SKIPPED_SHARE = 0.05
-"""The largest share of rows that may be passed over. More is not noise in the data but a wrong path or format."""
+"""The largest share of rows that may be skipped. More points to a wrong path or format rather than to noisy data."""
 
 MIN_ROWS_SEEN = 100
-"""Rows seen before the share is judged: one broken row among the first ten says nothing yet."""
+"""Rows read before the share is checked: one broken row among the first ten says nothing yet."""
 
 REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", UNGIVEN)
-"""What a row is skipped for."""
+"""Why a row may be skipped."""
+
+
+class SkipsState(TypedDict):
+    """What a checkpoint keeps of `Skips`."""
+
+    num_seen: int
+    counts: dict[str, int]
 
 
 class RowError(DataError):
-    """A DataError of a row that says for which of the REASONS it is skipped, and because of which file.
-
-    >>> print(RowError("virl-00042", "there is no file 'a.png'.", reason="missing_file", file="a.png"))
-    example 'virl-00042': there is no file 'a.png'.
-    """
+    """A DataError with one of the REASONS and, where known, the file that caused it."""
 
     def __init__(self, example_id: str, message: str, *, reason: str, file: str | None = None) -> None:
         assert reason in REASONS, f"{reason!r} is not one of {REASONS}"
@@ -42,7 +45,7 @@ class RowError(DataError):
 
 @contextmanager
 def reason(word: str, *, file: str | None = None) -> Iterator[None]:
-    """Give a reason to every DataError raised inside that has none yet.
+    """Add a reason to any DataError raised inside that has none.
 
     >>> with reason("over_long_prompt"):
     ...     raise DataError("virl-00042", "its prompt has 9000 tokens.")
@@ -59,7 +62,7 @@ def reason(word: str, *, file: str | None = None) -> Iterator[None]:
 
 
 class Skips:
-    """Counts rows seen and rows passed over, and writes the latter to a file where one is given.
+    """Counts the rows that were read and skipped, and lists the skipped ones in a file if a path is given.
 
     >>> skips = Skips(max_share=0.5, min_rows=2)
     >>> skips.use()
@@ -82,25 +85,25 @@ class Skips:
 
     @property
     def num_skipped(self) -> int:
-        """How many rows were passed over, for whatever reason."""
+        """How many rows were skipped, for any reason."""
         return self.counts.total()
 
     @property
     def share(self) -> float:
-        """The share of the rows seen that were passed over."""
+        """The share of the rows read so far that were skipped."""
         return self.num_skipped / self.num_seen if self.num_seen else 0.0
 
     def use(self) -> None:
-        """Count a row that is used."""
+        """Count a usable row."""
         self.num_seen += 1
 
     def skip(self, error: DataError, *, position: int) -> None:
-        """Count and list a row that is not; a ConfigError once they are too many."""
+        """Count and list a skipped row. Raise a ConfigError once there are too many."""
         self.num_seen += 1
         self.counts[error.reason] += 1
         if self._lines is not None:
-            why = {"reason": error.reason, "file": error.file, "message": error.message}
-            self._lines.append({"position": position, "id": error.example_id, **why})
+            details = {"reason": error.reason, "file": error.file, "message": error.message}
+            self._lines.append({"position": position, "id": error.example_id, **details})
         if self.num_seen >= self._min_rows and self.share > self._max_share:
             raise ConfigError([self._too_many(error)])
 
@@ -108,20 +111,23 @@ class Skips:
         listed = f" All are listed in {self._lines.path}." if self._lines else ""
         return (
             f"{self.num_skipped} of the {self.num_seen} rows read so far cannot be used ({self.summary()}), more than "
-            f"{self._max_share:.0%}. The last one: {error}{listed} Mend the data, or raise data.max_skipped_share."
+            f"{self._max_share:.0%}. The last one: {error}{listed} Fix the data, or raise data.max_skipped_share."
         )
 
+    def reasons(self) -> str:
+        """Return the reasons in words, such as 'missing_file', or '3 missing_file, 1 broken_image' for several."""
+        return next(iter(self.counts)) if len(self.counts) == 1 else self.summary()
+
     def summary(self) -> str:
-        """The counts in words, such as '3 missing_file, 1 broken_image'."""
+        """Return the counts in words, such as '3 missing_file, 1 broken_image'."""
         return ", ".join(f"{count} {word}" for word, count in self.counts.most_common()) or "none skipped"
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as plain JSON."""
+    def state(self) -> SkipsState:
+        """Return what a checkpoint keeps, as plain JSON."""
         return {"num_seen": self.num_seen, "counts": dict(self.counts)}
 
-    def restore(self, state: Mapping[str, Any], *, cursor: int) -> None:
-        """Continue from a checkpoint at this cursor: rows met after it were read by a run that did not last."""
-        self.num_seen = int(state["num_seen"])
-        self.counts = Counter({str(word): int(count) for word, count in state["counts"].items()})
+    def restore(self, state: SkipsState, *, cursor: int) -> None:
+        """Continue from a checkpoint at this cursor, and drop the rows that an interrupted run listed after it."""
+        self.num_seen, self.counts = state["num_seen"], Counter(state["counts"])
         if self._lines is not None:
             self._lines.keep_until("position", cursor - 1)

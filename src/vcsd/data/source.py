@@ -1,18 +1,18 @@
-"""A source: a table read as Examples, row by row, with stable ids and a report of what is left out and why."""
+"""A source: reads a table as Examples, row by row, with stable ids and a report of which rows it leaves out."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from vcsd.data.columns import Columns, read_boxes, read_image, read_text
 from vcsd.data.prompts import build_prompt
 from vcsd.data.skips import reason
 from vcsd.data.table import Table, image_cells, row_name
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.types import Example
 from vcsd.views.prompt import append_to_question
 
@@ -24,28 +24,18 @@ SWITCH = ("keep", "drop")
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """Rows left out by a switch, before anything is read: they are no fault of the data and count as no skips.
-
-    >>> Dropped(several_images=2288, no_image=543).total
-    2831
-    """
+class Dropped(NamedTuple):
+    """How many rows a switch leaves out before they are read. They are not errors and do not count as skipped."""
 
     several_images: int = 0
     no_image: int = 0
 
-    @property
-    def total(self) -> int:
-        """All rows left out."""
-        return self.several_images + self.no_image
-
 
 class Source:
-    """Examples by row. Reading a row that cannot be used raises a DataError, which a caller counts (`Skips`).
+    """Examples by row number. Reading an unusable row raises a DataError, which the caller counts (`Skips`).
 
-    `multi_image` and `text_only` keep or drop rows with several images and rows with none. `instruction` is added to
-    the end of every question.
+    `multi_image` and `text_only` keep or drop rows with several images and rows without images. `instruction` is
+    appended to every question.
     """
 
     def __init__(
@@ -76,14 +66,21 @@ class Source:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         index = row if self._rows is None else self._rows[row]
-        cells = self.table.row(index)
-        return self._build(self._row_id(cells, index), cells)
+        try:
+            cells = self.table.row(index)
+        except OSError as error:
+            raise RunError(
+                f"{self.table.name} cannot be read any more: {error}. Restore it; the same command resumes from the "
+                "latest checkpoint."
+            ) from error
+        cell = self.columns.cell(cells, "id")
+        return self._build(row_name(self.table, index) if cell is None else str(cell), cells)
 
     def __iter__(self) -> Iterator[Example]:
         return (self[row] for row in range(len(self)))
 
     def report(self) -> str:
-        """What was found, in one paragraph."""
+        """Describe the data in one paragraph."""
         used = {column for columns in self.columns.by_field.values() for column in columns}
         unused = [column for column in self.table.columns if column not in used]
         drops = "".join(
@@ -97,16 +94,20 @@ class Source:
         rest = f" Not used: {', '.join(unused)}." if unused else ""
         return (
             f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
-            f"{len(self.table) - self.dropped.total:,} examples with {self.columns.report()}.{rest}"
+            f"{len(self.table) - sum(self.dropped):,} examples with {self.columns.report()}.{rest}"
         )
 
     def fingerprint(self) -> str:
-        """A hash of what the order of rows depends on: how many there are, which are kept, which columns are read."""
+        """Return a hash of what decides the order of rows: their number, which are kept, which columns are read."""
         parts = (len(self.table), self.table.columns, sorted(self.columns.by_field.items()), self._instruction)
         kept = b"" if self._rows is None else self._rows.tobytes()
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
 
-    def _build(self, row_id: str, cells: Mapping[str, Any]) -> Example:
+    def content_hash(self) -> str:
+        """Return a hash of what the rows say, which `fingerprint` leaves out."""
+        return self.table.content_hash()
+
+    def _build(self, row_id: str, cells: Mapping[str, object]) -> Example:
         cell = partial(self.columns.cell, cells)
         texts = {field: read_text(row_id, field, cell(field)) for field in ("answer", "demonstration", "feedback")}
         pictures = image_cells(cell("images"))
@@ -119,12 +120,8 @@ class Source:
                 example = replace(example, prompt=append_to_question(example, self._instruction))
         return example
 
-    def _row_id(self, cells: Mapping[str, Any], index: int) -> str:
-        cell = self.columns.cell(cells, "id")
-        return row_name(self.table, index) if cell is None else str(cell)
-
     def _choose_rows(self) -> tuple[array[int] | None, Dropped]:
-        """The rows that the switches leave; None for all."""
+        """Return the rows that the switches keep; None for all."""
         if set(self._switches.values()) == {"keep"}:
             return None, Dropped()
         rows, several, none = array("Q"), 0, 0
@@ -138,33 +135,33 @@ class Source:
         return rows, Dropped(several_images=several, no_image=none)
 
     def _num_images(self) -> Iterator[int]:
-        """How many images each row of the table has, in the first of its columns that has any."""
+        """Yield the number of images in each row, from its first image column that is not empty."""
         columns = [self.table.num_images(column) for column in self.columns.of("images")]
         if not columns:
             return (0 for _ in range(len(self.table)))
         return (next((count for count in counts if count), 0) for counts in zip(*columns, strict=True))
 
     def _check_ids(self) -> None:
-        """Ids are unique: rollouts are seeded by them, and the log names rows by them."""
+        """Check that ids are unique: they seed the rollouts and identify rows in the log."""
         seen: set[int] = set()
-        twice: list[str] = []
+        repeated: list[str] = []
         ids = (value for column in self.columns.of("id") for value in self.table.values(column))
         for value in ids:
             if value is None or value == "":
                 continue
-            # Eight bytes of a hash instead of the id: a set of long ids would be larger than the table's index.
+            # Eight bytes of a hash: a set of long ids would be larger than the table's index.
             key = int.from_bytes(
                 hashlib.blake2b(str(value).encode("utf-8", "replace"), digest_size=8).digest(), "little"
             )
             if key in seen:
-                twice.append(str(value))
+                repeated.append(str(value))
             seen.add(key)
-        if twice:
-            shown = ", ".join(map(repr, twice[:_SHOWN])) + (", ..." if len(twice) > _SHOWN else "")
+        if repeated:
+            first_few = ", ".join(map(repr, repeated[:_SHOWN])) + (", ..." if len(repeated) > _SHOWN else "")
             raise ConfigError(
                 [
-                    f"{self.table.name}: {len(twice)} rows repeat the id of an earlier one: {shown}. "
-                    "Make ids unique, or set data.columns.id to null: rows are then named by their number."
+                    f"{self.table.name}: {len(repeated)} rows repeat the id of an earlier one: {first_few}. "
+                    "Make ids unique, or set data.columns.id to null to name rows by their number."
                 ]
             )
 

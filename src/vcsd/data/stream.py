@@ -1,7 +1,7 @@
-"""Reading on: examples in shuffled order from a cursor, rows that cannot be used counted and passed over.
+"""A stream: reads examples in shuffled order from a cursor, and counts and skips rows that cannot be used.
 
-The cursor is a position in the order (`vcsd.data.order`), hence an integer. The same cursor gives the same examples,
-whatever was read before: a resumed run needs nothing else.
+The cursor is a position in the order (`vcsd.data.order`): an integer. The same cursor always gives the same
+examples, so a resumed run needs nothing else.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Rows(Protocol):
-    """Examples by row number: a `Source`, a list, or anything with a length. A bad row raises a DataError."""
+class ExampleSource(Protocol):
+    """Examples by row number: a `Source`, a list, or any sequence. An unusable row raises a DataError."""
 
     def __len__(self) -> int: ...
 
@@ -31,11 +31,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Taken(Generic[T]):
-    """What was read: prepared examples, their ids, and the cursor after them.
-
-    >>> Taken(items=("first", "second"), ids=("a", "b"), cursor=3).cursor      # one row in between was passed over
-    3
-    """
+    """The prepared examples, their ids, and the cursor after them."""
 
     items: tuple[T, ...]
     ids: tuple[str, ...]
@@ -43,7 +39,7 @@ class Taken(Generic[T]):
 
 
 class Stream:
-    """Examples without end, epoch after epoch, in a seeded order.
+    """An endless stream of examples, epoch after epoch, in a seeded order.
 
     >>> from vcsd.types import Example
     >>> rows = [Example(id=name, images=(), prompt=({"role": "user", "content": "?"},)) for name in "abcd"]
@@ -53,29 +49,29 @@ class Stream:
     (('c', 'd', 'a'), ('b', 'a', 'd'))
     """
 
-    def __init__(self, rows: Rows, *, seed: int, skips: Skips | None = None, shuffle: bool = True) -> None:
+    def __init__(self, rows: ExampleSource, *, seed: int, skips: Skips | None = None, shuffle: bool = True) -> None:
         self.rows = rows
         self.order = Order(len(rows), seed=seed, shuffle=shuffle)
         self.skips = Skips() if skips is None else skips
 
     def take(self, cursor: int, count: int) -> Taken[Example]:
-        """The next `count` examples that can be read, from a cursor on."""
+        """Read the next `count` usable examples from a cursor on."""
         return self.take_prepared(cursor, count, lambda example: example)
 
     def take_prepared(self, cursor: int, count: int, prepare: Callable[[Example], T]) -> Taken[T]:
-        """The next `count` examples as `prepare` returns them; those for which it raises a DataError are skipped.
+        """Read the next `count` examples as `prepare` returns them, skipping those for which it raises a DataError.
 
-        No row is given twice in one call, also not where one epoch ends and the next begins: rollouts are seeded by
-        step and example, so a second one would answer with the same words.
+        One call never returns a row twice, even across the end of an epoch: rollouts are seeded by step and example,
+        so the second copy would get the same responses.
         """
         items: list[T] = []
         ids: list[str] = []
-        met: set[int] = set()
+        seen: set[int] = set()
         position = cursor
         while len(items) < count:
             row = self.order.row(position)
-            if row not in met:
-                met.add(row)
+            if row not in seen:
+                seen.add(row)
                 try:
                     example = self.rows[row]
                     items.append(prepare(example))
@@ -85,12 +81,12 @@ class Stream:
                     ids.append(example.id)
                     self.skips.use()
             position += 1
-            if len(met) == len(self.rows) and len(items) < count:
+            if len(seen) == len(self.rows) and len(items) < count:
                 raise ConfigError([self._too_few(count, len(items))])
         return Taken(tuple(items), tuple(ids), position)
 
     def _too_few(self, count: int, num_usable: int) -> str:
         return (
-            f"a step takes {count} different examples, but the data has {num_usable} that can be used "
-            f"({len(self.rows)} rows; {self.skips.summary()}). Lower prompts_per_step, or give more data."
+            f"a step needs {count} different examples, but the data has only {num_usable} usable ones "
+            f"({len(self.rows)} rows; {self.skips.summary()}). Lower prompts_per_step, or add data."
         )

@@ -1,9 +1,9 @@
-"""A table: rows of named cells on disk, read one at a time. What the cells mean is said in `vcsd.data.columns`."""
+"""A table: rows of named cells on disk, read one at a time. `vcsd.data.columns` interprets the cells."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -11,35 +11,36 @@ if TYPE_CHECKING:
 
 
 class Table(Protocol):
-    """Rows by number. A row that cannot be parsed raises a DataError; `values` gives None for it."""
+    """Rows by number. A row that cannot be parsed raises a DataError; `values` yields None for it."""
 
     name: str
-    """How messages call it: the path of its file, or its id on the hub."""
+    """Its name in messages: the path of its file, or its id on the hub."""
     kind: str
     """The format in words, such as 'JSON Lines'."""
     stem: str
-    """What rows without an id are named after."""
+    """The prefix of the names of rows without an id."""
     folder: Path
-    """Where relative image paths start."""
+    """The folder that relative image paths start from."""
     columns: tuple[str, ...]
 
     def __len__(self) -> int: ...
 
-    def row(self, index: int) -> Mapping[str, Any]:
-        """The cells of one row."""
-        ...
+    def row(self, index: int) -> Mapping[str, object]:
+        """Return the cells of one row."""
 
-    def values(self, column: str) -> Iterator[Any]:
-        """One column from first row to last, without the others where the format allows it."""
+    def values(self, column: str) -> Iterator[object]:
+        """Yield one column from first row to last, without reading the others where the format allows it."""
+
+    def content_hash(self) -> str:
+        """Return a hash of all cells. Images that are named by their path count as that path."""
         ...
 
     def num_images(self, column: str) -> Iterator[int]:
-        """How many images each row has in this column."""
-        ...
+        """Yield the number of images that each row has in this column."""
 
 
 def row_name(table: Table, index: int) -> str:
-    """The name of a row that has no id: its file and number, counted from 0, header and empty lines left out.
+    """Name a row that has no id by its file and its number, counted from 0 without header and empty lines.
 
     >>> from types import SimpleNamespace
     >>> row_name(SimpleNamespace(stem="train"), 42)
@@ -48,8 +49,8 @@ def row_name(table: Table, index: int) -> str:
     return f"{table.stem}-{index:08d}"
 
 
-def image_cells(cell: Any) -> list[Any]:
-    """The images in a cell: none, one, a list, or a list written as JSON text, as CSV has to.
+def image_cells(cell: object) -> list[object]:
+    """Return the images in a cell: none, one, a list, or a list as JSON text, which CSV needs.
 
     >>> image_cells('["a.png", "b.png"]'), image_cells("a.png"), image_cells(""), image_cells(None)
     (['a.png', 'b.png'], ['a.png'], [], [])

@@ -1,13 +1,13 @@
 """ViRL39K (TIGER-Lab/ViRL39K): `39Krelease.parquet` and the folder `images/` that `images.zip` holds.
 
 38,870 rows: `question` with literal `<image>` marks, `answer` in a box, `qid`, and `image`, a list of paths such as
-`images/<qid>-0.jpg`. 36,039 rows have one image, 2,288 several, 543 none. The authors train on those with one.
+`images/<qid>-0.jpg`. 36,039 rows have one image, 2,288 several, 543 none. The authors train on the rows with one image.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.data.arrow import ParquetTable
 from vcsd.errors import ConfigError
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 FILE = "39Krelease.parquet"
 COLUMNS = {"id": "qid", "prompt": "question", "images": "image", "answer": "answer"}
-SWITCHES = {"multi_image": "drop", "text_only": "drop"}
-"""What the authors' run leaves out. A user's own switch goes before these."""
 
 
 class ViRL39K(ParquetTable):
@@ -31,11 +29,4 @@ class ViRL39K(ParquetTable):
         super().__init__(path / FILE if path.is_dir() else path)
         folder = self.folder if images is None else images
         if not (folder / "images").is_dir():
-            raise ConfigError(
-                [f"{folder} has no folder 'images'. Unzip images.zip beside {FILE}, or say where it was unzipped."]
-            )
-
-
-def settings(columns: dict[str, str | None] | None) -> dict[str, Any]:
-    """What a `Source` of this table is given unless the user says otherwise."""
-    return {**SWITCHES, "columns": {**COLUMNS, **(columns or {})}}
+            raise ConfigError([f"{folder} has no folder 'images'. Unzip images.zip beside {FILE}, or set data.images."])

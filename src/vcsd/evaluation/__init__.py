@@ -1,4 +1,4 @@
-"""Evaluation: questions in, predictions beside them, a scorecard out; one code for the seven benchmarks and the world.
+"""Evaluation of models on the seven benchmarks and on the offline world, with the same code.
 
 Question -> (model or server) -> Prediction -> Verdict -> Scorecard
 """

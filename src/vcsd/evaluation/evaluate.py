@@ -1,11 +1,11 @@
 """One evaluation from beginning to end: load, ask, score, write.
 
-    out/predictions.jsonl       every answer, as it came; what a later run does not ask again
+    out/predictions.jsonl       every answer; a later run reuses them
     out/scorecard.json          the numbers, their uncertainty, and how they were made
-    out/report.html             the same to look at, with answers and images
+    out/report.html             the same as a page, with answers and images
     out/vlmevalkit/<name>.tsv   the predictions in VLMEvalKit's columns
 
-With several seeds these but the predictions are in out/seed-<n>, and out/seeds.json has mean and deviation.
+With several seeds, all but the predictions are in out/seed-<n>, and out/seeds.json has mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -13,44 +13,42 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.compare import over_seeds
-from vcsd.evaluation.export import export_predictions
-from vcsd.evaluation.load import choose_benchmarks, data_folder, data_reports, load_benchmarks
-from vcsd.evaluation.marking import Marking, mark
-from vcsd.evaluation.page import page
-from vcsd.evaluation.presets import PAPER_SAMPLING
-from vcsd.evaluation.prompts import STYLES
-from vcsd.evaluation.runner import ask
-from vcsd.evaluation.score import check_failed, scorecard_of
-from vcsd.evaluation.scorecard import load_scorecard
-from vcsd.evaluation.world import ALL, ALL_BENCHMARKS, WORLD, load_world
+from vcsd.evaluation.asking.ask import ask
+from vcsd.evaluation.asking.asking_bar import AskingBar
+from vcsd.evaluation.asking.presets import PAPER_SAMPLING
+from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files
+from vcsd.evaluation.benchmarks.prompt_styles import STYLES
+from vcsd.evaluation.benchmarks.world_suites import ALL, ALL_BENCHMARKS, WORLD, load_world
+from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.evaluation.scoring.compare import over_seeds
+from vcsd.evaluation.scoring.score_predictions import check_failed, scorecard_of
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.scorecard_page import scorecard_page
+from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
+from vcsd.report.page import write_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from vcsd.evaluation.benchmark import Benchmark
-    from vcsd.evaluation.load import LoadedBenchmark
-    from vcsd.evaluation.question import Prediction, Question
-    from vcsd.evaluation.runner import Answerer
-    from vcsd.evaluation.scorecard import Scorecard
+    from vcsd.evaluation.asking.ask import Answerer
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.benchmarks.loading import LoadedBenchmark
+    from vcsd.evaluation.scoring.scorecard import MadeWith, Scorecard
     from vcsd.rollout.sampling import Sampling
+    from vcsd.types import Prediction, Question
 
 log = logging.getLogger(__name__)
-
-WEIGHTS = ("model", "weights", "root")
-"""What an answerer's identity says of the weights, in this process or on a server."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """How questions are asked: in which words, with which sampling, how often."""
+    """How questions are asked: prompt style, sampling, seeds, and which data."""
 
     style: str = "vlmevalkit"
     sampling: Sampling = PAPER_SAMPLING
@@ -65,7 +63,7 @@ class Asking:
         if self.limit is not None and self.limit < 1:
             raise ConfigError([f"limit = {self.limit} leaves no question. Give at least 1."])
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError([f"seeds = {list(self.seeds)} must be one or several different numbers."])
+            raise ConfigError([f"seeds = {list(self.seeds)} must be one number or several different ones."])
         if len(self.seeds) > 1 and not self.sampling.temperature:
             raise ConfigError(["several seeds at temperature 0 give the same answers. Set a temperature, or one seed."])
 
@@ -80,62 +78,69 @@ class Scoring:
 
 
 def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, asking: Asking) -> list[LoadedBenchmark]:
-    """The questions of the named benchmarks, with a line in the log on each file."""
+    """Load the questions of benchmarks and log a line on each file."""
     names = [name.strip() for name in (benchmarks.split(",") if isinstance(benchmarks, str) else benchmarks)]
-    made = dict.fromkeys(each for name in names for each in (WORLD if name == ALL else [name]) if each in WORLD)
-    others = [name for name in names if name not in made and name != ALL]
-    loaded = load_world(list(made), limit=asking.limit) if made else []
-    if others or not made:
-        layouts = choose_benchmarks(others)
-        loaded += load_benchmarks(
-            layouts,
-            data_folder(data),
-            style=asking.style,
-            limit=asking.limit,
-            jpeg75=asking.jpeg75,
-            allow_unknown_data=asking.allow_unknown_data,
-        )
-    for each in loaded:
-        log.info("%s", each.report.line())
+    suites = dict.fromkeys(suite for name in names for suite in (WORLD if name == ALL else [name]) if suite in WORLD)
+    others = [name for name in names if name not in suites and name != ALL]
+    loaded = load_world(list(suites), limit=asking.limit) if suites else []
+    if others or not suites:
+        chosen, folder = choose_benchmarks(others), data_folder(data)
+        require_files(chosen, folder)
+        loaded += [
+            load_benchmark(
+                benchmark,
+                folder,
+                style=asking.style,
+                limit=asking.limit,
+                jpeg75=asking.jpeg75,
+                allow_unknown_data=asking.allow_unknown_data,
+            )
+            for benchmark in chosen
+        ]
+    for benchmark in loaded:
+        log.info("%s", benchmark.report.line())
     return loaded
 
 
 def evaluate(
     loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
 ) -> list[Scorecard]:
-    """Ask and score once per seed; a scorecard for each."""
+    """Ask and score once per seed; return a scorecard for each."""
     try:
         with only_process(out):
             refuse_another_model(out, answerer.identity)
             return _evaluate(loaded, answerer, out, asking, scoring, title=title)
     except OSError as error:
         raise RunError(
-            f"the results cannot be written: {error}. See that {out} may be written and has room. Answers so far are "
-            "kept, and the same command goes on from them."
+            f"the results cannot be written: {error}. Check that {out} is writable and has free space. Answers so far "
+            "are kept, and the same command resumes."
         ) from error
 
 
-def refuse_another_model(out: Path, asker: Mapping[str, Any]) -> None:
-    """Raise if a folder holds the results of another model, which would be replaced."""
-    for path in (out / "scorecard.json", *sorted(out.glob("seed-*/scorecard.json"))):
-        if not path.is_file():
-            continue
+def refuse_another_model(out: Path, asker: Mapping[str, object]) -> None:
+    """Raise if a folder holds the results of another model: they would be overwritten."""
+    for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
         made_with = load_scorecard(path).made_with
         before = made_with.get("asker") or {}
-        if any(before.get(key) != asker.get(key) for key in WEIGHTS):
+        # These keys identify the weights, in this process or on a server.
+        if any(before.get(key) != asker.get(key) for key in ("model", "weights", "root")):
             raise ConfigError([
-                f"{out} has the results of {made_with.get('model')!r}, or of other weights under the same name. "
-                "Choose another folder (--out), or move them away."
+                f"{out} holds the results of {made_with.get('model')!r}, or of other weights with the same name. "
+                "Choose another folder (--out), or move them."
             ])  # fmt: skip
 
 
 def _evaluate(
     loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
 ) -> list[Scorecard]:
-    questions = [question for each in loaded for question in each.questions]
+    questions = [question for benchmark in loaded for question in benchmark.questions]
     cards = []
     for seed in asking.seeds:
-        predictions = _ask_all(loaded, answerer, out, asking, seed)
+        predictions: list[Prediction] = []
+        for benchmark in loaded:
+            bar = AskingBar(benchmark.report.benchmark + (f", seed {seed}" if len(asking.seeds) > 1 else ""))
+            path = out / "predictions.jsonl"
+            predictions += ask(benchmark.questions, answerer, sampling=asking.sampling, path=path, seed=seed, bar=bar)
         made_with = {
             "model": title,
             "asker": dict(answerer.identity),
@@ -144,45 +149,28 @@ def _evaluate(
             "seed": seed,
             "limit": asking.limit,
             "jpeg75": asking.jpeg75,
-            "data": data_reports(loaded),
+            "data": {benchmark.report.benchmark: asdict(benchmark.report) for benchmark in loaded},
             "vcsd": __version__,
         }
         folder = out if len(asking.seeds) == 1 else out / f"seed-{seed}"
-        cards.append(finish(folder, questions, predictions, scoring, made_with, title=title))
+        cards.append(finish(folder, questions, predictions, scoring, made_with))
     if len(cards) > 1:
-        text = json.dumps(over_seeds(cards).to_json(), indent=2)
+        text = json.dumps(asdict(over_seeds(cards)), indent=2)
         (out / "seeds.json").write_text(text + "\n", encoding="utf-8")
     return cards
 
 
-def _ask_all(
-    loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, seed: int
-) -> list[Prediction]:
-    found: list[Prediction] = []
-    for each in loaded:
-        bar = AskingBar(each.report.benchmark + (f", seed {seed}" if len(asking.seeds) > 1 else ""))
-        path = out / "predictions.jsonl"
-        found += ask(each.questions, answerer, sampling=asking.sampling, path=path, seed=seed, bar=bar)
-    return found
-
-
 def finish(
-    folder: Path,
-    questions: Sequence[Question],
-    predictions: Sequence[Prediction],
-    scoring: Scoring,
-    made_with: Mapping[str, Any],
-    *,
-    title: str,
+    folder: Path, questions: Sequence[Question], answers: Sequence[Prediction], scoring: Scoring, made_with: MadeWith
 ) -> Scorecard:
-    """Score predictions and write everything there is to write about them."""
+    """Score answers and write the scorecard, the page and VLMEvalKit's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    export_predictions(folder / "vlmevalkit", questions, predictions)
-    check_failed(questions, predictions, allow_failed=scoring.allow_failed)
+    export_predictions(folder / "vlmevalkit", questions, answers)
+    check_failed(questions, answers, allow_failed=scoring.allow_failed)
     marking, suites = scoring.marking, scoring.suites
-    verdicts = mark(questions, predictions, marking, suites)
-    card = scorecard_of(questions, predictions, verdicts, marking=marking, suites=suites, made_with=made_with)
+    verdicts = mark(questions, answers, marking, suites)
+    card = scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
     card.save(folder / "scorecard.json")
-    answers = list(zip(questions, predictions, verdicts, strict=True))
-    (folder / "report.html").write_text(page(card, answers, title=title), encoding="utf-8")
+    marked = list(zip(questions, answers, verdicts, strict=True))
+    write_page(scorecard_page(card, marked, title=made_with["model"]), folder / "report.html")
     return card

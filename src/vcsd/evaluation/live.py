@@ -1,11 +1,11 @@
-"""Evaluation while training: the live student is asked before the first step, every few steps, and after the last.
+"""Evaluation during training: the student is asked before the first step, every few steps, and after the last.
 
     runs/first/evaluation.jsonl              one line per evaluation: Acc, each benchmark with interval and counts
     runs/first/evaluation/step-30.jsonl      the answers behind it
 
-A line is written before the checkpoint of its step, and a run that goes on from a checkpoint removes the lines of later
-steps, which it does again: no step is missing, and none is there twice. Questions that fail count as wrong and are
-counted; an evaluation never ends a run.
+A line is written before the checkpoint of its step. A run that resumes from a checkpoint removes the lines of later
+steps and writes them again, so every step appears once. Failed questions count as wrong and are counted; an evaluation
+never ends a run.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ import logging
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from transformers import TrainerCallback
 
-from vcsd.evaluation.bar import AskingBar
-from vcsd.evaluation.marking import Marking, mark
-from vcsd.evaluation.presets import PAPER_SAMPLING
-from vcsd.evaluation.runner import ask
-from vcsd.evaluation.score import scorecard_of
-from vcsd.evaluation.world import ALL_BENCHMARKS
+from vcsd.evaluation.asking.ask import ask
+from vcsd.evaluation.asking.asking_bar import AskingBar
+from vcsd.evaluation.asking.presets import PAPER_SAMPLING
+from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.evaluation.scoring.score_predictions import scorecard_of
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from vcsd.evaluation.benchmark import Benchmark
-    from vcsd.evaluation.question import Question
-    from vcsd.evaluation.runner import Answerer
-    from vcsd.evaluation.scorecard import Scorecard
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from vcsd.evaluation.asking.ask import Answerer
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.rollout.sampling import Sampling
     from vcsd.trainer.trainer import VCSDTrainer
+    from vcsd.types import Question
 
 log = logging.getLogger(__name__)
 
 FILE = "evaluation.jsonl"
 PREFIX = "evaluation/"
-"""What the names of its metrics begin with, as in evaluation/acc."""
+"""The prefix of its metrics, as in evaluation/acc."""
 
 
 @dataclass(frozen=True)
-class Exam:
-    """What the student is asked, how, and how it is marked. `suites` say how each benchmark's number is made."""
+class LiveExam:
+    """The questions for the student, how they are asked and how they are marked. `suites` holds the benchmarks."""
 
     questions: Sequence[Question]
     every: int
@@ -56,49 +58,51 @@ class Exam:
     seed: int = 0
 
     def is_due(self, step: int, max_steps: int) -> bool:
-        """Whether the student is asked after this step; 0 is before the first."""
+        """Whether the student is asked after this step; 0 is before the first step."""
         return step % self.every == 0 or step == max_steps
 
 
 class LiveEvaluation(TrainerCallback):
-    """Examines the student of a trainer. `answerer(step)` gives the student as it is after that step."""
+    """Examines the student of a trainer. `answerer(step)` answers with the student's weights after that step."""
 
-    def __init__(self, trainer: VCSDTrainer, exam: Exam, answerer: Callable[[int], Answerer]) -> None:
+    def __init__(self, trainer: VCSDTrainer, exam: LiveExam, answerer: Callable[[int], Answerer]) -> None:
         self.trainer, self.exam, self.answerer = trainer, exam, answerer
         self.folder = Path(str(trainer.args.output_dir))
         self.lines = Lines(self.folder / FILE)
 
     def attach(self) -> None:
-        """Join the trainer in front of its monitors: what is found is part of the step that they write down."""
+        """Join the trainer ahead of its monitors, so that they record the results with the step."""
         self.trainer.callback_handler.callbacks.insert(0, self)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Drop what will be done again; ask the student that has not learnt yet."""
-        begins = state.global_step == 0
-        num_removed = self.lines.keep_until("step", -1 if begins else state.global_step)
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Remove the lines of steps that will be repeated; examine the student before its first step."""
+        is_new = state.global_step == 0
+        num_removed = self.lines.keep_until("step", -1 if is_new else state.global_step)
         if num_removed:
-            log.warning(
-                "%s: %d evaluations after step %d are done again.", self.lines.path, num_removed, state.global_step
-            )
-        if begins:
+            log.warning("%s: repeating %d evaluations after step %d.", self.lines.path, num_removed, state.global_step)
+        if is_new:
             self.examine(0)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Ask if it is time. The numbers join those of the step, so that they are written and logged with it."""
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Examine the student if it is due, and add the numbers to the metrics of the step."""
         if not self.exam.is_due(state.global_step, state.max_steps):
             return
-        found, seen = self.examine(state.global_step), self.trainer.seen
+        numbers, seen = self.examine(state.global_step), self.trainer.seen
         if seen is not None:
-            self.trainer.seen = replace(seen, metrics={**seen.metrics, **found})
-        is_left_out = seen is None or not seen.is_taken  # the trainer looks for its best at steps that it took
-        if is_left_out and args.metric_for_best_model in found:
-            self.trainer.best_values.append(found[args.metric_for_best_model])
+            self.trainer.seen = replace(seen, metrics={**seen.metrics, **numbers})
+        is_skipped = seen is None or not seen.is_taken  # the trainer itself looks at the steps that it took
+        if is_skipped and args.metric_for_best_model in numbers:
+            self.trainer.best_values.append(numbers[args.metric_for_best_model])
 
     def examine(self, step: int) -> dict[str, float]:
-        """Ask, mark, write down; the numbers by name."""
+        """Ask, mark and record the answers; return the numbers by name."""
         start = time.monotonic()
         path = self.folder / "evaluation" / f"step-{step}.jsonl"
-        if step:  # answers of an earlier attempt at this step, by other weights
+        if step:  # remove the answers of an earlier attempt at this step, which had other weights
             path.unlink(missing_ok=True)
         exam = self.exam
         bar = AskingBar(f"evaluation after step {step}", Console(stderr=True, force_terminal=False))
@@ -108,24 +112,24 @@ class LiveEvaluation(TrainerCallback):
         card = scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
         seconds = time.monotonic() - start
         self.lines.append(_record(step, card, exam, seconds))
-        entries = {name: each.entry for name, each in card.benchmarks.items()}
-        shown = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
-        log.info("step %d  Acc %.2f  %s  (%.0f s)", step, card.acc, shown, seconds)
+        entries = {name: score.entry for name, score in card.benchmarks.items()}
+        listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
+        log.info("step %d  Acc %.2f  %s  (%.0f s)", step, card.acc, listed, seconds)
         return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, **entries}.items()}
 
 
-def _record(step: int, card: Scorecard, exam: Exam, seconds: float) -> dict[str, Any]:
-    """A line of the curves: a few numbers for each benchmark, and how they were made."""
+def _record(step: int, card: Scorecard, exam: LiveExam, seconds: float) -> dict[str, object]:
+    """Build a line of evaluation.jsonl: a few numbers for each benchmark, and how they were made."""
     benchmarks = {
         name: {
-            "entry": each.entry,
-            "interval": [each.interval.low, each.interval.high],
-            "num_questions": each.num_questions,
-            "num_expected": each.num_expected,
-            "metrics": dict(each.metrics),
-            **asdict(each.counts),
+            "entry": score.entry,
+            "interval": [score.interval.low, score.interval.high],
+            "num_questions": score.num_questions,
+            "num_expected": score.num_expected,
+            "metrics": dict(score.metrics),
+            **asdict(score.counts),
         }
-        for name, each in card.benchmarks.items()
+        for name, score in card.benchmarks.items()
     }
     return {
         "step": step,

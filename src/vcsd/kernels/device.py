@@ -1,9 +1,10 @@
-"""Devices: how a tensor gets to one, where a kernel is launched, and what kernels take."""
+"""Devices: copying tensors to them, launching kernels on them, and measuring their free memory."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,15 +12,34 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WIDTHS = (16, 32, 64, 128, 256)
-"""Of heads, where a kernel holds whole heads in tiles."""
+"""Head widths of kernels that hold whole heads in tiles."""
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
-    """x on a device. A copy does not wait for the work that a GPU has queued, as one of pageable memory would."""
+    """Copy x to a device asynchronously. From pageable memory, a copy would wait for the work queued on the GPU."""
     is_copied = device.type == "cuda" and not x.is_cuda
     return x.pin_memory().to(device, non_blocking=True) if is_copied else x.to(device)
 
 
-def on_device_of(x: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device, which need not be the tensor's: inside it is."""
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
+    """Make the device of x the current one, on which Triton launches kernels."""
     return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of products with x: autocast's if it is on (except for float64), else that of x."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of a GPU, including what torch has reserved but not allocated; for a CPU, of the machine."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 4 * 2**30

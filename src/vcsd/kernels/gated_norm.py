@@ -1,4 +1,4 @@
-"""The delta nets' gated norm in one kernel: each element of a head and of its gate is read once and written once.
+"""The gated norm of delta nets in one kernel: each element of a head and its gate is read once and written once.
 
 Derivation
 ----------
@@ -12,21 +12,21 @@ and, with g the gradient on y and h = g weight silu(a) the one on n,
     da      = g n weight σ (1 + a (1 - σ))
     dweight = Σ g n silu(a)  over all heads of all tokens
 
-Only x and a are kept for the backward, which computes r again. The sum over heads is taken within HEADS_PER_SUM heads,
-tile by tile, then over these: a fixed order, no atomics.
+Only x and a are saved for the backward, which computes r again. Heads are summed in groups of HEADS_PER_SUM, tile by
+tile, then over the groups: a fixed order, without atomics.
 
-Arithmetic is in float32 whatever is read, and rounded once, to the type of x.
+Arithmetic is in float32 for all input types, and rounded once, to the type of x.
 
 Shape legend: R heads of all tokens, E head width, P partial sums.
 """
 
-# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# Kernels only look like Python: their arguments are pointers and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 # ruff: noqa: PLR0913, PLR0917
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 import triton
@@ -34,10 +34,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
 
 TILE = 2048
-"""Elements that a program holds at a time, unless a single head has more."""
+"""Elements that a program holds at a time, or one head if that is more."""
 
 HEADS_PER_SUM = 256
 NUM_WARPS = 4
@@ -50,9 +51,13 @@ def gated_norm(x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
     return out
 
 
+class _Context(AutogradContext, Protocol):
+    eps: float
+
+
 class _GatedNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
         x, gate = x.contiguous(), gate.contiguous()
         ctx.save_for_backward(x, gate, weight_E)
         ctx.eps = eps
@@ -67,7 +72,7 @@ class _GatedNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, None]:
         x, gate, weight_E = ctx.saved_tensors
         grad = grad.contiguous()
         dx, dgate = torch.empty_like(x), torch.empty_like(gate)
@@ -122,7 +127,7 @@ def _backward_kernel(
     x_ptr, gate_ptr, weight_ptr, grad_ptr, dx_ptr, dgate_ptr, partial_ptr, R, E, eps,
     BLOCK_R: tl.constexpr, BLOCK_E: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """dx and da of HEADS heads, tile by tile, and what they add to the gradient of weight; None: not asked for."""
+    """dx and da of HEADS heads, tile by tile, and their part of the gradient of weight. None means not needed."""
     part, e = tl.program_id(0), tl.arange(0, BLOCK_E)
     weight = tl.load(weight_ptr + e, mask=e < E, other=0.0).to(tl.float32)[None, :]
     total = tl.zeros([BLOCK_R, BLOCK_E], tl.float32)

@@ -11,15 +11,15 @@ and, with g the gradient on y,
     da = g b σ (1 + a (1 - σ))
     db = g a σ
 
-Only a and b are kept for the backward. Arithmetic is in float32 whatever is read, and rounded once, to the type of a.
+Only a and b are saved for the backward. Arithmetic is in float32, and rounded once, to the type of a.
 """
 
-# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# Kernels only look like Python: their arguments are pointers and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -29,8 +29,11 @@ from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.device import on_device_of
 
+if TYPE_CHECKING:
+    from vcsd.kernels.context import AutogradContext
+
 BLOCK = 2048
-"""Elements of a program."""
+"""Elements per program."""
 
 NUM_WARPS = 4
 
@@ -45,7 +48,7 @@ def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
 
 class _GatedSilu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: AutogradContext, gate: Tensor, value: Tensor) -> Tensor:
         gate, value = gate.contiguous(), value.contiguous()
         ctx.save_for_backward(gate, value)
         out = torch.empty_like(gate)
@@ -54,14 +57,14 @@ class _GatedSilu(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: AutogradContext, grad: Tensor) -> tuple[Tensor, Tensor]:
         gate, value = ctx.saved_tensors
         dgate, dvalue = torch.empty_like(gate), torch.empty_like(value)
         _launch(_backward_kernel, gate, value, grad.contiguous(), dgate, dvalue)
         return dgate, dvalue
 
 
-def _launch(kernel: Any, *tensors: Tensor) -> None:
+def _launch(kernel: triton.JITFunction, *tensors: Tensor) -> None:
     num = tensors[0].numel()
     if num == 0:
         return

@@ -2,33 +2,33 @@
 
 Derivation
 ----------
-The first R of the E elements of a head are rotated, the others pass. With 1 and 2 for the two halves of those R,
+The first R of the E elements of a head are rotated; the others are copied. Writing 1 and 2 for the two halves of R,
 `x * cos + rotate_half(x) * sin` is
 
     y1 = x1 c1 - x2 s1
     y2 = x2 c2 + x1 s2
 
-a linear map, whose transpose takes the gradient g on y to the one on x:
+This map is linear; its transpose takes the gradient g on y to the gradient on x:
 
     d1 = g1 c1 + g2 s2
     d2 = g2 c2 - g1 s1
 
-That is the same map with s1 and s2 replaced by -s2 and -s1. In every model the halves of sin are equal, so it is the
-rotation back, sin negated; the kernel does not rely on that. Nothing is saved but cos and sin, which all layers share.
+That is the same map with s1 and s2 replaced by -s2 and -s1. In every known model the halves of sin are equal, so it is
+the inverse rotation, but the kernel does not rely on that. Only cos and sin are saved, which all layers share.
 
-Arithmetic is in float32 whatever is read, and rounded once, to the type of the output. The output lies in memory as
-(B, T, H, E), as attention over packed rows wants it, and is returned as (B, H, T, E), as transformers does.
+Arithmetic is in float32 for all input types, and rounded once, to the type of the output. The output is
+stored as (B, T, H, E), as attention over packed rows needs it, and returned as (B, H, T, E), as in transformers.
 
 Shape legend: B batch, H heads, T tokens, E head width, R rotated elements of a head.
 """
 
-# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# Kernels only look like Python: their arguments are pointers and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 # ruff: noqa: PLR0913, PLR0917
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 import triton
@@ -36,6 +36,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
 
 TILE = 2048
@@ -43,22 +44,26 @@ TILE = 2048
 
 
 def rotate(x_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x * cos + rotate_half(x) * sin` (B, H, T, E) in `dtype`; elements from R on are passed. Any strides."""
+    """`x * cos + rotate_half(x) * sin` (B, H, T, E) in `dtype`; elements from R on are copied. Any strides."""
     shape = (x_BHTE.shape[0], x_BHTE.shape[2], cos_BTR.shape[2])
     out: Tensor = _Rotate.apply(x_BHTE, cos_BTR.expand(shape), sin_BTR.expand(shape), dtype)
     return out
 
 
+class _Context(AutogradContext, Protocol):
+    dtype: torch.dtype
+
+
 class _Rotate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(ctx: _Context, x_BHTE: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(cos_BTR, sin_BTR)
         ctx.dtype = x_BHTE.dtype
         return _launch(x_BHTE, cos_BTR, sin_BTR, dtype, backward=False)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_BHTE: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: _Context, grad_BHTE: Tensor) -> tuple[Tensor, None, None, None]:
         cos_BTR, sin_BTR = ctx.saved_tensors
         return _launch(grad_BHTE, cos_BTR, sin_BTR, ctx.dtype, backward=True), None, None, None
 

@@ -2,7 +2,7 @@
 
 Derivation
 ----------
-With source[t, k] the token that tap k of token t reads (`vcsd.kernels.sources`; no token counts as zero),
+With source[t, k] the token that tap k of token t reads (`vcsd.kernels.sources`; a missing token counts as zero),
 
     z[t, c] = bias[c] + Σ_k weight[c, k] x[source[t, k], c]
     y[t, c] = silu(z) = z σ(z), or z
@@ -15,28 +15,28 @@ and, with g the gradient on y and σ short for σ(z),
 
 Order
 -----
-No atomics: bitwise repeatable. dx adds what a plain convolution would, tap by tap, then the readers from elsewhere in
-rising order: the last tokens of a prompt are read by each of its responses. dweight and dbias are added up within
-TOKENS_PER_SUM tokens, tile by tile, then over these.
+There are no atomics, so results are bitwise repeatable. dx first adds the taps of a plain convolution in order, then
+the other readers in rising order: each response reads the last tokens of its prompt. dweight and dbias are summed in
+groups of TOKENS_PER_SUM tokens, tile by tile, then over the groups.
 
 Traffic
 -------
-All tensors are (T, C) with channels together, which is what the projections before and after the layer read and write:
-nothing is transposed or copied. Forward reads x once, its other taps from the cache, and writes y. Only x is kept for
-the backward, which computes z again, and holds dz in float32 for as long as it runs.
+All tensors are (T, C) with contiguous channels, the format of the projections before and after the layer: nothing is
+transposed or copied. The forward reads x once (the other taps come from the cache) and writes y. Only x is saved for
+the backward, which computes z again and holds dz in float32 while it runs.
 
-Arithmetic is in float32 whatever is read, and rounded once, to the type of x.
+Arithmetic is in float32 for all input types, and rounded once, to the type of x.
 
 Shape legend: T tokens, C channels, K taps, P partial sums.
 """
 
-# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# Kernels only look like Python: their arguments are pointers and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 # ruff: noqa: PLR0913, PLR0917
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import triton
@@ -44,6 +44,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
 from vcsd.kernels.sources import MAX_TAPS
 
@@ -54,7 +55,7 @@ BLOCK_T, BLOCK_C = 32, 128
 """Tokens and channels that a program holds at a time."""
 
 SUM_BLOCK_T = 8
-"""The same where each tap has an accumulator."""
+"""Tokens of a program in which each tap has an accumulator."""
 
 TOKENS_PER_SUM = 256
 NUM_WARPS = 4
@@ -68,10 +69,15 @@ def segment_conv(x_TC: Tensor, weight_CK: Tensor, bias_C: Tensor | None, sources
     return out
 
 
+class _Context(AutogradContext, Protocol):
+    sources: Sources
+    is_silu: bool
+
+
 class _SegmentConv(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_TC: Tensor, weight_CK: Tensor, bias_C: Tensor | None, sources: Sources, is_silu: bool
+        ctx: _Context, x_TC: Tensor, weight_CK: Tensor, bias_C: Tensor | None, sources: Sources, is_silu: bool
     ) -> Tensor:
         x_TC = _with_channels_together(x_TC)
         ctx.save_for_backward(x_TC, weight_CK, bias_C)
@@ -89,7 +95,7 @@ class _SegmentConv(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_TC: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: _Context, grad_TC: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         x_TC, weight_CK, bias_C = ctx.saved_tensors
         grad_TC = _with_channels_together(grad_TC)
         needs_x, *needs_sums = ctx.needs_input_grad[:3]
@@ -108,7 +114,7 @@ class _SegmentConv(torch.autograd.Function):
 
 
 def _through_activation(
-    ctx: Any, tensors: tuple[Tensor, Tensor, Tensor | None, Tensor], sums: bool, needs_dz: bool
+    ctx: _Context, tensors: tuple[Tensor, Tensor, Tensor | None, Tensor], sums: bool, needs_dz: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """dz (T, C) in float32, if there is an activation; the sums over tokens (K + 1, C): dweight and dbias."""
     x_TC, _, bias_C, grad_TC = tensors
@@ -144,20 +150,20 @@ def _with_channels_together(x_TC: Tensor) -> Tensor:
 
 
 def _by_tap(weight_CK: Tensor) -> Tensor:
-    """The weight (K, C) in float32: neighbours in memory are channels, as in the rows that it multiplies."""
+    """The weight (K, C) in float32, with contiguous channels like the rows that it multiplies."""
     return weight_CK.detach().T.float().contiguous()
 
 
 @triton.jit
 def _rows(ptr, stride, row, c, is_there, C):
-    """Rows of a matrix in float32, zero where they are not there or beyond the last channel."""
+    """Rows of a matrix in float32; zero for missing rows and beyond the last channel."""
     mask = is_there[:, None] & (c < C)[None, :]
     return tl.load(ptr + row.to(tl.int64)[:, None] * stride + c[None, :], mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _store_rows(ptr, t, c, x, T, C):
-    """Rounds to the type of what is stored."""
+    """Store, rounded to the type of the destination."""
     mask = (t < T)[:, None] & (c < C)[None, :]
     tl.store(ptr + t.to(tl.int64)[:, None] * C + c[None, :], x, mask=mask)
 
@@ -201,7 +207,7 @@ def _activation_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-ti
     T, C, x_row, grad_row,
     K: tl.constexpr, SILU: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
-    """dz of TOKENS tokens, tile by tile, and what they add to the gradients of weight and bias; None: not asked for."""
+    """dz of TOKENS tokens, tile by tile, and their part of the gradients of weight and bias. None means not needed."""
     num_c = tl.cdiv(C, BLOCK_C)
     part = tl.program_id(0) // num_c
     c = tl.program_id(0) % num_c * BLOCK_C + tl.arange(0, BLOCK_C)

@@ -2,28 +2,28 @@
 
 Derivation
 ----------
-A row attends to its prompt and to its own tokens in one softmax. Over any part of the tokens, with scores x_t = q . k_t
-times scale,
+A row attends to its prompt and to its own tokens in one softmax. For any subset of the tokens, with scores
+x_t = scale q . k_t,
 
     top = max x_t        total = Σ exp(x_t - top)        mixed = Σ exp(x_t - top) v_t
 
-and two parts are joined by shrinking both to the larger top and adding. The result is mixed / total of all tokens.
+Two subsets are joined by rescaling both to the larger top and adding. The result is mixed / total over all tokens.
 
     prompts   one program for a prompt, a key head, some of the rows' queries of that head, and a piece of the prompt:
               the queries of all rows of a prompt are one matrix
     own       one program for a row and a key head: its own tokens, then joined with the pieces of its prompt
 
-As a chain of operations in torch this is some twenty kernels, most of which move scores of all rows around.
+In plain torch this takes about twenty kernels, most of which move scores around.
 
-Scores, sums and results are in float32, whatever is read; weights are rounded to the type of the values before they are
-multiplied. Logarithms are to base 2 inside. The number of own tokens is read on the device, so that a recorded step can
-be replayed while they grow.
+Scores, sums and results are in float32 for all input types; weights are rounded to the type of the values before the
+product. Exponentials use base 2 internally. The number of own tokens is read on the device, so that a recorded step can
+be replayed as it grows.
 
 Shape legend: B prompts, P tokens of the longest prompt, M most rows of one prompt, R rows, S room for own tokens,
 H query heads, K key heads, G query heads per key head, E head width, C pieces of a prompt.
 """
 
-# Kernels are Python only in form: their arguments are pointers and compile-time constants.
+# Kernels only look like Python: their arguments are pointers and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 # ruff: noqa: PLR0913, PLR0917
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     KeysAndValues = tuple[Tensor, Tensor]
 
 FEWEST_QUERIES, MOST_QUERIES = 16, 32
-"""Of one program: a matrix product wants the former, registers the latter."""
+"""Queries per program: the minimum suits a matrix product, the maximum fits into registers."""
 
 ENOUGH_PROGRAMS, MOST_PIECES = 512, 16
-"""A prompt is cut into pieces while there are fewer programs than this."""
+"""Prompts are split into at most MOST_PIECES pieces until there are ENOUGH_PROGRAMS programs."""
 
 KEY_BYTES = 16 * 1024
-"""Keys that a program reads at a time, 16 to 64 of them: with as many values, and twice that ahead, this fits into the
-shared memory of smaller devices too."""
+"""Size of the keys that a program reads at a time (16 to 64 keys). With as many values, and two such stages read ahead,
+this also fits into the shared memory of smaller devices."""
 
 NUM_WARPS, NUM_STAGES = 4, 2
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which rows continue which prompt: the row at each of a prompt's M places (any, if there are fewer), and back."""
+    """Which rows continue which prompt: the row at each of a prompt's M places (any row if unused), and back."""
 
     row_at_BM: Tensor
     place_R: Tensor
@@ -70,7 +70,7 @@ class Places:
 def shared_attention(
     query_RHE: Tensor, prompt: KeysAndValues, own: KeysAndValues, places: Places, last_1: Tensor, scale: float
 ) -> Tensor:
-    """What every row attends to (R, H, E): its prompt (B, K, P, E) and its own tokens (R, K, S, E) up to the last."""
+    """Attention (R, H, E) of every row over its prompt (B, K, P, E) and its own tokens (R, K, S, E) up to the last."""
     (R, H, E), (B, K, P, _) = query_RHE.shape, prompt[0].shape
     M, G = len(places.row_at_BM) // B, H // K
     assert E in WIDTHS, f"a kernel for heads {WIDTHS} wide"
@@ -103,7 +103,7 @@ def _elements_together(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _options(query: Tensor, width: int) -> dict[str, Any]:
+def _options(query: Tensor, width: int) -> dict[str, object]:
     return {
         "BLOCK": max(16, min(64, KEY_BYTES // (width * query.element_size()))),
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",

@@ -1,13 +1,13 @@
-"""Which tokens a short causal convolution over a packed row reads, and the other way round: who reads a token.
+"""Which tokens a short causal convolution over a packed row reads, and conversely which tokens read a token.
 
     source[t, k]   the token K - 1 - k steps before t on t's own path through the tree; -1 before the path begins
 
-Most taps read where a plain convolution would: token s is read by tap k of token s + K - 1 - k. Only the first K - 1
-tokens of a segment that does not lie behind the one it continues reach elsewhere; these readers are listed by source.
+Most taps read what a plain convolution would: tap k of token s + K - 1 - k reads token s. The exceptions are the first
+K - 1 tokens of a segment that does not directly follow its parent in the row; these readers are listed by source.
 
     row       0 1 2 | 3 4 | 5       two segments, 3 4 and 5, continue 0 1 2; K = 3
     source    2 reads 0 1 2;  4 reads 2 3 4;  5 reads 1 2 5
-    plain     all taps but those with which 5 reads 1 and 2, which are listed under 1 and 2
+    plain     all taps except those with which 5 reads 1 and 2; these are listed under 1 and 2
 
 Shape legend: T tokens, K taps, E listed readers.
 """
@@ -22,11 +22,11 @@ from torch import Tensor
 from vcsd.kernels.device import sent
 
 MAX_TAPS = 4
-"""What the kernel takes: each tap has an accumulator of its own in the sum over tokens."""
+"""The limit of the kernel: each tap has its own accumulator in the sum over tokens."""
 
 
 class Sources:
-    """The tables of one row, made on the CPU and sent to a device, which nobody waits for."""
+    """The tables of one row, built on the CPU and copied to a device asynchronously."""
 
     def __init__(self, source_TK: Tensor, device: torch.device) -> None:
         self._cpu_source_TK, self.device = source_TK, device
@@ -39,7 +39,7 @@ class Sources:
 
     @cached_property
     def elsewhere(self) -> tuple[Tensor, Tensor]:
-        """Readers of each token from other places than a plain convolution's: starts (T + 1,), t * K + k (E,).
+        """Readers of each token that a plain convolution does not have: starts (T + 1,) and t * K + k (E,).
 
         The readers of token s are those from starts[s] to starts[s + 1], in rising order (int32).
         """

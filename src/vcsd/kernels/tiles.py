@@ -1,6 +1,6 @@
-"""What kernels do to tiles: a product whose precision is chosen."""
+"""The matrix product of two tiles at a given precision."""
 
-# Kernels are Python only in form: their arguments are tiles and compile-time constants.
+# Kernels only look like Python: their arguments are tiles and compile-time constants.
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,import-untyped"
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import triton.language as tl
 
 @triton.jit
 def product(left, right, total, PRECISION: tl.constexpr, CAST: tl.constexpr):
-    """left right + total. The precision concerns float32 alone; CAST is for Triton's interpreter, which multiplies
-    bfloat16 as if it were integers."""
+    """left right + total. The precision applies to float32 only; CAST is for Triton's interpreter, which multiplies
+    bfloat16 values as if they were integers."""
     if CAST:
         left, right = left.to(tl.float32), right.to(tl.float32)
     return tl.dot(left, right, total, input_precision=PRECISION)

@@ -1,1 +1,1 @@
-"""Models: the processor, family adapters, packed rows that share prefixes, and scoring."""
+"""Models: the processor, families, packed rows that share prefixes, and scoring."""

@@ -11,64 +11,57 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jinja2
 from PIL.Image import Image
 
 from vcsd.errors import ConfigError, DataError
 from vcsd.models.processor import ImageOnlyQwenProcessor, Processor
+from vcsd.types import message_texts
 from vcsd.views.original import file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from torch import Tensor
 
-    from vcsd.types import Example, Message
+    from vcsd.types import Example
 
 _NO_SWITCHES = (
     *("messages", "conversation", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
     *("continue_final_message", "return_assistant_tokens_mask", "return_tensors", "return_dict"),
     *("load_audio_from_video", "processor_kwargs"),
 )
-"""What a chat template and its caller are given by us, hence no switches of the user."""
+"""Arguments that the encoder sets, so they cannot be switches of the chat template."""
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """One example as the model sees it under one view. One example at a time: there is no padding and no batch.
+    """One example as the model sees it under one view, without padding and without a batch dimension.
 
     Shape legend: P prompt tokens, I images, K patches of all images, C values per patch.
-
-    >>> import torch
-    >>> encoded = Encoded(
-    ...     example_id="virl-00042",
-    ...     text="<|im_start|>user\\n<|vision_start|><|image_pad|><|vision_end|>How many?<|im_end|>\\n...",
-    ...     input_ids=torch.arange(40),
-    ...     pixel_values=torch.zeros(96, 1536),       # [K, C]; other families: whatever their model takes
-    ...     grid_thw=torch.tensor([[1, 8, 12]]),      # [I, 3]; None in families that have no such grid
-    ...     image_sizes=((180, 130),),                # width and height before the processor resized
-    ... )
-    >>> len(encoded), encoded.num_images
-    (40, 1)
     """
 
     example_id: str
     text: str
     input_ids: Tensor
+    """(P,)"""
     pixel_values: Tensor | None
+    """(K, C); another shape in other families."""
     grid_thw: Tensor | None
+    """(I, 3): the patches of each image in time, height and width. None in families that have no such grid."""
     image_sizes: tuple[tuple[int, int], ...]
+    """Width and height of each image before the processor resized it."""
     extra: Mapping[str, Tensor] = field(default_factory=dict)
-    """Other model inputs, as the processor gives them: with a leading batch dimension of 1."""
+    """Other model inputs as the processor returned them, with a leading batch dimension of 1."""
 
     def __len__(self) -> int:
         return len(self.input_ids)
 
     @property
     def num_images(self) -> int:
-        """How many images were shown."""
+        """Number of images."""
         return len(self.image_sizes)
 
 
@@ -77,20 +70,21 @@ def encode(
     example: Example,
     *,
     max_tokens: int | None = None,
-    chat_template_kwargs: Mapping[str, Any] | None = None,
+    chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> Encoded:
-    """Turn one example, as shown by a view, into model inputs that end where the model's answer begins.
+    """Turn one example, as shown by a view, into model inputs that end where the response begins.
 
-    `max_tokens` bounds the prompt, its visual tokens included. `chat_template_kwargs` are the switches of the chat
+    `max_tokens` limits the prompt, including its visual tokens. `chat_template_kwargs` are switches of the chat
     template, such as {"enable_thinking": False} for Qwen3.5.
     """
     images = [image for image in example.images if isinstance(image, Image)]
-    assert len(images) == len(example.images), f"example {example.id!r}: images are loaded by a view; show it one first"
+    assert len(images) == len(example.images), f"example {example.id!r}: its images are not loaded. Apply a view first"
     text = _render(processor, example, chat_template_kwargs or {})
+    # Never truncate, whatever the tokenizer's files say, and add no second start token to the chat template's.
+    start = processor.tokenizer.bos_token
+    options = {"truncation": False} | ({"add_special_tokens": False} if start and text.startswith(start) else {})
     try:
-        inputs = dict(
-            processor(text=[text], images=images or None, return_tensors="pt", **_text_kwargs(processor, text))
-        )
+        inputs = dict(processor(text=[text], images=images or None, return_tensors="pt", **options))
     except ValueError as error:
         reason = f"the processor refuses it: {error} {_shown(images)}"
         raise DataError(example.id, reason, file=_only_file(images)) from error
@@ -109,7 +103,7 @@ def encode(
 
 
 def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], max_tokens: int | None) -> None:
-    """The prompt fits, and its images have reached it."""
+    """Raise a DataError unless the prompt is short enough and contains its images."""
     if max_tokens is not None and len(encoded) > max_tokens:
         raise DataError(
             encoded.example_id,
@@ -123,14 +117,16 @@ def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], 
         raise DataError(encoded.example_id, "its prompt has no image tokens. The chat template drops images.")
 
 
-def _render(processor: Processor, example: Example, switches: Mapping[str, Any]) -> str:
+def _render(processor: Processor, example: Example, switches: Mapping[str, object]) -> str:
     """The prompt as text, with one placeholder for each image and the opening of the model's turn."""
     template = str(processor.chat_template)
     problems = [
-        f"chat_template_kwargs.{name} is no switch: it is set here." for name in switches if name in _NO_SWITCHES
+        f"chat_template_kwargs.{name} is not a switch: the encoder sets it."
+        for name in switches
+        if name in _NO_SWITCHES
     ]
     problems += [
-        f"chat_template_kwargs.{name}: the chat template does not know it."
+        f"chat_template_kwargs.{name}: the chat template has no such switch."
         for name in switches
         if name not in _NO_SWITCHES and not re.search(rf"\b{re.escape(name)}\b", template)
     ]
@@ -143,25 +139,25 @@ def _render(processor: Processor, example: Example, switches: Mapping[str, Any])
         raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
     except jinja2.TemplateError as error:
         raise DataError(example.id, f"the chat template refuses it: {error}") from error
+    except Exception as error:  # a template is a program, which fails in any way
+        raise DataError(example.id, f"the chat template fails on it: {type(error).__name__}: {error}") from error
     _check_rendered(processor, example, text)
     return text
 
 
 def _check_rendered(processor: Processor, example: Example, text: str) -> None:
-    """Nothing of the question may be lost on the way, and no text may pass for an image."""
-    for part in _user_texts(example.prompt):
-        if part.strip() not in text:
+    """Raise a DataError if the chat template dropped text, or has other image or video tokens than the example."""
+    questions = [
+        question for message in example.prompt if message["role"] == "user" for question in message_texts(message)
+    ]
+    for question in questions:
+        if question.strip() not in text:
             raise DataError(
                 example.id,
-                f"the chat template dropped {part.strip()!r}. Write the message content as a list of parts: "
+                f"the chat template dropped {question.strip()!r}. It has to accept message content as a list of parts: "
                 '[{"type": "image"}, {"type": "text", "text": "..."}].',
             )
-    _check_places(processor, example, text)
-
-
-def _check_places(processor: Processor, example: Example, text: str) -> None:
-    """As many places for images as there are images, and none for a video."""
-    # Only Qwen's places can be counted before they are expanded; some families first write another mark.
+    # Only Qwen's image tokens can be counted before they are expanded; other templates may write something else.
     num_fewest = len(example.images) if isinstance(processor, ImageOnlyQwenProcessor) else 0
     for name, fewest, most in (("image_token", num_fewest, len(example.images)), ("video_token", 0, 0)):
         token = getattr(processor, name, None)
@@ -174,42 +170,23 @@ def _check_places(processor: Processor, example: Example, text: str) -> None:
         )
 
 
-def _user_texts(prompt: Sequence[Message]) -> Iterator[str]:
-    for message in prompt:
-        if message["role"] == "user" and isinstance(message["content"], str):
-            yield message["content"]
-        elif message["role"] == "user":
-            yield from (str(part["text"]) for part in message["content"] if part.get("type") == "text")
-
-
-def _text_kwargs(processor: Processor, text: str) -> dict[str, bool]:
-    """Nothing is cut, whatever the tokenizer's files say, and no second start token beside the chat template's."""
-    start = processor.tokenizer.bos_token
-    return {"truncation": False} | ({"add_special_tokens": False} if start and text.startswith(start) else {})
-
-
 def _only_file(images: list[Image]) -> str | None:
-    """The file of an example with one image."""
+    """The image file of an example with one image, else None."""
     return file_name(images[0]) if len(images) == 1 else None
 
 
 def _shown(images: list[Image]) -> str:
-    """Name the images of an example for an error message."""
+    """List the images of an example for an error message."""
     if not images:
         return "It has no images."
     return f"Its images: {', '.join(f'{file_name(image)} ({image.width} x {image.height})' for image in images)}."
 
 
 def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:
-    """Prove that a control differs from the original in pixel values only.
+    """Assert that a control differs from the original in pixel values only.
 
-    Sizes, grid and token ids are equal, hence positions are. Otherwise the contrast would measure a change of layout
-    and not what the image says.
-
-    >>> import torch
-    >>> shown = Encoded("a", "", torch.arange(9), torch.ones(8, 6), torch.tensor([[1, 2, 4]]), ((60, 30),))
-    >>> black = Encoded("a", "", torch.arange(9), torch.zeros(8, 6), torch.tensor([[1, 2, 4]]), ((60, 30),))
-    >>> assert_same_layout(shown, black, view="black")
+    Sizes, grid and token ids must be equal, and therefore positions. Otherwise the contrast would measure a change of
+    layout instead of the content of the image.
     """
     first, second = _layout(original), _layout(control)
     differences = [
@@ -220,14 +197,14 @@ def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "cont
     if not differences and original.input_ids.tolist() != control.input_ids.tolist():
         differences = ["the token ids differ"]
     if differences:
-        found = "; ".join(differences)
+        summary = "; ".join(differences)
         raise AssertionError(
-            f"example {original.example_id!r}: view {view!r} must change pixel values only, but {found}."
+            f"example {original.example_id!r}: view {view!r} must change pixel values only, but {summary}."
         )
 
 
 def _layout(encoded: Encoded) -> dict[str, object]:
-    """All of an encoded example that a control must keep, but for the token ids, which are too many to print."""
+    """What a control must keep, except the token ids, which are too many to print."""
     tensors = {"pixel values": encoded.pixel_values, **encoded.extra}
     return {
         "example": encoded.example_id,

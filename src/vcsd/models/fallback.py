@@ -1,6 +1,6 @@
 """Any other image-text-to-text model: prompts repeated per response, in a padded batch.
 
-Exact as well, but the prompt and its image are computed once per response instead of once.
+The result is exact, but the prompt and its image are computed once per response instead of once.
 
 Shape legend: B responses of all groups, L tokens of the longest prompt with its response, N positions, D hidden width.
 """
@@ -8,7 +8,7 @@ Shape legend: B responses of all groups, L tokens of the longest prompt with its
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from vcsd.models.packing import Group
-    from vcsd.models.vision import FeatureCache
+    from vcsd.models.features import FeatureCache
+    from vcsd.models.packed.packing import Group
 
 
 class Fallback(Family):
-    """A family without an adapter."""
+    """Any model whose family the package does not know."""
 
     name = "fallback"
 
     def prepare(self, model: nn.Module) -> None:
-        """Say what the missing adapter costs."""
+        """Warn about the cost of the fallback."""
         super().prepare(model)
-        self.logit_shape(model)  # now: later the model may be sharded
+        self.logit_shape(model)  # measured now: the model may be sharded later
         warnings.warn(
-            f"{type(base_model(model)).__name__} has no adapter for shared prefixes: each prompt and its image are "
-            "computed once per response. With 8 responses, scoring costs up to 8 times as much.",
+            f"{type(base_model(model)).__name__} is not of a family that shares prefixes: each prompt and its image "
+            "are computed once per response. With 8 responses, scoring costs up to 8 times as much.",
             stacklevel=2,
         )
 
     def logit_shape(self, model: nn.Module) -> tuple[float, float | None]:
-        """What the model's forward does to its head's output, as far as the configuration gives reason to ask."""
+        """The scale and soft cap that the model's forward applies, measured if the configuration names any."""
         return logit_shape(base_model(model), self.head_module(model), self.vision_token_ids(model))
 
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position, from the repeated batch. Features are not cached."""
-        base: Any = base_model(model)
+        base = base_model(model)
         if base.base_model is base:
             raise ConfigError([f"{type(base).__name__} has no model without its head; it cannot be scored."])
         prompts = [group.prompt for group in groups for _ in group.responses]
@@ -57,7 +57,7 @@ class Fallback(Family):
         mask_BL = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         inputs = {
             **{"input_ids": ids_BL, "attention_mask": mask_BL},
-            # positions are the model's own here: what `prompt_positions` says is checked against them
+            # The model computes positions itself; `prompt_positions` is checked against them.
             **({} if position_rule(base) is None else {"mm_token_type_ids": is_image(base, ids_BL)}),
             **image_inputs(prompts),
             **extra_inputs(prompts, ids_BL.shape[1], left=False),

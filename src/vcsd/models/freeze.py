@@ -1,4 +1,4 @@
-"""Which parts of a model are trained. The paper trains everything, the vision tower included."""
+"""Which parts of a model are trained. The paper trains everything, including the vision tower."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROJECTORS = ("merger", "multi_modal_projector", "connector", "projector")
 
 
 def part_of(name: str) -> str:
-    """The part that a parameter belongs to, by its name.
+    """The part of the model that a parameter belongs to.
 
     >>> part_of("model.visual.merger.linear_fc1.weight"), part_of("model.language_model.embed_tokens.weight")
     ('projector', 'language')
@@ -26,9 +26,9 @@ def part_of(name: str) -> str:
 
 
 def freeze(model: nn.Module, *parts: str) -> None:
-    """Keep some parts as they are. Call it before the teacher is copied and the trainer is built.
+    """Freeze parts of a model. Call it before the teacher is copied and the trainer is built.
 
-    `language` holds the embeddings and the head, which often are one tensor.
+    `language` includes the embeddings and the head, which are often one tensor.
     """
     unknown = set(parts) - set(PARTS)
     if unknown:

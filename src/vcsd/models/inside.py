@@ -1,97 +1,41 @@
-"""Running code inside a wrapped model's forward, where its sharded weights exist.
+"""Run code inside a wrapped model's forward, where its sharded weights exist.
 
-DDP synchronises gradients, FSDP2 gathers weights and accelerate enters autocast in hooks around `forward` of the
-wrapped model. Code that calls an inner module directly bypasses them: FSDP2 raises, DDP silently skips the gradient
-synchronisation, autocast silently computes in float32. So an instance-level `forward` is put on the model and on its
-head, and our code travels inside:
+DDP synchronises gradients, FSDP2 gathers weights and accelerate enters autocast in hooks around the wrapped model's
+`forward`. Code that calls an inner module directly bypasses these hooks: FSDP2 raises, DDP silently skips the
+synchronisation, autocast silently computes in float32. So `Family.prepare` gives the model and its head a forward that
+also accepts a function to run:
 
-    open_to_code(model, head)                      # before the model is wrapped, and before the teacher is copied
-    loss = model(run=partial(loss_of, ...))        # hooks of the root fire, then loss_of(model) runs
-    head(run=lambda head: head.weight)             # hooks of the head fire: an untied head is a unit of its own
+    inside(model, partial(loss_of, ...))           # the hooks of the root fire, then loss_of(model) runs
+    with_head(model, lambda head: ...)             # the hooks of the head fire: FSDP2 may shard it on its own
 
-Pass tensors through `partial`, not as keywords of `model(...)`: FSDP2 casts every floating-point tensor among the
-root's arguments to its compute type.
+Pass tensors through `partial` or a closure, not as arguments of `model(...)`: FSDP2 casts every floating-point tensor
+among the root's arguments to its compute type.
 """
 
 from __future__ import annotations
 
-import sys
-from functools import wraps
-from types import MethodType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from vcsd.errors import ConfigError
+import torch
+
+from vcsd.models.family import family_of
+from vcsd.types import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
-    from torch import nn
+    from torch import Tensor, nn
+
+    from vcsd.types import Head
 
 Result = TypeVar("Result")
-_OPEN = "is_open_to_code"
-_HOOK, _OF_HOOKED = "_hf_hook", "_old_forward"
-"""Where accelerate keeps a module's hook, and the forward that it goes around."""
 
 
-def open_to_code(*modules: nn.Module) -> None:
-    """Let `module(run=f)` be `f(module)`, inside the module's hooks. Calling twice does no harm."""
-    for module in modules:
-        if not getattr(module, _OPEN, False):  # accelerate may have wrapped our forward since: leave it
-            override(module, _redirected(type(module)))
-            setattr(module, _OPEN, True)
-
-
-def override(module: nn.Module, forward: Callable[..., Any]) -> None:
-    """Give a module a forward of its own, inside the hooks that accelerate may have put around it (device_map).
-
-    Raises a ConfigError where another library has replaced the forward: ours would undo what it did, or it ours.
-    """
-    place = _OF_HOOKED if _HOOK in vars(module) else "forward"
-    before = vars(module).get(place)
-    if before is not None and getattr(before, "__func__", None) is not type(module).forward:
-        raise ConfigError(
-            [
-                f"{type(module).__name__} has a forward that another library has put in place of its class's. Prepare "
-                "the model first, and wrap or patch it afterwards."
-            ]
-        )
-    setattr(module, place, MethodType(forward, module))
-
-
-def reshard(*models: nn.Module) -> None:
-    """Let parameters be shards again: after a forward without a backward, FSDP2 leaves some of them whole."""
-    for model in models:
-        for module in model.modules():
-            give_back = getattr(module, "reshard", None)
-            if give_back is not None:
-                give_back()
-
-
-def home_of(module: nn.Module, *names: str) -> ModuleType | None:
-    """The Python module of its class that has all these names; FSDP2 and PEFT put classes of their own in front.
+def inside(module: nn.Module, run: Callable[[nn.Module], Result]) -> Result:
+    """Return `run(module)`, called inside the forward of a prepared module.
 
     >>> from torch import nn
-    >>> home_of(nn.Linear(2, 3), "Linear", "Bilinear").__name__
-    'torch.nn.modules.linear'
-    """
-    homes = (sys.modules[base.__module__] for base in type(module).__mro__)
-    return next((home for home in homes if all(hasattr(home, name) for name in names)), None)
-
-
-def _redirected(kind: type[nn.Module]) -> Callable[..., Any]:
-    @wraps(kind.forward)  # `generate` and Trainer read the signature to see which inputs the model takes
-    def forward(self: nn.Module, *args: Any, run: Callable[[nn.Module], Any] | None = None, **keywords: Any) -> Any:
-        # The class's forward, looked up now: a method captured earlier would, in a deep copy, still run the original.
-        return run(self) if run is not None else type(self).forward(self, *args, **keywords)
-
-    return forward
-
-
-def inside(module: nn.Module, run: Callable[[Any], Result]) -> Result:
-    """`run(module)` inside the forward of a module that is open to code.
-
-    >>> from torch import nn
+    >>> from vcsd.models.patch import open_to_code
     >>> layer = nn.Linear(2, 3)
     >>> open_to_code(layer)
     >>> inside(layer, lambda layer: layer.weight.shape)
@@ -99,3 +43,63 @@ def inside(module: nn.Module, run: Callable[[Any], Result]) -> Result:
     """
     result: Result = module(run=run)
     return result
+
+
+def with_head(model: nn.Module, run: Callable[[Head], Result]) -> Result:
+    """Return `run(head)`, called inside the head's own forward, where a sharded weight is whole."""
+    family = family_of(model)
+    return inside(family.head_module(model), lambda _: run(family.head(model)))
+
+
+def inside_both(
+    teacher: nn.Module,
+    student: nn.Module,
+    look_twice: Callable[[nn.Module], tuple[Tensor, Tensor | None]],
+    look: Callable[[nn.Module], Tensor],
+    compare: Callable[[Scores, Scores, Scores | None], Result],
+) -> Result:
+    """Return `compare(student, original, control)` of what the student sees in one look and the teacher in two.
+
+    The looks return hidden states (N, D). FSDP2 gathers a model's weights, and its head's, only while their forwards
+    run, so the teacher's forward encloses the student's and each head's forward encloses the comparison. The teacher
+    runs without gradient. A student that is its own teacher is entered once: leaving the autocast context of a nested
+    forward of the same module would not restore it.
+    """
+
+    def compared(model: nn.Module, hidden: tuple[Tensor, Tensor | None], teacher_head: Head | None) -> Result:
+        student_ND, (original_ND, control_ND) = look(model), hidden
+
+        def with_both_heads(head: Head) -> Result:
+            other = teacher_head or head  # without one, the student is its own teacher
+            control = None if control_ND is None else Scores(control_ND, other)
+            return compare(Scores(student_ND, head), Scores(original_ND, other), control)
+
+        return with_head(model, with_both_heads)
+
+    def enter_student(hidden: tuple[Tensor, Tensor | None], teacher_head: Head) -> Result:
+        with torch.enable_grad():
+            return inside(student, lambda model: compared(model, hidden, teacher_head))
+
+    def teach(model: nn.Module) -> Result:
+        hidden = look_twice(model)
+        return with_head(model, lambda head: enter_student(hidden, head))
+
+    def teach_itself(model: nn.Module) -> Result:
+        with torch.no_grad():
+            hidden = look_twice(model)
+        torch.clear_autocast_cache()  # it may hold casts of weights made without gradient
+        return compared(model, hidden, None)
+
+    if teacher is student:
+        return inside(student, teach_itself)
+    with torch.no_grad():
+        return inside(teacher, teach)
+
+
+def reshard(*models: nn.Module) -> None:
+    """Shard parameters again: after a forward without a backward, FSDP2 leaves some of them gathered."""
+    for model in models:
+        for module in model.modules():
+            shard_again = getattr(module, "reshard", None)
+            if shard_again is not None:
+                shard_again()

@@ -1,14 +1,15 @@
-"""The processor of a model folder: tokenizer, image processor and chat template, in and out.
+"""Loads and saves the processor of a model folder: tokenizer, image processor and chat template.
 
-Images only: the video half of the Qwen processors needs torchvision, and is left out.
+Images only: the video part of the Qwen processors needs torchvision and is left out.
 
 load_processor         from the files of a folder
-save_processor_files   the folder of a trained student carries the original files, byte for byte
+save_processor_files   copies the original files, byte for byte, into the folder of a trained student
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,33 +28,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from os import PathLike
 
+    from vcsd.types import JsonObject
+
 Processor: TypeAlias = Any
-"""A transformers processor with `tokenizer` and `image_processor`. Any: transformers' processors are not typed."""
+"""A transformers processor with `tokenizer` and `image_processor`. transformers' processors are not typed."""
+
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "tekken.json"),
+)
+"""The files of a tokenizer."""
 
 PROCESSOR_FILES = (
     *("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"),
     *("chat_template.json", "chat_template.jinja", "additional_chat_templates/*.jinja"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "tekken.json"),
+    *TOKENIZER_FILES,
 )
-"""What a model folder holds for its processor, as patterns. Configuration and weights of the model are not in it."""
+"""The processor files of a model folder, as patterns; not the model's configuration and weights."""
+
+
+MAX_LAYERS = 4096
+"""Of a model, and so many experts. The largest released models have about 130 layers and 512 experts."""
+
+_COUNTS_MODULES = re.compile(r"(^|_)(layers?|depths?|experts?|layer_types)$")
 
 
 class ImageOnlyQwenProcessor(Qwen3VLProcessor):
-    """The processor of Qwen3-VL and Qwen3.5 without its video half, hence without torchvision.
+    """The processor of Qwen3-VL and Qwen3.5 without its video part, which needs torchvision.
 
-    transformers reads off this signature which parts a processor has; there is no `video_processor` in it.
+    transformers reads from the signature of __init__ which parts a processor has: no `video_processor`.
     """
 
     source_folder: Path | None = None
 
-    def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None) -> None:
+    def __init__(self, image_processor: object = None, tokenizer: object = None, chat_template: object = None) -> None:
         super().__init__(image_processor, tokenizer, chat_template=chat_template)  # type: ignore[no-untyped-call]
         self.video_processor = None
 
     def save_pretrained(self, save_directory: str | PathLike[str]) -> None:  # type: ignore[override]
-        """Copy the files this processor was loaded from: what we would write ourselves names a class of ours."""
-        assert self.source_folder is not None, "only a processor that came from a folder can be saved"
+        """Copy the files that this processor was loaded from; newly written ones would name this class."""
+        assert self.source_folder is not None, "only a processor loaded from a folder can be saved"
         save_processor_files(self.source_folder, save_directory)
 
 
@@ -62,12 +76,13 @@ def load_processor(
 ) -> Processor:
     """The processor of a model folder, with images resized by Pillow whether or not torchvision is installed.
 
-    torchvision's resize differs from Pillow's in the last bits; with one of them, pixels do not depend on what else is
-    installed. `min_pixels` and `max_pixels` bound the area of a resized image and replace the folder's own values;
-    only a strip that would become thinner than one visual token may end up larger. No code from the folder is run.
+    torchvision's resize differs from Pillow's in the last bits; always using Pillow, pixels do not depend on what is
+    installed. `min_pixels` and `max_pixels` limit the area of a resized image and replace the folder's values; only
+    strips thinner than one visual token may end up larger. No code from the folder is run.
     """
     folder = Path(folder)
     name = _processor_class_name(folder)
+    refuse_oversized(folder)
     with _explained(folder):
         image_processor = _load_image_processor(folder, min_pixels=min_pixels, max_pixels=max_pixels)
     is_qwen = name == Qwen3VLProcessor.__name__
@@ -80,18 +95,36 @@ def load_processor(
         raise ConfigError(
             [f"{folder} has no chat template. Add the chat_template.jinja of an instruction-tuned model."]
         )
-    processor.source_folder = folder.absolute()  # its files are copied later, perhaps from another working directory
+    processor.source_folder = folder.absolute()  # its files are copied later, perhaps from another directory
     return processor
 
 
+def refuse_oversized(folder: Path) -> None:
+    """Raise if config.json asks for so many layers or experts that building the model would not end."""
+    waiting: list[tuple[str, object]] = [("", _read_json(folder / "config.json"))]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(name, item) for item in value] if len(value) <= MAX_LAYERS else [(name, len(value))]
+        elif isinstance(value, int) and value > MAX_LAYERS and _COUNTS_MODULES.search(name):
+            raise ConfigError(
+                [
+                    f"{folder / 'config.json'}: {name} = {value:,} is more than {MAX_LAYERS:,}. Copy it from the "
+                    "original model again."
+                ]
+            )
+
+
 def _processor_class_name(folder: Path) -> str:
-    """Which processor class the folder asks for: said in one of its files, or implied by the kind of its model."""
+    """The processor class of a folder: named in one of its files, or implied by the model type."""
     if not folder.is_dir():
         raise ConfigError([f"{folder} is not a folder. Give a folder with a downloaded or saved model."])
     for file in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"):
         if name := _read_json(folder / file).get("processor_class"):
             return str(name)
-    name = PROCESSOR_MAPPING_NAMES.get(_read_json(folder / "config.json").get("model_type", ""))
+    name = PROCESSOR_MAPPING_NAMES.get(str(_read_json(folder / "config.json").get("model_type", "")))
     if name is None:
         raise ConfigError(
             [f"{folder} does not say which processor it needs. Copy the processor files of the original model into it."]
@@ -99,13 +132,13 @@ def _processor_class_name(folder: Path) -> str:
     return str(name)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; nothing if there is no such file."""
+def _read_json(path: Path) -> JsonObject:
+    """The content of a JSON file; empty if there is no such file."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError([f"{path} is not JSON: {error}. Copy it from the original model again."]) from error
     if not isinstance(content, dict):
         raise ConfigError([f"{path} holds no JSON object. Copy it from the original model again."])
@@ -114,12 +147,12 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Turn what transformers raises on a folder's files into a ConfigError that names the file, if one is broken."""
+    """Turn any error of transformers into a ConfigError that names the broken file, if there is one."""
     try:
         yield
     except (ConfigError, MemoryError):
         raise
-    except Exception as error:  # on broken files, transformers fails in whatever way they lead it to
+    except Exception as error:  # transformers can raise anything on broken files
         for path in sorted(_processor_files(folder)):
             if path.suffix == ".json":
                 _read_json(folder / path)
@@ -135,11 +168,14 @@ def _explained(folder: Path) -> Iterator[None]:
 def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: int | None) -> Any:
     bounds = {"min_pixels": min_pixels, "max_pixels": max_pixels}
     given = {name: pixels for name, pixels in bounds.items() if pixels is not None}
-    problems = [f"{name} = {n!r} is not a positive whole number." for name, n in given.items() if not _counts(n)]
+    problems = [
+        f"{name} = {n!r} is not a positive whole number." for name, n in given.items() if type(n) is not int or n < 1
+    ]
     if problems:
         raise ConfigError(problems)
-    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **given)  # type: ignore[no-untyped-call]
-    if given and not _sizes_by_area(image_processor):
+    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=False, **given)  # type: ignore[no-untyped-call]
+    # The Qwen families resize images to an area between two bounds.
+    if given and not (hasattr(image_processor, "merge_size") and hasattr(image_processor, "temporal_patch_size")):
         raise ConfigError(
             [
                 f"{' and '.join(given)} cannot be set: {type(image_processor).__name__} sizes images by "
@@ -147,32 +183,22 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
             ]
         )
     if given:
-        _check_order(image_processor, given)
+        _check_order(image_processor.size, given)
     return image_processor
 
 
-def _counts(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
-
-
-def _check_order(image_processor: Any, given: Mapping[str, int]) -> None:
-    """The smallest area is not above the largest, whichever of the two the folder says."""
-    size = image_processor.size
-    found = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
-    if found["min_pixels"] <= found["max_pixels"]:
+def _check_order(size: Mapping[str, int], given: Mapping[str, int]) -> None:
+    """Raise a ConfigError if the smallest area exceeds the largest, wherever the two come from."""
+    bounds = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+    if bounds["min_pixels"] <= bounds["max_pixels"]:
         return
-    low, high = (f"{name} = {n}" + ("" if name in given else " of the model's folder") for name, n in found.items())
+    low, high = (f"{name} = {n}" + ("" if name in given else " of the model's folder") for name, n in bounds.items())
     raise ConfigError([f"{low} is larger than {high}." + ("" if len(given) == 2 else " Set both.")])
 
 
-def _sizes_by_area(image_processor: Any) -> bool:
-    """Whether images are resized to an area between two bounds, as the Qwen families do."""
-    return hasattr(image_processor, "merge_size") and hasattr(image_processor, "temporal_patch_size")
-
-
-def _assemble(processor_class: Any, folder: Path, image_processor: Any) -> Processor:
-    """Put the parts together. AutoProcessor would choose the image backend by what is installed."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+def _assemble(processor_class: Any, folder: Path, image_processor: object) -> Processor:
+    """Assemble the processor. AutoProcessor would choose the image backend by what is installed."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     parts = {"image_processor": image_processor, "tokenizer": tokenizer}
     names = processor_class.get_attributes()
     if set(names) <= parts.keys():
@@ -180,7 +206,7 @@ def _assemble(processor_class: Any, folder: Path, image_processor: Any) -> Proce
         settings.setdefault("chat_template", tokenizer.chat_template)
         return processor_class.from_args_and_dict([parts[name] for name in names], settings)
     try:
-        processor = AutoProcessor.from_pretrained(folder)  # type: ignore[no-untyped-call]
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-untyped-call]
     except ImportError as error:
         missing = ", ".join(sorted(set(names) - parts.keys()))
         raise ConfigError(
@@ -191,15 +217,15 @@ def _assemble(processor_class: Any, folder: Path, image_processor: Any) -> Proce
 
 
 def save_processor_files(source_folder: str | PathLike[str], target_folder: str | PathLike[str]) -> None:
-    """Make the processor files of the target those of the source, byte for byte; leave all other files alone.
+    """Copy the processor files of the source, byte for byte; leave all other files of the target alone.
 
-    A student is saved with the files it came with, so that AutoProcessor and vLLM load it wherever they load the
-    original. Processor files in the target that the source lacks are removed: one of another layout would win.
+    A student is saved with its original files, so that AutoProcessor and vLLM load it like the original. Processor
+    files that only the target has are removed: they could take precedence.
     """
     source, target = Path(source_folder), Path(target_folder)
     names = _processor_files(source)
     if not names:
-        raise ConfigError([f"{source} holds no processor files. Give the folder of the original model."])
+        raise ConfigError([f"{source} holds no processor files. Pass the folder of the original model."])
     if target.exists() and source.samefile(target):
         return
     for name in _processor_files(target) - names:
@@ -207,6 +233,11 @@ def save_processor_files(source_folder: str | PathLike[str], target_folder: str 
     for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, target / name)
+
+
+def has_processor_files(folder: str | PathLike[str]) -> bool:
+    """Whether a folder exists and holds processor files."""
+    return bool(_processor_files(Path(folder)))
 
 
 def _processor_files(folder: Path) -> set[Path]:

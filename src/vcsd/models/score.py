@@ -11,7 +11,7 @@ own: nothing here bypasses them if the caller writes
 
     def loss(model):
         hidden_ND = hidden_states(model, groups)
-        return family.with_head(model, lambda head: distill(Scores(hidden_ND, lengths, head), ...))
+        return with_head(model, lambda head: distillation_loss(Scores(hidden_ND, head), ...))
 
     inside(wrapped_model, loss)
 
@@ -23,11 +23,11 @@ Shape legend: N response positions, D hidden width, T tokens in the row, P promp
 from __future__ import annotations
 
 from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.kernels.device import sent
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group, refuse_vision_tokens
+from vcsd.models.packed.packing import Group, refuse_vision_tokens
 from vcsd.types import Scores
 
 if TYPE_CHECKING:
@@ -35,38 +35,40 @@ if TYPE_CHECKING:
 
     from torch import Tensor, device, nn
 
-    from vcsd.models.vision import FeatureCache
+    from vcsd.models.features import FeatureCache
+    from vcsd.models.packed.packing import Prompt
 
 
 def score(model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Scores:
-    """What a model thinks at every position of every response of a row, in the order of the groups.
+    """Score every position of every response of a row, in the order of the groups.
 
     Position i of a response is where its token i is predicted: the last prompt token, then the response without its
-    last token. The scores' head is the model's; see the module's docstring for a sharded one.
+    last token. The head is the model's; for a sharded head see the module's docstring.
     """
-    lengths = tuple(length for group in groups for length in group.lengths)
-    return Scores(hidden_states(model, groups, features), lengths, family_of(model).head(model))
+    return Scores(hidden_states(model, groups, features), family_of(model).head(model))
 
 
 def hidden_states(model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
-    """The hidden states (N, D) at every response position of a row; `features` keeps those of the images."""
+    """The hidden states (N, D) at every response position of a row; `features` caches those of the images."""
     family = family_of(model)
     refuse_vision_tokens(groups, family.vision_token_ids(model))
     return family.hidden_states(model, groups, features)
 
 
 def with_pixels_on(device: device, *views: Sequence[Group]) -> list[list[Group]]:
-    """The same views of a row with pixels on a device: a prompt that several of them show is sent once.
+    """Copy the pixels of several views of a row to a device; a prompt that several views share is copied once.
 
-    Without it, and for prompts that are no dataclasses, each pass sends what its tower computes.
+    Prompts that are not dataclasses are left as they are: each pass then copies the pixels that its tower needs.
     """
-    known: dict[int, Any] = {}
+    known: dict[int, Prompt] = {}
 
-    def prompt_on(group: Group) -> Any:
-        given: Any = group.prompt
-        if id(given) not in known:
-            can_send = given.pixel_values is not None and is_dataclass(given)
-            known[id(given)] = replace(given, pixel_values=sent(given.pixel_values, device)) if can_send else given
-        return known[id(given)]
+    def prompt_on(group: Group) -> Prompt:
+        prompt = group.prompt
+        pixels = prompt.pixel_values
+        if pixels is None or not is_dataclass(prompt) or isinstance(prompt, type):
+            return prompt
+        if id(prompt) not in known:
+            known[id(prompt)] = replace(prompt, pixel_values=sent(pixels, device))
+        return known[id(prompt)]
 
     return [[replace(group, prompt=prompt_on(group)) for group in view] for view in views]

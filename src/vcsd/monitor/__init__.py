@@ -1,13 +1,13 @@
-"""Monitors: what a run does, step by step, and when it goes wrong.
+"""Monitors: record what a run does at every step, and notice when it collapses.
 
-Watch    a monitor for the trainer: metrics.jsonl, samples.jsonl, progress bar, and the guard's verdict acted upon
-Guard    learns what is usual, warns, says stop; state as plain JSON
+Watch    a monitor for the trainer: writes metrics.jsonl and samples.jsonl, shows a progress bar, obeys the guard
+Guard    learns a baseline, then warns about or stops a run that leaves it; its state is plain JSON
 Sums     the numbers of a step, added up over micro-batches and divided once
 """
 
-from vcsd.monitor.guard import SIGNALS, Guard, Signal, Verdict
+from vcsd.monitor.guard import SIGNALS, Alarm, Guard, Signal
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.monitor.metrics import Sums
 from vcsd.monitor.watch import Watch
 
-__all__ = ["SIGNALS", "Guard", "Lines", "Signal", "Sums", "Verdict", "Watch", "read_lines"]
+__all__ = ["SIGNALS", "Alarm", "Guard", "Lines", "Signal", "Sums", "Watch", "read_lines"]

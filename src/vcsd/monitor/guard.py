@@ -1,27 +1,27 @@
-"""The collapse guard: it learns what is usual in the first steps, warns when a run leaves it, and then says stop.
+"""The collapse guard: learns a baseline in the first steps, warns when a run leaves it, and then stops the run.
 
-Self-distillation feeds on itself: student, teacher and sharpened target reinforce each other. The authors saw
-repetition, mixed languages and growing answers from step 150 to 200 on; without the plausible support (beta 0)
-accuracy falls from step 30 on. The benchmarks show it long after the rollouts do.
+Self-distillation is a feedback loop: student, teacher and sharpened target reinforce each other. The authors saw
+repetition, mixed languages and growing responses from step 150 to 200 on; without the plausible support (beta 0)
+accuracy falls from step 30 on. Rollouts show a collapse long before the benchmarks do.
 
 usual     the mean of a signal over the first BASELINE_STEPS steps
-now       its mean over the last WINDOW steps: a step of few rollouts is noisy
-warn      now is beyond a signal's `warn`, compared with usual
-stop      now is beyond its `stop` for PATIENCE steps in a row, the first of which warned
+now       its mean over the last WINDOW steps, because a step with few rollouts is noisy
+warn      now has moved from usual by at least the signal's `warn`
+stop      now has moved by at least its `stop` for PATIENCE steps in a row
 
-Thresholds are ours, not the paper's. They leave room for what a good run does: the authors' lengthens its answers,
-from 8% that hit the limit to 33%, and gains; and a student that learns grows surer. The earliest sign in the synthetic
-world is the target's pull: as a sound student learns, the contrast has less and less left to change; without the
-support it has more and more, from step 50 on, long before answers look odd (docs/monitoring.md). With fewer than 64
-rollouts per step, a warning may be noise; a stop needs more than that.
+The thresholds are not from the paper. They tolerate what good runs do: in the authors' run, the share of truncated
+responses grows from 8% to 33% while accuracy improves, and a student that learns becomes more confident. In the
+offline world, the earliest sign is `kl_target_original`: as a healthy student learns, the contrast changes less and
+less; without the support it changes more and more from step 50 on, long before responses look odd
+(docs/monitoring.md). With fewer than 64 rollouts per step a warning may be noise; a stop needs more than noise.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,10 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class Signal:
-    """A number to watch and how far it may move. `stop` None: it warns, and never stops a run.
+    """A metric to watch and how far it may move. With `stop` None it only warns.
 
-    `rise` compares by difference (shares), `growth` by ratio (lengths, nats), `fall` by ratio downwards. A number
-    below `least` is never trouble: an answer that grows from three tokens to nine has not run away.
+    `rise` compares by difference (shares), `growth` by ratio (lengths, nats), `fall` by inverse ratio. A value below
+    `least` never counts: a response that grows from three tokens to nine has not run away.
 
     >>> Signal("length", "growth", warn=1.5, stop=2.5).change(usual=200.0, now=500.0)
     2.5
@@ -49,16 +49,16 @@ class Signal:
     least: float = -math.inf
 
     def change(self, *, usual: float, now: float) -> float:
-        """How far the number has moved; larger is worse."""
+        """Return how far the metric has moved; larger is worse."""
         if self.compare == "rise":
             return now - usual
         before, after = (usual, now) if self.compare == "growth" else (now, usual)
-        if before <= 0:  # nothing to compare with: a ratio would be infinite, or meaningless
+        if before <= 0:  # a ratio would be infinite or meaningless
             return 1.0 if self.compare == "growth" or after <= 0 else math.inf
         return after / before
 
-    def say(self, *, usual: float, now: float) -> str:
-        """What was found, in words."""
+    def describe(self, *, usual: float, now: float) -> str:
+        """Describe the change in words."""
         if self.compare == "rise":
             return f"{self.metric} rose from {usual:.1%} to {now:.1%}"
         return f"{self.metric} {'grew' if self.compare == 'growth' else 'fell'} from {usual:.3g} to {now:.3g}"
@@ -76,106 +76,103 @@ SIGNALS = (
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the guard says of a step.
-
-    >>> Verdict("warn", ("length grew from 200 to 310",), is_new=True, last_good_step=171).action
-    'warn'
-    """
+class Alarm:
+    """The guard's judgement of a step."""
 
     action: Literal["go_on", "warn", "stop"]
     findings: tuple[str, ...] = ()
     is_new: bool = False
-    """Whether it says something that the step before did not."""
+    """Whether it differs from the alarm of the step before."""
     last_good_step: int | None = None
-    """The last step before the present trouble began to show: the checkpoint to go back to is at or before it."""
+    """The last step without an alarm: go back to a checkpoint at or before it."""
 
     def message(self) -> str:
-        """The verdict as a sentence for the user."""
-        found = "; ".join(self.findings)
+        """Return the alarm as a sentence for the user."""
+        findings = "; ".join(self.findings)
         if self.action == "stop":
-            return f"The run is collapsing: {found}. The last good step is {self.last_good_step}."
-        return f"The run may be collapsing: {found}." if self.action == "warn" else "All is usual."
+            return f"The run is collapsing: {findings}. The last good step is {self.last_good_step}."
+        return f"The run may be collapsing: {findings}." if self.action == "warn" else "The run looks normal."
+
+
+class GuardState(TypedDict):
+    """What a guard remembers, and a checkpoint keeps of it."""
+
+    usual: dict[str, list[float]]
+    recent: dict[str, list[float]]
+    num_beyond: dict[str, int]
+    said: list[str | list[str]]
+    last_good_step: int | None
 
 
 class Guard:
-    """Judges each step by its metrics. A number that is missing or not finite is left out of its signal.
+    """Judges each step by its metrics. A value that is missing or not finite is ignored.
 
     >>> guard = Guard()
-    >>> for step in range(40):
-    ...     verdict = guard.judge(step, {"length": 200.0 if step < 20 else 900.0})
-    ...     if verdict.is_new:
-    ...         print(step, verdict.action, *verdict.findings)
-    21 warn length grew from 200 to 340
-    28 stop length grew from 200 to 830
+    >>> for step in range(1, 41):
+    ...     alarm = guard.judge(step, {"length": 200.0 if step <= 20 else 900.0})
+    ...     if alarm.is_new:
+    ...         print(step, alarm.action, *alarm.findings)
+    22 warn length grew from 200 to 340
+    29 stop length grew from 200 to 830
     """
 
     def __init__(self, signals: tuple[Signal, ...] = SIGNALS) -> None:
         self.signals = signals
-        self._usual: dict[str, list[float]] = {}
-        self._recent: dict[str, deque[float]] = {}
-        self._num_beyond: dict[str, int] = {}
-        self._said: tuple[str, tuple[str, ...]] = ("go_on", ())
-        self.last_good_step: int | None = None
-        """The last step without trouble; None before the first."""
+        self._state = GuardState(usual={}, recent={}, num_beyond={}, said=["go_on", []], last_good_step=None)
 
-    def judge(self, step: int, metrics: Mapping[str, float]) -> Verdict:
-        """Take in the metrics of one step and say what to do."""
+    @property
+    def last_good_step(self) -> int | None:
+        """The last step without an alarm; None before the first."""
+        return self._state["last_good_step"]
+
+    def judge(self, step: int, metrics: Mapping[str, float]) -> Alarm:
+        """Add the metrics of one step and return the action to take."""
         for metric in {signal.metric for signal in self.signals}:
             self._take(metric, metrics.get(metric))
         levels = {_name(signal): self._level(signal) for signal in self.signals}
         worst = max(levels.values(), default=0)
         troubled = [signal for signal in self.signals if levels[_name(signal)] == worst and worst]
         if worst == 0:
-            self.last_good_step = step
+            self._state["last_good_step"] = step
         action: Literal["go_on", "warn", "stop"] = ("go_on", "warn", "stop")[worst]
-        said = (action, tuple(_name(signal) for signal in troubled))
-        is_new, self._said = said != self._said and worst > 0, said
-        findings = tuple(signal.say(**self._means(signal.metric)) for signal in troubled)
-        return Verdict(action, findings, is_new, self.last_good_step)
+        said: list[str | list[str]] = [action, [_name(signal) for signal in troubled]]
+        is_new, self._state["said"] = said != self._state["said"] and worst > 0, said
+        findings = tuple(signal.describe(**self._means(signal.metric)) for signal in troubled)
+        return Alarm(action, findings, is_new, self.last_good_step)
 
     def _take(self, metric: str, value: float | None) -> None:
         if value is None or not math.isfinite(value):
             return
-        usual = self._usual.setdefault(metric, [])
+        usual, recent = (self._state[key].setdefault(metric, []) for key in ("usual", "recent"))
         if len(usual) < BASELINE_STEPS:
             usual.append(float(value))
-        self._recent.setdefault(metric, deque(maxlen=WINDOW)).append(float(value))
+        recent.append(float(value))
+        del recent[:-WINDOW]
 
     def _level(self, signal: Signal) -> int:
-        """0 usual, 1 warn, 2 stop."""
-        name = _name(signal)
-        if len(self._usual.get(signal.metric, ())) < BASELINE_STEPS:
+        """Return 0 for normal, 1 for a warning, 2 for a stop."""
+        name, num_beyond = _name(signal), self._state["num_beyond"]
+        if len(self._state["usual"].get(signal.metric, ())) < BASELINE_STEPS:
             return 0
         means = self._means(signal.metric)
         change = signal.change(**means) if means["now"] >= signal.least else -math.inf
         is_beyond = signal.stop is not None and change >= signal.stop
-        self._num_beyond[name] = self._num_beyond.get(name, 0) + 1 if is_beyond else 0
-        if self._num_beyond[name] >= PATIENCE:
+        num_beyond[name] = num_beyond.get(name, 0) + 1 if is_beyond else 0
+        if num_beyond[name] >= PATIENCE:
             return 2
         return int(change >= signal.warn)
 
     def _means(self, metric: str) -> dict[str, float]:
-        usual, recent = self._usual[metric], self._recent[metric]
+        usual, recent = self._state["usual"][metric], self._state["recent"][metric]
         return {"usual": sum(usual) / len(usual), "now": sum(recent) / len(recent)}
 
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as plain JSON."""
-        return {
-            "usual": {metric: list(values) for metric, values in self._usual.items()},
-            "recent": {metric: list(values) for metric, values in self._recent.items()},
-            "num_beyond": dict(self._num_beyond),
-            "said": [self._said[0], list(self._said[1])],
-            "last_good_step": self.last_good_step,
-        }
+    def state(self) -> GuardState:
+        """Return what a checkpoint keeps, as plain JSON."""
+        return deepcopy(self._state)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue as the guard whose `state` this is."""
-        self._usual = {metric: list(values) for metric, values in state["usual"].items()}
-        self._recent = {metric: deque(values, maxlen=WINDOW) for metric, values in state["recent"].items()}
-        self._num_beyond = dict(state["num_beyond"])
-        self._said = (state["said"][0], tuple(state["said"][1]))
-        self.last_good_step = state["last_good_step"]
+    def restore(self, state: GuardState) -> None:
+        """Continue from a saved state."""
+        self._state = deepcopy(state)
 
 
 def _name(signal: Signal) -> str:

@@ -1,28 +1,33 @@
-"""Append-only JSON Lines: one record per line, and a file that a kill at any moment leaves readable.
+"""Append-only JSON Lines: one record per line, readable even if the process is killed while writing.
 
-A killed process may leave half a line at the end. It is dropped before anything is appended. A run that resumes from
-a checkpoint does again the steps after it: `keep_until` removes their lines first, so that no step is told twice.
+A killed process may leave half a line at the end, which is dropped before the next append. A run that resumes from a
+checkpoint repeats the steps after it, so `keep_until` first removes their lines.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-Record = Mapping[str, Any]
+log = logging.getLogger(__name__)
+
+JsonLine = dict[str, Any]
+"""One record of a file."""
 
 
 class Lines:
-    """A file of records that only grows, but for what a resumed run does again.
+    """A file of records that only grows, except when a resumed run repeats steps.
 
     >>> import tempfile
     >>> lines = Lines(Path(tempfile.mkdtemp()) / "metrics.jsonl")
@@ -38,31 +43,42 @@ class Lines:
         self.path = Path(path)
         self._is_whole = False
 
-    def append(self, record: Record) -> None:
-        """Write one record and hand it to the operating system, where a kill of this process cannot reach it."""
-        if not self._is_whole:
-            self._mend()
+    def append(self, record: Mapping[str, object]) -> None:
+        """Write one record and flush it to the operating system, so that it survives a kill of this process."""
         text = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
-        with self.path.open("ab") as file:
-            # Half a surrogate pair, as a model may write, is no text that UTF-8 can hold.
-            file.write(text.encode("utf-8", errors="replace") + b"\n")
+        with _explained(self.path):
+            if not self._is_whole:
+                self._drop_half_line()
+            if not self.path.parent.is_dir():
+                log.warning("%s has vanished. Making it again; its earlier files are lost.", self.path.parent)
+                self.path.parent.mkdir(parents=True)
+            with self.path.open("ab") as file:
+                # UTF-8 cannot encode half a surrogate pair, which a model may write.
+                file.write(text.encode("utf-8", errors="replace") + b"\n")
 
     def keep_until(self, key: str, last: float) -> int:
-        """Remove the records whose `key` is above `last`; the number of those removed."""
+        """Remove the records whose `key` is above `last`, and return how many were removed."""
         records = list(read_lines(self.path))
-        kept = [record for record in records if record.get(key, last) <= last]
+        kept = [record for record in records if self._number(record, key, last) <= last]
         if len(kept) < len(records):
-            beside = self.path.with_name(self.path.name + ".partial")
-            beside.unlink(missing_ok=True)
-            copy = Lines(beside)
-            beside.touch()
-            for record in kept:
-                copy.append(record)
-            beside.replace(self.path)
+            partial = self.path.with_name(self.path.name + ".partial")
+            with _explained(partial):
+                partial.unlink(missing_ok=True)
+                copy = Lines(partial)
+                partial.touch()
+                for record in kept:
+                    copy.append(record)
+                partial.replace(self.path)
         return len(records) - len(kept)
 
-    def _mend(self) -> None:
-        """End the file after its last whole record."""
+    def _number(self, record: JsonLine, key: str, default: float) -> float:
+        value = record.get(key, default)
+        if not isinstance(value, int | float):
+            raise ConfigError([f"{self.path}: {key} = {value!r} is not a number. Fix or remove the line."])
+        return value
+
+    def _drop_half_line(self) -> None:
+        """Truncate the file after its last complete record."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             content = self.path.read_bytes()
@@ -76,21 +92,32 @@ class Lines:
         self._is_whole = True
 
 
-def read_lines(path: str | PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The records of a file, without half a line at its end; none if there is no file."""
+def read_lines(path: str | PathLike[str]) -> Iterator[JsonLine]:
+    """Yield the records of a file, ignoring half a line at its end; nothing if the file does not exist."""
     path = Path(path)
     if not path.exists():
         return
-    with path.open("rb") as file:
+    with _explained(path), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             record = _parse(line)
             if record is not None:
                 yield record
             elif line.endswith(b"\n") and line.strip():
-                raise ConfigError([f"{path}, line {number} is not a JSON record. Mend or remove the line."])
+                raise ConfigError([f"{path}, line {number} is not a JSON record. Fix or remove the line."])
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read or written: {error}. Fix that; the same command resumes from what was saved."
+        ) from error
+
+
+def _parse(line: bytes) -> JsonLine | None:
     try:
         record = json.loads(line)
     except ValueError:
@@ -98,8 +125,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _finite(value: Any) -> Any:
-    """The value with null for NaN and infinities, which JSON cannot say."""
+def _finite(value: object) -> object:
+    """Replace NaN and infinities, which JSON lacks, by null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,20 +1,20 @@
-"""The numbers of a step. Everything is added up as (total, weight) and divided in one place, at the end.
+"""The metrics of a step, added up as (total, weight) and divided once, at the end.
 
-Sums of micro-batches, and later of ranks, can be added in any order and any cut: the mean is that of the whole step.
+Sums can be added in any order and over any split into micro-batches: the result is the mean over the whole step.
 
 Per response token, means over all of them:
-    kl_target_original   nats; what the contrast changed
-    argmax_changed       share of tokens whose best candidate the contrast changed
+    kl_target_original   nats; how much the contrast changed the distribution
+    argmax_changed       share of tokens whose most likely candidate the contrast changed
     support_size         plausible candidates
     realised_contrast    nats; how much the image raised the token that the student sampled
     student_entropy      nats, at the distillation temperature
-    divergence           nats; the loss before its scale
+    divergence           nats; the loss before scaling
 
 Per rollout, means over all of them:
     length               tokens, the end token included
-    truncated            share that ran into the limit
-    repetition           share that repeats itself (`vcsd.monitor.text`)
-    language_drift       share with letters of a script that its prompt lacks, of those whose prompt has letters
+    truncated            share that reached the length limit
+    repetition           share that repeats itself (`vcsd.monitor.response_text`)
+    language_drift       share with letters of a script that its prompt lacks, among those whose prompt has letters
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.monitor.text import has_drifted, is_repetitive
+from vcsd.monitor.response_text import has_drifted, is_repetitive
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from vcsd.kernels.statistics import Statistics
+    from vcsd.loss.statistics import Statistics
     from vcsd.types import Rollout
 
 PER_TOKEN = (
     *("kl_target_original", "argmax_changed", "support_size"),
     *("realised_contrast", "student_entropy", "divergence"),
 )
-PER_ROLLOUT = ("length", "truncated", "repetition", "language_drift")
 
 
 class Sums:
@@ -54,7 +53,7 @@ class Sums:
         self._weights: defaultdict[str, float] = defaultdict(float)
 
     def add(self, name: str, *, total: float, weight: float) -> None:
-        """Add a sum over `weight` things."""
+        """Add a sum over `weight` items."""
         self._totals[name] += total
         self._weights[name] += weight
 
@@ -64,12 +63,12 @@ class Sums:
             self.add(name, total=total, weight=other._weights[name])
 
     def add_statistics(self, statistics: Statistics) -> None:
-        """Add the positions of one micro-batch: one transfer from the device for all numbers."""
+        """Add the positions of one micro-batch, with a single transfer from the device."""
         columns = {name: getattr(statistics, name) for name in PER_TOKEN}
-        given = {name: column for name, column in columns.items() if column is not None}
-        totals = torch.stack([column.sum(dtype=torch.float64) for column in given.values()]).tolist()
-        for name, total in zip(given, totals, strict=True):
-            self.add(name, total=total, weight=len(given[name]))
+        present = {name: column for name, column in columns.items() if column is not None}
+        totals = torch.stack([column.sum(dtype=torch.float64) for column in present.values()]).tolist()
+        for name, total in zip(present, totals, strict=True):
+            self.add(name, total=total, weight=len(present[name]))
 
     def add_rollout(self, rollout: Rollout, text: str, prompt_scripts: Collection[str]) -> None:
         """Add one rollout, with its text and the scripts of its prompt."""
@@ -79,5 +78,5 @@ class Sums:
         self.add("language_drift", total=has_drifted(text, prompt_scripts), weight=bool(prompt_scripts))
 
     def means(self) -> dict[str, float]:
-        """The mean of everything that has a weight."""
+        """Return the mean of every metric with a positive weight."""
         return {name: total / self._weights[name] for name, total in self._totals.items() if self._weights[name]}

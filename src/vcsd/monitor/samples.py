@@ -1,34 +1,30 @@
-"""Rollouts to read, in `samples.jsonl`: what was asked and answered, with images named and not embedded."""
+"""Records of `samples.jsonl`: prompts and responses for people to read. Images are named, not embedded."""
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
+from vcsd.views.image_hash import image_hash
 from vcsd.views.original import file_name
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from vcsd.types import Example, Rollout
+    from vcsd.types import Example, JsonObject, Rollout
 
 
-def image_reference(image: Image | str | PathLike[str]) -> dict[str, Any]:
-    """Where to find an image: its file or, for one that exists in memory only, size and hash of its pixels.
-
-    >>> image_reference("images/42.png")
-    {'file': 'images/42.png'}
-    """
+def image_reference(image: Image | str | PathLike[str]) -> JsonObject:
+    """Return the file of an image, or size and pixel hash of an image that exists only in memory."""
     if not isinstance(image, Image):
         return {"file": str(image)}
-    pixels = hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest()
+    pixels = image_hash(image, algorithm="blake2b", pixels_only=True)
     return {"name": file_name(image), "size": list(image.size), "mode": image.mode, "blake2b": pixels}
 
 
-def sample_record(step: int, example: Example, rollout: Rollout, text: str) -> dict[str, Any]:
-    """One line of `samples.jsonl`."""
+def sample_record(step: int, example: Example, rollout: Rollout, text: str) -> dict[str, object]:
+    """Build one line of `samples.jsonl`."""
     return {
         "step": step,
         "example_id": example.id,

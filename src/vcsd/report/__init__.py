@@ -1,12 +1,12 @@
-"""Report: what a run found, as one HTML file that needs nothing else, neither network nor script.
+"""Every HTML page: a page is a title and sections, and a section's body is made of parts and charts.
 
-page.py       the parts of a page and the file
-parts.py      table, paired differences, example answers, facts
-chart.py      lines over steps, and intervals, as SVG
+    page = Page("Results", [PageSection("Scores", plain_table(["benchmark", "score"], [["BLINK", "61.2"]]))])
+    write_page(page, "report.html")
+
+The result is one file without scripts that opens from disk, in light and in dark, and needs no network.
+
+page.py       the builder and the file
+parts.py      tables, tiles, cards, answers to filter, facts
+chart.py      lines over steps, intervals, bars
+markup.py     escaping
 """
-
-from vcsd.report.chart import Chart, Line
-from vcsd.report.page import Page, write_page
-from vcsd.report.parts import Answer, Case, Facts, Score, ScoreRow, ScoreTable
-
-__all__ = ["Answer", "Case", "Chart", "Facts", "Line", "Page", "Score", "ScoreRow", "ScoreTable", "write_page"]

@@ -1,27 +1,32 @@
-"""The parts of a page as HTML text: a table of scores, what they differ by, example answers, facts of the run."""
+"""The parts of a page as HTML: tables, tiles, cards with answers, answers to filter, facts."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import dataclass
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vcsd.report.chart import interval_chart
+from vcsd.report.markup import Html, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from PIL.Image import Image
 
 MAX_SIDE = 320
-"""Example images are shown no larger than this, so that a page with a dozen of them stays small."""
+"""Images are reduced to this side, so that a page with many of them stays small."""
+
+SampleKind = Literal["right", "wrong", "unread", "failed"]
+"""How an answer ended: `unread` means that no rule could read it, `failed` that there is none."""
+
+KIND_LABELS: Mapping[SampleKind, str] = {"right": "right", "wrong": "wrong", "unread": "unresolved", "failed": "failed"}
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number in percent with its interval; None for an end that is not known.
+    """A number in percent with its interval; None for an unknown end.
 
     >>> Score(53.2, 51.0, 55.4).is_clear, Score(1.2, -0.4, 2.8).is_clear
     (True, False)
@@ -33,8 +38,19 @@ class Score:
 
     @property
     def is_clear(self) -> bool:
-        """For a difference: whether its interval leaves out zero."""
+        """Whether the interval of a difference excludes zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A large number at the top of a page. `tone` names its colour, `note` stands below it."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = "base"
+    is_change: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,11 @@ class ScoreTable:
     differences: Sequence[ScoreRow] = ()
     aggregate: str | None = None
     note: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, the aggregate last."""
+        return [*self.columns, *([self.aggregate] if self.aggregate else [])]
 
 
 @dataclass(frozen=True)
@@ -78,118 +99,179 @@ class Case:
     answers: Sequence[Answer]
 
 
-Facts = tuple[tuple[str, str], ...]
-"""Names and values, in order."""
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One answer to unfold: its kind, a line about it, its images or why they cannot be read, and its texts."""
 
-
-@dataclass(frozen=True)
-class Section:
-    """A heading and the HTML under it."""
-
+    kind: SampleKind
     title: str
-    body: str
-    lead: str = field(default="")
+    about: str
+    images: Sequence[Image | str]
+    texts: Sequence[str]
 
 
 def signed(value: float) -> str:
-    """A difference with its sign and one digit; nothing is neither plus nor minus.
+    """Format a difference with its sign and one digit; zero has no sign.
 
     >>> signed(1.26), signed(-0.96), signed(-0.04)
     ('+1.3', '−1.0', '0.0')
     """
-    shown = f"{value:+.1f}".replace("-", "\u2212")
-    return shown[1:] if shown[1:] == "0.0" else shown
+    number = f"{value:+.1f}".replace("-", "\u2212")
+    return number[1:] if number[1:] == "0.0" else number
 
 
-def score_table(table: ScoreTable) -> str:
-    """Models by suites; the best of each column is strong, the aggregate stands apart."""
-    names = [*table.columns, *([table.aggregate] if table.aggregate else [])]
-    head = "".join(f"<th{_last(name, table)}>{escape(name)}</th>" for name in names)
-    best = {
-        name: max((row.scores[name].value for row in table.rows if name in row.scores), default=0) for name in names
-    }
-    body = "".join(
-        f'<tr><th scope="row"><i class="key {row.tone}"></i>{escape(row.name)}</th>'
-        + "".join(_cell(row.scores.get(name), name, table, is_best=best[name]) for name in names)
-        + "</tr>"
-        for row in table.rows
+def tiles(items: Sequence[Tile]) -> Html:
+    """Show large numbers in a row."""
+    cells = "".join(
+        f'<div class="tile {"change " if tile.is_change else ""}{text(tile.tone)}"><span>{text(tile.name)}</span>'
+        f"<strong>{text(tile.value)}</strong>{f'<small>{text(tile.note)}</small>' if tile.note else ''}</div>"
+        for tile in items
     )
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+    return Html(f'<div class="tiles">{cells}</div>' if items else "")
 
 
-def _last(name: str, table: ScoreTable) -> str:
-    return ' class="all"' if name == table.aggregate else ""
-
-
-def _cell(score: Score | None, name: str, table: ScoreTable, *, is_best: float) -> str:
-    if score is None:
-        return f"<td{_last(name, table)}>-</td>"
-    shown = f"{score.value:.1f}"
-    shown = f"<b>{shown}</b>" if score.value == is_best else shown
-    range_ = "" if score.low is None or score.high is None else f"<small>{score.low:.1f} to {score.high:.1f}</small>"
-    return f"<td{_last(name, table)}>{shown}{range_}</td>"
-
-
-def difference_table(table: ScoreTable) -> str:
-    """The differences in points with their intervals, marked where the interval leaves out zero; and their drawing."""
-    names = [*table.columns, *([table.aggregate] if table.aggregate else [])]
-    head = "".join(f"<th{_last(name, table)}>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f'<tr><th scope="row"><i class="key {row.tone}"></i>{escape(row.name)}</th>'
-        + "".join(_difference(row.scores.get(name), _last(name, table)) for name in names)
-        + "</tr>"
+def headline(table: ScoreTable) -> list[Tile]:
+    """Make tiles of the aggregate of every row and of the differences that have an interval."""
+    name = table.aggregate
+    if name is None:
+        return []
+    levels = [
+        Tile(row.name, f"{row.scores[name].value:.1f}", tone=row.tone) for row in table.rows if name in row.scores
+    ]
+    changes = [
+        Tile(row.name, signed(score.value), f"{signed(score.low)} to {signed(score.high)}", row.tone, is_change=True)
         for row in table.differences
-    )
-    whole = f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    return f'{whole}<div class="intervals">{interval_chart(names, table.differences)}</div>'
+        if (score := row.scores.get(name)) is not None and score.low is not None and score.high is not None
+    ]
+    return levels + changes
 
 
-def _difference(score: Score | None, last: str) -> str:
-    if score is None:
-        return f"<td{last}>-</td>"
-    kind = "" if not score.is_clear else "up" if score.value > 0 else "down"
-    range_ = (
-        "" if score.low is None or score.high is None else f"<small>{signed(score.low)} to {signed(score.high)}</small>"
-    )
-    return f'<td{last}><span class="{kind}">{signed(score.value)}</span>{range_}</td>'
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
+    """Show rows of text under column names; the first cell names its row."""
+    body = [
+        f'<th scope="row">{text(name)}</th>' + "".join(f"<td>{text(cell)}</td>" for cell in cells)
+        for name, *cells in rows
+    ]
+    return _table([f"<th>{text(column)}</th>" for column in columns], body)
 
 
-def cases(items: Sequence[Case]) -> str:
-    """Cards with the images, the question, and what each model said to it."""
-    return f'<div class="cases">{"".join(_case(item) for item in items)}</div>'
+def _table(head: Sequence[str], body: Sequence[str]) -> Html:
+    rows = "".join(f"<tr>{row}</tr>" for row in body)
+    return Html(f'<div class="wide"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{rows}</tbody></table></div>')
+
+
+def score_table(table: ScoreTable) -> Html:
+    """Show models by suites; the best of each column is bold, the aggregate stands apart."""
+    best = {
+        name: max((row.scores[name].value for row in table.rows if name in row.scores), default=0)
+        for name in table.names
+    }
+
+    def number(name: str, score: Score) -> str:
+        return f"<b>{score.value:.1f}</b>" if score.value == best[name] else f"{score.value:.1f}"
+
+    note = f'<p class="note">{text(table.note)}</p>' if table.note else ""
+    return Html(_scores(table, table.rows, number, lambda end: f"{end:.1f}") + note)
+
+
+def difference_table(table: ScoreTable) -> Html:
+    """Show the differences in points, coloured where the interval excludes zero, as a table and as a chart."""
+
+    def number(name: str, score: Score) -> str:
+        kind = "" if not score.is_clear else "up" if score.value > 0 else "down"
+        return f'<span class="{kind}">{signed(score.value)}</span>'
+
+    if not table.differences:
+        return Html("")
+    chart = interval_chart(table.names, table.differences)
+    return Html(f'{_scores(table, table.differences, number, signed)}<div class="intervals">{chart}</div>')
+
+
+def _scores(
+    table: ScoreTable, rows: Sequence[ScoreRow], number: Callable[[str, Score], str], end: Callable[[float], str]
+) -> Html:
+    kind = {table.aggregate: ' class="all"'}
+
+    def cell(name: str, score: Score | None) -> str:
+        opening = f"<td{kind.get(name, '')}>"
+        if score is None:
+            return f"{opening}-</td>"
+        if score.low is None or score.high is None:
+            return f"{opening}{number(name, score)}</td>"
+        return f"{opening}{number(name, score)}<small>{end(score.low)} to {end(score.high)}</small></td>"
+
+    heads = [f"<th{kind.get(name, '')}>{text(name)}</th>" for name in table.names]
+    body = [
+        f'<th scope="row">{_key(row.tone)}{text(row.name)}</th>'
+        + "".join(cell(name, row.scores.get(name)) for name in table.names)
+        for row in rows
+    ]
+    return _table(["<th></th>", *heads], body)
+
+
+def _key(tone: str) -> str:
+    return f'<i class="key {text(tone)}"></i>'
+
+
+def cases(items: Sequence[Case]) -> Html:
+    """Show cards with the images, the question, and what each model said to it."""
+    return Html(f'<div class="cases">{"".join(_case(item) for item in items)}</div>' if items else "")
 
 
 def _case(case: Case) -> str:
-    images = "".join(f'<img alt="" src="{data_uri(image)}">' for image in case.images)
+    images = "".join(picture(image) for image in case.images)
     answers = "".join(
-        f'<li class="{"right" if answer.is_right else "wrong"}"><span class="who"><i class="key {answer.tone}"></i>'
-        f'{escape(answer.name)}</span><span class="said">{escape(answer.text) or "<em>nothing</em>"}</span>'
+        f'<li class="{"right" if answer.is_right else "wrong"}"><span class="who">{_key(answer.tone)}'
+        f'{text(answer.name)}</span><span class="said">{text(answer.text) or "<em>nothing</em>"}</span>'
         f'<span class="mark">{"right" if answer.is_right else "wrong"}</span></li>'
         for answer in case.answers
     )
     return (
-        f'<article><div class="images">{images}</div><div><p class="suite">{escape(case.title)}</p>'
-        f'<p class="question">{escape(case.question)}</p><p class="gold">answer: <b>{escape(case.gold)}</b></p>'
+        f'<article><div class="images">{images}</div><div><p class="suite">{text(case.title)}</p>'
+        f'<p class="question">{text(case.question)}</p><p class="gold">answer: <b>{text(case.gold)}</b></p>'
         f"<ul>{answers}</ul></div></article>"
     )
 
 
-def data_uri(image: Image) -> str:
-    """An image as part of the page, reduced if it is large."""
-    shown = image.convert("RGB")
-    shown.thumbnail((MAX_SIDE, MAX_SIDE))
-    buffer = BytesIO()
-    shown.save(buffer, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def samples(items: Sequence[Sample], totals: Mapping[SampleKind, int], *, name: str) -> Html:
+    """Show answers to unfold, with a filter by kind. `totals` counts all answers; `name` is unique on the page."""
+    options = [("all", "all")]
+    for kind, label in KIND_LABELS.items():
+        num_shown = sum(item.kind == kind for item in items)
+        if num_shown:
+            options.append((kind, f"{label} ({num_shown} of {totals[kind]})"))
+    choices = "".join(
+        f'<label><input type="radio" name="filter-{text(name)}" value="{value}"{" checked" if value == "all" else ""}>'
+        f"{text(label)}</label>"
+        for value, label in options
+    )
+    body = "".join(_sample(item) for item in items)
+    return Html(f'<h3>answers</h3><div class="samples"><div class="filter">{choices}</div>{body}</div>')
 
 
-def facts(items: Facts) -> str:
-    """Names and values as a list."""
-    return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in items) + "</dl>"
+def _sample(sample: Sample) -> str:
+    images = "".join(
+        f'<p class="soft">{text(image)}</p>' if isinstance(image, str) else picture(image, is_photo=True)
+        for image in sample.images
+    )
+    texts = "".join(f"<pre>{text(each)}</pre>" for each in sample.texts)
+    return (
+        f'<details class="{sample.kind}"><summary><span class="mark">{KIND_LABELS[sample.kind]}</span> '
+        f'{text(sample.title)} <span class="soft">{text(sample.about)}</span></summary>{images}{texts}</details>'
+    )
 
 
-def legend(rows: Sequence[tuple[str, str]]) -> str:
-    """Which colour is whose: names and tones."""
-    keys = "".join(f'<span><i class="key {tone}"></i>{escape(name)}</span>' for name, tone in rows)
-    return f'<p class="legend">{keys}</p>'
+def picture(image: Image, *, is_photo: bool = False) -> Html:
+    """Embed an image, reduced if it is large; a photo as JPEG, which is smaller."""
+    reduced = image.convert("RGB")
+    reduced.thumbnail((MAX_SIDE, MAX_SIDE))
+    buffer, kind = BytesIO(), "jpeg" if is_photo else "png"
+    reduced.save(buffer, format=kind, quality=70)  # PNG has no quality and ignores it
+    content = base64.b64encode(buffer.getvalue()).decode()
+    return Html(f'<img alt="" src="data:image/{kind};base64,{content}">')
+
+
+def facts(items: Sequence[tuple[str, str]]) -> Html:
+    """Show names and values as a list."""
+    rows = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in items)
+    return Html(f"<dl>{rows}</dl>" if items else "")

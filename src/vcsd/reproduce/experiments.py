@@ -1,14 +1,14 @@
-"""The experiments as data: which runs stand behind each table and figure of the paper, as changes to one recipe.
+"""The experiments as data: the runs behind each table and figure of the paper, as changes to one recipe.
 
-A variant is a name and overrides of `recipes/world/reproduce.yaml`; everything else is the recipe's. Runs that are
-equal in all that matters are the same cell, wherever they appear, and are done once.
+A variant is a name and overrides of `recipes/world/reproduce.yaml`. Variants with the same settings in several
+experiments share one cell, which is run once.
 
-Every experiment is read against two references: the base model as it is, and matched OPSD.
+Every experiment is compared with two references: the base model as it is, and matched OPSD.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -17,14 +17,12 @@ from vcsd.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Kind = Literal["base", "train", "decode", "pmi"]
-"""What a cell does with a base model: leave it, train it, decode from it by contrast, or measure its contrast."""
+ExperimentKind = Literal["base", "train", "decode", "pmi"]
+"""What a cell does with a base model: measure it as it is, train it, decode by contrast, or measure its contrast."""
 
 Where = Literal["smallest", "ordinary", "never black"]
-"""Which bases an experiment starts from: the smallest Qwen3-VL alone, as the paper's ablations; every architecture and
-size; or those that never saw a black picture. The first two are of the committed world."""
-
-MAKE_NEVER_BLACK = "vcsd world pretrain --set black_share=0 --seed 1 --out FOLDER"
+"""Which bases an experiment starts from: only the smallest Qwen3-VL, as in the paper's ablations; every architecture
+and size; or bases that never saw a black picture. The first two are of the default world."""
 
 CURVE_EVERY = 10
 LONG_STEPS = 300
@@ -33,16 +31,13 @@ LONG_EVERY = 30
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of an experiment: its name, what it does, and its changes to the recipe.
+    """One row of an experiment: its name, its kind, and its changes to the recipe.
 
-    `curve_every` None asks all questions at the end alone.
-
-    >>> Variant("alpha 0.5", overrides=("method.alpha=0.5",)).kind
-    'train'
+    The questions are asked every `curve_every` steps; with None, only at the end.
     """
 
     name: str
-    kind: Kind = "train"
+    kind: ExperimentKind = "train"
     overrides: tuple[str, ...] = ()
     curve_every: int | None = None
 
@@ -67,11 +62,7 @@ def _long(name: str, *overrides: str) -> Variant:
     return Variant(name, overrides=(*overrides, f"trainer.max_steps={LONG_STEPS}"), curve_every=LONG_EVERY)
 
 
-def _table(*experiments: Experiment) -> Mapping[str, Experiment]:
-    return MappingProxyType({each.name: each for each in experiments})
-
-
-EXPERIMENTS = _table(
+_IN_ORDER = (
     Experiment("main", "Base, OPSD and VCSD", "Table 1 and Figure 6", (BASE, OPSD, VCSD), on="ordinary"),
     Experiment(
         "alpha",
@@ -129,10 +120,7 @@ EXPERIMENTS = _table(
         "dynamics",
         "Training dynamics",
         "Figure 4",
-        (
-            Variant("OPSD", overrides=("method=opsd",), curve_every=CURVE_EVERY),
-            Variant("VCSD", curve_every=CURVE_EVERY),
-        ),
+        (replace(OPSD, curve_every=CURVE_EVERY), replace(VCSD, curve_every=CURVE_EVERY)),
     ),
     Experiment(
         "decoding",
@@ -155,18 +143,19 @@ EXPERIMENTS = _table(
         on="never black",
     ),
 )
-"""Every experiment by name, in the order of the paper."""
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({experiment.name: experiment for experiment in _IN_ORDER})
+"""All experiments by name, in the order of the paper."""
 
 ALL = "all"
 
 
 def references_of(experiment: Experiment) -> tuple[Variant, ...]:
-    """What an experiment is read against: base and OPSD, unless it asks no suites."""
+    """The variants that an experiment is compared with: base and OPSD, unless it has no scores."""
     return () if all(variant.kind == "pmi" for variant in experiment.variants) else (BASE, OPSD)
 
 
 def chosen(name: str) -> tuple[Experiment, ...]:
-    """The experiments behind a name; `all` is every one of them."""
+    """The experiments of a name; `all` means all of them."""
     if name == ALL:
         return tuple(EXPERIMENTS.values())
     if name not in EXPERIMENTS:

@@ -1,11 +1,12 @@
-"""The commands that made a folder of results: `runs.jsonl`, one line for each that ran something.
+"""The commands that produced a results folder: `runs.jsonl`, one line for each command that ran something.
 
-Seconds of a cell are its own; many run side by side. How long a command took is known only here.
+A cell records its own seconds, but many cells run in parallel. Only this file says how long a command took.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.reproduce.machine import hardware
@@ -15,54 +16,68 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vcsd.reproduce.experiments import Experiment
-    from vcsd.reproduce.pool import Tally
+    from vcsd.reproduce.pool import PoolTally
     from vcsd.reproduce.results import Results
 
 JOURNAL = "runs.jsonl"
 
-NOT_RESULTS = ("logs/", "work/", "*.partial")
-"""What git is to leave out of a folder of results."""
-
 Ended = Literal["done", "interrupted"]
 
 
-def prepare(out: Path) -> None:
-    """Make the folder of results, one that can be committed as it is."""
+@dataclass(frozen=True)
+class JournalEntry:
+    """One line of the journal: what a command ran, on which machine, and how long it took."""
+
+    command: str
+    experiments: list[str]
+    seeds: list[int]
+    bases: dict[str, list[str]]
+    hardware: str
+    jobs: int
+    cells_run: int
+    cells_known: int
+    cells_failed: int
+    run_seconds: float
+    wall_seconds: float
+    ended: Ended
+
+
+def create_results_folder(out: Path) -> None:
+    """Create the results folder, with a .gitignore so that it can be committed as it is."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / ".gitignore").write_text("\n".join([*NOT_RESULTS, ""]), encoding="utf-8")
+    (out / ".gitignore").write_text("logs/\nwork/\n*.partial\n", encoding="utf-8")
 
 
-def note(
-    experiments: Sequence[Experiment], results: Results, tally: Tally, jobs: int, wall_seconds: float, ended: Ended
+def add_to_journal(
+    experiments: Sequence[Experiment], results: Results, tally: PoolTally, jobs: int, wall_seconds: float, ended: Ended
 ) -> None:
-    """Add what a command did, unless it found everything done."""
+    """Record what a command did, unless everything was already done."""
     if not tally.keys and not tally.failed:
         return
-    Lines(results.plan.out / JOURNAL).append(
-        {
-            "command": results.plan.command,
-            "experiments": [each.name for each in experiments],
-            "seeds": list(results.seeds),
-            "bases": {group: results.bases_used(group) for each in experiments for group in results.groups_of(each)},
-            "hardware": hardware(),
-            "jobs": jobs,
-            "cells_run": len(tally.keys),
-            "cells_known": tally.num_known,
-            "cells_failed": len(tally.failed),
-            "run_seconds": round(tally.run_seconds, 1),
-            "wall_seconds": round(wall_seconds, 1),
-            "ended": ended,
-        }
+    entry = JournalEntry(
+        command=results.sweep.command,
+        experiments=[experiment.name for experiment in experiments],
+        seeds=list(results.seeds),
+        bases={group: results.bases_used(group) for each in experiments for group in results.groups_of(each)},
+        hardware=hardware(),
+        jobs=jobs,
+        cells_run=len(tally.keys),
+        cells_known=tally.num_known,
+        cells_failed=len(tally.failed),
+        run_seconds=round(tally.run_seconds, 1),
+        wall_seconds=round(wall_seconds, 1),
+        ended=ended,
     )
+    Lines(results.sweep.out / JOURNAL).append(asdict(entry))
 
 
-def noted(out: Path) -> list[dict[str, Any]]:
-    """Every command that ran something, the earliest first."""
-    return list(read_lines(out / JOURNAL))
+def read_journal(out: Path) -> list[JournalEntry]:
+    """All commands that ran something, the earliest first."""
+    return [JournalEntry(**line) for line in read_lines(out / JOURNAL)]
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people.
+    """Format seconds for people.
 
     >>> duration(42.4), duration(754.0)
     ('42 s', '754 s (12.6 min)')

@@ -1,7 +1,7 @@
-"""Many cells side by side: one process each for a few of them, since tiny models leave most of a device idle.
+"""Run many cells in parallel, each in its own process, since a tiny model leaves most of a device idle.
 
-What a cell prints goes to a log beside the results; what is finished is said here, one line a cell. A cell that fails,
-or whose process dies, does not keep the others from running, and all failures are named at the end.
+A cell's output goes to a log next to the results; the terminal gets one line per finished cell. If a cell fails or its
+process dies, the others still run, and the command lists all failures at the end.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import traceback
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from vcsd.reproduce.machine import num_cores
 
@@ -29,19 +30,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vcsd.reproduce.cell import Cell
+    from vcsd.reproduce.cell_result import CellResult
 
 log = logging.getLogger(__name__)
 
-Outcome = tuple[dict[str, Any] | None, str]
-"""A cell's result, or None and what went wrong."""
+CellOutcome: TypeAlias = "tuple[CellResult | None, str]"
+"""A cell's result, or None and the error."""
 
 PATIENCE = 5.0
-"""Seconds that a worker which is told to end has before it is killed."""
+"""Seconds between asking a worker to stop and killing it."""
 
 
 @dataclass
-class Tally:
-    """What became of the cells of a command. `keys` of those that were run, `failed` with what went wrong."""
+class PoolTally:
+    """The progress of a command: the keys of the cells that were run, and the errors of those that failed."""
 
     num_todo: int
     num_known: int
@@ -50,36 +52,33 @@ class Tally:
     run_seconds: float = 0.0
 
 
-def take_stock(cells: Sequence[Cell]) -> tuple[dict[str, Cell], Tally]:
-    """The cells without a result, equal ones once, the longest first: one that began last would keep others waiting."""
-    once: dict[str, Cell] = {}
+def take_stock(cells: Sequence[Cell]) -> tuple[dict[str, Cell], PoolTally]:
+    """The distinct cells without a result, the longest first, so that none is left running alone at the end."""
+    by_key: dict[str, Cell] = {}
     for cell in cells:
-        once.setdefault(cell.key, cell)
-    todo = [cell for cell in once.values() if cell.result() is None]
+        by_key.setdefault(cell.key, cell)
+    todo = [cell for cell in by_key.values() if cell.result() is None]
     todo.sort(key=lambda cell: cell.length, reverse=True)
-    return {cell.key: cell for cell in todo}, Tally(len(todo), len(once) - len(todo))
+    return {cell.key: cell for cell in todo}, PoolTally(len(todo), len(by_key) - len(todo))
 
 
-def run_cells(todo: dict[str, Cell], tally: Tally, jobs: int, say: Callable[[str], None]) -> None:
-    """Run cells and count in `tally`, which is true at any time: after Ctrl-C it says what was done until then."""
-    say(f"{tally.num_todo} cells to run, {tally.num_known} known, {jobs} at a time")
+def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[[str], None]) -> None:
+    """Run cells and count them in `tally`, which is up to date at any time, also after Ctrl-C."""
+    say(f"{tally.num_todo} cells to run, {tally.num_known} already done, {jobs} in parallel")
     if not todo:
         return
-
-    def tell(cell: Cell, outcome: Outcome) -> None:
-        _tell(cell, outcome, tally, say)
-
-    with _terminated_as_interrupted():
+    report = partial(_report, tally, say)
+    with _sigterm_as_interrupt():
         if jobs == 1:
             for cell in todo.values():
-                tell(cell, _attempt(cell))
+                report(cell, _attempt(cell))
         else:
-            _run_beside(todo, jobs, tell)
+            _run_in_parallel(todo, jobs, report)
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM, as a time limit sends it, is taken like Ctrl-C: no worker is left behind."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM, which a time limit sends, like Ctrl-C, so that no worker is left behind."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -92,46 +91,46 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 class Worker:
-    """A process that runs one cell after another, and a pipe to it."""
+    """A process that runs one cell after another, and the pipe to it."""
 
     def __init__(self, logs: Path, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe: Connection
-        self.pipe, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_work, args=(theirs, logs, threads))
+        self.pipe, other_end = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_work, args=(other_end, logs, threads))
         self.process.start()
-        theirs.close()  # so that the death of the process is the end of the pipe
+        other_end.close()  # only the process holds this end: the pipe closes when the process dies
         self.cell: Cell | None = None
 
-    def give(self, cell: Cell) -> None:
-        """Let it run a cell. That it died meanwhile is seen when its outcome is read."""
+    def start(self, cell: Cell) -> None:
+        """Send a cell to the process. If it has died, `outcome` finds out."""
         self.cell = cell
         try:
             self.pipe.send(cell)
         except OSError:
             log.debug("a worker died before %s", cell.title)
 
-    def outcome(self) -> Outcome:
-        """What it says of its cell; a process that died says it by the end of its pipe."""
+    def outcome(self) -> CellOutcome:
+        """Receive the outcome of its cell. A closed pipe means that the process died."""
         try:
-            said: Outcome = self.pipe.recv()
+            outcome: CellOutcome = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join(PATIENCE)
-            return None, f"its process died ({_how(self.process.exitcode)})"
-        return said
+            return None, f"its process died ({_exit_reason(self.process.exitcode)})"
+        return outcome
 
-    def end(self) -> None:
-        """Wait for the process; one that does not end by itself is ended."""
+    def stop(self) -> None:
+        """Wait for the process to end; terminate it, then kill it, if it does not."""
         self.process.join(PATIENCE)
-        for insist in (self.process.terminate, self.process.kill):
+        for force in (self.process.terminate, self.process.kill):
             if self.process.is_alive():
-                insist()
+                force()
                 self.process.join(PATIENCE)
 
 
-def _run_beside(todo: dict[str, Cell], jobs: int, tell: Callable[[Cell, Outcome], None]) -> None:
+def _run_in_parallel(todo: dict[str, Cell], jobs: int, report: Callable[[Cell, CellOutcome], None]) -> None:
     waiting = deque(todo.values())
-    logs = waiting[0].plan.out / "logs"
+    logs = waiting[0].sweep.out / "logs"
     threads = max(1, num_cores() // jobs)
     workers: list[Worker] = []
     leaving: list[Worker] = []
@@ -139,40 +138,40 @@ def _run_beside(todo: dict[str, Cell], jobs: int, tell: Callable[[Cell, Outcome]
         while waiting or workers:
             while waiting and len(workers) < jobs:
                 workers.append(Worker(logs, threads))
-                workers[-1].give(waiting.popleft())
+                workers[-1].start(waiting.popleft())
             ready = wait([worker.pipe for worker in workers])
-            for worker in [each for each in workers if each.pipe in ready]:
-                is_well = _hear(worker, tell)
-                if is_well and waiting:
-                    worker.give(waiting.popleft())
+            for worker in [worker for worker in workers if worker.pipe in ready]:
+                is_usable = _collect(worker, report)
+                if is_usable and waiting:
+                    worker.start(waiting.popleft())
                 else:
-                    worker.pipe.close()  # nothing more to do: it ends
+                    worker.pipe.close()  # tells the process to end
                     workers.remove(worker)
                     leaving.append(worker)
     finally:
         for worker in workers:
             worker.process.terminate()
         for worker in (*workers, *leaving):
-            worker.end()
+            worker.stop()
 
 
-def _hear(worker: Worker, tell: Callable[[Cell, Outcome], None]) -> bool:
-    """Pass on what became of a worker's cell; whether it may have another.
+def _collect(worker: Worker, report: Callable[[Cell, CellOutcome], None]) -> bool:
+    """Report the outcome of a worker's cell, and return whether the worker can take another.
 
-    A fault of the device outlives the error that told of it, so a process in which a cell failed is done with.
+    A device fault persists after its error, so a process in which a cell failed is not used again.
     """
     assert worker.cell is not None
     outcome = worker.outcome()
-    tell(worker.cell, outcome)
+    report(worker.cell, outcome)
     if outcome[0] is None:
         worker.process.terminate()
     return outcome[0] is not None
 
 
-def _how(code: int | None) -> str:
-    """How a process ended.
+def _exit_reason(code: int | None) -> str:
+    """Why a process ended.
 
-    >>> _how(-9), _how(3)
+    >>> _exit_reason(-9), _exit_reason(3)
     ('SIGKILL', 'exit code 3')
     """
     if code is not None and code < 0:
@@ -181,29 +180,24 @@ def _how(code: int | None) -> str:
 
 
 def _work(pipe: Connection, logs: Path, threads: int) -> None:
-    """A worker's life: cells come through the pipe until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the one that started them decides
-    _begin(logs, threads)
+    """Run the cells that come through the pipe until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent handles it
+    _set_up(logs, threads)
+    import torch
+
     while True:
         try:
             cell = pipe.recv()
         except EOFError:
             return
         pipe.send(_attempt(cell))
-        _give_memory_back()
+        gc.collect()  # a trainer and its model refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # other processes on the device may need the memory
 
 
-def _give_memory_back() -> None:
-    """What a finished run leaves in this process's cache is memory that the others on the device may need."""
-    import torch
-
-    gc.collect()  # a trainer and its model refer to each other
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _begin(logs: Path, threads: int) -> None:
-    """Send the output to a file, and leave the other workers their cores."""
+def _set_up(logs: Path, threads: int) -> None:
+    """Redirect output to a file, and leave cores to the other workers."""
     logs.mkdir(parents=True, exist_ok=True)
     sys.stdout = sys.stderr = (logs / f"{os.getpid()}.txt").open("a", buffering=1, encoding="utf-8")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
@@ -215,8 +209,8 @@ def _begin(logs: Path, threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _attempt(cell: Cell) -> Outcome:
-    """The result, or what went wrong."""
+def _attempt(cell: Cell) -> CellOutcome:
+    """Run a cell; return its result, or None and the error."""
     from vcsd.reproduce.cell import run_cell
 
     try:
@@ -227,7 +221,8 @@ def _attempt(cell: Cell) -> Outcome:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _tell(cell: Cell, outcome: Outcome, tally: Tally, say: Callable[[str], None]) -> None:
+def _report(tally: PoolTally, say: Callable[[str], None], cell: Cell, outcome: CellOutcome) -> None:
+    """Count a cell's outcome and print one line about it."""
     result, error = outcome
     done = len(tally.keys) + len(tally.failed) + 1
     head = f"{time.strftime('%H:%M:%S')} [{done}/{tally.num_todo}] {cell.title}:"

@@ -1,30 +1,31 @@
-"""Results by experiment: which cells there are, and what was found in those that have been run.
+"""Results by experiment: which cells it has, and the results of those that have been run.
 
-A run is a base and a seed. Seeds are spread over the bases of a group, the first seed on the first base; with `cross`
+A run is a base and a seed. Seeds are spread over the bases of a group, the first seed on the first base; with `cross`,
 every seed starts from every base. Two variants are compared run by run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.reproduce.cell import Cell, Plan
-from vcsd.reproduce.experiments import MAKE_NEVER_BLACK, Experiment, Variant, references_of
+from vcsd.reproduce.cell import Cell, Sweep
+from vcsd.reproduce.experiments import Experiment, Variant, references_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from vcsd.reproduce.bases import Base
-    from vcsd.reproduce.statistics import Run
+    from vcsd.reproduce.base_folders import Base
+    from vcsd.reproduce.cell_result import CellResult
+    from vcsd.reproduce.paired_runs import Run
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
     """The cells of a command by group, variant and run."""
 
-    plan: Plan
+    sweep: Sweep
     groups: Mapping[str, Sequence[Base]]
     seeds: Sequence[int]
     cross: bool = False
@@ -32,12 +33,12 @@ class Results:
 
     @property
     def ordinary(self) -> list[str]:
-        """The groups of the committed world, on which the paper's claims are judged."""
+        """The groups of the default world, on which the paper's claims are judged."""
         return [group for group, bases in self.groups.items() if not bases[0].changes]
 
     @property
     def smallest(self) -> str:
-        """The smallest Qwen3-VL of the committed world; no name where only bases of other worlds are given."""
+        """The smallest Qwen3-VL of the default world; empty if all bases are of other worlds."""
         return next(iter(self.ordinary), "")
 
     @property
@@ -58,34 +59,34 @@ class Results:
                 yield from self.cells_of(variant, group).values()
 
     def pairs(self, group: str) -> list[tuple[Base, int]]:
-        """Which seeds start from which bases."""
+        """Which seed starts from which base."""
         bases = self.groups.get(group, ())
         return [
             (base, seed)
-            for place, seed in enumerate(self.seeds)
-            for base in (bases if self.cross or not bases else [bases[place % len(bases)]])
+            for index, seed in enumerate(self.seeds)
+            for base in (bases if self.cross or not bases else [bases[index % len(bases)]])
         ]
 
     def bases_used(self, group: str) -> list[str]:
-        """The names of the bases that a seed starts from: with fewer seeds than bases, not all of them."""
+        """The names of the bases that are used: not all of them if there are fewer seeds than bases."""
         return list(dict.fromkeys(base.folder.name for base, _ in self.pairs(group)))
 
     def cells_of(self, variant: Variant, group: str) -> dict[Run, Cell]:
         """The cells of one variant, run by run."""
         key = (variant, group)
-        if key not in self._cells:  # a cell resolves its recipe to know its name: once is enough
+        if key not in self._cells:  # a cell's name needs its resolved recipe, so cells are kept
             self._cells[key] = {
-                (base.folder.name, seed): Cell(variant, base, seed, self.plan) for base, seed in self.pairs(group)
+                (base.folder.name, seed): Cell(variant, base, seed, self.sweep) for base, seed in self.pairs(group)
             }
         return self._cells[key]
 
-    def found(self, variant: Variant, group: str) -> dict[Run, dict[str, Any]]:
-        """The results that are there, run by run."""
+    def finished(self, variant: Variant, group: str) -> dict[Run, CellResult]:
+        """The results of the finished runs of one variant."""
         results = {run: cell.result() for run, cell in self.cells_of(variant, group).items()}
         return {run: result for run, result in results.items() if result is not None}
 
     def num_missing(self, experiment: Experiment) -> int:
-        """How many runs of an experiment's own variants have no result."""
+        """The number of runs of an experiment's own variants that have no result."""
         return sum(
             cell.result() is None
             for group in self.groups_of(experiment)
@@ -93,41 +94,43 @@ class Results:
             for cell in self.cells_of(variant, group).values()
         )
 
-    def is_whole(self, experiment: Experiment) -> bool:
-        """Whether every run of an experiment's own variants has a result."""
-        return self.num_missing(experiment) == 0
-
-    def values(self, variant: Variant, group: str, read: Callable[[dict[str, Any]], Any]) -> dict[Run, float]:
+    def values(self, variant: Variant, group: str, read: Callable[[CellResult], float | None]) -> dict[Run, float]:
         """One number of each result; results without it are left out."""
-        read_out = {run: read(result) for run, result in self.found(variant, group).items()}
-        return {run: float(value) for run, value in read_out.items() if value is not None}
+        values = {run: read(result) for run, result in self.finished(variant, group).items()}
+        return {run: float(value) for run, value in values.items() if value is not None}
 
     def acc(self, variant: Variant, group: str) -> dict[Run, float]:
-        """The aggregate of every run."""
+        """Acc of every run: the mean over the seven suites."""
         return self.values(variant, group, lambda result: result.get("acc"))
 
 
-def suite(name: str) -> Callable[[dict[str, Any]], Any]:
-    """Reads one suite's entry off a result."""
+def curves_of(results: Results, variant: Variant, group: str, name: str = "acc") -> dict[Run, dict[int, float]]:
+    """The learning curve of every run, by step: Acc, or the score of the suite `name`. Some runs have an empty one."""
+    curves = {run: result.get("curve", ()) for run, result in results.finished(variant, group).items()}
+    return {
+        run: {point["step"]: point["acc"] if name == "acc" else point["scores"][name] for point in curve}
+        for run, curve in curves.items()
+    }
+
+
+def suite(name: str) -> Callable[[CellResult], float | None]:
+    """Reads one suite's score from a result."""
     return lambda result: result.get("scores", {}).get(name)
 
 
 def why_not(experiment: Experiment) -> str:
     """Why an experiment has no base to start from, and what to do."""
     if experiment.on == "never black":
-        return (
-            f"{experiment.name} needs bases that never saw a black picture, and none is given. "
-            f"Make some: `{MAKE_NEVER_BLACK}`."
-        )
-    return (
-        f"{experiment.name} needs bases of the world as it is committed, and none is given. "
-        "Make some: `vcsd world pretrain --seed 1 --out FOLDER`."
-    )
+        needs, option = "that never saw a black picture", " --set black_share=0"
+    else:
+        needs, option = "of the default world", ""
+    command = f"vcsd world pretrain{option} --seed 1 --out FOLDER"
+    return f"{experiment.name} needs bases {needs}, but none was given. Make some with `{command}`."
 
 
-def runnable(asked: Sequence[Experiment], results: Results) -> list[Experiment]:
-    """Those of some experiments that have bases to start from; it is an error if none has."""
-    found = [each for each in asked if results.groups_of(each)]
-    if not found:
-        raise ConfigError([why_not(each) for each in asked])
-    return found
+def runnable(requested: Sequence[Experiment], results: Results) -> list[Experiment]:
+    """The requested experiments that have bases to start from. Raise if none has."""
+    experiments = [experiment for experiment in requested if results.groups_of(experiment)]
+    if not experiments:
+        raise ConfigError([why_not(experiment) for experiment in requested])
+    return experiments

@@ -1,12 +1,12 @@
 """Decoding n rollouts of each prompt after one pass over it: prefill, fork, step, drop.
 
-    decoder = prefill(model, prompts)       # every prompt once; decoder.logits are those of the first new token
+    decoder = prefill(model, prompts)       # every prompt once; decoder.logits predict the first new token
     decoder.fork(prompt_of_row, 512)        # one row per rollout, with room for 512 tokens
     logits = decoder.step(tokens)           # one token per row
     decoder.keep(rows)                      # finished rows are dropped
 
-Families with an adapter keep a prompt's keys and values once for all its rollouts (`shared_cache.py`); any other family
-repeats them. Positions are explicit, so nothing is read from or left on the model.
+Families that share prefixes keep a prompt's keys and values once for all its rollouts (`shared_cache.py`); the fallback
+repeats them. Positions are explicit: no state is read from the model or left on it.
 
 Shape legend: B prompts, P tokens of the longest prompt, R rows (live rollouts), V vocabulary.
 """
@@ -22,7 +22,7 @@ from transformers import DynamicCache
 
 from vcsd.models.agreement import check_decoding
 from vcsd.models.family import Family, base_model, family_of, pad_token_id
-from vcsd.models.fused import fused_batches
+from vcsd.models.qwen.fused import fused_batches
 from vcsd.rollout.graph import GraphedStep
 from vcsd.rollout.shared_cache import SharedPrompts, share_prompts
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from vcsd.models.packing import Prompt
+    from vcsd.models.packed.packing import Prompt
 
 PREFILL_TOKENS = 32768
-"""Prompt tokens per forward while prefilling: enough to keep a device busy, few enough for its activations."""
+"""Prompt tokens per prefill forward: enough to keep a device busy, few enough for its activations."""
 
 _PADDING_OF_CHECK = 2
-"""Tokens before the prompt while a family without an adapter is checked: padding must not show."""
+"""Padding before the prompt while the fallback is checked: it must not change the result."""
 
 
 class Decoding(Protocol):
-    """What the engine asks of a decoder: the logits of the first new token, then one step after another."""
+    """The interface of a decoder for the engine: the logits of the first new token, then step by step."""
 
     logits: Tensor
 
@@ -50,14 +50,13 @@ class Decoding(Protocol):
 
     def step(self, token_R: Tensor) -> Tensor:
         """Append one token to every row; the logits of the next."""
-        ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows only."""
+        """Keep some rows only."""
 
 
 class Decoder:
-    """The cache of some prompts and how to go on from it. Made by `prefill`."""
+    """The cache of prompts, from which their rollouts are decoded. Made by `prefill`."""
 
     def __init__(self, model: nn.Module, cache: Any, logits_BV: Tensor, mask_BP: Tensor, next_B: Tensor) -> None:
         self.model, self.cache = model, cache
@@ -68,7 +67,7 @@ class Decoder:
         self.num_steps = 0
 
     def fork(self, prompt_R: Tensor, max_new_tokens: int, *, use_graph: bool = False) -> None:
-        """Begin one row for every entry: the prompt that the row continues. Rows of a prompt stand together."""
+        """Begin one row for every entry, the index of its prompt. Rows of a prompt must be adjacent."""
         self.logits, self.next = self.logits[prompt_R], self.next[prompt_R]
         if self.family.shares_prefix:
             self.shared = share_prompts(self.cache, self.mask, prompt_R, max_new_tokens, is_static=use_graph)
@@ -90,16 +89,16 @@ class Decoder:
         return self.graphed(self._forward, token_R, position_R1)
 
     def _forward(self, token_R: Tensor, position_R1: Tensor) -> Tensor:
-        inputs: dict[str, Any] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
+        inputs: dict[str, object] = {"input_ids": token_R[:, None], "past_key_values": self.cache, "use_cache": True}
         inputs["position_ids"] = self.family.on_axes(self.model, position_R1[None])
         inputs |= {"attention_mask": self.mask} if self.shared is None else {"mixer": self.shared}
-        # One by one, our kernels take longer to launch than the operations that they stand for.
+        # Launched one by one, the fused kernels take longer than the operations that they replace.
         with nullcontext() if self.graphed is None else _fused_layers(token_R.device):
             logits_R1V: Tensor = self.model(**inputs).logits
         return logits_R1V[:, -1]
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows only, by index."""
+        """Keep some rows only, by index."""
         self.next = self.next[rows]
         if self.graphed is not None:
             self.graphed.forget()
@@ -111,7 +110,7 @@ class Decoder:
 
 
 def prefill(model: nn.Module, prompts: Sequence[Prompt]) -> Decoder:
-    """One pass over each prompt, left padded, in as many forwards as `PREFILL_TOKENS` asks for."""
+    """Compute each prompt once, left padded, with at most `PREFILL_TOKENS` tokens per forward."""
     family, longest = family_of(model), max(len(prompt.input_ids) for prompt in prompts)
     if not family.shares_prefix:
         check_decoding(model, family, prompts, partial(_decoded, model, family))
@@ -149,12 +148,12 @@ def _prefill(
 
 
 def _fused_layers(device: torch.device) -> AbstractContextManager[None]:
-    """Fewer kernels on CUDA; on the CPU all is transformers' own."""
+    """Fuse operations on CUDA; the CPU runs transformers' own code."""
     return fused_batches() if device.type == "cuda" else nullcontext()
 
 
 def _decoded(model: nn.Module, family: Family, prompt: Prompt, response: list[int]) -> Tensor:
-    """The logits (N, V) of a given response, step by step, after a prompt with a little padding."""
+    """The logits (N, V) of a response, decoded step by step after a prompt with a little padding."""
     decoder = Decoder(model, *_prefill(model, family, [prompt], len(prompt.input_ids) + _PADDING_OF_CHECK))
     tokens = torch.tensor(response, device=decoder.logits.device)
     decoder.fork(torch.zeros_like(tokens[:1]), len(response))
@@ -162,7 +161,7 @@ def _decoded(model: nn.Module, family: Family, prompt: Prompt, response: list[in
 
 
 def _join(caches: Sequence[DynamicCache]) -> DynamicCache:
-    """Caches of several forwards, equally long, as one. They are emptied layer by layer: memory holds them once."""
+    """Join caches of equal length. They are emptied layer by layer, so that memory holds them only once."""
     first = caches[0]
     for index, layer in enumerate(first.layers if len(caches) > 1 else ()):
         parts = [cache.layers[index] for cache in caches]
@@ -173,7 +172,7 @@ def _join(caches: Sequence[DynamicCache]) -> DynamicCache:
                     setattr(part, name, None)
                 setattr(layer, name, joined)
         for name in ("conv_states", "recurrent_states"):
-            states: Any = getattr(layer, name, None) or []
+            states: list[Tensor] = getattr(layer, name, None) or []
             for state in range(len(states)):
                 joined = torch.cat([getattr(part, name)[state] for part in parts])
                 for part in parts:

@@ -1,14 +1,14 @@
 """A decoding step as a CUDA graph: hundreds of small kernels launched at once instead of one by one.
 
-Launching them takes the CPU longer than running them takes the GPU. A graph is recorded when the same shapes come a
-second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs as usual:
-it warms up what must exist before recording, and recording itself computes nothing, so every step is taken once.
-A step that waits for the device, such as one that loops over experts in Python, cannot be recorded; that shows when it
-runs as usual, and it goes on so.
+Launching them takes the CPU longer than running them takes the GPU. A graph is recorded when the same shapes occur a
+second time, and replayed from then on. The first step with new shapes (rows were dropped, a buffer grew) runs normally,
+to initialise whatever must exist before recording. Recording computes nothing, so every step runs once. A step that
+waits for the device, such as one that loops over experts in Python, cannot be recorded. This is detected in a normal
+step, and all later steps run normally too.
 
-A recording is spoilt by calls to the device that may not be recorded, from this thread or another: a collection that
-finds an old graph and frees it, a thread that pins memory. So the collector waits, and what other threads do does not
-count.
+A recording fails if this thread or another makes a device call that cannot be recorded: when the garbage collector
+frees an old graph, or another thread pins memory. So garbage collection is off while recording, and the calls of other
+threads are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import gc
 import warnings
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 _WAITS = "synchronizing CUDA operation"
-"""What torch says of an operation that makes the host wait."""
+"""Part of torch's warning about an operation that makes the host wait."""
 
 _PATIENCE = 2
-"""Steps that wait, one after the other, before no more of them are watched: the first of a kind may be different."""
+"""Consecutive steps that must wait before recording is given up: the first step of a kind may differ."""
 
 
 class GraphedStep:
-    """Calls `forward(token, position) -> logits`, by replay where nothing but the contents of tensors has changed.
+    """Calls `forward(token, position) -> logits`, by replay if only the contents of tensors have changed.
 
-    The forward is always the same one. It is given with each call and not kept: with its owner it would form a ring,
-    and graphs would stay on the device until the next collection.
+    The forward must be the same in every call. It is not stored: that would form a reference cycle with its owner, and
+    graphs would stay on the device until the next garbage collection.
     """
 
     def __init__(self) -> None:
-        self._graph: Any = None
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._is_warm, self._num_waits = False, 0
 
     @property
@@ -55,11 +55,11 @@ class GraphedStep:
         return self._graph is not None
 
     def forget(self) -> None:
-        """The shapes or the tensors behind the step have changed: record again."""
+        """Discard the graph: shapes or tensors of the step have changed."""
         self._graph, self._is_warm = None, False
 
     def __call__(self, forward: Forward, token_R: Tensor, position_R1: Tensor) -> Tensor:
-        """One step. The logits are overwritten by the next."""
+        """Run one step. The next step overwrites the logits."""
         if not token_R.is_cuda or self._num_waits == _PATIENCE:
             return forward(token_R, position_R1)
         if not self._is_warm:
@@ -85,8 +85,8 @@ class GraphedStep:
 
 
 @cache
-def _recording_stream(device: torch.device) -> Any:
-    """One for each device: torch's own is one for all, on the device that was current when it was made."""
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream per device. torch's default is a single one, on the device that was current when it was created."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -96,7 +96,7 @@ def _tell_once() -> None:
 
 
 def _watched(forward: Forward, token_R: Tensor, position_R1: Tensor) -> tuple[Tensor, bool]:
-    """The logits of a step, and whether it waited for nothing."""
+    """The logits of a step, and whether it ran without waiting for the device."""
     before = torch.cuda.get_sync_debug_mode()
     _report_waits("warn")
     try:
@@ -114,7 +114,7 @@ def _watched(forward: Forward, token_R: Tensor, position_R1: Tensor) -> tuple[Te
 
 def _report_waits(mode: int | str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns that it does not see all of them: enough for what is recorded
+        warnings.simplefilter("ignore")  # torch warns that it does not detect all waits; it detects enough
         torch.cuda.set_sync_debug_mode(mode)
 
 

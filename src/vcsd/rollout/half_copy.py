@@ -1,7 +1,7 @@
-"""A half-precision copy of the student to draw rollouts from, refreshed before each step.
+"""A half-precision copy of the student for sampling rollouts, refreshed before each step.
 
-Under autocast the float32 student computes its norms and residuals in float32 and casts in every layer; decoding is
-bound by launches and memory, so a copy in bfloat16 decodes faster. It costs two bytes per parameter.
+Under autocast the float32 student computes norms and residuals in float32 and casts in every layer. Decoding is limited
+by kernel launches and memory, so a copy in bfloat16 decodes faster. It costs two bytes per parameter.
 """
 
 from __future__ import annotations
@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 class HalfCopy:
-    """A copy whose parameters are cast; buffers stay as they are, since rotary frequencies need their precision.
-
-    >>> student = torch.nn.Linear(2, 2)
-    >>> half = HalfCopy(student)
-    >>> half.module.weight.dtype
-    torch.bfloat16
-    """
+    """A copy with cast parameters. Buffers keep their type, since rotary frequencies need the precision."""
 
     def __init__(self, student: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
         self.student = student
@@ -32,7 +26,7 @@ class HalfCopy:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the student's weights as they are now, and its device."""
+        """Copy the student's current weights, and move to its device."""
         device = next(self.student.parameters()).device
         self.module.to(device)
         ours, theirs = ([p.detach() for p in model.parameters()] for model in (self.module, self.student))

@@ -1,17 +1,17 @@
-"""How many rollouts fit into memory at once: counted from the cache they need, not guessed."""
+"""How many rollouts fit into memory at once, computed from the cache that they need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 DEFAULT_ROWS = 256
-"""Rollouts at once where free memory is unknown: enough to keep a device busy."""
+"""Rollouts at once if free memory is unknown: enough to keep a device busy."""
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _LOGIT_COPIES = 4
@@ -20,7 +20,7 @@ _LOGIT_COPIES = 4
 
 @dataclass(frozen=True)
 class CacheCost:
-    """Bytes that decoding needs: per token in a cache, and per rollout whatever its length.
+    """Bytes that decoding needs per token in the cache, and per rollout regardless of its length.
 
     >>> CacheCost(per_token=114688, per_rollout=0).of(num_prompt=1030, num_new=1024, num_rollouts=8, is_shared=True)
     1057652736
@@ -30,14 +30,14 @@ class CacheCost:
     per_rollout: int
 
     def of(self, num_prompt: int, num_new: int, num_rollouts: int, *, is_shared: bool) -> int:
-        """Bytes of one prompt with its rollouts; a shared prompt is held once."""
+        """Bytes of one prompt with its rollouts; a shared prompt is stored once."""
         prompts = 1 if is_shared else num_rollouts
         return prompts * num_prompt * self.per_token + num_rollouts * (num_new * self.per_token + self.per_rollout)
 
 
 def cache_cost(model: PreTrainedModel, dtype: torch.dtype) -> CacheCost:
     """The cost of a model's cache, read from its text configuration."""
-    text: Any = model.config.get_text_config()
+    text = model.config.get_text_config()
     types = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
     num_linear = types.count("linear_attention")
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
@@ -49,20 +49,12 @@ def cache_cost(model: PreTrainedModel, dtype: torch.dtype) -> CacheCost:
     return CacheCost(per_token, per_rollout)
 
 
-def _delta_net_bytes(text: Any, dtype: torch.dtype) -> int:
+def _delta_net_bytes(text: PretrainedConfig, dtype: torch.dtype) -> int:
     """The state of one delta-net layer: a matrix per head in float32, and the last inputs of the convolution."""
     keys = text.linear_num_key_heads * text.linear_key_head_dim
     values = text.linear_num_value_heads * text.linear_value_head_dim
     matrix = values * text.linear_key_head_dim * torch.float32.itemsize
     return int(matrix + (2 * keys + values) * text.linear_conv_kernel_dim * dtype.itemsize)
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Memory that could be allocated now, or None where it is unknown."""
-    if device.type != "cuda":
-        return None
-    free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def rows_that_fit(

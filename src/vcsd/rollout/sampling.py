@@ -1,8 +1,8 @@
-"""How a token is drawn from logits: the sampling values, keyed random numbers, and the draw.
+"""Drawing tokens from logits: sampling values, keyed random numbers, and the draw.
 
-Sampling values come from here and never from a model's generation config, so that a released default cannot change an
-experiment. Randomness is a function of (seed, step, example id, rollout index, token): which rank draws a rollout, with
-which others in a batch, before or after a resume, does not matter.
+Sampling values never come from a model's generation config, so that a released default cannot change an experiment.
+Randomness is a function of (seed, step, example id, rollout index, token). It does not matter which rank draws a
+rollout, with which others in a batch, or whether the run was resumed.
 
 Shape legend: R rollouts, V vocabulary.
 """
@@ -27,23 +27,20 @@ if TYPE_CHECKING:
 
 _PER_DIGEST = 4
 _NUCLEUS_GUESS = 1024
-"""Candidates sorted first: the nucleus is nearly always among them, and sorting a whole vocabulary is slow."""
+"""Candidates sorted first: they nearly always contain the nucleus, and sorting a whole vocabulary is slow."""
 
 MIN_TEMPERATURE = 0.01
-"""The lowest temperature above 0. vLLM raises what lies between to this value; we refuse it instead of guessing."""
+"""The lowest temperature above 0. vLLM raises lower values to this one; here they are refused."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How rollouts are drawn. Temperature 0 is greedy. Definitions and order are vLLM's, but for ties.
+    """How rollouts are drawn. Temperature 0 is greedy. Definitions and order are those of vLLM, except for ties.
 
-    presence_penalty is subtracted from the logit of every token that the rollout already contains (not the prompt);
-    then temperature; min_p removes tokens below min_p times the largest probability; top_k keeps the k most likely of
-    the rest; top_p the smallest set of these that holds top_p of their mass. Tokens tied with the last one kept stay,
-    where vLLM keeps some of them by their order.
-
-    >>> Sampling(temperature=0.7, top_p=0.9, max_new_tokens=512).top_k is None
-    True
+    First presence_penalty is subtracted from the logit of every token that the rollout (not the prompt) already
+    contains, and logits are divided by temperature. Then min_p removes tokens below min_p times the largest
+    probability, top_k keeps the k most likely of the rest, and top_p the smallest set of these with top_p of their
+    mass. Tokens tied with the last one kept stay; vLLM keeps some of them, by their order.
     """
 
     max_new_tokens: int = 1024
@@ -79,13 +76,13 @@ def _counts(value: object) -> bool:
 
 
 def _lies_in(value: object, low: float, high: float) -> bool:
-    """Whether a value is a finite number between two others, or one of them."""
+    """Whether a value is a finite number in [low, high]."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value) and low <= value <= high  # type: ignore[arg-type, operator]
 
 
 def rollout_key(seed: int, step: int, example_id: str, index: int) -> str:
-    """The name of one rollout's stream of random numbers."""
+    """The key of one rollout's stream of random numbers."""
     return f"{seed}/{step}/{index}/{example_id}"
 
 
@@ -111,14 +108,14 @@ def _four(name: str) -> list[float]:
 def draw(logits_RV: Tensor, uniform_R: Tensor, sampling: Sampling, seen_RV: Tensor | None = None) -> Tensor:
     """One token per row (R,). seen_RV marks the tokens that each rollout contains; needed for a presence penalty.
 
-    A row with a NaN or plus infinity, or with no finite logit, draws V, which is no token.
+    A row with NaN or +inf, or without any finite logit, draws V, which is not a token.
     """
     logits_RV = at_least_float32(logits_RV)
     if sampling.presence_penalty and seen_RV is not None:
         logits_RV = logits_RV - sampling.presence_penalty * seen_RV
     if sampling.temperature == 0:
         token_R = logits_RV.argmax(-1)
-        # The largest logit is finite if and only if there is something to draw: argmax takes a NaN for the largest.
+        # A token can be drawn if and only if the largest logit is finite: argmax treats NaN as the largest.
         is_drawn_R = logits_RV.gather(1, token_R[:, None])[:, 0].isfinite()
         return torch.where(is_drawn_R, token_R, logits_RV.shape[-1])
     p_RV = filtered(logits_RV / sampling.temperature, sampling).softmax(-1)

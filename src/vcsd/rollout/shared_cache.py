@@ -1,14 +1,14 @@
 """A cache in which the rollouts of a prompt share its keys and values.
 
-Forking a cache n ways repeats the prompt's keys and values n times, and every decoding step reads them all. Here they
-are held and read once per prompt; each row keeps only its own tokens. A row attends to both at once: scores against the
-prompt and scores against its own tokens, side by side, in one softmax. The result is the forked cache's, exactly. On
-CUDA, in steps that are replayed as a graph, two kernels do that (`vcsd.kernels.shared_attention`); the torch below
-is what they are held against.
+A cache forked n ways repeats the prompt's keys and values n times, and every decoding step reads them all. Here they
+are stored and read once per prompt; each row keeps only its own tokens. A row attends to both with one softmax over the
+scores of the prompt and of its own tokens. The result is exactly that of the forked cache. On CUDA, in steps that are
+replayed as a graph, two kernels compute it (`vcsd.kernels.shared_attention`); tests compare them with the torch code
+below.
 
     256 rollouts of 32 prompts with 1,030 tokens each, Qwen3-VL-2B: 3.6 GiB of prompt instead of 28.8 GiB
 
-Delta-net layers have no keys: their states, a fixed size per row, are forked as usual.
+Delta-net layers have no keys: their states, of a fixed size per row, are forked.
 
 Shape legend: B prompts, P tokens of the longest prompt, R rows, M most rows of one prompt, S own tokens so far,
 H query heads, K key heads, G query heads per key head, E head width.
@@ -16,15 +16,14 @@ H query heads, K key heads, G query heads per key head, E head width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from vcsd.kernels.device import WIDTHS
-from vcsd.kernels.head import compute_dtype
-from vcsd.models.fused import kernels_take
+from vcsd.kernels.device import WIDTHS, compute_dtype
+from vcsd.models.qwen.fused import kernels_take
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,13 +33,15 @@ _FIRST_ROOM = 64
 
 
 class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's keys and values of the rows' own tokens, in a buffer with room for some more."""
+    """One layer's keys and values of the rows' own tokens, in a buffer with room for more."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.clock = clock
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """Write one token per row; return all of them (R, K, S, E), or the whole buffer if shapes must not change."""
         keys, values = self.keys, self.values
         if keys is None or values is None or keys.shape[2] < self.clock.room:
@@ -54,8 +55,8 @@ class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def _grown(self, buffer: Tensor | None, like: Tensor) -> Tensor:
         rows, heads, _, width = like.shape
-        # Keys leave their norm in float32 under autocast: that would be twice the memory and a slow product.
-        # Zeros, not garbage: places not yet written get weight 0, and 0 times NaN is NaN.
+        # Under autocast, keys come out of their norm in float32: twice the memory, and a slow product.
+        # Zeros, since unused places get weight 0, and 0 times NaN is NaN.
         grown = like.new_zeros(rows, heads, self.clock.room, width, dtype=compute_dtype(like))
         if buffer is not None:
             grown[:, :, : buffer.shape[2]] = buffer
@@ -67,10 +68,10 @@ class OwnTokens(DynamicLayer):  # type: ignore[no-untyped-call]
 
 
 class Clock:
-    """How many own tokens the rows have, and for how many there is room: twice as many, up to a limit, when used up.
+    """The number of own tokens of the rows, and the room for them, which doubles when it is full, up to a limit.
 
-    In static mode nothing but the contents of tensors changes between two steps, as a CUDA graph needs it: attention
-    runs over the whole room, with the places not yet written hidden.
+    In static mode only the contents of tensors change between two steps, as a CUDA graph requires: attention runs over
+    the whole room, and unused places are masked.
     """
 
     def __init__(self, device: torch.device, limit: int, *, is_static: bool) -> None:
@@ -80,7 +81,7 @@ class Clock:
         self.is_later_S = torch.arange(self.room, device=device) > 0
 
     def tick(self) -> bool:
-        """Make a place for the next token; whether the room had to grow."""
+        """Make room for the next token; return whether the buffers must grow."""
         has_grown = self.num_tokens == self.room
         if has_grown:
             assert self.room < self.limit, f"more than {self.limit} tokens"
@@ -104,7 +105,7 @@ class SharedPrompts:
         self._arrange(prompt_R)
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with some rows, and with the prompts that still have one."""
+        """Keep some rows, and the prompts that still have one."""
         alive_B, prompt_R = torch.unique(self.prompt_R[rows], return_inverse=True)
         if len(alive_B) < self.num_prompts:
             self.layers = {i: (key[alive_B], value[alive_B]) for i, (key, value) in self.layers.items()}
@@ -113,7 +114,7 @@ class SharedPrompts:
         self._arrange(prompt_R)
 
     def _arrange(self, prompt_R: Tensor) -> None:
-        """Give every row a place (prompt, m) in a table of prompts x M rows."""
+        """Assign every row a place (prompt, m) in a table of prompts x M rows."""
         self.prompt_R = prompt_R
         self.hidden_R11P = None if self.hidden_BP is None else self.hidden_BP[prompt_R][:, None, None]
         counts_B = torch.bincount(prompt_R, minlength=self.num_prompts)
@@ -141,7 +142,7 @@ class SharedPrompts:
     def attention_of_torch(
         self, query: Tensor, prompt: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], scale: float
     ) -> Tensor:
-        """The same, operation by operation."""
+        """The same in plain torch."""
         (prompt_key, prompt_value), (key, value) = prompt, own
         rows, heads, _, width = query.shape
         key_heads, dtype = key.shape[1], query.dtype
@@ -158,20 +159,20 @@ class SharedPrompts:
         return mixed_RKGE.reshape(rows, 1, heads, width)
 
     def _to_prompts(self, x_RKGX: Tensor) -> Tensor:
-        """The rows of a prompt as more queries of it: (R, K, G, x) -> (B, K, M * G, x)."""
+        """Stack the rows of a prompt as queries: (R, K, G, x) -> (B, K, M * G, x)."""
         _, heads, group, width = x_RKGX.shape
         table = x_RKGX if self.is_full else x_RKGX.index_select(0, self.row_at)
         return table.view(-1, self.most, heads, group, width).transpose(1, 2).flatten(2, 3)
 
     def _to_rows(self, x_BKMX: Tensor) -> Tensor:
-        """The way back: (B, K, M * G, x) -> (R, K, G, x)."""
+        """The inverse: (B, K, M * G, x) -> (R, K, G, x)."""
         prompts, heads, _, width = x_BKMX.shape
         table = x_BKMX.view(prompts, heads, self.most, -1, width).transpose(1, 2).flatten(0, 1)
         return table if self.is_full else table.index_select(0, self.place_R)
 
 
 def _scores(query: Tensor, key: Tensor) -> Tensor:
-    """Dot products in at least float32: a score rounded to bfloat16 would be off by percents after the softmax."""
+    """Dot products in at least float32: rounding a score to bfloat16 would change its weight by percents."""
     if query.dtype in (torch.float16, torch.bfloat16):
         if not query.is_cuda:
             return query.float() @ key.float().transpose(-1, -2)
@@ -183,8 +184,8 @@ def _scores(query: Tensor, key: Tensor) -> Tensor:
 def share_prompts(
     cache: DynamicCache, mask_BP: Tensor, prompt_R: Tensor, max_new_tokens: int, *, is_static: bool = False
 ) -> SharedPrompts:
-    """Take the prompts out of a prefilled cache; the cache then holds the rows' own tokens and forked states."""
-    assert bool((prompt_R[1:] >= prompt_R[:-1]).all()), "the rows of a prompt must stand together"
+    """Take the prompts out of a prefilled cache, which then holds the rows' own tokens and forked states."""
+    assert bool((prompt_R[1:] >= prompt_R[:-1]).all()), "the rows of a prompt must be adjacent"
     layers: dict[int, tuple[Tensor, Tensor]] = {}
     clock = Clock(prompt_R.device, max_new_tokens, is_static=is_static)
     for index, layer in enumerate(cache.layers):

@@ -1,59 +1,66 @@
-"""What happens between the gradients of a step and its log: the teacher's update, the monitors' look, a run's stop."""
+"""A callback that runs between the gradients of a step and its log: updates the teacher, calls the monitors."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
 from vcsd.errors import ConfigError, did_you_mean
-from vcsd.trainer.progress import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
     from vcsd.trainer.trainer import VCSDTrainer
 
-_SOMETIMES = ("evaluation/", "language_drift")
-"""Metrics that not every step has: those of an evaluation, and `language_drift` where no prompt has letters."""
+_NOT_EVERY_STEP = ("evaluation/", "language_drift")
+"""Metrics that some steps lack: those of an evaluation, and `language_drift` if no prompt has letters."""
 
 
 class AfterStep(TrainerCallback):
-    """The teacher's update and the monitors' look. Stateless: Trainer rebuilds callbacks on resume."""
+    """Updates the teacher and calls the monitors. Stateless, because Trainer rebuilds callbacks on resume."""
 
     def __init__(self, trainer: VCSDTrainer) -> None:
         self.trainer = trainer
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Gradients are there and clipped; from here on it is the update's time and memory."""
+    def on_pre_optimizer_step(self, *args: object, **kwargs: object) -> None:
+        """Start measuring the update: gradients are computed and clipped."""
         self.trainer.updating.enter_context(self.trainer.phases("update"))
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """After the optimizer, before the log and the checkpoint of the same step."""
+    def on_optimizer_step(self, *args: object, **kwargs: object) -> None:
+        """Update the teacher after the optimizer, before the log and the checkpoint of the same step.
+
+        Both are checked first: a student that the update ruined must not reach the teacher.
+        """
         if self.trainer.is_taken:
+            self.trainer.refuse_ruined("student")
             self.trainer.teacher.update()
+            self.trainer.refuse_ruined("teacher")
         self.trainer.updating.close()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Show the whole step to the monitors, and log what they say."""
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Show the completed step to the monitors, and log the metrics they return."""
         trainer, seen = self.trainer, self.trainer.seen
         if seen is None:
             return
-        numbers = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
-        fields = (seen.step, seen.is_taken, seen.loss, seen.examples, seen.batch, seen.statistics)
-        whole = Observation(*fields, numbers)
-        found: dict[str, float] = {}
+        metrics = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
+        completed = replace(seen, metrics=metrics)
         for monitor in trainer.monitors:
-            found |= monitor.observe(whole)
-        trainer.seen = Observation(*fields, numbers | found)
+            metrics = {**metrics, **monitor.observe(completed)}
+        trainer.seen = replace(seen, metrics=metrics)
         trainer.stop_if_broken(seen.loss)
         if args.metric_for_best_model is not None and seen.is_taken:
             self._remember(args.metric_for_best_model, {"loss": seen.loss, **trainer.seen.metrics}, seen.step)
 
     def _remember(self, name: str, metrics: Mapping[str, float], step: int) -> None:
-        """Keep the number that checkpoints are compared by. A name that the first step lacks is a wrong one."""
+        """Keep the metric that checkpoints are compared by. If the first step lacks it, its name is wrong."""
         if name in metrics:
             self.trainer.best_values.append(metrics[name])
-        elif step == 0 and not name.startswith(_SOMETIMES):
+        elif step == 1 and not name.startswith(_NOT_EVERY_STEP):
             advice = did_you_mean(name, sorted(metrics))
-            raise ConfigError([f"trainer.metric_for_best_model = {name!r} is no metric of this run. {advice}"])
+            raise ConfigError([f"trainer.metric_for_best_model = {name!r} is not a metric of this run. {advice}"])

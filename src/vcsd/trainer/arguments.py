@@ -1,55 +1,59 @@
-"""What of TrainingArguments is ours: values that would change the algorithm's step are refused, the rest is set.
+"""Which TrainingArguments this trainer controls, and the models it refuses.
 
-One `training_step` is one step of the algorithm. Prompts per step and rollouts per prompt are global numbers, and
-micro-batches are made inside the step by token budget, so a batch size per device or an accumulation count has no
-meaning of its own.
+One `training_step` is one step of the algorithm. Prompts per step and rollouts per prompt are global numbers, and the
+step forms its micro-batches by token budget. So a batch size per device or an accumulation count has no meaning.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import torch
 from transformers import integrations
 
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
+    from torch import nn
     from transformers import TrainingArguments
 
-REFUSED: dict[str, tuple[Any, str]] = {
+    from vcsd.types import JsonValue
+
+REFUSED: dict[str, tuple[JsonValue, str]] = {
     "gradient_accumulation_steps": (1, "Set prompts_per_step; micro-batches are made from it by token budget."),
     "per_device_train_batch_size": (8, "Set prompts_per_step, a global number; it is divided among the ranks."),
-    "auto_find_batch_size": (False, "Out of memory halves the token budget by itself; set token_budget to choose it."),
-    "load_best_model_at_end": (False, "The student at the end is the last one; export the checkpoint you want."),
-    "push_to_hub": (False, "Nothing is sent anywhere; export the run and upload the folder yourself."),
+    "auto_find_batch_size": (False, "The token budget is halved when out of memory; set token_budget to choose it."),
+    "load_best_model_at_end": (False, "A run ends with its last student; export the checkpoint you want."),
+    "push_to_hub": (False, "vcsd uploads nothing; export the run and upload the folder yourself."),
     "save_only_model": (False, "A checkpoint without teacher and optimizer cannot be resumed; use `vcsd export`."),
     "fp16": (False, "Use bf16: the loss has no scaler."),
-    "torch_compile": (False, "Packed rows change their shape in every step."),
-    "label_smoothing_factor": (0.0, "The target is a distribution already."),
-    "neftune_noise_alpha": (None, "Noise in the embeddings would change what the student is scored for."),
+    "torch_compile": (False, "Packed rows have a different shape in every step."),
+    "label_smoothing_factor": (0.0, "The target is already a distribution."),
+    "neftune_noise_alpha": (None, "Noise in the embeddings would change the student's scores."),
     "use_liger_kernel": (False, "The loss has its own kernels."),
     "eval_strategy": ("no", "Set evaluation.every and evaluation.benchmarks in the recipe."),
     "eval_on_start": (False, "Set evaluation.every and evaluation.benchmarks in the recipe."),
-    "resume_from_checkpoint": (None, "resume: auto goes on from the latest checkpoint of trainer.output_dir."),
-    "train_sampling_strategy": ("random", "Rows come in an order made from data_seed alone."),
+    "enable_jit_checkpoint": (False, "`vcsd train` already saves on SIGTERM; from Python, use OnSignal."),
+    "resume_from_checkpoint": (None, "resume: auto continues from the latest checkpoint in trainer.output_dir."),
+    "train_sampling_strategy": ("random", "The order of rows depends on data_seed alone."),
 }
-"""Argument -> the value that leaves it alone, and what to use instead."""
+"""Argument -> its default, and what to use instead of another value."""
 
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
-"""Those whose two moments are planned for in memory, saved and restored."""
+"""Optimizers whose two moments are budgeted for, saved and restored."""
 
 
 def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArguments:
-    """A copy of the arguments with what one step needs; a ConfigError names every value that cannot be."""
+    """Copy the arguments and set what a step needs. A ConfigError names every value that is not allowed."""
     problems = [
         f"trainer.{name} = {getattr(args, name)!r} cannot be set. {advice}"
         for name, (allowed, advice) in REFUSED.items()
         if getattr(args, name, allowed) != allowed
     ]
     if args.optim not in OPTIMIZERS:
-        given = str(getattr(args.optim, "value", args.optim))
-        problems.append(f"trainer.optim = {given!r} cannot be resumed from. Allowed: {', '.join(OPTIMIZERS)}.")
+        name = str(getattr(args.optim, "value", args.optim))
+        problems.append(f"trainer.optim = {name!r} cannot be resumed from. Allowed: {', '.join(OPTIMIZERS)}.")
     if args.save_strategy == "best":
         problems.append(
             "trainer.save_strategy = 'best' would save nothing. Set metric_for_best_model: the best checkpoint is kept."
@@ -66,17 +70,45 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
         raise ConfigError(problems)
     own = copy.copy(args)
     own.remove_unused_columns = False
-    own.logging_nan_inf_filter = False  # it would show the running mean in place of a loss that is NaN
+    own.logging_nan_inf_filter = False  # it would log the running mean in place of a NaN loss
     own.data_seed = args.seed if args.data_seed is None else args.data_seed
     return own
 
 
 def _reporter_problems(args: TrainingArguments) -> list[str]:
-    """What keeps the integrations of `report_to` from starting: most often a package that is not installed."""
+    """Report why an integration of `report_to` cannot start, most often because a package is missing."""
+    find = getattr(integrations, "get_reporting_integration_callbacks")  # noqa: B009  untyped in transformers
     try:
-        find: Any = integrations.get_reporting_integration_callbacks  # type: ignore[attr-defined]
         for integration in find(args.report_to):
             integration()
     except (ImportError, RuntimeError, ValueError) as error:
         return [f"trainer.report_to = {args.report_to!r} cannot be used: {error}"]
     return []
+
+
+def refuse_half_precision(model: nn.Module) -> None:
+    """Raise a ConfigError if a trained weight is in half precision: updates at a learning rate of 2e-6 would vanish."""
+    half = {
+        str(p.dtype).removeprefix("torch.")
+        for p in model.parameters()
+        if p.requires_grad and p.dtype.itemsize < torch.float32.itemsize
+    }
+    if half:
+        raise ConfigError(
+            [
+                f"trained weights are in {' and '.join(sorted(half))}, where updates at a learning rate of 2e-6 "
+                "round to zero. Load the model with dtype=torch.float32 and set bf16=True to compute in bfloat16."
+            ]
+        )
+
+
+def refuse_adapters(model: nn.Module) -> None:
+    """Raise a ConfigError for a model that is wrapped by PEFT or has its layers: checkpoints would be unusable."""
+    names = sorted({type(part).__name__ for part in model.modules() if type(part).__module__.split(".")[0] == "peft"})
+    if names:
+        raise ConfigError(
+            [
+                f"the model has PEFT adapters ({', '.join(names)}), which this version cannot train. "
+                "Merge them with merge_and_unload(), or train the model without them."
+            ]
+        )

@@ -1,8 +1,8 @@
-"""The token budget: how many tokens a row may have, measured before the first step on the worst row there can be.
+"""The token budget: the largest number of tokens in a row, measured before the first step on worst-case rows.
 
-Memory grows linearly with the tokens of a row: hidden states, and what backward needs of them. Two rows of different
-length, forward and backward, give slope and offset; the budget is what fits into the memory that is left when Adam's
-moments have theirs. Where memory cannot be measured (CPU), a fixed budget is used.
+Memory grows linearly with the tokens of a row: hidden states, and what the backward pass keeps. Running two rows of
+different length forward and backward gives slope and offset; the budget is what fits next to Adam's moments. Where
+memory cannot be measured (CPU), the budget is fixed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import torch
 
 from vcsd.batch import Batch, Shown, gather
 from vcsd.errors import ConfigError
-from vcsd.models.packing import Cost, shared_cost
+from vcsd.kernels.device import free_bytes
+from vcsd.models.packed.packing import Cost, shared_cost
 from vcsd.types import Rollout
 
 if TYPE_CHECKING:
@@ -28,21 +29,21 @@ DEFAULT_BUDGET = 16_384
 """Tokens per row where memory is unknown."""
 
 LARGEST_BUDGET = 131_072
-"""Longer rows save nothing: the device has been busy for long."""
+"""Longer rows are no faster: the device is already fully used."""
 
 _MARGIN = 0.1
-"""Of the free memory, left for fragmentation and for what attention needs of longer responses."""
+"""Share of the free memory reserved for fragmentation and for the attention of longer responses."""
 
 _SHORT, _LONG = 2_048, 4_096
 _BYTES_OF_MOMENTS = 8
 
 Measure = Callable[[Batch], int]
-"""Runs a batch as one row, forward and backward, and returns the bytes it needed at its peak."""
+"""Runs a batch as one row, forward and backward, and returns its peak memory in bytes."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Memory in bytes: what is free now, and what Adam's moments will take of it.
+    """Memory in bytes: what is free now, and what Adam's moments will take.
 
     >>> Room(free=100, moments=30).left
     63
@@ -53,21 +54,19 @@ class Room:
 
     @property
     def left(self) -> int:
-        """What a row may use."""
+        """Bytes that a row may use."""
         return int((self.free - self.moments) * (1 - _MARGIN))
 
 
 def room_of(model: nn.Module, device: torch.device) -> Room:
-    """Free memory of a CUDA device, before the optimizer has made its state."""
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    """Measure the free memory of a CUDA device before the optimizer allocates its state."""
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return Room(free + unused, _BYTES_OF_MOMENTS * trained)
+    return Room(free_bytes(device), _BYTES_OF_MOMENTS * trained)
 
 
 def worst_row(shown: Sequence[Shown], token_id: int, num_tokens: int, max_new_tokens: int) -> Batch:
-    """The longest prompt with as many full responses as make a row of about `num_tokens`, at least one."""
-    longest = max(shown, key=lambda each: each.num_prompt_tokens)
+    """Build a row of about `num_tokens`: the longest prompt with full-length responses, at least one."""
+    longest = max(shown, key=lambda example: example.num_prompt_tokens)
     count = max(1, (num_tokens - longest.num_prompt_tokens) // max_new_tokens)
     response = (token_id,) * max_new_tokens
     rollouts = [Rollout(longest.example.id, index, response, "length") for index in range(count)]
@@ -75,14 +74,14 @@ def worst_row(shown: Sequence[Shown], token_id: int, num_tokens: int, max_new_to
 
 
 def row_tokens(batch: Batch, cost: Cost = shared_cost) -> int:
-    """What a batch costs in one row."""
+    """Return the cost of a batch as one row, in tokens."""
     return cost([(size.prompt, size.responses) for size in batch.sizes()])
 
 
 def calibrate(measure: Measure, room: Room, row_of: Callable[[int], Batch], cost: Cost = shared_cost) -> int:
-    """The largest budget that fits, by two measured rows. A ConfigError if not even one response does.
+    """Measure two rows and return the largest budget that fits. Raise a ConfigError if not even one response does.
 
-    `row_of` gives the worst row of about so many tokens.
+    `row_of(num_tokens)` builds the worst-case row of about that many tokens.
     """
     rows = [row_of(size) for size in (_SHORT, _LONG)]
     if row_tokens(rows[0]) == row_tokens(rows[1]):
@@ -106,7 +105,7 @@ def _doubled(batch: Batch) -> Batch:
 
 
 def fitting(sizes: Sequence[int], peaks: Sequence[int], room: Room) -> int:
-    """Tokens that fit, from two measured rows, rounded down to 256.
+    """Return how many tokens fit, given two measured rows, rounded down to a multiple of 256.
 
     >>> fitting([1000, 2000], [10_000_000, 15_000_000], Room(free=120_000_000, moments=0))      # 5 MB + 5 kB per token
     20480
@@ -119,6 +118,6 @@ def fitting(sizes: Sequence[int], peaks: Sequence[int], room: Room) -> int:
 def _too_small(needed: int, room: Room) -> str:
     return (
         f"a row of {needed} tokens (the longest prompt with one full response) does not fit into the "
-        f"{room.left / 2**30:.1f} GiB that are left. Lower model.max_pixels or rollout.max_new_tokens, freeze a part "
+        f"remaining {room.left / 2**30:.1f} GiB. Lower model.max_pixels or rollout.max_new_tokens, freeze a part "
         "of the model, or set trainer.gradient_checkpointing: true."
     )

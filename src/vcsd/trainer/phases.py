@@ -1,4 +1,4 @@
-"""Seconds and peak memory of the parts of a step."""
+"""Time and peak memory of the parts of a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Phases:
-    """Adds up what each part of a step takes; a part may run many times.
+    """Adds up the time and memory of each part of a step; a part may run many times.
 
     >>> phases = Phases(torch.device("cpu"))
     >>> with phases("teacher"):
@@ -29,13 +29,13 @@ class Phases:
         self.peak_bytes: dict[str, int] = defaultdict(int)
 
     def reset(self) -> None:
-        """Begin a new step."""
+        """Start a new step."""
         self.seconds.clear()
         self.peak_bytes.clear()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Count what runs inside as part of `name`. On CUDA it waits for the device before and after."""
+        """Measure the code inside as part of `name`. On CUDA, synchronize before and after."""
         is_cuda = self.device.type == "cuda"
         if is_cuda:
             torch.cuda.synchronize(self.device)
@@ -50,6 +50,6 @@ class Phases:
             self.seconds[name] += time.perf_counter() - start
 
     def metrics(self) -> dict[str, float]:
-        """One number per part: `seconds/...` and, on CUDA, `peak_bytes/...`."""
+        """Return `seconds/...` and, on CUDA, `peak_bytes/...` for each part."""
         seconds = {f"seconds/{name}": value for name, value in self.seconds.items()}
         return seconds | {f"peak_bytes/{name}": float(value) for name, value in self.peak_bytes.items()}

@@ -1,9 +1,9 @@
-"""What a run will need, from shapes alone: memory, disk, and about how long.
+"""Estimate what a run will need, from shapes alone: memory, disk and time.
 
-Memory that is there in every step is counted exactly: weights, teacher, gradients and Adam's moments in float32, and
-the half-precision copy that draws rollouts. What a row of tokens adds is measured before the first step, and set so
-that it fits. Time is a rough guess: the floating-point operations of scoring at a share of the device's measured
-rate, and the weights read once per decoded token.
+Constant memory is counted exactly: weights, teacher, gradients and Adam's moments in float32, and the half-precision
+copy that samples rollouts. The memory of a row of tokens is measured before the first step. Time is a rough estimate:
+the floating-point operations of scoring at a share of the device's measured rate, plus reading the weights once per
+decoded token.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 _FLOAT, _HALF = 4, 2
 _SHARE_OF_RATE = 0.35
-"""Of a plain matrix product's rate, reached by scoring: packed rows, attention, vision tower and loss included."""
+"""Share of a plain matrix product's rate that scoring reaches, including attention, vision tower and loss."""
 
 _SHARE_OF_BANDWIDTH = 0.25
-"""Of a plain copy's bandwidth, reached by decoding, which waits for many small kernels."""
+"""Share of a plain copy's bandwidth that decoding reaches, which launches many small kernels."""
 
 _PASSES = 3 + 2
-"""Forwards' worth of work per token: the student's forward and backward, the teacher's two looks."""
+"""Work per token in forward passes: the student's forward and backward, and two forwards of the teacher."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known before a run. `num_prompt_tokens` is that of the first example, the only one looked at.
+    """The sizes of a model that decide its memory.
 
     >>> sizes = Sizes(num_parameters=2_000, num_trained=1_000, has_teacher=True, has_half_copy=True)
     >>> sizes.memory_bytes, sizes.checkpoint_bytes
@@ -44,26 +46,26 @@ class Sizes:
 
     @classmethod
     def of(cls, model: nn.Module, *, has_teacher: bool, has_half_copy: bool) -> Sizes:
-        """Count a model's parameters; a model without storage will do."""
-        every = list(model.parameters())
-        trained = sum(parameter.numel() for parameter in every if parameter.requires_grad)
-        return cls(sum(p.numel() for p in every), trained, has_teacher, has_half_copy)
+        """Count a model's parameters; a model on the meta device will do."""
+        parameters = list(model.parameters())
+        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        return cls(sum(p.numel() for p in parameters), trained, has_teacher, has_half_copy)
 
     @property
     def memory_bytes(self) -> int:
-        """Weights, teacher, gradients, moments and the copy for rollouts."""
+        """Bytes of weights, teacher, gradients, moments and the copy for rollouts."""
         weights = self.num_parameters * (_FLOAT * (1 + self.has_teacher) + _HALF * self.has_half_copy)
         return weights + self.num_trained * _FLOAT * 3
 
     @property
     def checkpoint_bytes(self) -> int:
-        """Student, teacher and both moments."""
+        """Bytes of student, teacher and both moments."""
         return self.num_parameters * _FLOAT * (1 + self.has_teacher) + self.num_trained * _FLOAT * 2
 
 
 @dataclass(frozen=True)
 class Step:
-    """The tokens of a step: prompts, rollouts of each, and their lengths at most.
+    """The tokens of a step: the number of prompts, rollouts per prompt, and their maximum lengths.
 
     >>> step = Step(num_prompts=32, num_rollouts=8, prompt_tokens=1000, response_tokens=300)
     >>> step.num_tokens
@@ -77,11 +79,11 @@ class Step:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are scored, each prompt once."""
+        """Tokens to score, counting each prompt once."""
         return self.num_prompts * (self.prompt_tokens + self.num_rollouts * self.response_tokens)
 
     def seconds(self, num_parameters: int, speed: Speed) -> float:
-        """About how long a step takes if every response is as long as it may be."""
+        """Estimate how long a step takes if every response has the maximum length."""
         scoring = 2 * num_parameters * self.num_tokens * _PASSES / (speed.flops * _SHARE_OF_RATE)
         decoding = self.response_tokens * num_parameters * _HALF / (speed.bandwidth * _SHARE_OF_BANDWIDTH)
         return scoring + decoding
@@ -89,14 +91,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Speed:
-    """Operations and bytes per second of a device, as a plain matrix product and a plain copy reach them."""
+    """Operations and bytes per second that a plain matrix product and a plain copy reach on a device."""
 
     flops: float
     bandwidth: float
 
 
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
-    """Time a matrix product and a copy on a device; about a second on a CPU."""
+    """Time a matrix product and a copy on a device. It takes about a second on a CPU."""
     side = 8192 if device.type == "cuda" else 512
     square = torch.randn(side, side, device=device, dtype=dtype)
     product = _seconds(lambda: square @ square, device)
@@ -105,8 +107,7 @@ def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
     return Speed(2 * side**3 / product, 2 * block.numel() / copy)
 
 
-def _seconds(run: object, device: torch.device, repeats: int = 5) -> float:
-    assert callable(run)
+def _seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
     times = []
     for _ in range(repeats):
         if device.type == "cuda":

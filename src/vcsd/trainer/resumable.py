@@ -1,18 +1,20 @@
-"""Saving and resuming: Trainer's hooks, with our checkpoints in place of its pickles.
+"""Saving and resuming: overrides Trainer's hooks to write safetensors and JSON instead of pickles.
 
 A checkpoint holds student, teacher, optimizer, scheduler, random generators, data cursor, token budget, counters and
-the monitors' state. A run that goes on from it does what it would have done: on a CPU, and on a GPU with
-`full_determinism`, bit for bit.
+the monitors' state. A resumed run equals an uninterrupted one bit for bit, on a CPU and, with `full_determinism`, on a
+GPU.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import warnings
 from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformers import Trainer
 from transformers.trainer_callback import TrainerState
@@ -24,44 +26,55 @@ from vcsd.checkpoint import (
     check_checkpoint,
     checkpoints_of,
     latest_checkpoint,
+    latest_whole,
+    move_aside,
+    refuse_other_run,
     write_checkpoint,
 )
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
-from vcsd.errors import ConfigError
-from vcsd.models.processor import save_processor_files
-from vcsd.step import base_of
+from vcsd.errors import ConfigError, RunError
+from vcsd.models.family import base_model
+from vcsd.models.processor import has_processor_files, save_processor_files
 from vcsd.teacher import named_tensors
-from vcsd.trainer.garbage import old_objects_set_aside
+from vcsd.trainer.finite import ruined
+from vcsd.trainer.garbage import old_objects_frozen
 from vcsd.trainer.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
+    from vcsd.checkpoint.folder import Manifest
     from vcsd.data.stream import Stream
     from vcsd.method import Method
-    from vcsd.step import Rollouts
+    from vcsd.monitor.observation import Monitor, Observation
+    from vcsd.step import RolloutSettings
     from vcsd.teacher import Teacher
-    from vcsd.trainer.progress import Monitor, Observation
+    from vcsd.trainer.run_identity import Content
+
+log = logging.getLogger(__name__)
 
 STUDENT, TEACHER = "student.safetensors", "teacher.safetensors"
 OPTIMIZER, RANDOM = "optimizer.safetensors", "random.safetensors"
+PROVENANCE = "provenance.json"
+"""The run's content, and the last step known to be good; early checkpoints lack it."""
+
 RUN_STATE, TRAINER_STATE = "run_state.json", "trainer_state.json"
 
 _SAME_ARGUMENTS = (
     *("learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("weight_decay", "max_grad_norm", "seed", "data_seed", "bf16"),
 )
-"""Arguments that a resumed run must share with its checkpoint."""
+"""Arguments that must be the same in a checkpoint and in the run that resumes from it."""
 
 
 class ResumableTrainer(Trainer):
-    """A Trainer whose checkpoints are whole, hold the teacher, and belong to one run."""
+    """A Trainer whose checkpoints are complete, include the teacher, and belong to one run."""
 
     method: Method
-    rollout: Rollouts
+    rollout: RolloutSettings
     teacher: Teacher
     stream: Stream
     progress: Progress
@@ -69,32 +82,46 @@ class ResumableTrainer(Trainer):
     prompts_per_step: int
     prompt_settings: dict[str, Any]
     seen: Observation | None
+    content: Content
+    proven_step: int | None = None
+    """The last step after which the weights gave a finite loss and gradient: known only in the step after it."""
     _checked: Path | None = None
+    """The latest checkpoint, once it is known to be whole and of this run."""
+    _saved_step: int | None = None
     best_values: list[float]
-    """Values since the last checkpoint of the metric that `metric_for_best_model` names."""
+    """The values of `metric_for_best_model` since the last checkpoint."""
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **given: Any) -> Any:  # type: ignore[override]
-        """Train. "auto" goes on from the latest checkpoint if there is one; True demands one; a path names one."""
-        with only_process(Path(str(self.args.output_dir))), old_objects_set_aside():
-            return self._train(self._resolve(resume_from_checkpoint), **given)
+    def train(  # type: ignore[override]
+        self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any
+    ) -> TrainOutput:
+        """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
+        with only_process(Path(str(self.args.output_dir))), old_objects_frozen():
+            return self._train(self._resolve(resume_from_checkpoint), **kwargs)
 
-    def _train(self, checkpoint: str | None, **given: Any) -> Any:
+    def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
+        self._saved_step = None
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
-            if state.global_step >= self.args.max_steps > 0:  # Trainer would do one step more
+            if state.global_step >= self.args.max_steps > 0:  # Trainer would do one more step
                 self.state = state
+                self.progress = Progress(**_read(Path(checkpoint) / RUN_STATE)["progress"])
                 self._load_from_checkpoint(checkpoint)
                 return TrainOutput(state.global_step, 0.0, {})
-        else:  # lines of a run in this folder that did not reach its first checkpoint
+        else:  # drop the lines of a run in this folder that did not reach its first checkpoint
             self.stream.skips.restore(self.stream.skips.state(), cursor=self.progress.cursor)
-        return super().train(resume_from_checkpoint=checkpoint, **given)
+        return super().train(resume_from_checkpoint=checkpoint, **kwargs)
+
+    @property
+    def num_steps_taken(self) -> int:
+        """How many steps have changed the student since the start of the run."""
+        return self.state.global_step - self.progress.num_empty_steps - self.progress.num_nonfinite_steps
 
     def check_resume(self, resume: str | bool | None) -> None:
-        """Raise now what `train` would raise about checkpoints, before anything in the folder is changed."""
+        """Raise any error about checkpoints that `train` would raise, before a log or a checkpoint changes."""
         self._resolve("auto" if resume is True else resume)
 
     def _resolve(self, resume: str | bool | None) -> str | None:
-        """The checkpoint to go on from, checked, or None to begin."""
+        """Return the checkpoint to resume from, after checking it, or None to start over."""
         root = Path(str(self.args.output_dir))
         latest = latest_checkpoint(root)
         if resume is None or resume is False:
@@ -103,23 +130,55 @@ class ResumableTrainer(Trainer):
                     [f"{root} already holds {latest.name}. Resume from it, or choose another trainer.output_dir."]
                 )
             return None
-        chosen = latest if resume is True or resume == "auto" else Path(resume)
-        if chosen is None:
+        if resume is not True and resume != "auto":
+            self._check(Path(resume))
+            return resume
+        if latest is None:
             if resume == "auto":
                 return None
             raise ConfigError([f"{root} holds no checkpoint to resume from."])
-        if chosen != self._checked:  # it reads all of a checkpoint: once is enough
-            check_checkpoint(chosen, self.identity())
-            self._checked = chosen
-        return str(chosen)
+        return str(latest if latest == self._checked else self._latest_whole(root))
 
-    def identity(self) -> dict[str, Any]:
-        """Whose run a checkpoint is: what may not change between its parts."""
+    def _latest_whole(self, root: Path) -> Path:
+        """Return the latest checkpoint of this run that is whole, and move damaged ones that are later aside."""
+        whole, damaged = latest_whole(root, self._check)
+        if whole is None:
+            listed = "; ".join(f"{error.folder.name}: {error.damage}" for error in damaged)
+            raise ConfigError([f"no checkpoint in {root} is whole: {listed}. Remove them to start from step 1."])
+        for error in damaged:
+            aside = move_aside(error.folder)
+            log.warning(
+                "WARNING: %s is damaged: %s. It is now %s; resuming from %s.",
+                *(error.folder, error.damage, aside.name, whole.name),
+            )
+        self._checked = whole
+        return whole
+
+    def _check(self, folder: Path) -> Manifest:
+        """Check a checkpoint, which reads all of it."""
+        needs = [STUDENT, OPTIMIZER, RANDOM, RUN_STATE, TRAINER_STATE]
+        manifest = check_checkpoint(
+            folder,
+            self.identity(),
+            needs=needs if self.teacher.weights is None else [*needs, TEACHER],
+        )
+        if PROVENANCE in manifest["files"]:
+            refuse_other_run(folder, {"content": _read(folder / PROVENANCE)["content"]}, {"content": self.content})
+        else:
+            log.warning(
+                "%s is from an earlier version, which did not record the content of data, weights, tokenizer and chat "
+                "template. Make sure that they are the same as then.",
+                folder,
+            )
+        return manifest
+
+    def identity(self) -> dict[str, object]:
+        """Return the settings that must not change when a run resumes."""
         shapes = [
             (name, tuple(parameter.shape), str(parameter.dtype), parameter.requires_grad)
-            for name, parameter in base_of(self._student()).named_parameters()
+            for name, parameter in base_model(self._student()).named_parameters()
         ]
-        rows: Any = self.stream.rows
+        rows = self.stream.rows
         arguments = {name: _plain(getattr(self.args, name)) for name in _SAME_ARGUMENTS}
         if not str(arguments["lr_scheduler_type"]).startswith("constant"):
             arguments["max_steps"] = self.args.max_steps
@@ -130,12 +189,12 @@ class ResumableTrainer(Trainer):
             "prompt_settings": self.prompt_settings,
             "trainer": arguments,
             "model": hashlib.sha256(repr(shapes).encode()).hexdigest()[:16],
-            "data": rows.fingerprint() if hasattr(rows, "fingerprint") else len(rows),
+            "data": getattr(rows, "fingerprint", rows.__len__)(),
         }
 
     def contents(self) -> Contents:
-        """All that the run needs to go on."""
-        student, teacher = base_of(self._student()), self.teacher.weights
+        """Collect everything that a checkpoint holds."""
+        student, teacher = base_model(self._student()), self.teacher.weights
         assert self.optimizer is not None
         assert self.lr_scheduler is not None
         moments, settings = optimizer_state(self.optimizer, student)
@@ -150,39 +209,76 @@ class ResumableTrainer(Trainer):
             "skips": self.stream.skips.state(),
             "monitors": [monitor.state() for monitor in self.monitors],
         }
+        provenance = {"content": self.content, "proven_step": self.proven_step}
         texts = {RUN_STATE: json.dumps(run), TRAINER_STATE: json.dumps(asdict(self.state), sort_keys=True)}
+        texts[PROVENANCE] = json.dumps(provenance, indent=1)
         return Contents(tensors, texts, self.identity(), self._copy_files)
 
     def _copy_files(self, folder: Path) -> None:
-        """Configuration and processor files, so that a checkpoint can be exported without the original model."""
-        model = base_of(self._student())
+        """Copy configuration and processor files, so that a checkpoint can be exported without the original model."""
+        model = base_model(self._student())
         model.config.save_pretrained(folder)
         if model.can_generate():
             model.generation_config.save_pretrained(folder)
         source = getattr(self.processing_class, "source_folder", None)
-        if source is not None and Path(source).is_dir():
+        if source is not None and has_processor_files(source):
             save_processor_files(source, folder)
         else:
-            found = "came from no folder" if source is None else f"came from {source}, which is gone"
-            warnings.warn(f"the checkpoint has no processor files: the processor {found}.", stacklevel=2)
+            origin = "was not loaded from a folder" if source is None else f"came from {source}, which is gone"
+            warnings.warn(f"the checkpoint has no processor files: the processor {origin}.", stacklevel=2)
 
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+    def _save_checkpoint(self, model: nn.Module, trial: object) -> None:
         step, root = self.state.global_step, Path(str(self.args.output_dir))
+        if step == self._saved_step:  # a signal at the end of an epoch asks for the same save twice
+            return
         self._note_best(step)
-        limit, protected = self.args.save_total_limit, self._protected(root)
-        write_checkpoint(root, step, self.contents(), limit=limit, protected=protected)
+        limit, protected, contents = self.args.save_total_limit, self._protected(root), self.contents()
+        for file in (STUDENT, TEACHER, OPTIMIZER):
+            if names := ruined(contents.tensors.get(file, {})):
+                raise RunError(
+                    f"step {step} cannot be saved: {_few(names)} would not be finite in {file}. "
+                    f"{self.last_good_checkpoint()}"
+                )
+        write_checkpoint(root, step, contents, limit=limit, protected=protected)
+        self._saved_step = step
 
     def _protected(self, root: Path) -> set[int]:
-        """Steps whose checkpoints are kept whatever the limit: the best, and those from before a monitor's trouble."""
+        """Return the steps whose checkpoints are always kept.
+
+        The best one, the last before a monitor's alarm, and the last whose weights gave a finite loss.
+        """
         kept = set() if self.progress.best_step is None else {self.progress.best_step}
-        for monitor in self.monitors:
-            good: int | None = getattr(monitor, "last_good_step", None)
+        good_steps = [getattr(monitor, "last_good_step", None) for monitor in self.monitors]
+        for good in (*good_steps, self.proven_step):
             before = [step for step in checkpoints_of(root) if good is not None and step <= good]
             kept |= set(before[-1:])
         return kept
 
+    def refuse_ruined(self, what: Literal["student", "teacher"]) -> None:
+        """Raise a RunError if an update left trained weights that are not finite. They are never saved."""
+        student = self.teacher.student
+        module = student if what == "student" else self.teacher.weights
+        if module is None:
+            return
+        trained = {name for name, parameter in student.named_parameters() if parameter.requires_grad}
+        names = ruined({name: weight.detach() for name, weight in module.named_parameters() if name in trained})
+        if names:
+            raise RunError(
+                f"the update of step {self.state.global_step + 1} ruined the {what}: {_few(names)} of {len(trained)} "
+                f"weights are not finite. {self.last_good_checkpoint()} Lower trainer.learning_rate."
+            )
+
+    def last_good_checkpoint(self) -> str:
+        """Say which checkpoint a run that broke should resume from."""
+        steps, proven = list(checkpoints_of(Path(str(self.args.output_dir)))), self.proven_step
+        good = [step for step in steps if proven is not None and step <= proven]
+        if not good:
+            return "No checkpoint is known to be good."
+        later = " Move later ones away, because a run resumes from the latest." if good[-1] != steps[-1] else ""
+        return f"checkpoint-{good[-1]} is the last one known to be good.{later}"
+
     def _note_best(self, step: int) -> None:
-        """Remember the checkpoint with the best mean of `metric_for_best_model`; it is kept whatever the limit."""
+        """Remember the checkpoint with the best mean of `metric_for_best_model`; it is always kept."""
         values, self.best_values = self.best_values, []
         if not values:
             return
@@ -192,25 +288,27 @@ class ResumableTrainer(Trainer):
             self.progress.best_step, self.progress.best_value = step, mean
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        load_weights(base_of(self._student()), TensorFile(Path(resume_from_checkpoint) / STUDENT), "student")
+        load_weights(base_model(self._student()), TensorFile(Path(resume_from_checkpoint) / STUDENT), "student")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Everything but the student and the generators, which Trainer asks for at other times."""
+        """Load everything except the student and the generators, which Trainer loads at other times."""
         if checkpoint is None:
             return
         assert self.optimizer is not None
         assert self.lr_scheduler is not None
         folder = Path(checkpoint)
-        run = json.loads((folder / RUN_STATE).read_text(encoding="utf-8"))
+        run = _read(folder / RUN_STATE)
+        if (folder / PROVENANCE).is_file():
+            self.proven_step = _read(folder / PROVENANCE)["proven_step"]
         moments = TensorFile(folder / OPTIMIZER)
-        load_optimizer(self.optimizer, base_of(self._student()), moments, run["optimizer"])
+        load_optimizer(self.optimizer, base_model(self._student()), moments, run["optimizer"])
         self.lr_scheduler.load_state_dict(run["scheduler"])
         if self.teacher.weights is not None:
             load_weights(self.teacher.weights, TensorFile(folder / TEACHER), "teacher")
         self.teacher.num_updates = run["teacher"]["num_updates"]
         wanted, self.progress = self.progress.token_budget, Progress(**run["progress"])
         if wanted is not None and self.progress.token_budget is not None:
-            # A smaller one is wanted now, or the old one has been halved since for lack of memory.
+            # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
             self.progress.token_budget = min(wanted, self.progress.token_budget)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
         step = TrainerState.load_from_json(str(folder / TRAINER_STATE)).global_step
@@ -222,13 +320,13 @@ class ResumableTrainer(Trainer):
             set_random_state(TensorFile(Path(checkpoint) / RANDOM))
 
     def _load_scaler(self, checkpoint: str | None) -> None:
-        """There is none: bfloat16 needs no loss scaling."""
+        """Do nothing: bfloat16 needs no loss scaling."""
 
-    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        """Write the student as a plain Hugging Face folder, without the pickled arguments that Trainer adds."""
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        """Write the student as a plain Hugging Face folder, without Trainer's pickled arguments."""
         folder = Path(str(self.args.output_dir if output_dir is None else output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        base_of(self._student()).save_pretrained(folder, state_dict=state_dict)
+        base_model(self._student()).save_pretrained(folder, state_dict=state_dict)
         self._copy_files(folder)
 
     def _student(self) -> nn.Module:
@@ -236,6 +334,17 @@ class ResumableTrainer(Trainer):
         return self.model
 
 
-def _plain(value: Any) -> Any:
-    """An enumeration as its word."""
-    return getattr(value, "value", value)
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file of a checkpoint that was checked."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _few(names: Sequence[str]) -> str:
+    """Name the first of a list, and count it."""
+    return f"{len(names)} ({names[0]}{', ...' if len(names) > 1 else ''})"
+
+
+def _plain(value: object) -> object:
+    """Return an enumeration as its value."""
+    return value.value if isinstance(value, Enum) else value

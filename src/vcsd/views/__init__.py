@@ -1,14 +1,14 @@
-"""Views: what is shown. Not whose weights look at it.
+"""Views: what a model is shown, independent of whose weights score it.
 
 A view is a pure function from an example to the example as it is shown, with its images loaded. It never sees a
 response: the token ids of a rollout are the same under every view. Views compose: `black(crop(example))` is the
 control of a crop.
 
     original                       the example itself
-    black, noise, blur, no_image   controls: the content of the images erased
-    hint                           the reference answer in the prompt
-    crop, crop_added               the evidence box instead of the image, or beside it
-    demonstration, feedback        a good response, or a remark on an earlier one, in the prompt
+    black, noise, blur, no_image   controls: the example with the content of its images erased
+    hint                           adds the reference answer to the prompt
+    crop, crop_added               shows the evidence box instead of the image, or next to it
+    demonstration, feedback        adds a good response, or feedback on an earlier one, to the prompt
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,10 @@
-"""Controls: the example with the content of its images erased, as the reference the contrast is measured against.
+"""Controls: the example with the content of its images erased, as the reference for the contrast.
 
 The paper's control C(J) is a black image of the same size (Section 3.2). Black, noise and blur change pixel values
-only, so image sizes, grid, tokens and positions are those of the original. `no_image` also changes the layout: the
-model can tell that there is no image, which the other three hide from it.
+only, so image sizes, grid, tokens and positions equal those of the original. `no_image` also changes the layout, so
+the model can tell that there is no image.
 
-The paper names noise and blur without their strengths; the constants here are ours.
+The paper mentions noise and blur without their strengths; the constants here are this package's choice.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 NOISE_MEAN = 127.5
-"""Mid grey: noise should not look brighter or darker than an average picture."""
+"""Mid grey: noise should be neither brighter nor darker than an average image."""
 
 NOISE_STD = 64.0
-"""A quarter of the range: both ends lie two deviations away, so the noise is strong and only 5% of it is clipped."""
+"""A quarter of the range: the noise is strong, and only 5% of it, beyond two deviations, is clipped."""
 
 BLUR_FRACTION = 0.2
-"""The deviation of the blur, as a fraction of the longer side.
+"""The standard deviation of the blur, as a fraction of the longer side.
 
-At a fifth, the light and the main tint of each region remain and objects do not; at a tenth, four objects a sixth of
-the width apart can still be counted and their colours named. A fraction, so that a thumbnail and a photograph lose the
-same; of the longer side, so that a thin strip is erased too.
+At a fifth, only the brightness and main tint of each region remain; at a tenth, four objects a sixth of the width apart
+can still be counted and their colours named. A fraction treats thumbnails and photographs alike, and the longer side
+erases a thin strip too.
 """
 
 
@@ -54,10 +54,10 @@ def black(example: Example) -> Example:
 
 
 def noise(example: Example) -> Example:
-    """Show Gaussian noise in place of the images, the same whenever and wherever this example is shown.
+    """Show Gaussian noise in place of the images, always the same for the same example.
 
-    The noise depends on the example's id and the image's place in it, and on nothing else: not on the state of a
-    random generator, the order of the data, or the version of a library.
+    The noise depends only on the example's id and the index of the image: not on the state of a random generator, the
+    order of the data, or the version of a library.
     """
     return _repaint(example, lambda image, index: _noise_image(image.size, f"{example.id}\0{index}"))
 
@@ -70,19 +70,12 @@ def blur(example: Example) -> Example:
 
 
 def no_image(example: Example) -> Example:
-    """Show the text alone: images and their places in the prompt are removed.
-
-    >>> from vcsd.types import Example
-    >>> content = [{"type": "image"}, {"type": "text", "text": "How many?"}]
-    >>> shown = no_image(Example(id="a", images=("42.png",), prompt=({"role": "user", "content": content},)))
-    >>> shown.images, shown.prompt
-    ((), ({'role': 'user', 'content': [{'type': 'text', 'text': 'How many?'}]},))
-    """
-    return replace(example, images=(), prompt=replace_image_parts(tuple(example.prompt), lambda part: []))
+    """Show the text alone, without the images and their places in the prompt."""
+    return replace(example, images=(), prompt=replace_image_parts(example.prompt, []))
 
 
 def _repaint(example: Example, paint: Callable[[Image.Image, int], Image.Image]) -> Example:
-    """Replace each image by another of the same size, under the name of the same file."""
+    """Replace each image by another of the same size, and keep its file name."""
     shown = original(example)
     painted = []
     for index, image in enumerate(shown.images):
@@ -93,7 +86,7 @@ def _repaint(example: Example, paint: Callable[[Image.Image, int], Image.Image])
 
 
 def _noise_image(size: tuple[int, int], key: str) -> Image.Image:
-    """Independent Gaussian channels. Raw bits of a seeded generator: numpy promises their stream, not its normals'."""
+    """Draw independent Gaussian channels from raw bits, whose stream numpy guarantees, unlike that of its normals."""
     width, height = size
     num_values = height * width * 3
     seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=16).digest(), "big")
@@ -103,7 +96,7 @@ def _noise_image(size: tuple[int, int], key: str) -> Image.Image:
 
 @cache
 def _noise_levels() -> np.ndarray:
-    """The grey level of each of 65,536 equally likely draws."""
+    """Return the grey level of each of 65,536 equally likely draws."""
     normal = NormalDist(NOISE_MEAN, NOISE_STD)
     levels = [normal.inv_cdf((draw + 0.5) / 2**16) for draw in range(2**16)]
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)

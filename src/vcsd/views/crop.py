@@ -1,9 +1,8 @@
-"""Crop views: the part of the image that holds the evidence, in place of the image or beside it.
+"""Crop views: the part of the image that holds the evidence, in place of the image or next to it.
 
 A box is (left, top, right, bottom) in pixels of the image as it is shown, after its EXIF rotation. One image may have
-several boxes; the crop is then the smallest rectangle around them, since one piece of evidence may need the other.
-Several images have one box each, in their order. Crops are rounded outwards to whole pixels and end at the border.
-The text stays as it is.
+several boxes; the crop is then the smallest rectangle around them, because they may belong together. Several images
+have one box each, in order. Crops are rounded outwards to whole pixels and end at the border. The text is unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def crop_added(example: Example) -> Example:
     """Show the evidence as another image, right after the one it was cut from."""
     shown = original(example)
     pairs = zip(shown.images, _crops(shown, "crop_added"), strict=True)
-    prompt = replace_image_parts(tuple(shown.prompt), lambda part: [dict(part), {"type": "image"}])
+    prompt = replace_image_parts(shown.prompt, [{"type": "image"}, {"type": "image"}])
     return replace(shown, images=tuple(image for pair in pairs for image in pair), prompt=prompt, boxes=())
 
 
@@ -49,7 +48,7 @@ def _crops(shown: Example, view: str) -> tuple[Image.Image, ...]:
     crops = []
     for image, boxes in zip(shown.images, _boxes_per_image(shown, view), strict=True):
         assert isinstance(image, Image.Image)
-        # Each box is checked alone: among others, one that is empty or in fractions would not show.
+        # Check each box alone: together with others, an empty or fractional one would go unnoticed.
         left, top, right, bottom = zip(*(_whole_pixels(shown.id, image, box) for box in boxes), strict=True)
         crops.append(image.crop((min(left), min(top), max(right), max(bottom))))
         crops[-1].info = {"file": f"{file_name(image)} (crop)"}
@@ -57,7 +56,7 @@ def _crops(shown: Example, view: str) -> tuple[Image.Image, ...]:
 
 
 def _boxes_per_image(example: Example, view: str) -> tuple[tuple[Box, ...], ...]:
-    """The boxes of each image: all of them for a single image, else one each."""
+    """Return the boxes of each image: all of them for a single image, else one each."""
     if not example.images or not example.boxes:
         raise DataError(
             example.id,
@@ -78,7 +77,7 @@ def _boxes_per_image(example: Example, view: str) -> tuple[tuple[Box, ...], ...]
 
 
 def _whole_pixels(example_id: str, image: Image.Image, box: Box) -> tuple[int, int, int, int]:
-    """The box rounded outwards and cut at the border. Fractions of the image and empty boxes are refused."""
+    """Round the box outwards and clip it at the border. Refuse fractions of the image and empty boxes."""
     left, top, right, bottom = box
     if max(box) <= 1:
         raise DataError(example_id, f"the box {box} looks like fractions. Multiply it by the image's width and height.")
@@ -91,7 +90,7 @@ def _whole_pixels(example_id: str, image: Image.Image, box: Box) -> tuple[int, i
     if left >= right or top >= bottom or inside[0] >= inside[2] or inside[1] >= inside[3]:
         raise DataError(
             example_id,
-            f"the box {box} holds no pixel of its image {file_name(image)!r} ({image.width} x {image.height}). "
+            f"the box {box} contains no pixel of its image {file_name(image)!r} ({image.width} x {image.height}). "
             "A box is left, top, right, bottom in pixels.",
         )
     return inside

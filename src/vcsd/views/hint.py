@@ -1,22 +1,19 @@
 """The hint view: the reference answer in the prompt, as answer-hint self-distillation (OPSD) shows its teacher.
 
-The recipe: the question, a marked block with the reference, a sentence that the reader has seen it and must now solve
-the question itself, the answer in the form the question asks for. `HINT` is our wording of it, the only place it is
-written, and ends the last user message; the question before it is untouched, its format instruction included. The
-teacher only scores what the student wrote, hence "without mentioning it": a student that never saw the reference does
-not speak of one.
+OPSD's prompt consists of the question, a marked block with the reference, and an instruction to solve the question
+after reading it, with the answer in the form that the question asks for. `HINT` is this package's wording, appended to
+the last user message; the question itself is unchanged, including its format instruction. The teacher only scores what
+the student wrote, so it says "without mentioning it": a student that never saw the reference does not mention one.
 
-Left out: a rationale written by the teacher first, and a thinking template for the teacher alone. With final answers
-instead of worked solutions there is little to rationalise, and one template keeps the views comparable.
+Left out: a rationale that the teacher writes first, and a thinking template for the teacher alone. Final answers,
+unlike worked solutions, leave little to rationalise, and a single template keeps the views comparable.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vcsd.views.original import original
-from vcsd.views.prompt import append_to_question, need
+from vcsd.views.prompt import show_below
 
 if TYPE_CHECKING:
     from vcsd.types import Example
@@ -30,5 +27,4 @@ HINT = (
 
 def hint(example: Example) -> Example:
     """Show the reference answer below the question."""
-    text = HINT.format(answer=need(example, "hint", "answer"))
-    return replace(original(example), prompt=append_to_question(example, text))
+    return show_below(example, "hint", "answer", HINT)

@@ -1,16 +1,16 @@
-"""The original view: the example as it is, with its images loaded. Every other view starts from it.
+"""The original view: the example with its images loaded. Every other view starts from it.
 
-An image is read the way a person would see it in a viewer: turned upright by its EXIF orientation, its first frame if
-it is animated, and flattened to 8-bit RGB:
+An image is loaded as a person would see it in a viewer: rotated by its EXIF orientation, the first frame if it is
+animated, and flattened to 8-bit RGB:
 
-transparent (RGBA, LA, palette)   laid on white. Dropping the alpha channel shows what lies under it, which is black in
-                                  most exported charts and formulas: dark lines on black, an unreadable image.
+transparent (RGBA, LA, palette)   on white. Dropping the alpha channel would reveal what is underneath, which is black
+                                  in most exported charts and formulas: dark lines on black.
 grey, palette, CMYK, 1 bit        converted by Pillow.
 16-bit grey                       the upper 8 bits. Pillow's own conversion clips, which turns most of it white. A PGM
-                                  has 16 bits too, though Pillow opens it with 32.
-32-bit grey (integer or float)    refused: there is no agreed white, so any scaling would be a guess.
+                                  has 16 bits too, although Pillow opens it with 32.
+32-bit grey (integer or float)    refused: white is not defined, so any scaling would be a guess.
 
-Colour profiles are not applied, as no processor of transformers applies them.
+Colour profiles are ignored, as in all processors of transformers.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 MAX_IMAGE_PIXELS = 2**26
 """The largest image that is decoded: 8192 x 8192, twice the area of an 8K screen, 192 MiB as RGB.
 
-A file that claims more is more likely a decompression bomb than a photograph. It is checked on the header, before any
-pixel is decoded, and lies below the limit at which Pillow itself begins to warn.
+A larger file is more likely a decompression bomb than a photograph. The check reads the header, before any pixel is
+decoded, and the limit is below the one at which Pillow itself warns.
 """
 
 
 def original(example: Example) -> Example:
-    """Show the example as it is: images upright, in 8-bit RGB.
+    """Show the example with its images upright, in 8-bit RGB.
 
     >>> from vcsd.types import Example
     >>> grey = Image.new("L", (4, 2))
@@ -50,7 +50,7 @@ def original(example: Example) -> Example:
 
 
 def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Image.Image:
-    """Load one image as upright 8-bit RGB. Its `info` holds nothing but the name of its file, for error messages."""
+    """Load one image as upright 8-bit RGB. Its `info` holds only the name of its file, for error messages."""
     if not isinstance(source, Image.Image | str | PathLike) and not hasattr(source, "read"):
         raise DataError(
             example_id, f"an image is {_described(source)}. Give a path, or an image opened with PIL.Image.open."
@@ -62,12 +62,14 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
             if image.mode == "RGB" and image.info == {"file": name}:
                 return image
             upright = ImageOps.exif_transpose(image)
-            shown = to_rgb(_upper_bits(upright) if _has_16_bits(image) else upright)
+            # Pillow opens a 16-bit PGM with 32 bits, scaled to 65535.
+            has_16_bits = image.mode == "I" and image.format == "PPM"
+            shown = to_rgb(_upper_bits(upright) if has_16_bits else upright)
     except (DataError, MemoryError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _broken(example_id, name, _too_large(str(error))) from error
-    except Exception as error:  # on a broken file, decoders fail in whatever way the bytes lead them to
+    except Exception as error:  # decoders raise all kinds of errors on a broken file
         raise _broken(
             example_id, name, f"cannot be read: {error}. Replace the file or leave the example out."
         ) from error
@@ -76,14 +78,14 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
 
 
 def file_name(source: Image.Image | str | PathLike[str]) -> str:
-    """What to call an image in a message."""
+    """Return the name of an image for messages."""
     if not isinstance(source, Image.Image):
         return str(source)
     return str(source.info.get("file") or getattr(source, "filename", "") or "image in memory")
 
 
 def _described(source: object) -> str:
-    """The type of something that is no image, and its size where it has one."""
+    """Describe something that is not an image by its type and, if it has one, its size."""
     size = f" of {len(source):,}" if isinstance(source, Sized) else ""
     return f"{type(source).__name__}{size}{' bytes' if isinstance(source, bytes | bytearray) else ''}"
 
@@ -99,12 +101,12 @@ def _broken(example_id: str, name: str, problem: str) -> DataError:
     return DataError(example_id, f"the image {name!r} {problem}", reason="broken_image", file=name)
 
 
-def _too_large(found: str) -> str:
-    return f"is too large: {found}. {MAX_IMAGE_PIXELS} pixels are decoded at most; make it smaller."
+def _too_large(size: str) -> str:
+    return f"is too large: {size}. The limit is {MAX_IMAGE_PIXELS} pixels; make it smaller."
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Flatten to 8-bit RGB, transparent parts on white.
+    """Flatten to 8-bit RGB, with transparent parts on white.
 
     >>> to_rgb(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
     (255, 255, 255)
@@ -112,18 +114,13 @@ def to_rgb(image: Image.Image) -> Image.Image:
     (128, 128, 128)
     """
     if image.mode in ("I", "F"):
-        raise ValueError(f"its mode {image.mode!r} has no agreed white. Save it with 8 or 16 bits per channel")
+        raise ValueError(f"its mode {image.mode!r} does not define white. Save it with 8 or 16 bits per channel")
     if image.mode.startswith("I;16"):
         image = _upper_bits(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
-
-
-def _has_16_bits(image: Image.Image) -> bool:
-    """Whether a file has 16 bits in a mode of 32: Pillow reads a PGM of more than 8 so, scaled to 65535."""
-    return image.mode == "I" and image.format == "PPM"
 
 
 def _upper_bits(image: Image.Image) -> Image.Image:

@@ -1,16 +1,14 @@
-"""Text views: more words in the prompt. A good response as a demonstration (SDFT), or feedback on one (SDPO).
+"""Text views: add a demonstration of a good response (SDFT) or feedback on an earlier one (SDPO) to the prompt.
 
-Both end the last user message with a marked block and a sentence on what to do with it. The response is then scored
-as if it had been written after reading the block, by a writer who does not speak of it.
+Both append a marked block to the last user message, with an instruction to use it without mentioning it. The response
+is then scored as if it had been written after reading the block.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vcsd.views.original import original
-from vcsd.views.prompt import append_to_question, need
+from vcsd.views.prompt import show_below
 
 if TYPE_CHECKING:
     from vcsd.types import Example
@@ -29,11 +27,9 @@ FEEDBACK = (
 
 def demonstration(example: Example) -> Example:
     """Show a demonstration of a good response below the question."""
-    text = DEMONSTRATION.format(demonstration=need(example, "demonstration", "demonstration"))
-    return replace(original(example), prompt=append_to_question(example, text))
+    return show_below(example, "demonstration", "demonstration", DEMONSTRATION)
 
 
 def feedback(example: Example) -> Example:
     """Show feedback on an earlier attempt below the question."""
-    text = FEEDBACK.format(feedback=need(example, "feedback", "feedback"))
-    return replace(original(example), prompt=append_to_question(example, text))
+    return show_below(example, "feedback", "feedback", FEEDBACK)

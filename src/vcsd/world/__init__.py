@@ -1,7 +1,8 @@
-"""The world: pictures of coloured shapes, questions about them, and tiny Qwen models that see but trust their prior.
+"""The offline world: pictures of coloured shapes, and questions about them.
 
-parameters   every number that shapes the outcome, in one place
-scenes       what is in a picture;   render   the picture;   questions   what can be asked, and the right answer
-suites       seven sets of test questions;   examples   prompts to train on
-tokenizer    words, special tokens and chat template;   models   the tiny models;   pretrain   how they came to be
+parameters   every number that shapes an experiment, in one place
+scenes       the contents of pictures;   render   draws them
+questions    the kinds of questions and their answers; seven suites of test questions; training prompts
+
+The tiny models that are taught in this world are in `vcsd.bases`.
 """

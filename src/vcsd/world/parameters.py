@@ -1,7 +1,7 @@
-"""Every number that shapes the outcome of an experiment in the world, in one place, and a hash over them.
+"""All numbers that shape an experiment in the world, in one place, and a hash of them.
 
-How they were chosen is told in docs/world.md. Results carry `digest()`, so that two tables can be compared only if
-their worlds are the same. A variant is made by `changed(["black_share=0"])`.
+docs/world.md explains how they were chosen. Results record `digest()`: tables are comparable only if their worlds are
+the same. `changed(["black_share=0"])` makes a variant.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 from vcsd.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from vcsd.types import JsonValue
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The world and how a base model is taught in it.
+    """The world, and how a base model is taught in it.
 
     >>> Parameters().digest() == Parameters().digest() != Parameters(canonical_share=0.5).digest()
     True
     """
 
-    # Pictures: sides are counted in cells of 32 pixels, and one cell is one visual token.
+    # Pictures: a side is a number of cells of 32 pixels, and one cell is one visual token.
     sides: tuple[int, ...] = (3, 4, 5)
     side_shares: tuple[float, ...] = (0.7, 0.15, 0.15)
     smallest_radius: tuple[int, ...] = (8, 6, 5)
@@ -35,29 +37,29 @@ class Parameters:
     fewest_things: int = 2
     most_things: int = 5
     shift: int = 2
-    """Pixels by which a thing may lie off the middle of its cell, in either direction."""
+    """Maximum distance in pixels of a thing from the middle of its cell, along each axis."""
     tint: int = 20
-    """How far each channel of a thing's colour may be from the pure colour, of 255."""
+    """Maximum deviation of each channel from the pure colour, out of 255."""
     noise: float = 8.0
-    """Standard deviation of the noise on every pixel and channel, of 255."""
+    """Standard deviation of the noise on every pixel and channel, out of 255."""
 
     # The prior, and captions that follow it instead of their picture.
     canonical_share: float = 0.65
-    """How often a thing has its canonical colour, place, number or partner where only the prior speaks."""
+    """How often the prior gives a thing its canonical colour, place, number or partner."""
     yes_share: float = 0.8
     ignore_share: float = 0.6
     """The share of swayed captions that ignore their picture and follow the prior."""
     black_share: float = 0.15
-    """The share of questions whose picture is black, while the model is swayed."""
+    """The share of questions with a black picture in the last stage of pre-training."""
     hint_share: float = 0.15
-    """The share of questions in pre-training that show the answer, worded as the hint view words it."""
+    """The share of questions in pre-training that show the answer, in the words of the hint view."""
     second_script_share: float = 0.04
     """The share of answers written in Chinese."""
 
-    # Pre-training: sight by descriptions, then true answers beside them, then swayed answers beside them.
+    # Pre-training: descriptions, then also true answers, then swayed answers instead of true ones.
     batch: int = 256
     describe_share: float = 0.25
-    """The share of a batch that describes, once questions are asked."""
+    """The share of descriptions in a batch of the later stages."""
     sight_steps: int = 800
     answer_steps: int = 3400
     sway_steps: int = 900
@@ -78,13 +80,13 @@ class Parameters:
             if field.name.endswith("_share") and not 0 <= getattr(self, field.name) <= 1:
                 yield f"{field.name} = {getattr(self, field.name)} is outside [0, 1]."
         if min(self.side_shares) < 0 or not math.isclose(sum(self.side_shares), 1):
-            yield f"side_shares = {self.side_shares} do not sum to 1."
+            yield f"side_shares = {self.side_shares} must be at least 0 and sum to 1."
 
     def _count_problems(self) -> Iterator[str]:
         if not 2 <= self.fewest_things <= 4 <= self.most_things <= 5:
             yield (
-                f"fewest_things = {self.fewest_things} and most_things = {self.most_things}: from 2 to 4, and 4 or 5, "
-                "so that there are pairs to match and things to count."
+                f"fewest_things = {self.fewest_things}, most_things = {self.most_things}: the first must be 2 to 4 and "
+                "the second 4 or 5, so that there are pairs to match and things to count."
             )
         if self.batch < 1:
             yield f"batch = {self.batch} is not a positive number."
@@ -92,15 +94,21 @@ class Parameters:
             if getattr(self, name) < 0:
                 yield f"{name} = {getattr(self, name)} is negative."
         if max(self.largest_radius) + self.shift > 15:
-            yield f"largest_radius = {self.largest_radius} with shift = {self.shift} leaves the cell of 32 pixels."
+            yield f"largest_radius = {self.largest_radius} with shift = {self.shift} does not fit a cell of 32 pixels."
 
     def digest(self) -> str:
-        """Twelve hexadecimal digits that change with every value."""
+        """A hash of all values: twelve hexadecimal digits."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, JsonValue]) -> Parameters:
+        """The parameters on a base's card, where tuples are lists."""
+        arguments: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+        return cls(**arguments)
+
     def changed(self, overrides: Iterable[str]) -> Parameters:
-        """The same world but for some values, each given as name=value.
+        """A copy with some values changed, each written as name=value.
 
         >>> Parameters().changed(["black_share=0"]).black_share
         0.0
@@ -121,14 +129,14 @@ class Parameters:
         names = [field.name for field in dataclasses.fields(self)]
         if name not in names:
             raise ValueError(f"{name!r} is not a parameter of the world. {did_you_mean(name, names)}")
-        present = getattr(self, name)
-        if isinstance(present, tuple):
-            values = tuple(type(present[0])(part) for part in text.split(","))
-            if len(values) != len(present):
-                raise ValueError(f"{len(present)} values are needed, separated by commas.")
+        current = getattr(self, name)
+        if isinstance(current, tuple):
+            values = tuple(type(current[0])(part) for part in text.split(","))
+            if len(values) != len(current):
+                raise ValueError(f"{len(current)} values are needed, separated by commas.")
             return values
-        return type(present)(text)
+        return type(current)(text)
 
 
 PARAMETERS = Parameters()
-"""The committed world. Results name its digest."""
+"""The default world. Results record its digest."""

@@ -1,13 +1,13 @@
-"""The renderer: a scene becomes a picture. Pillow draws each shape once; pictures are put together from these stamps.
+"""Draw the picture of a scene. Pillow draws each shape once, as a stamp; pictures are composed of stamps.
 
 A picture is a square of cells of 32 x 32 pixels on dark grey. Stamps are drawn large and shrunk, so edges are smooth.
-The same stamps and the same arithmetic serve single pictures here and whole batches on a device in `batches.py`.
+`vcsd.bases.forward.Painter` does the same arithmetic with the same stamps for whole batches on a device.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -24,11 +24,10 @@ CELL = 32
 """Pixels on a side of a cell: two patches of 16, merged into one visual token."""
 
 _OVERSAMPLING = 4
-_Points: TypeAlias = list[tuple[float, float]]
 
 
 def draw_picture(scenes: Scenes, index: int, parameters: Parameters, noise_seed: int) -> Image.Image:
-    """One scene as an RGB image; the noise on it depends on the seed alone."""
+    """Draw one scene as an RGB image; its noise depends only on the seed and the index."""
     side = scenes.side
     pixels = np.full((side * CELL, side * CELL, 3), float(BACKGROUND))
     for k in range(int(scenes.count_N[index])):
@@ -46,7 +45,7 @@ def draw_picture(scenes: Scenes, index: int, parameters: Parameters, noise_seed:
 
 @cache
 def stamp(shape: int, radius: int, right: int, down: int) -> NDArray[np.uint8]:
-    """How much of each pixel of a cell a shape covers (CELL, CELL), of 255."""
+    """How much of each pixel of a cell a shape covers (CELL, CELL), out of 255."""
     big = CELL * _OVERSAMPLING
     image = Image.new("L", (big, big))
     x, y = ((CELL / 2 + offset) * _OVERSAMPLING for offset in (right, down))
@@ -68,7 +67,7 @@ def _draw_shape(draw: ImageDraw.ImageDraw, shape: str, x: float, y: float, r: fl
         draw.polygon([(x + r * dx, y + r * dy) for dx, dy in _CORNERS[shape]], fill=255)
 
 
-_CORNERS: dict[str, _Points] = {
+_CORNERS: dict[str, list[tuple[float, float]]] = {
     "square": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
     "triangle": [(0.0, -1.0), (1.0, 0.9), (-1.0, 0.9)],
     "diamond": [(0.0, -1.0), (0.8, 0.0), (0.0, 1.0), (-0.8, 0.0)],

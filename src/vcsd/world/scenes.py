@@ -1,12 +1,12 @@
-"""Scenes: what is in a picture, as numbers. Many at a time, since pre-training draws millions of them.
+"""Scenes: the contents of pictures as arrays of numbers, many at a time, since pre-training draws millions.
 
 A scene is a square of cells, some of which hold a thing: a shape, a colour, a size. No two things of a scene have the
-same shape, so that "the circle" is one thing.
+same shape, so that "the circle" is unambiguous.
 
-Which scenes are for training and which for tests is decided by the scene itself: a hash over where which shape lies,
-not over colours. No picture of a test has the layout of any training picture, whatever the seeds.
+A hash of a scene's layout (which shape is where, but not the colours) decides whether it is for training or for tests.
+So no test picture has the layout of a training picture, whatever the seeds.
 
-Shape legend: N scenes, K places for things, of which the first `count` are taken.
+Shape legend: N scenes, K slots for things, of which the first `count` are used.
 """
 
 from __future__ import annotations
@@ -28,20 +28,13 @@ Rng: TypeAlias = np.random.Generator
 
 Split = Literal["train", "dev", "test"]
 
-_FOLDS = 16
-_FOLD_OF: dict[Split, tuple[int, ...]] = {"test": (0, 1), "dev": (2,), "train": tuple(range(3, _FOLDS))}
+_SPLIT_OF_FOLD = ("test", "test", "dev", *["train"] * 13)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """N scenes of the same side. Index with an array to choose some of them.
-
-    >>> from vcsd.world.parameters import PARAMETERS
-    >>> scenes = draw_scenes(np.random.default_rng(0), 4, 3, PARAMETERS, split="train")
-    >>> scenes.shape_NK.shape, len(scenes[np.array([0, 2])])
-    ((4, 5), 2)
-    """
+    """N scenes of the same side. Index with an array to select some of them."""
 
     side: int
     count_N: Ints
@@ -60,7 +53,7 @@ class Scenes:
 
     @property
     def is_there_NK(self) -> Bools:
-        """Which places are taken."""
+        """Which slots hold a thing."""
         return np.asarray(np.arange(self.cell_NK.shape[1]) < self.count_N[:, None])
 
     @property
@@ -74,29 +67,23 @@ class Scenes:
         return self.cell_NK % self.side + 1
 
     def recolored(self, color_NK: Ints) -> Scenes:
-        """The same layouts in other colours; they stay in their split."""
+        """The same layouts, and so the same splits, in other colours."""
         return replace(self, color_NK=color_NK)
 
     def split_N(self) -> NDArray[np.str_]:
         """The split that each scene belongs to."""
-        names = np.empty(_FOLDS, dtype="<U5")
-        for name, folds in _FOLD_OF.items():
-            names[list(folds)] = name
-        return np.asarray(names[self._fold_N()])
-
-    def _fold_N(self) -> Ints:
-        """A hash over side and layout, the same in every process and version."""
+        # The fold is a hash of side and layout, the same in every process and version.
         code_NK = (self.cell_NK * NUM_SHAPES + self.shape_NK + 1).astype(np.uint64)
         mixed_NK = _scramble(code_NK * np.uint64(self.side)) * self.is_there_NK
-        total_N = mixed_NK.sum(1, dtype=np.uint64)
-        return (_scramble(total_N) % np.uint64(_FOLDS)).astype(np.int64)
+        fold_N = _scramble(mixed_NK.sum(1, dtype=np.uint64)) % np.uint64(len(_SPLIT_OF_FOLD))
+        return np.array(_SPLIT_OF_FOLD)[fold_N.astype(np.int64)]
 
 
 _ARRAYS = ("count_N", "cell_NK", "shape_NK", "color_NK", "radius_NK", "shift_NK2", "tint_NK3")
 
 
 def _scramble(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A mixing of 64 bits (splitmix)."""
+    """Mix 64 bits (splitmix)."""
     x = (x + np.uint64(1)) * _MIX
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -104,29 +91,29 @@ def _scramble(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def concatenate(parts: list[Scenes]) -> Scenes:
-    """Scenes of one side after each other."""
-    assert len({part.side for part in parts}) == 1, "scenes of different sides are kept apart"
+    """Concatenate scenes of one side."""
+    assert len({part.side for part in parts}) == 1, "scenes have different sides"
     return Scenes(parts[0].side, *(np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS))
 
 
 def draw_scenes(
     rng: Rng, num: int, side: int, parameters: Parameters, *, split: Split, canonical_share: float = 0.0
 ) -> Scenes:
-    """Draw scenes of one split. `canonical_share` of the things have the colour that is usual for their shape."""
+    """Draw scenes of one split. `canonical_share` of the things have the canonical colour of their shape."""
     parts: list[Scenes] = []
-    found = 0
-    share = len(_FOLD_OF[split]) / _FOLDS
-    while found < num:
-        scenes = _draw(rng, int((num - found) / share * 1.1) + 16, side, parameters, canonical_share)
+    num_drawn = 0
+    share = _SPLIT_OF_FOLD.count(split) / len(_SPLIT_OF_FOLD)
+    while num_drawn < num:
+        scenes = _draw(rng, int((num - num_drawn) / share * 1.1) + 16, side, parameters, canonical_share)
         kept = scenes[scenes.split_N() == split]
         parts.append(kept)
-        found += len(kept)
+        num_drawn += len(kept)
     return concatenate(parts)[np.arange(num)]
 
 
 def _draw(rng: Rng, num: int, side: int, parameters: Parameters, canonical_share: float) -> Scenes:
     most = parameters.most_things
-    assert most <= NUM_SHAPES, "things of a scene have different shapes"
+    assert most <= NUM_SHAPES, "the things of a scene need different shapes"
     size = parameters.sides.index(side)
     shape_NK = _distinct(rng, num, NUM_SHAPES, most)
     any_color_NK = rng.integers(NUM_COLORS, size=(num, most))

@@ -1,7 +1,7 @@
-"""The words of the world: what things can be, in English and in a second script, word by word.
+"""The words of the world, in English and in a second script.
 
-A class of words is a list; a thing's shape or colour is an index into it. The canonical colour of a shape has the same
-index. Both languages list the same meanings in the same order.
+A class of words is a list; a thing's shape or colour is an index into it. A shape and its canonical colour have the
+same index. Both languages list the same meanings in the same order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RGB = (
     *((165, 55, 205), (55, 215, 215), (240, 140, 30), (232, 232, 232)),
 )
 BACKGROUND = 32
-"""Grey, of 255: not black, so that a black picture is no picture of nothing."""
+"""Dark grey, out of 255: a black picture must differ from a picture of an empty scene."""
 
 _NUMBERS = tuple(str(number) for number in range(10))
 
@@ -46,4 +46,4 @@ WORDS: dict[Language, dict[str, tuple[str, ...]]] = {
         "horizontal": ("左边", "右边"),
     },
 }
-"""The words of every class by language."""
+"""The words of each class, by language."""

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from vcsd.checkpoint import (
     Contents,
+    DamagedCheckpointError,
     TensorFile,
     check_checkpoint,
     checkpoints_of,
@@ -177,3 +178,73 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written_leaves_the_ones_befo
         write_checkpoint(tmp_path, 20, replace(contents(), copy_files=fill), limit=1)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-10"]
     check_checkpoint(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "3", '{"format": "1"}', '{"format": 1}', "[" * 100_000, "\xff"),
+        '{"format": 1, "step": 10, "identity": {}, "files": []}',
+        '{"format": 1, "step": "x", "identity": {}, "files": {}}',
+        '{"format": 1, "step": 10, "identity": [], "files": {}}',
+        '{"step": 10, "identity": {}, "files": {}}',
+        '{"format": 1, "step": 10, "identity": {}, "files": {"a.safetensors": 5}}',
+        '{"format": 1, "step": 10, "identity": {}, "files": {"a\\u0000": {"bytes": 1, "sha256": ""}}}',
+    ],
+    ids=range(12),
+)
+def test_a_damaged_manifest_is_named_as_such(tmp_path, text):
+    path = write_checkpoint(tmp_path, 10, contents())
+    (path / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DamagedCheckpointError, match="checkpoint-10 is damaged: "):
+        check_checkpoint(path, {"seed": 0})
+
+
+def test_what_others_left_in_the_folder_stays_and_leftovers_of_any_kind_go(tmp_path):
+    target = tmp_path.with_name(f"{tmp_path.name}-target")
+    target.mkdir()
+    (target / "precious").write_text("kept")
+    (tmp_path / ".partial-foo").write_text("not ours")
+    (tmp_path / ".old-checkpoint-3").symlink_to(target)
+    (tmp_path / ".partial-checkpoint-1").write_text("a file where a folder was")
+    (tmp_path / ".old-checkpoint-9").symlink_to("nowhere")
+    (tmp_path / "checkpoint-1").symlink_to(target)
+    (tmp_path / "checkpoint-2").write_text("a file of this name")
+    for step in (1, 2):
+        write_checkpoint(tmp_path, step, contents())
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".partial-foo", "checkpoint-1", "checkpoint-2"]
+    assert (target / "precious").read_text() == "kept"
+    for step in (1, 2):
+        check_checkpoint(tmp_path / f"checkpoint-{step}", {"seed": 0})
+
+
+def test_a_folder_without_a_manifest_is_neither_counted_nor_removed(tmp_path):
+    (tmp_path / "checkpoint-99").mkdir()
+    for step in (1, 2, 3):
+        write_checkpoint(tmp_path, step, contents(), limit=2)
+    assert list(checkpoints_of(tmp_path)) == [2, 3, 99]
+
+
+def test_a_run_folder_that_vanished_is_made_again(tmp_path):
+    write_checkpoint(tmp_path / "run", 1, contents())
+    shutil.rmtree(tmp_path / "run")
+    check_checkpoint(write_checkpoint(tmp_path / "run", 2, contents()))
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path):
+    (tmp_path / "run").write_text("a file where the folder was")
+    with pytest.raises(RunError, match=r"checkpoint-2 could not be written: .*run"):
+        write_checkpoint(tmp_path / "run", 2, contents())
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(tmp_path, monkeypatch, caplog):
+    def refuse(path, **given):
+        raise PermissionError(13, "Permission denied")
+
+    write_checkpoint(tmp_path, 1, contents())
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    write_checkpoint(tmp_path, 2, contents(), limit=1)
+    assert "checkpoint-1 is beyond trainer.save_total_limit, but cannot be removed" in caplog.text
+    check_checkpoint(write_checkpoint(tmp_path, 3, contents(), limit=1))
+    assert ".old-checkpoint-1 is left from an earlier run and cannot be removed" in caplog.text

@@ -10,21 +10,22 @@ from vcsd.checkpoint.lock import NAME, only_process
 from vcsd.errors import ConfigError, RunError
 
 HOLD = """
-import sys, time, pathlib
+import sys, pathlib
 from vcsd.checkpoint.lock import only_process
 with only_process(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
+
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 
 @pytest.fixture
 def other(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], **PIPES) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 def test_a_folder_in_use_is_refused_and_its_owner_named(tmp_path, other):
@@ -42,7 +43,7 @@ def test_a_killed_process_frees_its_folder(tmp_path, other):
 def test_a_process_may_enter_its_own_folder_again_and_leaves_it_free(tmp_path):
     with only_process(tmp_path), only_process(tmp_path):
         pass
-    command = [sys.executable, "-c", HOLD.replace("time.sleep(60)", "pass"), tmp_path]
+    command = [sys.executable, "-c", HOLD.replace("sys.stdin.read()", "pass"), tmp_path]
     assert subprocess.check_output(command, text=True) == "held\n"
 
 

@@ -136,5 +136,7 @@ def test_a_split_is_chosen_by_name_or_is_train(trl_rows, tmp_path):
 
 def test_a_dataset_of_the_hub_that_cannot_be_reached_is_a_clear_error():
     pytest.importorskip("datasets")
-    with pytest.raises(ConfigError, match="'nobody/nothing' is no file or folder, and cannot be loaded from the hub"):
+    with pytest.raises(
+        ConfigError, match="'nobody/nothing' is not a file or folder, and loading it from the hub failed"
+    ):
         load_examples("nobody/nothing")

@@ -72,7 +72,7 @@ def test_columns_can_be_chosen_and_left_unused(write_jsonl):
     path = write_jsonl({"id": 1, "problem": "How many?", "image": "nowhere.png"})
     example = load_examples(path, columns={"prompt": "problem", "images": None, "id": None})[0]
     assert (example.id, example.images, example.prompt[0]["content"]) == ("train-00000000", (), [TEXT])
-    with pytest.raises(ConfigError, match=r"data.columns.prompt = 'problm' is no column.*Did you mean 'problem'"):
+    with pytest.raises(ConfigError, match=r"data.columns.prompt = 'problm' is not a column.*Did you mean 'problem'"):
         load_examples(path, columns={"prompt": "problm"})
     with pytest.raises(ConfigError, match=r"data.columns.promt is not a field. Did you mean 'prompt'"):
         load_examples(path, columns={"promt": "problem"})
@@ -107,7 +107,7 @@ def test_a_missing_image_is_an_error_of_its_row_that_names_the_file(write_jsonl,
 
 
 def test_an_image_on_the_web_is_not_downloaded(write_jsonl):
-    with pytest.raises(RowError, match="Nothing is downloaded"):
+    with pytest.raises(RowError, match="Download it first"):
         load_examples(write_jsonl(row(image="https://example.org/a.png")))[0]
 
 

@@ -19,7 +19,7 @@ def test_a_folder_with_one_table_is_that_table(write_jsonl, folder):
 def test_in_a_folder_with_several_tables_one_must_be_chosen(write_jsonl, folder):
     write_jsonl(*ROWS)
     write_jsonl(*ROWS, *ROWS, name="test.jsonl")
-    with pytest.raises(ConfigError, match=r"several tables: test.jsonl, train.jsonl. Give one"):
+    with pytest.raises(ConfigError, match=r"several tables: test.jsonl, train.jsonl. Pass the path of one"):
         load_examples(folder)
     assert len(load_examples(folder, split="test")) == 4
     with pytest.raises(ConfigError, match="Did you mean 'train'"):

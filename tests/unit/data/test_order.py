@@ -73,7 +73,9 @@ def test_no_example_is_in_one_step_twice_where_epochs_meet():
 
 
 def test_a_step_larger_than_the_data_is_refused():
-    with pytest.raises(ConfigError, match=r"takes 5 different examples, but the data has 3.*4 rows; 1 missing_file"):
+    with pytest.raises(
+        ConfigError, match=r"needs 5 different examples, but the data has only 3.*4 rows; 1 missing_file"
+    ):
         Stream(Shelf(4, broken={0}), seed=0).take(0, 5)
 
 

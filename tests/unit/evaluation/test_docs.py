@@ -1,26 +1,28 @@
-"""docs/evaluation.md is true: its table, its styles, its options and its recipe are those of the code."""
+"""docs/evaluation.md matches the code: its table, styles, options and recipe."""
 
 import re
 from pathlib import Path
 
 from typer.testing import CliRunner
 
-from vcsd import cli
-from vcsd.config import build_recipe
-from vcsd.evaluation.benchmarks import LAYOUTS
-from vcsd.evaluation.presets import parse_sampling
-from vcsd.evaluation.prompts import STYLES
-from vcsd.recipe_text import parse_yaml
+from vcsd.cli import app
+from vcsd.config.recipe import build_recipe
+from vcsd.config.yaml_text import parse_yaml
+from vcsd.evaluation.asking.presets import parse_sampling
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.prompt_styles import STYLES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
 
 
 def test_the_table_names_every_benchmark_with_its_number_and_files():
     rows = dict(re.findall(r"^\| `(\w+)`(?: \(val\))? \| (\d+) \|", PAGE, flags=re.MULTILINE))
-    assert {name: int(num) for name, num in rows.items()} == {n: layout.num_questions for n, layout in LAYOUTS.items()}
-    for layout in LAYOUTS.values():
-        assert all(f"`{file}`" in PAGE for file in layout.files)
-        assert layout.parquet.dataset in PAGE
+    assert {name: int(num) for name, num in rows.items()} == {
+        n: layout.num_questions for n, layout in BENCHMARKS.items()
+    }
+    for benchmark in BENCHMARKS.values():
+        assert all(f"`{file}`" in PAGE for file in benchmark.published.names)
+        assert benchmark.published.parquet.dataset in PAGE
 
 
 def test_every_style_and_every_option_it_names_exists():
@@ -28,7 +30,7 @@ def test_every_style_and_every_option_it_names_exists():
     options = set(re.findall(r"`(--[a-z0-9-]+)", PAGE)) | set(
         re.findall(r"^vcsd eval .*?(--[a-z]+)", PAGE, flags=re.MULTILINE)
     )
-    shown = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["eval", "--help"]).output
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(app.app, ["eval", "--help"]).output
     assert len(options) > 8
     assert [option for option in options if option not in shown] == []
 

@@ -9,10 +9,10 @@ import torch
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_trainer
 from toy_questions import question
-from vcsd.evaluation.benchmark import Benchmark
-from vcsd.evaluation.live import Exam, LiveEvaluation
-from vcsd.evaluation.local import ModelAnswerer
-from vcsd.evaluation.marking import Marking
+from vcsd.evaluation.asking.model_answerer import ModelAnswerer
+from vcsd.evaluation.benchmarks.benchmark import Benchmark
+from vcsd.evaluation.live import LiveEvaluation, LiveExam
+from vcsd.evaluation.reading.marking import Marking
 from vcsd.monitor import Watch
 from vcsd.monitor.lines import read_lines
 from vcsd.rollout.sampling import Sampling
@@ -50,7 +50,7 @@ class Examiner(LiveEvaluation):
 
 def make(folder, *, every=3, arguments=SAVES, **moments):
     trainer = make_trainer(folder, arguments=dict(arguments))
-    exam = Exam(ASKED, every, Sampling(max_new_tokens=8, temperature=0), Marking("exact"), SUITES)
+    exam = LiveExam(ASKED, every, Sampling(max_new_tokens=8, temperature=0), Marking("exact"), SUITES)
     processor = build_processor()
 
     def student(step):

@@ -1,7 +1,6 @@
 """The convolution of a packed row in one kernel equals the convolution of each path, forward and backward."""
 
-import subprocess
-import sys
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +9,10 @@ import torch
 from torch import Tensor
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from hopper_compiler import RunProgram
 from vcsd.kernels.sources import Sources
-from vcsd.models import delta_net
-from vcsd.models.layout import Layout, Segment
+from vcsd.models.packed.layout import Layout, Segment
+from vcsd.models.qwen import delta_net
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TREES = {
@@ -28,9 +28,7 @@ TREES = {
         *(Segment(2, 3), Segment(1, 3), Segment(40, None), Segment(2, 9)),
     ],
 }
-PLAIN = delta_net._convolution(
-    getattr(modeling_qwen3_5.causal_conv1d_fn, "without_mixer", modeling_qwen3_5.causal_conv1d_fn)
-)
+PLAIN = delta_net.convolution(inspect.unwrap(modeling_qwen3_5.causal_conv1d_fn))
 
 
 def draw(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -207,9 +205,7 @@ def test_in_bfloat16_it_is_at_least_as_close_to_the_truth(weight_dtype: torch.dt
 @pytest.mark.parametrize(
     ("dtype", "left_out"), [("bf16", ""), ("bf16", "bias_ptr dz_ptr"), ("fp32", "bias_ptr partial_ptr")]
 )
-def test_the_kernels_compile_for_hopper(dtype: str, left_out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+def test_the_kernels_compile_for_hopper(dtype: str, left_out: str, compile_for_hopper: RunProgram) -> None:
     program = f"""
 import triton
 from triton.backends.compiler import GPUTarget
@@ -229,4 +225,4 @@ for kernel, block in blocks.items():
     source = ASTSource(fn=kernel, signature=kinds, constexprs=given)
     triton.compile(source, target=GPUTarget("cuda", 90, 32), options={{"num_warps": 4}})
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    compile_for_hopper(program)

@@ -1,13 +1,13 @@
 """Attention of a decoding step in two kernels equals the same in plain torch, operation by operation."""
 
-import subprocess
 import sys
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from vcsd.models import fused
+from hopper_compiler import RunProgram
+from vcsd.models.qwen import fused
 from vcsd.rollout.shared_cache import Clock, SharedPrompts
 
 pytest.importorskip("triton")
@@ -133,8 +133,7 @@ def test_any_strides_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("bf16", 128), ("bf16", 256), ("fp16", 64), ("fp32", 128), ("fp32", 256)])
-def test_the_kernels_compile_for_hopper(dtype: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+def test_the_kernels_compile_for_hopper(dtype: str, width: int, compile_for_hopper: RunProgram) -> None:
     program = f"""
 import torch
 import triton
@@ -155,4 +154,4 @@ for kernel in (home._prompt_kernel, home._own_kernel):
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=num)
     assert built.metadata.shared <= 99 * 1024, built.metadata.shared  # of consumer devices
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    compile_for_hopper(program)

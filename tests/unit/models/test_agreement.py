@@ -1,4 +1,4 @@
-"""Families without an adapter: rollouts are drawn from what is scored, or the model is refused."""
+"""Models that use the fallback: rollouts are drawn from what is scored, or the model is refused."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ from vcsd.errors import ConfigError
 from vcsd.models import agreement, family
 from vcsd.models.fallback import Fallback
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
 from vcsd.models.score import score
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
 
 THREE_AXES = ["qwen2_vl", "qwen2_5_vl", "glm4v"]
 GREEDY = Sampling(temperature=0, max_new_tokens=12)
-pytestmark = pytest.mark.filterwarnings("ignore:.*no adapter for shared prefixes")
+pytestmark = pytest.mark.filterwarnings("ignore:.*not of a family that shares prefixes")
 
 
 def two_prompts(family: str = "qwen3_vl") -> list[TinyPrompt]:
@@ -79,7 +79,7 @@ def draw(model: nn.Module, prompts: list[TinyPrompt]) -> None:
 
 def test_logits_that_are_more_than_the_heads_are_refused(llava: nn.Module) -> None:
     llava.lm_head.register_forward_hook(lambda _, args, out: 2 * out if args else out)
-    with pytest.raises(ConfigError, match="LlavaForConditionalGeneration has no adapter"):
+    with pytest.raises(ConfigError, match="LlavaForConditionalGeneration is not of a supported family"):
         draw(llava, two_prompts("llava"))
 
 
@@ -92,7 +92,7 @@ def test_hidden_states_of_other_positions_are_refused(llava: nn.Module, monkeypa
 
 def test_a_forward_that_fails_is_explained(llava: nn.Module) -> None:
     (prompt, _) = two_prompts("llava")
-    with pytest.raises(ConfigError, match=r"example 'a' could not be decoded.*without one: RuntimeError: .*channels"):
+    with pytest.raises(ConfigError, match=r"example 'a' could not be decoded.*fallback: RuntimeError: .*channels"):
         draw(llava, [replace(prompt, pixel_values=prompt.pixel_values[:, :1])])
     llava.model.register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no room")))
     with pytest.raises(torch.OutOfMemoryError):
@@ -121,4 +121,4 @@ def test_a_model_is_checked_once_with_an_image_and_once_without(
         draw(llava, prompts)
     assert seen == ["text", "a"]
     draw(build_model("qwen3_vl", dtype=torch.float64), two_prompts())
-    assert seen == ["text", "a"], "a family with an adapter is not asked"
+    assert seen == ["text", "a"], "a supported family is not checked"

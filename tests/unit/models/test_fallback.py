@@ -1,4 +1,4 @@
-"""A family without an adapter: exact through the repeated batch, and it says what that costs."""
+"""The fallback: exact through the repeated batch, with a warning about the cost."""
 
 from dataclasses import replace
 
@@ -10,23 +10,25 @@ from tiny_groups import TinyPrompt, gradients, nonlinear_loss, repeated_batch, t
 from tiny_models import build_model, exact_arithmetic
 from vcsd.errors import ConfigError, DataError
 from vcsd.models.family import extra_inputs, family_of, image_inputs
-from vcsd.models.packing import Group, longest_view, plan_rows
+from vcsd.models.packed.packing import Group, longest_view, plan_rows
 from vcsd.models.score import score
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* once per response")
 
 
 def test_scores_and_gradients_are_those_of_the_repeated_batch() -> None:
     groups = three_groups("llava")
     model, stock = (build_model("llava", dtype=torch.float64).train() for _ in range(2))
-    with pytest.warns(UserWarning, match="no adapter for shared prefixes"):
+    with pytest.warns(UserWarning, match="not of a family that shares prefixes"):
         family_of(model).prepare(model)
     with exact_arithmetic(model, stock):
         expected = torch.cat(repeated_batch(stock, groups, "llava"))
         nonlinear_loss(expected).backward()
         scores = score(model, groups)
         nonlinear_loss(scores.hidden_ND).backward()
-    assert scores.lengths == (9, 3, 17, 1, 6, 70, 2, 2, 5)
+    assert len(scores.hidden_ND) == 9 + 3 + 17 + 1 + 6 + 70 + 2 + 2 + 5
     assert (scores.hidden_ND - expected).abs().max() < 1e-12
     assert worst_gap(gradients(model), gradients(stock))[0] < 1e-9
 
@@ -74,7 +76,7 @@ def test_extra_inputs_are_padded_where_there_is_one_value_per_token() -> None:
         assert torch.equal(side["images_of_token"][:, :, 1, 1], side["types"])
 
 
-@pytest.mark.filterwarnings("ignore:.*no adapter for shared prefixes")
+@pytest.mark.filterwarnings("ignore:.*not of a family that shares prefixes")
 @pytest.mark.parametrize("family", ["smolvlm", "llava_next"])
 def test_images_with_different_numbers_of_tiles_are_scored_and_answered_as_one_by_one(family: str) -> None:
     model, prompts = build_fallback(family, torch.float64), tiled_prompts(family)

@@ -1,4 +1,4 @@
-"""What each family says of its models."""
+"""The families: their tokens, positions and heads."""
 
 import peft
 import pytest
@@ -10,7 +10,7 @@ from tiny_models import build_model, image_token_id
 from tiny_processor import build_tokenizer
 from vcsd.errors import ConfigError
 from vcsd.models.family import family_of
-from vcsd.models.inside import inside
+from vcsd.models.inside import inside, with_head
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_head_gives_the_models_logits(tied: bool) -> None:
     family.prepare(model)
     hidden = torch.randn(3, 96)
     assert (model.lm_head.weight is model.get_input_embeddings().weight) == tied
-    assert torch.equal(family.with_head(model, lambda head: hidden @ head.weight_VD.T), model.lm_head(hidden))
+    assert torch.equal(with_head(model, lambda head: hidden @ head.weight_VD.T), model.lm_head(hidden))
 
 
 ON_THE_HEAD = {"target_modules": ["q_proj", "lm_head"]}
@@ -102,8 +102,7 @@ def test_code_runs_inside_the_forward_where_hooks_fire() -> None:
     seen = []
     model.register_forward_pre_hook(lambda *_: seen.append("root"))
     model.lm_head.register_forward_pre_hook(lambda *_: seen.append("head"))
-    family = family_of(model)
-    shape = inside(model, lambda inner: family.with_head(inner, lambda head: head.weight_VD.shape))
+    shape = inside(model, lambda inner: with_head(inner, lambda head: head.weight_VD.shape))
     assert seen == ["root", "head"]
     assert shape == (512, 96)
 

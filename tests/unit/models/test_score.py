@@ -20,9 +20,9 @@ from tiny_groups import (
 )
 from tiny_models import build_model, exact_arithmetic, image_token_id
 from vcsd.errors import ConfigError, DataError
-from vcsd.models import attention
 from vcsd.models.family import family_of
-from vcsd.models.packing import Group, longest_view, plan_rows
+from vcsd.models.packed.packing import Group, longest_view, plan_rows
+from vcsd.models.qwen import attention
 from vcsd.models.score import hidden_states, score, with_pixels_on
 
 FAMILIES = ["qwen3_vl", "qwen3_5"]
@@ -56,6 +56,10 @@ def assert_same(found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor,
     assert (found[0] - expected[0]).abs().max() < HIDDEN_TOLERANCE
     gap, name = worst_gap(found[1], expected[1])
     assert gap < GRADIENT_TOLERANCE, name
+
+
+def lengths_of(groups: list[Group]) -> list[int]:
+    return [length for group in groups for length in group.lengths]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,8 +109,9 @@ def test_a_plan_of_several_rows_with_a_split_group_is_exact(family: str, budget:
     parts: dict[tuple[int, int], Tensor] = {}
     with exact_arithmetic(model):
         for row in range(len(plan.rows)):
-            scores = score(model, plan.select(groups, row))
-            parts |= dict(zip(plan.order(row), scores.hidden_ND.split(scores.lengths), strict=True))
+            chosen = plan.select(groups, row)
+            places = [(piece.group, index) for piece in plan.rows[row] for index in piece.responses]
+            parts |= dict(zip(places, score(model, chosen).hidden_ND.split(lengths_of(chosen)), strict=True))
         hidden = torch.cat([parts[g, i] for g, group in enumerate(groups) for i in range(len(group.responses))])
         nonlinear_loss(hidden).backward()
     assert_same((hidden.detach(), gradients(model)), reference(family, groups))
@@ -120,7 +125,7 @@ def test_a_response_sees_its_own_prompt_and_nothing_of_other_responses_or_groups
 
         def moved(changed: list[Group]) -> list[bool]:
             after = hidden_states(model, changed)
-            pairs = zip(after.split(before.lengths), before.hidden_ND.split(before.lengths), strict=True)
+            pairs = zip(*(hidden.split(lengths_of(groups)) for hidden in (after, before.hidden_ND)), strict=True)
             return [bool((a - b).abs().max() > 1e-6) for a, b in pairs]
 
         other_answer = replace(groups[0], responses=[groups[0].responses[0], [7, 8, 9], *groups[0].responses[2:]])
@@ -134,9 +139,9 @@ def test_a_response_sees_its_own_prompt_and_nothing_of_other_responses_or_groups
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_comparison_notices_positions_that_are_off_by_one(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = three_groups(family)
-    model, adapter = prepared(family), type(family_of(prepared(family)))
-    right = adapter.prompt_positions
-    monkeypatch.setattr(adapter, "prompt_positions", lambda self, m, p: right(self, m, p) - int(p is groups[1].prompt))
+    model, kind = prepared(family), type(family_of(prepared(family)))
+    right = kind.prompt_positions
+    monkeypatch.setattr(kind, "prompt_positions", lambda self, m, p: right(self, m, p) - int(p is groups[1].prompt))
     expected = reference(family, groups)[0]
     with exact_arithmetic(model), torch.no_grad():
         hidden = hidden_states(model, groups)
@@ -147,7 +152,7 @@ def test_the_comparison_notices_positions_that_are_off_by_one(family: str, monke
         positions[:, -1] += 1  # the responses begin one later
         return positions
 
-    monkeypatch.setattr(adapter, "prompt_positions", late)
+    monkeypatch.setattr(kind, "prompt_positions", late)
     with exact_arithmetic(model), torch.no_grad():
         hidden = hidden_states(model, groups)
     assert (hidden - expected).abs().max() > 1e-4
@@ -202,6 +207,7 @@ def test_autocast_leaves_float64_alone() -> None:  # Qwen3.5 itself casts to flo
     assert (found - expected).abs().max() < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # of the frozen tower's blocks
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_lora_gradients_equal_those_of_the_repeated_batch(family: str, checkpointing: bool) -> None:
@@ -246,8 +252,7 @@ def test_a_deep_copied_teacher_scores_with_its_own_weights(family: str) -> None:
 def test_the_scores_carry_the_head_and_one_row_per_response_token() -> None:
     model, groups = prepared("qwen3_vl"), three_groups("qwen3_vl")
     scores = score(model, groups)
-    assert scores.lengths == (9, 3, 17, 1, 6, 70, 2, 2, 5)
-    assert len(scores.hidden_ND) == sum(scores.lengths)
+    assert len(scores.hidden_ND) == sum(lengths_of(groups)) == 115
     assert scores.head.weight_VD is model.lm_head.weight
 
 

@@ -13,7 +13,7 @@ from tiny_models import build_model
 from tiny_shards import loss, shard
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
-from vcsd.models.packing import Group
+from vcsd.models.packed.packing import Group
 
 pytestmark = pytest.mark.slow
 

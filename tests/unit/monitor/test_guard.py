@@ -133,7 +133,7 @@ def test_entropy_and_the_pull_of_the_target_warn_first(metric, usual, later, exp
 
 
 def trajectory(pulls, entropies):
-    """A run in the synthetic world, 12 prompts x 8 answers a step: means over ten steps each, as they were seen."""
+    """A run in the offline world, 12 prompts x 8 answers a step: means over ten steps each, as they were seen."""
     for step in range(10 * len(pulls)):
         yield step, {"kl_target_original": pulls[step // 10], "student_entropy": entropies[step // 10]}
 

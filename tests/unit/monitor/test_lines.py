@@ -1,10 +1,11 @@
 """A file of lines survives a kill at any byte, and a resumed run tells no step twice."""
 
 import math
+import shutil
 
 import pytest
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.monitor import Lines, read_lines
 
 
@@ -78,3 +79,28 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_number(path):
     path.write_bytes(b'{"step": 1}\nhello\n{"step": 3}\n')
     with pytest.raises(ConfigError, match="line 2 is not a JSON record"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize("step", ["x", None, [1]])
+def test_a_step_that_is_not_a_number_is_named(path, step):
+    lines = write(path, 1, 2)
+    lines.append({"step": step})
+    with pytest.raises(ConfigError, match=r"metrics.jsonl: step = .* is not a number. Fix or remove the line."):
+        lines.keep_until("step", 1)
+    assert len(list(read_lines(path))) == 3
+
+
+def test_a_file_that_cannot_be_read_or_written_is_one_sentence(path):
+    path.mkdir(parents=True)
+    with pytest.raises(RunError, match=r"metrics.jsonl cannot be read or written: .*directory.* the same command"):
+        Lines(path).append({"step": 2})
+    with pytest.raises(RunError, match=r"metrics.jsonl cannot be read or written: .*directory"):
+        Lines(path).keep_until("step", 1)
+
+
+def test_a_folder_that_vanishes_is_made_again(path, caplog):
+    lines = write(path, 1)
+    shutil.rmtree(path.parent)
+    lines.append({"step": 2})
+    assert [record["step"] for record in read_lines(path)] == [2]
+    assert "run has vanished. Making it again" in caplog.text

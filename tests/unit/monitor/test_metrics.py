@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vcsd.kernels import Statistics
+from vcsd.loss import Statistics
 from vcsd.monitor import Sums
 from vcsd.types import Rollout
 

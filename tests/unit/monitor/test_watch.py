@@ -11,9 +11,9 @@ from PIL import Image
 from rich.console import Console
 
 from vcsd.errors import RunError
-from vcsd.kernels import Statistics
+from vcsd.loss import Statistics
 from vcsd.monitor import Guard, Signal, Watch, read_lines
-from vcsd.monitor.bar import SIX, Bar
+from vcsd.monitor.training_bar import SIX, TrainingBar
 from vcsd.types import Example, Rollout
 
 
@@ -68,7 +68,7 @@ def watch(tmp_path):
 
 
 def test_a_step_is_one_line_with_metrics_and_the_ids_of_what_was_seen(watch, tmp_path):
-    found = watch.observe(seen(0, "Seven.", "七"))
+    found = watch.observe(seen(1, "Seven.", "七"))
     (line,) = read_lines(tmp_path / "metrics.jsonl")
     assert (line["step"], line["examples"], line["is_taken"]) == (1, ["row-0", "row-1"], True)
     assert (line["loss"], line["gradient_norm"], line["seconds/rollout"]) == (0.5, 1.5, 2.0)
@@ -77,7 +77,7 @@ def test_a_step_is_one_line_with_metrics_and_the_ids_of_what_was_seen(watch, tmp
 
 
 def test_samples_name_images_and_do_not_hold_them(watch, tmp_path):
-    watch.observe(seen(0, "Seven.", "Eight."))
+    watch.observe(seen(1, "Seven.", "Eight."))
     first, second = read_lines(tmp_path / "samples.jsonl")
     assert (first["step"], first["example_id"], first["response"], first["stop"]) == (1, "row-0", "Seven.", "end")
     assert (first["images"], first["answer"]) == ([{"file": "images/a.png"}], "7")
@@ -86,21 +86,21 @@ def test_samples_name_images_and_do_not_hold_them(watch, tmp_path):
 
 
 def test_samples_are_taken_every_tenth_step(watch, tmp_path):
-    for step in range(21):
+    for step in range(1, 22):
         watch.observe(seen(step, "Seven."))
     assert [line["step"] for line in read_lines(tmp_path / "samples.jsonl")] == [1, 10, 20]
 
 
 def test_a_resumed_run_continues_after_the_step_of_its_checkpoint(watch, tmp_path, caplog):
-    for step in range(3):
+    for step in range(1, 4):
         watch.observe(seen(step, "Seven."))
     state = json.loads(json.dumps(watch.state()))
-    for step in range(3, 6):
+    for step in range(4, 7):
         watch.observe(seen(step, "Lost."))
     resumed = Watch(tmp_path, Letters(), max_steps=90)
     resumed.restore(state, 3)
-    assert "3 lines from step 4 on are done again" in caplog.text
-    for step in range(3, 6):
+    assert "removed 3 lines; the run resumes at step 4" in caplog.text
+    for step in range(4, 7):
         resumed.observe(seen(step, "Seven!"))
     assert [line["step"] for line in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
     assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7] * 6
@@ -108,8 +108,8 @@ def test_a_resumed_run_continues_after_the_step_of_its_checkpoint(watch, tmp_pat
 
 
 def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(watch, tmp_path):
-    watch.observe(seen(0, "Old."))
-    Watch(tmp_path, Letters(), max_steps=90).observe(seen(0, "Seven."))
+    watch.observe(seen(1, "Old."))
+    Watch(tmp_path, Letters(), max_steps=90).observe(seen(1, "Seven."))
     assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7]
 
 
@@ -120,8 +120,8 @@ def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):
 
 
 def collapse(watch, num_steps=40):
-    for step in range(num_steps):
-        watch.observe(seen(step, "Seven." if step < 20 else "七" * 50))
+    for step in range(1, num_steps + 1):
+        watch.observe(seen(step, "Seven." if step <= 20 else "七" * 50))
 
 
 def test_a_collapse_warns_keeps_samples_and_stops_with_advice(watch, tmp_path, caplog):
@@ -145,9 +145,9 @@ def test_a_guard_may_be_told_not_to_stop_or_to_judge_nothing(tmp_path):
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width):
     screen = io.StringIO()
-    bar = Bar(Console(file=screen, force_terminal=True, width=width, color_system=None))
+    bar = TrainingBar(Console(file=screen, force_terminal=True, width=width, color_system=None))
     with Watch(tmp_path, Letters(), max_steps=90, bar=bar) as watch:
-        watch.observe(seen(0, "Seven."))
+        watch.observe(seen(1, "Seven."))
     assert "1/90" in screen.getvalue()
     assert all(label in screen.getvalue() for label in SIX)
     assert "loss 0.5000 contrast 1.00 grad 1.5 length 7 repeat 0.0% drift 0.0%" in screen.getvalue()
@@ -156,8 +156,8 @@ def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width
 def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
     caplog.set_level("INFO", logger="vcsd")
     screen = io.StringIO()
-    watch = Watch(tmp_path, Letters(), max_steps=90, bar=Bar(Console(file=screen, force_terminal=False)))
-    for step in range(10):
+    watch = Watch(tmp_path, Letters(), max_steps=90, bar=TrainingBar(Console(file=screen, force_terminal=False)))
+    for step in range(1, 11):
         watch.observe(seen(step, "Seven."))
     assert screen.getvalue() == ""
     assert "step 10  loss 0.5000 contrast 1.00" in caplog.text
@@ -167,6 +167,6 @@ def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
 def test_a_guard_with_own_signals_is_used(tmp_path):
     guard = Guard((Signal("gradient_norm", "growth", warn=2.0),))
     watch = Watch(tmp_path, Letters(), max_steps=90, guard=guard)
-    for step in range(30):
-        watch.observe(seen(step, "Seven.", metrics={"gradient_norm": 1.0 if step < 20 else 100.0}))
+    for step in range(1, 31):
+        watch.observe(seen(step, "Seven.", metrics={"gradient_norm": 1.0 if step <= 20 else 100.0}))
     assert list(read_lines(tmp_path / "metrics.jsonl"))[-1]["findings"] == ["gradient_norm grew from 1 to 100"]

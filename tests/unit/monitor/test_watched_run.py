@@ -10,7 +10,7 @@ from tiny_processor import build_processor
 from tiny_step import make_trainer
 from vcsd.data import Skips, load_examples
 from vcsd.monitor import Watch, read_lines
-from vcsd.monitor.metrics import PER_ROLLOUT, PER_TOKEN
+from vcsd.monitor.metrics import PER_TOKEN
 
 
 @pytest.fixture
@@ -40,7 +40,8 @@ def test_a_watched_run_writes_down_what_it_saw_skipped_and_found(rows, tmp_path)
     lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     for line in lines:
-        assert {*PER_TOKEN, *PER_ROLLOUT, "gradient_norm", "teacher_distance"} <= line.keys()
+        assert {*PER_TOKEN, "gradient_norm", "teacher_distance"} <= line.keys()
+        assert {"length", "truncated", "repetition", "language_drift"} <= line.keys()
         assert {f"seconds/{phase}" for phase in PHASES} <= line.keys()
         assert set(line["examples"]) <= {f"row-{number}" for number in range(5)}
         assert len(set(line["examples"])) == 3

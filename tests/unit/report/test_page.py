@@ -9,12 +9,13 @@ import pytest
 from PIL import Image
 
 from tiny_examples import picture
-from vcsd.report import Answer, Case, Chart, Line, Page, Score, ScoreRow, ScoreTable, write_page
-from vcsd.report.chart import interval_chart, line_chart, ticks
-from vcsd.report.page import page_html
+from vcsd.report import parts
+from vcsd.report.chart import Chart, Line, ShareBar, bar_chart, interval_chart, line_chart, line_charts, ticks
+from vcsd.report.page import Page, PageSection, page_html, write_page
+from vcsd.report.parts import Answer, Case, Sample, Score, ScoreRow, ScoreTable
 
 MINUS = "\u2212"
-VOID = {"meta", "img", "br", "line", "circle", "path"}
+VOID = {"meta", "img", "br", "input", "line", "circle", "path"}
 
 
 class Nesting(HTMLParser):
@@ -48,19 +49,33 @@ def read(html: str) -> Nesting:
     return parser
 
 
-def table() -> ScoreTable:
+def scores() -> ScoreTable:
     base = ScoreRow("base", "base", {"Colours": Score(50.0, 47.0, 53.0), "All": Score(48.25, 46.0, 50.5)})
     vcsd = ScoreRow("VCSD", "vcsd", {"Colours": Score(61.04, 58.0, 64.0), "All": Score(55.0, 53.0, 57.0)})
     change = ScoreRow("VCSD - base", "vcsd", {"Colours": Score(11.04, 8.0, 14.0), "All": Score(6.75, -0.4, 13.9)})
     return ScoreTable(["Colours"], [base, vcsd], [change], aggregate="All", note="500 questions each.")
 
 
-def page(**changes) -> Page:
-    chart = Chart("Loss", [Line("VCSD", "vcsd", [(1, 0.7), (2, 0.5), (3, float("nan"))])], "It falls.")
-    answers = [Answer("base", "base", "<b>red</b>", False), Answer("VCSD", "vcsd", "blue & round", True)]
-    case = Case("Colours", "What colour < 3?", "blue", [picture(640, 320)], answers)
-    given = {"title": "A & B", "lead": "It ran.", "table": table(), "charts": [chart], "cases": [case]}
-    return Page(**{**given, "facts": (("seed", "7"), ("command", "vcsd demo --seed 7")), **changes})
+CHART = Chart("Loss", [Line("VCSD", "vcsd", [(1, 0.7), (2, 0.5), (3, float("nan"))])], "It falls.")
+ANSWERS = [Answer("base", "base", "<b>red</b>", False), Answer("VCSD", "vcsd", "blue & round", True)]
+CASE = Case("Colours", "What colour < 3?", "blue", [picture(640, 320)], ANSWERS)
+FACTS = (("seed", "7"), ("command", "vcsd demo --seed 7"))
+SAMPLES = [
+    Sample("right", "one", "gold <A>", [picture(640, 320)], ("what?", "<i>A</i>")),
+    Sample("failed", "two", "gold B", ["no such <file>"], ("what?", "broken & lost")),
+]
+
+
+def page(table=None, charts=(CHART,), cases=(CASE,), facts=FACTS, notes=()) -> Page:
+    table = table or scores()
+    sections = [
+        PageSection("Accuracy", parts.score_table(table), "In percent."),
+        PageSection("Paired differences", parts.difference_table(table)),
+        PageSection("Training", line_charts(charts)),
+        PageSection("Answers", parts.cases(cases)),
+        PageSection("How", parts.facts(facts)),
+    ]
+    return Page("A & B", sections, "It ran.", parts.headline(table), notes)
 
 
 def test_the_file_is_whole_and_needs_nothing_else(tmp_path):
@@ -73,6 +88,43 @@ def test_the_file_is_whole_and_needs_nothing_else(tmp_path):
     assert "prefers-color-scheme:dark" in html
     assert [each.name for each in path.parent.iterdir()] == ["report.html"]
     assert html == page_html(page()), "the same page twice is the same file"
+
+
+def test_answers_are_unfolded_and_filtered_without_a_script():
+    body = parts.samples(SAMPLES, {"right": 19, "wrong": 0, "unread": 0, "failed": 1}, name="V*Bench")
+    html = page_html(Page("t", [PageSection("Answers", body)]))
+    parsed = read(html)
+    assert parsed.tags.count("details") == 2
+    assert "script" not in parsed.tags
+    assert re.findall(r'name="filter-V\*Bench" value="(\w+)"', html) == ["all", "right", "failed"]
+    assert "right (1 of 19)" in parsed.text
+    style = parsed.text.partition("</style>")[0]
+    assert all(f"[value={kind}]:checked" in style for kind in ("right", "wrong", "unread", "failed"))
+    assert "no such &lt;file&gt;" in html
+    assert "&lt;i&gt;A&lt;/i&gt;" in html
+    assert html.count("data:image/jpeg;base64,") == 1
+
+
+def test_a_bar_is_as_wide_as_its_share():
+    html = bar_chart("by <shape>", [ShareBar("cube", 38.46, "N 13"), ShareBar("a & b", 100.0)])
+    assert re.findall(r"width:([\d.]+)%", html) == ["38.5", "100.0"]
+    assert "by &lt;shape&gt;" in html
+    assert "a &amp; b" in html
+    assert bar_chart("none", []) == ""
+
+
+def test_tables_and_names_are_escaped_everywhere():
+    nasty = '"><script>x</script>'
+    row = ScoreRow(nasty, nasty, {nasty: Score(1.0, 0.5, 2.0)})
+    table = ScoreTable([nasty], [row], [row], aggregate=nasty, note=nasty)
+    chart = Chart(nasty, [Line(nasty, nasty, [(1, 1.0), (2, 2.0)])], nasty)
+    case = Case(nasty, nasty, nasty, [], [Answer(nasty, nasty, nasty, True)])
+    plain = PageSection(nasty, parts.plain_table([nasty], [[nasty, nasty]]), nasty)
+    built = page(table, [chart], [case], ((nasty, nasty),), [nasty])
+    html = page_html(Page(nasty, [*built.sections, plain], nasty, built.tiles, [nasty]))
+    assert "<script" not in html
+    assert '""' not in html.replace('alt=""', "").replace('class=""', "")
+    read(html)
 
 
 def test_what_a_model_said_is_text_and_not_html():
@@ -108,7 +160,7 @@ def test_an_image_is_in_the_file_and_reduced():
 
 
 def test_parts_without_content_are_left_out():
-    html = page_html(page(charts=[], cases=[], facts=(), table=ScoreTable(["Colours"], table().rows)))
+    html = page_html(page(charts=[], cases=[], facts=(), table=ScoreTable(["Colours"], scores().rows)))
     assert html.count("<h2>") == 1
     read(html)
     assert "A run was stopped." in page_html(page(notes=["A run was stopped."]))
@@ -144,3 +196,17 @@ def test_an_interval_lies_on_its_side_of_zero():
     dot = float(re.search(r'cx="([\d.]+)"', svg).group(1))
     assert zero < low < dot < high
     assert dot == pytest.approx((low + high) / 2, abs=0.1)
+
+
+def test_characters_that_reorder_hide_or_break_text_are_shown_everywhere(tmp_path):
+    hostile = "gnp\u202e\u2066\u200b\x1b[31m\x00\ud800"
+    sample = Sample("wrong", hostile, hostile, [hostile], (hostile, "l1\r\nl2\tend"))
+    body = parts.samples([sample], {"right": 0, "wrong": 1, "unread": 0, "failed": 0}, name=hostile)
+    body += parts.plain_table([hostile], [[hostile, hostile]]) + parts.facts(((hostile, hostile),))
+    page = write_page(
+        Page(hostile, [PageSection(hostile, body, hostile)], hostile, notes=[hostile]), tmp_path / "p.html"
+    )
+    content = page.read_text(encoding="utf-8")
+    assert not {"\u202e", "\u2066", "\u200b", "\x1b", "\x00"} & set(content)
+    assert content.count(r"gnp\u202e\u2066\u200b\x1b[31m\x00\ud800") == 17
+    assert "l1\nl2\tend" in content

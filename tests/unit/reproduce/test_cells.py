@@ -1,4 +1,4 @@
-"""Cells: what they are named by, what they share, and the recipes behind the paper's tables."""
+"""Cells: what their names depend on, what they share, and the recipes behind the paper's tables."""
 
 import json
 import subprocess
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tiny_bases import shared_base
+from vcsd.cli.reproduce_command import parse_seeds
+from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, RunError
-from vcsd.evaluation.answers import READER
+from vcsd.evaluation.reading.final_answer import READER
 from vcsd.method import METHODS, PRESETS
 from vcsd.reproduce import cell as cell_module
-from vcsd.reproduce.bases import Base, grouped
-from vcsd.reproduce.cell import Cell, Plan, run_cell
-from vcsd.reproduce.command import parse_seeds
+from vcsd.reproduce.base_folders import Base, grouped
+from vcsd.reproduce.cell import Cell, Sweep, run_cell
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Experiment, Variant, chosen
-from vcsd.reproduce.recipes import recipe_path
 from vcsd.reproduce.results import Results
 
 
@@ -28,7 +28,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def plan(tmp_path):
-    return Plan(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+    return Sweep(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
 
 
 def test_the_recipe_is_the_papers_but_for_what_it_says(base, plan):
@@ -131,7 +131,7 @@ def test_a_result_with_answers_that_earlier_rules_could_not_read_is_run_again(to
     monkeypatch.setitem(cell_module.RUNNERS, "train", lambda cell, work: {"acc": 50.0})
     assert (cell.result() is not None) == is_kept
     experiment = Experiment("one", "", "", (VCSD,), on="ordinary")
-    assert Results(plan, {"group": [base]}, [101]).is_whole(experiment) == is_kept
+    assert Results(plan, {"group": [base]}, [101]).num_missing(experiment) == (not is_kept)
     found = run_cell(cell)
     assert ("acc" in found) != is_kept
     assert found.get("reader") == (told.get("reader") if is_kept else READER)
@@ -218,7 +218,7 @@ def test_unknown_experiments_and_seeds_are_refused():
     with pytest.raises(ConfigError, match="Did you mean 'alpha'"):
         chosen("alhpa")
     for text in ("", "1..x", "5..1", "1,1"):
-        with pytest.raises(ConfigError, match="are not seeds"):
+        with pytest.raises(ConfigError, match="is not a list of distinct seeds"):
             parse_seeds(text)
     for text in ("-1", "-2..3", "4294967296"):
         with pytest.raises(ConfigError, match="is not a seed"):

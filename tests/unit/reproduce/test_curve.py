@@ -1,4 +1,4 @@
-"""When a run is asked all questions while it trains: every few steps, and where the guard would have stopped it."""
+"""When the questions are asked during training: every few steps, and when the guard would have stopped."""
 
 import json
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ class FakeExam:
 def course(tmp_path, monkeypatch):
     """A run of some steps; the guard's word on a step is written after others have heard that it ended."""
     monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}})
-    monkeypatch.setattr(runners, "base_of", lambda model: model)
+    monkeypatch.setattr(runners, "base_model", lambda model: model)
 
     def run(every, words):
         metrics = tmp_path / "metrics.jsonl"

@@ -1,21 +1,22 @@
-"""The exam: gold answers score 100, a constant answer what can be computed, and questions are encoded once."""
+"""The exam: gold answers score 100, a constant answer scores its expected value, and questions are encoded once."""
 
 from collections import Counter
 
 import pytest
 
+from vcsd.bases.tiny_models import build_model
+from vcsd.bases.tokenizer import write_processor_files
 from vcsd.data import load_examples
-from vcsd.evaluation.question import Prediction
+from vcsd.evaluation.asking import model_answerer
 from vcsd.models.encode import encode
 from vcsd.models.processor import load_processor
 from vcsd.reproduce import exam as exam_module
 from vcsd.reproduce.exam import SEVEN, USUAL, Exam, world_questions
-from vcsd.reproduce.prompts import write_prompts
 from vcsd.reproduce.runners import UNREAD_KEPT, scores
+from vcsd.reproduce.training_prompts import write_prompts
+from vcsd.types import Prediction
 from vcsd.views import VIEWS
-from vcsd.world.examples import training_examples
-from vcsd.world.models import build_model
-from vcsd.world.tokenizer import write_processor_files
+from vcsd.world.questions.examples import training_examples
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_the_same_call_gives_the_same_questions_and_dev_others():
 
 def test_a_model_is_asked_and_prompts_are_encoded_once(processor, monkeypatch, tmp_path):
     calls = []
-    monkeypatch.setattr(exam_module, "encode", lambda *given, **more: calls.append(1) or encode(*given, **more))
+    monkeypatch.setattr(model_answerer, "encode", lambda *given, **more: calls.append(1) or encode(*given, **more))
     exam, model = Exam(world_questions(2), processor), build_model("qwen3_vl", "tiny")
     path = tmp_path / "predictions.jsonl"
     first = exam.take(model, name="random", path=path)

@@ -1,4 +1,4 @@
-"""examples/wrong_hints.py: a spoilt hint is wrong, and could have been an answer."""
+"""examples/wrong_hints.py: a wrong hint is wrong, but a possible answer."""
 
 import json
 import runpy

@@ -1,4 +1,4 @@
-"""Which steps are recorded, as far as can be told without a GPU: what torch says of waiting is played here."""
+"""Which steps are recorded, tested without a GPU by simulating torch's warnings about waiting."""
 
 import warnings
 from typing import Any

@@ -2,9 +2,9 @@ import torch
 
 from tiny_groups import make_prompt
 from tiny_models import build_model
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.transformers import TransformersEngine
 
 
 def test_a_refreshed_copy_is_the_student_in_half_precision():

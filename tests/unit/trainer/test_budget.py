@@ -8,7 +8,7 @@ from tiny_step import make_examples
 from vcsd.batch import show
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
-from vcsd.models.packing import padded_cost
+from vcsd.models.packed.packing import padded_cost
 from vcsd.trainer.budget import LARGEST_BUDGET, Room, calibrate, fitting, row_tokens, worst_row
 
 

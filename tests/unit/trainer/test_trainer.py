@@ -8,12 +8,13 @@ import torch
 from transformers import integrations
 
 from tiny_models import build_model
+from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
 from vcsd import step
 from vcsd.errors import ConfigError, RunError
 from vcsd.method import METHODS
 from vcsd.models.freeze import PARTS, freeze, part_of
-from vcsd.step import Rollouts
+from vcsd.step import RolloutSettings
 from vcsd.teacher import Teacher, named_tensors
 from vcsd.trainer import trainer as trainer_module
 from vcsd.trainer.arguments import own_arguments
@@ -50,13 +51,13 @@ def test_curves_agree_whatever_the_token_budget(tmp_path):
     [
         ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps = 2 cannot be set. Set prompts_per_step;"),
         ({"per_device_train_batch_size": 4}, "per_device_train_batch_size = 4 cannot be set. Set prompts_per_step,"),
-        ({"auto_find_batch_size": True}, "Out of memory halves the token budget by itself"),
+        ({"auto_find_batch_size": True}, "The token budget is halved when out of memory"),
         ({"save_only_model": True}, "use `vcsd export`"),
-        ({"torch_compile": True}, "Packed rows change their shape"),
-        ({"label_smoothing_factor": 0.1}, "The target is a distribution already."),
+        ({"torch_compile": True}, "Packed rows have a different shape"),
+        ({"label_smoothing_factor": 0.1}, "The target is already a distribution."),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha = 5.0 cannot be set"),
         ({"eval_strategy": "steps"}, "Set evaluation.every and evaluation.benchmarks"),
-        ({"resume_from_checkpoint": "run/checkpoint-2"}, "resume: auto goes on from the latest checkpoint"),
+        ({"resume_from_checkpoint": "run/checkpoint-2"}, "resume: auto continues from the latest checkpoint"),
         ({"optim": "adafactor"}, "trainer.optim = 'adafactor' cannot be resumed from. Allowed: adamw_torch,"),
         ({"save_strategy": "best"}, "would save nothing. Set metric_for_best_model"),
     ],
@@ -87,7 +88,7 @@ def test_nothing_is_reported_anywhere_unless_asked(tmp_path):
 
 def test_a_metric_that_a_run_does_not_have_cannot_choose_the_best_checkpoint(tmp_path):
     trainer = make_trainer(tmp_path, arguments={"metric_for_best_model": "gradient_nrm"})
-    with pytest.raises(ConfigError, match=r"'gradient_nrm' is no metric of this run. Did you mean 'gradient_norm'"):
+    with pytest.raises(ConfigError, match=r"'gradient_nrm' is not a metric of this run. Did you mean 'gradient_norm'"):
         trainer.train()
     assert trainer.state.global_step == 1
 
@@ -175,10 +176,10 @@ def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
 
 
 def breaking(trainer, steps, poison):
-    """Make `distil` of some steps return a broken loss or leave broken gradients."""
-    original = trainer_module.distil
+    """Make `distill` of some steps return a broken loss or leave broken gradients."""
+    original = trainer_module.distill
 
-    def distil(*args):
+    def distill(*args):
         loss, statistics = original(*args)
         if trainer.state.global_step in steps:
             if poison == "loss":
@@ -187,13 +188,13 @@ def breaking(trainer, steps, poison):
                 next(p for p in trainer.model.parameters() if p.grad is not None).grad.view(-1)[0] = math.inf
         return loss, statistics
 
-    return distil
+    return distill
 
 
 @pytest.mark.parametrize("poison", ["loss", "gradient"])
 def test_a_step_that_is_not_finite_is_not_taken_and_its_batch_is_kept(tmp_path, monkeypatch, poison):
     trainer = make_trainer(tmp_path)
-    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {1, 2}, poison))
+    monkeypatch.setattr(trainer_module, "distill", breaking(trainer, {1, 2}, poison))
     seen = []
 
     class Keep:
@@ -226,10 +227,10 @@ def test_three_steps_in_a_row_that_are_not_finite_stop_the_run(tmp_path, monkeyp
             return {}
 
     trainer = make_trainer(tmp_path, monitors=[Keep()], arguments={"max_steps": 6})
-    monkeypatch.setattr(trainer_module, "distil", breaking(trainer, {0, 2, 3, 4}, "loss"))
+    monkeypatch.setattr(trainer_module, "distill", breaking(trainer, {0, 2, 3, 4}, "loss"))
     with pytest.raises(RunError, match="3 steps in a row gave no finite loss"):
         trainer.train()
-    assert seen == [(0, False), (1, True), (2, False), (3, False), (4, False)]
+    assert seen == [(1, False), (2, True), (3, False), (4, False), (5, False)]
 
 
 def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_finite(tmp_path, caplog):
@@ -244,7 +245,7 @@ def test_a_student_without_finite_logits_is_stopped_like_any_loss_that_is_not_fi
     kept = json.loads((tmp_path / "inspect" / "step-1.json").read_text())
     assert {tuple(rollout["token_ids"]) for rollout in kept["rollouts"]} <= {(end,) for end in trainer.end_token_ids}
     assert {rollout["stop"] for rollout in kept["rollouts"]} == {"broken"}
-    assert "Step 1: the student's logits are not finite in 9 of 9 answers, first to example" in caplog.text
+    assert "Step 1: the student's logits are not finite in 9 of 9 rollouts, first for example" in caplog.text
 
 
 def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatch, caplog):
@@ -252,9 +253,9 @@ def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatc
     calm = make_trainer(tmp_path, token_budget=50)
     calm.train()
     trainer = make_trainer(tmp_path, token_budget=100)
-    original, rows = trainer_module.distil, []
+    original, rows = trainer_module.distill, []
 
-    def distil(distiller, batch, budget, backward):
+    def distill(distiller, batch, budget, backward):
         def fail_late(part):
             backward(part)
             rows.append(budget)
@@ -263,11 +264,11 @@ def test_out_of_memory_redoes_the_step_with_half_the_budget(tmp_path, monkeypatc
 
         return original(distiller, batch, budget, fail_late)
 
-    monkeypatch.setattr(trainer_module, "distil", distil)
+    monkeypatch.setattr(trainer_module, "distill", distill)
     trainer.train()
     assert rows[:2] == [100, 50]
     assert trainer.progress.token_budget == 50
-    assert "the step is done again with rows of 50" in caplog.text
+    assert "repeating the step with rows of 50" in caplog.text
     assert losses_of(trainer) == losses_of(calm)
 
 
@@ -276,9 +277,9 @@ def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, mo
     trainer = make_trainer(tmp_path, arguments={"max_steps": 1})
     trainer.train()
     before = weights_of(trainer.model)
-    peak, original = [0], trainer_module.distil
+    peak, original = [0], trainer_module.distill
 
-    def distil(distiller, row, budget, backward):
+    def distill(distiller, row, budget, backward):
         peak[0] = 2**20 + 1000 * row_tokens(row)
         assert row.num_responses * 7 == row.num_tokens  # full responses, all in one row
         assert row.sizes()[0].prompt == longest
@@ -286,7 +287,7 @@ def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, mo
         assert len(result[1]) == 1
         return result
 
-    monkeypatch.setattr(trainer_module, "distil", distil)
+    monkeypatch.setattr(trainer_module, "distill", distill)
     moments = 8 * sum(parameter.numel() for parameter in trainer.model.parameters())
     fakes = {"synchronize": None, "reset_peak_memory_stats": None, "empty_cache": None, "memory_allocated": 0}
     fakes |= {"memory_reserved": 0, "mem_get_info": (100_000_000 + moments, 10**12)}
@@ -308,16 +309,16 @@ def test_a_prompt_longer_than_the_budget_gets_a_row_of_its_own(tmp_path, caplog)
     for trainer in (small, whole):
         trainer.train()
     assert losses_of(small) == pytest.approx(losses_of(whole), rel=1e-4)
-    assert "more than the budget: it gets its own row" in caplog.text
+    assert "more than the budget; it gets its own row" in caplog.text
 
 
 def test_a_single_response_that_does_not_fit_stops_the_run(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path, token_budget=100)
 
-    def distil(*given):
+    def distill(*given):
         raise torch.OutOfMemoryError("too large")
 
-    monkeypatch.setattr(trainer_module, "distil", distil)
+    monkeypatch.setattr(trainer_module, "distill", distill)
     with pytest.raises(RunError, match=r"one prompt with one response. Lower model.max_pixels"):
         trainer.train()
 
@@ -390,7 +391,7 @@ def test_another_order_of_the_data_is_another_seed(tmp_path):
 
 def test_another_seed_draws_other_answers(tmp_path):
     sampling = make_trainer(tmp_path).rollout.sampling
-    runs = [make_trainer(tmp_path, rollout=Rollouts(sampling, 3, seed)) for seed in (0, 1)]
+    runs = [make_trainer(tmp_path, rollout=RolloutSettings(sampling, 3, seed)) for seed in (0, 1)]
     for trainer in runs:
         trainer.train()
     assert losses_of(runs[0])[0] != losses_of(runs[1])[0]
@@ -403,3 +404,32 @@ def test_a_teacher_may_be_given(tmp_path):
     trainer.train()
     assert trainer.teacher is teacher
     assert teacher.num_updates == 4
+
+
+@pytest.mark.parametrize(("is_gone", "origin"), [(True, "came from .*, which is gone"), (False, "was not loaded from")])
+def test_a_checkpoint_without_processor_files_warns(tmp_path, is_gone, origin):
+    processor = build_processor()
+    processor.source_folder = tmp_path / "gone" if is_gone else None
+    saving = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    trainer = make_trainer(tmp_path / "run", processing_class=processor, arguments=saving)
+    with pytest.warns(UserWarning, match=f"the checkpoint has no processor files: the processor {origin}"):
+        trainer.train()
+    assert not list((tmp_path / "run").rglob("tokenizer*.json"))
+
+
+@pytest.mark.parametrize("how", ["wrapped", "injected"])
+def test_a_model_with_adapters_is_refused_before_the_first_step(tmp_path, how):
+    peft = pytest.importorskip("peft")
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"])
+    make = peft.get_peft_model if how == "wrapped" else lambda model, given: peft.inject_adapter_in_model(given, model)
+    with pytest.raises(ConfigError, match=r"the model has PEFT adapters \(.*Linear.*Merge them with merge_and_unload"):
+        make_trainer(tmp_path, model=make(build_model(), settings))
+
+
+def test_a_batch_that_cannot_be_kept_for_inspection_does_not_stop_the_run(tmp_path, monkeypatch, caplog):
+    trainer = make_trainer(tmp_path)
+    monkeypatch.setattr(trainer_module, "distill", breaking(trainer, {1}, "loss"))
+    (tmp_path / "inspect").write_text("a file where the folder would be")
+    trainer.train()
+    assert trainer.num_steps_taken == 3
+    assert "step-2.json could not be written" in caplog.text

@@ -9,7 +9,7 @@ from PIL import Image
 from tiny_examples import ODD, example, odd_picture, picture
 from tiny_processor import build_processor
 from vcsd.models.encode import assert_same_layout, encode
-from vcsd.types import Example
+from vcsd.types import Example, message_texts
 from vcsd.views import SAME_LAYOUT, VIEWS
 from vcsd.views.control import NOISE_MEAN, NOISE_STD
 
@@ -153,9 +153,5 @@ def test_no_image_keeps_every_turn_and_its_order() -> None:
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "And now?"}]},
     )
     shown = VIEWS["no_image"](Example(id="a", images=(picture(), picture()), prompt=prompt))
-    assert [message["content"] for message in shown.prompt] == [
-        "Be brief.",
-        [{"type": "text", "text": "Look:"}],
-        "A cube.",
-        [{"type": "text", "text": "And now?"}],
-    ]
+    assert [message_texts(message) for message in shown.prompt] == [["Be brief."], ["Look:"], ["A cube."], ["And now?"]]
+    assert [len(message["content"]) for message in shown.prompt] == [1, 1, 1, 1]

@@ -57,9 +57,9 @@ def test_a_box_is_measured_in_the_upright_image(tmp_path: Path) -> None:
     [
         ((), "needs an image and an evidence box, but there are 1 images and 0 boxes"),
         (((0.1, 0.2, 0.5, 1.0),), "looks like fractions"),
-        (((20, 20, 10, 40),), "holds no pixel of its image"),
-        (((200, 20, 210, 40),), r"holds no pixel of its image 'image in memory' \(96 x 64\)"),
-        (((5, 20, 5, 40),), "holds no pixel"),
+        (((20, 20, 10, 40),), "contains no pixel of its image"),
+        (((200, 20, 210, 40),), r"contains no pixel of its image 'image in memory' \(96 x 64\)"),
+        (((5, 20, 5, 40),), "contains no pixel"),
         (((0, 0, float("nan"), 4),), "is not left, top, right, bottom"),
         (((0, 0, 4),), "is not left, top, right, bottom"),
     ],
@@ -72,9 +72,9 @@ def test_a_box_that_makes_no_sense_is_refused(view: str, boxes: tuple[object, ..
 @pytest.mark.parametrize(
     ("box", "message"),
     [
-        ((50, 10, 20, 30), r"the box \(50, 10, 20, 30\) holds no pixel"),
-        ((10, 30, 20, 5), r"the box \(10, 30, 20, 5\) holds no pixel"),
-        ((200, 20, 210, 40), r"the box \(200, 20, 210, 40\) holds no pixel"),
+        ((50, 10, 20, 30), r"the box \(50, 10, 20, 30\) contains no pixel"),
+        ((10, 30, 20, 5), r"the box \(10, 30, 20, 5\) contains no pixel"),
+        ((200, 20, 210, 40), r"the box \(200, 20, 210, 40\) contains no pixel"),
         ((0.1, 0.2, 0.5, 1.0), "looks like fractions"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The page on views says what the code does."""
+"""docs/views.md matches the code."""
 
 import re
 import runpy
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vcsd.config import build_recipe
+from vcsd.config.recipe import build_recipe
 from vcsd.views import VIEWS
 from vcsd.views.control import BLUR_FRACTION, NOISE_MEAN, NOISE_STD
 from vcsd.views.hint import HINT

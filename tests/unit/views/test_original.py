@@ -84,7 +84,7 @@ def test_8_bit_grey_and_1_bit_become_equal_channels() -> None:
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bit_grey_is_refused_because_it_has_no_white(mode: str) -> None:
-    with pytest.raises(DataError, match=rf"example 'virl-7': .*mode '{mode}' has no agreed white"):
+    with pytest.raises(DataError, match=rf"example 'virl-7': .*mode '{mode}' does not define white"):
         original(example(Image.new(mode, (4, 4))))
 
 

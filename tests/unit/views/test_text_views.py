@@ -6,7 +6,7 @@ from tiny_examples import example, picture
 from tiny_processor import build_processor
 from vcsd.errors import DataError
 from vcsd.models.encode import encode
-from vcsd.types import Example
+from vcsd.types import Example, message_texts
 from vcsd.views import VIEWS
 
 OPEN = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>How many?"
@@ -76,9 +76,9 @@ def test_a_hint_ends_the_last_user_message_whatever_stands_around_it() -> None:
         {"role": "assistant", "content": "Let me"},
     )
     shown = VIEWS["hint"](Example(id="a", images=(), prompt=prompt, answer="7")).prompt
-    assert [message["content"] for message in shown][:2] == ["First?", "Yes."]
-    assert shown[2]["content"].startswith("Second?\n\n[Reference answer]\n7\n")
-    assert shown[3] == prompt[3]
+    first, second, third, fourth = (text for message in shown for text in message_texts(message))
+    assert [first, second, fourth] == ["First?", "Yes.", "Let me"]
+    assert third.startswith("Second?\n\n[Reference answer]\n7\n")
 
 
 def test_a_hint_follows_an_image_that_ends_the_message() -> None:

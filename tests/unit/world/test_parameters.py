@@ -1,4 +1,4 @@
-"""The parameters: one hash over all values, and changes that are checked."""
+"""Parameters: one hash of all values, and overrides that are checked."""
 
 import dataclasses
 
@@ -34,11 +34,11 @@ def test_changes_keep_their_type():
         ("batch=many", "batch=many"),
         ("sides=3", "3 values are needed"),
         ("black_share=1.5", r"black_share = 1.5 is outside \[0, 1\]"),
-        ("side_shares=0.5,0.5,0.5", "do not sum to 1"),
+        ("side_shares=0.5,0.5,0.5", "must be at least 0 and sum to 1"),
         ("most_things=6", "most_things = 6"),
         ("batch=0", "batch = 0 is not a positive number"),
         ("sway_steps=-1", "sway_steps = -1 is negative"),
-        ("shift=5", "leaves the cell of 32 pixels"),
+        ("shift=5", "does not fit a cell of 32 pixels"),
     ],
 )
 def test_a_change_that_makes_no_sense_is_named(override, words):

@@ -1,4 +1,4 @@
-"""The renderer draws what the scene says, and nothing else."""
+"""The renderer draws the things of a scene and nothing else."""
 
 import numpy as np
 import pytest

@@ -1,45 +1,35 @@
-"""HallusionBench: yes or no about pictures and their altered twins; the 951 questions that come with an image."""
+"""HallusionBench: yes-or-no questions about images and altered versions of them; the 951 that have an image."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
-from vcsd.evaluation.benchmarks.layout import Asked, Layout, ParquetLayout
+from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vcsd.evaluation.rows import Row
-
-_SET, _FIGURE, _QUESTION = 3, 4, 5
-"""Places of the ids in an index such as VD_figure_1_0_1_0."""
+    from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
 
 
-def _read(row: Row) -> Asked:
+def _read(row: Record) -> ParsedRecord:
     gold = row.need("answer").strip().capitalize()
     if gold not in ("Yes", "No"):
         raise DataError(row.id, f"{row.name}: the answer {gold!r} is neither Yes nor No.")
     parts = row.need("index").split("_")
-    if len(parts) <= _QUESTION:
+    if len(parts) < 6:
         raise DataError(
             row.id,
-            f"{row.name}: the index must read category_subcategory_input_set_figure_question, as in VD_figure_1_0_1_0.",
+            f"{row.name}: the index must be category_subcategory_input_set_figure_question, as in VD_figure_1_0_1_0.",
         )
-    groups = {
-        "category": row.need("category"),
-        "l2-category": row.need("l2-category"),
-        "set": parts[_SET],
-        "figure": parts[_FIGURE],
-        "question": parts[_QUESTION],
-    }
-    return Asked(row.need("question"), "yes_no", "yes_no", gold, groups=groups)
+    categories = {name: row.need(name) for name in ("category", "l2-category")}
+    groups = {**categories, "set": parts[3], "figure": parts[4], "question": parts[5]}
+    return ParsedRecord(row.need("question"), "yes_no", "yes_no", gold, groups=groups)
 
 
-def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    parts = [
-        str(row[name]) for name in ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
-    ]
+def _cells(row: ParquetRow) -> dict[str, str]:
+    names = ("category", "subcategory", "visual_input", "set_id", "figure_id", "question_id")
+    parts = [str(row[name]) for name in names]
     return {
         "index": "_".join(parts),
         "question": str(row["question"]),
@@ -49,18 +39,23 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-LAYOUT = Layout(
+BENCHMARK = Benchmark(
     "HallusionBench",
-    951,
-    "0c23ac0dc9ef46832d7a24504f2a0c7c",
-    ("HallusionBench.tsv",),
-    "https://opencompass.openxlab.space/utils/VLMEval/HallusionBench.tsv",
-    ("index", "question", "answer", "category", "l2-category"),
-    _read,
-    ParquetLayout(
-        "lmms-lab-encoder/HallusionBench",
-        ("HallusionBench/image-*.parquet", "HallusionBench/*/image-*.parquet"),
-        _cells,
+    num_questions=951,
+    aggregation="paired",
+    cluster="set",
+    breakdown=("category", "l2-category"),
+    files=BenchmarkFiles(
+        names=("HallusionBench.tsv",),
+        md5="0c23ac0dc9ef46832d7a24504f2a0c7c",
+        source="https://opencompass.openxlab.space/utils/VLMEval/HallusionBench.tsv",
+        columns=("index", "question", "answer", "category", "l2-category"),
+        read=_read,
+        parquet=ParquetFiles(
+            "lmms-lab-encoder/HallusionBench",
+            ("HallusionBench/image-*.parquet", "HallusionBench/*/image-*.parquet"),
+            _cells,
+        ),
+        sizes={"category": (591, 360), "l2-category": (170, 144, 108, 89, 80, 130, 112, 64, 54)},
     ),
-    {"category": (591, 360), "l2-category": (170, 144, 108, 89, 80, 130, 112, 64, 54)},
 )

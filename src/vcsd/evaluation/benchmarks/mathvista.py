@@ -1,7 +1,7 @@
-"""MathVista, testmini: mathematics in pictures; 540 questions with options, 460 with a number or a list to give.
+"""MathVista, testmini: mathematics in images; 540 questions with options, 460 whose answer is a number or a list.
 
-The `question` cell is the authors' whole query, hint included, so styles add nothing in front of it. VLMEvalKit's file
-has no precision; the hint tells it.
+The `question` cell is the authors' whole query, including the hint, so styles add nothing in front of it. VLMEvalKit's
+file has no precision; it is taken from the hint.
 """
 
 from __future__ import annotations
@@ -9,66 +9,56 @@ from __future__ import annotations
 import ast
 import re
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vcsd.errors import DataError
-from vcsd.evaluation.benchmarks.layout import Asked, Layout, ParquetLayout
+from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from vcsd.evaluation.question import AnswerKind
-    from vcsd.evaluation.rows import Row
+    from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
+    from vcsd.types import AnswerKind
 
 _HINTED = {"one": "1", "two": "2"}
 _KINDS = ("integer", "float", "list", "text")
 
 
-def _read(row: Row) -> Asked:
+def _read(row: Record) -> ParsedRecord:
     groups = {name: group for name in ("question_type", "answer_type", "task", "skills") if (group := row.get(name))}
-    precision = row.get("precision") or _hinted_precision(row.need("question"))
+    hinted = re.search(r"with (one|two) decimal places?\b", row.need("question"))
+    precision = row.get("precision") or (_HINTED[hinted[1]] if hinted else None)
     if precision is not None:
         groups["precision"] = _decimals(row, precision)
     if row.need("question_type") == "multi_choice":
         options = dict(zip(ascii_uppercase, _choices(row), strict=False))
         gold = row.need("answer_option").strip()
         if gold not in options:
-            shown = ", ".join(options) or "(none)"
-            raise DataError(row.id, f"{row.name}: the answer {gold!r} is none of its options {shown}.")
-        return Asked(row.need("question"), "open", "option", gold, options, groups)
+            letters = ", ".join(options) or "(none)"
+            raise DataError(row.id, f"{row.name}: the answer {gold!r} is none of its options {letters}.")
+        return ParsedRecord(row.need("question"), "open", "option", gold, options, groups)
     kind = row.need("answer_type")
     if kind not in _KINDS:
         raise DataError(row.id, f"{row.name}: answer_type = {kind!r} is none of {', '.join(_KINDS)}.")
-    return Asked(row.need("question"), "open", cast("AnswerKind", kind), row.need("answer"), groups=groups)
+    return ParsedRecord(row.need("question"), "open", cast("AnswerKind", kind), row.need("answer"), groups=groups)
 
 
-def _decimals(row: Row, precision: str) -> str:
+def _decimals(row: Record, precision: str) -> str:
     try:
         return str(int(float(precision)))
     except (ValueError, OverflowError) as error:
-        raise DataError(row.id, f"{row.name}: precision = {precision!r} is no number of decimals.") from error
+        raise DataError(row.id, f"{row.name}: precision = {precision!r} is not a number of decimals.") from error
 
 
-def _choices(row: Row) -> list[str]:
+def _choices(row: Record) -> list[str]:
     try:
         return [str(choice) for choice in ast.literal_eval(row.need("choices"))]
     except (SyntaxError, ValueError, TypeError) as error:
-        raise DataError(row.id, f"{row.name}: its choices are no Python list: {error}.") from error
+        raise DataError(row.id, f"{row.name}: its choices are not a Python list: {error}.") from error
 
 
-def _hinted_precision(question: str) -> str | None:
-    """The decimals that the hint of a query asks for.
-
-    >>> _hinted_precision("Hint: ... a floating-point number with two decimal places and provide ...")
-    '2'
-    """
-    found = re.search(r"with (one|two) decimal places?\b", question)
-    return _HINTED[found.group(1)] if found else None
-
-
-def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+def _cells(row: ParquetRow) -> dict[str, str]:
     choices = [str(choice) for choice in row["choices"] or ()]
-    about = row["metadata"]
+    metadata = row["metadata"]
     cells = {
         "index": str(row["pid"]),
         "question": str(row["query"]),
@@ -76,8 +66,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "question_type": str(row["question_type"]),
         "answer_type": str(row["answer_type"]),
         "choices": str(choices),
-        "task": str(about["task"]),
-        "skills": str([str(skill) for skill in about["skills"]]),
+        "task": str(metadata["task"]),
+        "skills": str([str(skill) for skill in metadata["skills"]]),
     }
     if choices:
         cells["answer_option"] = ascii_uppercase[choices.index(cells["answer"])]
@@ -86,19 +76,24 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     return cells
 
 
-LAYOUT = Layout(
+BENCHMARK = Benchmark(
     "MathVista_MINI",
-    1000,
-    "f199b98e178e5a2a20e7048f5dcb0464",
-    ("MathVista_MINI.tsv",),
-    "https://opencompass.openxlab.space/utils/VLMEval/MathVista_MINI.tsv",
-    ("index", "question", "answer", "question_type", "answer_type", "choices", "answer_option"),
-    _read,
-    ParquetLayout(
-        "AI4Math/MathVista",
-        ("MathVista/data/testmini-*.parquet", "MathVista/testmini-*.parquet", "MathVista_MINI/*.parquet"),
-        _cells,
-        ("decoded_image",),
+    "MathVista",
+    num_questions=1000,
+    breakdown=("answer_type", "task", "skills"),
+    is_read_twice=True,
+    files=BenchmarkFiles(
+        names=("MathVista_MINI.tsv",),
+        md5="f199b98e178e5a2a20e7048f5dcb0464",
+        source="https://opencompass.openxlab.space/utils/VLMEval/MathVista_MINI.tsv",
+        columns=("index", "question", "answer", "question_type", "answer_type", "choices", "answer_option"),
+        read=_read,
+        parquet=ParquetFiles(
+            "AI4Math/MathVista",
+            ("MathVista/data/testmini-*.parquet", "MathVista/testmini-*.parquet", "MathVista_MINI/*.parquet"),
+            _cells,
+            ("decoded_image",),
+        ),
+        sizes={"answer_type": (540, 418, 40, 2)},
     ),
-    {"answer_type": (540, 418, 40, 2)},
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vcsd.evaluation.benchmarks.layout import OPTION_COLUMNS, Layout, ParquetLayout, multiple_choice, options_inside
+from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.read_rows import OPTION_COLUMNS, multiple_choice, options_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from vcsd.evaluation.benchmarks.files.records import ParquetRow
 
 
-def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """The authors' file has the options inside the question."""
+def _cells(row: ParquetRow) -> dict[str, str]:
+    """Convert a row of the authors' file, which has the options inside the question."""
     question, options = options_inside(str(row["question"]))
     return {
         "index": str(row["index"]),
@@ -23,14 +24,17 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-LAYOUT = Layout(
+BENCHMARK = Benchmark(
     "MMStar",
-    1500,
-    "e1ecd2140806c1b1bbf54b43372efb9e",
-    ("MMStar.tsv",),
-    "https://opencompass.openxlab.space/utils/VLMEval/MMStar.tsv",
-    (*OPTION_COLUMNS, "category"),
-    multiple_choice,
-    ParquetLayout("Lin-Chen/MMStar", ("MMStar/*.parquet", "MMStar/*/*.parquet"), _cells),
-    {"category": (250,) * 6},
+    num_questions=1500,
+    breakdown=("category", "l2-category"),
+    files=BenchmarkFiles(
+        names=("MMStar.tsv",),
+        md5="e1ecd2140806c1b1bbf54b43372efb9e",
+        source="https://opencompass.openxlab.space/utils/VLMEval/MMStar.tsv",
+        columns=(*OPTION_COLUMNS, "category"),
+        read=multiple_choice,
+        parquet=ParquetFiles("Lin-Chen/MMStar", ("MMStar/*.parquet", "MMStar/*/*.parquet"), _cells),
+        sizes={"category": (250,) * 6},
+    ),
 )

@@ -1,0 +1,266 @@
+"""The command line. Commands import torch themselves, so that `vcsd --help` stays fast."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+from vcsd import __version__
+from vcsd.cli.eval_command import eval as evaluate
+from vcsd.cli.reproduce_command import reproduce
+from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
+from vcsd.cli.world_command import app as world
+from vcsd.errors import RunError, VcsdError
+from vcsd.terminal import guard_terminal, plain, say, show_log
+from vcsd.visible import visible, visible_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Commands(TyperGroup):
+    """Writes out control characters in errors about the command line, which quote it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with _visible_usage_errors():
+            return super().invoke(ctx)
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visible_usage_errors():
+            return super().make_context(*given, **more)
+
+
+@contextmanager
+def _visible_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):
+            vars(error)["message"] = visible(message)  # typer's versions keep the classes of these errors elsewhere
+        raise
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Post-train vision-language models without labels, by visual contrastive self-distillation.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+app.add_typer(world, name="world")
+
+_NO_ROOM = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+"""Error numbers of a write to a full disk or beyond a quota."""
+
+
+def main() -> None:
+    """Run the command line. Errors meant for users end it with exit code 2, unforeseen ones with 70."""
+    guard_terminal()
+    try:
+        app()
+    except VcsdError as error:
+        _fail(error)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            _fail(RunError(f"the disk is full: {error}. Free some space and start again; saved files are intact."))
+        _fail_unforeseen(error)
+    except Exception as error:
+        _fail_unforeseen(error)
+
+
+def _fail(error: VcsdError) -> NoReturn:
+    Console(stderr=True).print("[bold red]error:[/] ", end="")
+    say(str(error), to_stderr=True)
+    sys.exit(2)
+
+
+def _fail_unforeseen(error: Exception) -> NoReturn:
+    report_unforeseen(error)
+    sys.exit(EXIT_CODE)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"vcsd {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def doctor() -> None:
+    """Check whether this machine can run vcsd, and show what a run would use.
+
+    The exit code is 1 if a required component is broken.
+
+    Example: `vcsd doctor`
+    """
+    from vcsd.cli.doctor import examine
+
+    console = Console()
+    marks = {"ok": "[green]ok[/]", "off": "[dim]off[/]", "broken": "[bold red]BROKEN[/]"}
+    num_broken = 0
+    for title, findings in examine():
+        table = Table(
+            title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 1)
+        )
+        for finding in findings:
+            table.add_row(marks[finding.state], finding.subject, plain(finding.detail))
+            num_broken += finding.state == "broken"
+        console.print(table)
+    if num_broken:
+        console.print(f"[bold red]{num_broken} broken.[/] Reinstall with the tested versions: see constraints.txt.")
+        raise typer.Exit(1)
+    console.print("[green]All required components work.[/]")
+
+
+@app.command()
+def methods() -> None:
+    """Print a table of the methods: the teacher's view, the shape of its target, and the student's loss.
+
+    Example: `vcsd methods`
+    """
+    from vcsd.method import METHODS, PRESETS
+
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for column in ("method", "target", "contrast", "alpha", "beta", "anchor", "loss", "T", "teacher"):
+        table.add_column(column)
+    for name, method in METHODS.items():
+        views = (method.target_view, method.contrast_view or "-")
+        shape = [f"{value:g}" for value in (method.alpha, method.beta, method.anchor)]
+        teacher = f"ema {method.ema_rate:g}" if method.teacher == "ema" else method.teacher
+        table.add_row(name, *views, *shape, method.divergence, f"{method.temperature:g}", teacher)
+    console = Console()
+    console.print(table)
+    for name, preset in PRESETS.items():
+        values = ", ".join(f"{key} {'T*T' if value is None else value}" for key, value in preset.items())
+        console.print(f"preset [bold]{name}[/]: {values}", highlight=False)
+
+
+@app.command()
+def config(
+    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
+) -> None:
+    """Check a recipe and print it as JSON, with every default filled in.
+
+    Example: `vcsd config recipes/paper/qwen3_vl_2b.yaml method.alpha=0.5`
+    """
+    from vcsd.config.recipe import load_recipe
+
+    sys.stdout.write(visible_json(load_recipe(recipe, overrides or ()).to_json()))
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what the run would do and need.")] = False,
+) -> None:
+    """Train a student with a recipe. Resumes from the latest checkpoint in the run's folder.
+
+    Example: `vcsd train recipes/paper/qwen3_vl_2b.yaml trainer.output_dir=runs/first --dry-run`
+    """
+    from vcsd.config.recipe import load_recipe
+
+    settings = load_recipe(recipe, overrides or ())
+    show_log()
+    from vcsd import run
+    from vcsd.trainer.on_signal import OnSignal, Stopped
+
+    loaded = run.load(settings)
+    if dry_run:
+        for line in run.dry_run(loaded):
+            sys.stdout.write(visible(line).rstrip("\n") + "\n")
+        return
+    try:
+        with OnSignal() as on_signal:
+            trainer = run.train(loaded, callbacks=[on_signal])
+            on_signal.raise_if_stopped()
+    except KeyboardInterrupt as stop:
+        by, code = (f" by {stop.signal.name}", stop.exit_code) if isinstance(stop, Stopped) else ("", 130)
+        say(f"Stopped{by}. {run.how_to_resume(loaded)}")
+        raise typer.Exit(code) from None
+    skips = trainer.stream.skips
+    if skips.num_skipped:
+        say(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")
+    say(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
+
+
+@app.command()
+def demo(
+    family: Annotated[str, typer.Option(help="Model family: qwen3_vl or qwen3_5.")] = "qwen3_vl",
+    seed: Annotated[int, typer.Option(help="Random seed. On one machine, the same seed gives the same table.")] = 0,
+    fast: Annotated[bool, typer.Option("--fast", help="Use fewer steps and questions; takes about a minute.")] = False,
+    base: Annotated[Path | None, typer.Option(help="Folder of a base model. Default: the shipped one.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results. Default: a folder in runs/.")] = None,
+) -> None:
+    """Compare a tiny base model with OPSD and VCSD on seven suites, in about five minutes on two cores.
+
+    Resumes if interrupted.
+
+    Example: `vcsd demo --fast`
+    """
+    show_log()
+    from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.demo import demonstration as demonstration
+    from vcsd.demo.demo_page import terminal_table
+    from vcsd.reproduce.machine import hush_transformers
+
+    hush_transformers()
+    folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
+    setting = demonstration.Setting(
+        base=base or shipped_base(family),
+        seed=seed,
+        size=demonstration.FAST if fast else demonstration.FULL,
+        out=folder,
+        command=" ".join(["vcsd", *sys.argv[1:]]),
+    )
+    console = Console()
+    try:
+        shown = demonstration.demonstrate(setting, say)
+    except KeyboardInterrupt:
+        say(f"Stopped. The same command resumes from {folder}.")
+        raise typer.Exit(130) from None
+    console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
+    console.print(terminal_table(shown))
+    say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}.")
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
+    out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
+    what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
+    dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
+) -> None:
+    """Export the student or the teacher of a run as a plain Hugging Face folder.
+
+    Example: `vcsd export runs/first --what teacher`
+    """
+    from vcsd.checkpoint.export import export as write
+
+    folder = run / what if out is None else out
+    checkpoint = write(run, folder, what=what, dtype=dtype)
+    say(f"Exported the {what} of {checkpoint} to {folder}.")
+
+
+app.command()(evaluate)
+app.command()(reproduce)

@@ -1,0 +1,165 @@
+"""`vcsd reproduce`: run the paper's experiments in the offline world, and write tables, plots and verdicts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcsd.errors import ConfigError, RunError
+from vcsd.terminal import say
+from vcsd.world.checks import checked_split, refuse_no_folder, refuse_none, refuse_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.results import Results
+
+QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
+QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+NAMES = "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black"
+ExperimentName = Annotated[str, typer.Argument(help=f"The experiment to run: {NAMES}, or all.")]
+Seeds = Annotated[str, typer.Option(help="Seeds, such as 101..105 or 101,103. They are spread over the bases.")]
+Bases = Annotated[
+    list[Path] | None,
+    typer.Option(help="Folder of a base model, or of several; repeatable. Default: the shipped bases."),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        help="Number of runs in parallel, each in its own process. Runs on one GPU take turns unless NVIDIA MPS is "
+        "running (nvidia-cuda-mps-control -d)."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for results. Runs that are already finished there are not repeated.")]
+Cross = Annotated[bool, typer.Option("--cross", help="Start every seed from every base, instead of one base per seed.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run two tiny steps and ask a few questions, as a smoke test.")]
+Questions = Annotated[
+    int | None, typer.Option(help=f"Questions per suite. Default: {NUM_QUESTIONS}, or {QUICK_QUESTIONS} with --quick.")
+]
+Split = Annotated[str, typer.Option(help="Questions to ask: test for results, dev for choosing parameters.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a recipe value in every run, such as trainer.learning_rate=5e-5; repeatable."),
+]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Parse a range or a list of seeds.
+
+    >>> parse_seeds("101..105"), parse_seeds("1,4")
+    ([101, 102, 103, 104, 105], [1, 4])
+    """
+    try:
+        first, dots, last = text.partition("..")
+        seeds = list(range(int(first), int(last) + 1)) if dots else [int(seed) for seed in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError([f"--seeds {text!r} is not a list of distinct seeds. Write 101..105, or 101,103."])
+    for seed in seeds:
+        refuse_seed("--seeds:", seed)
+    return seeds
+
+
+def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
+    experiment: ExperimentName,
+    seeds: Seeds = "101..105",
+    bases: Bases = None,
+    jobs: Jobs = 1,
+    out: Out = Path("runs/reproduce"),
+    cross: Cross = False,
+    quick: Quick = False,
+    questions: Questions = None,
+    split: Split = "test",
+    change: Changes = None,
+) -> None:
+    """Test a table or figure of the paper in the offline world: runs, tables, a plot, and verdicts on the claims.
+
+    Resumes if interrupted. Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
+    """
+    start = time.monotonic()
+    from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.config.shipped import recipe_path
+    from vcsd.reproduce.base_folders import FAMILY_TITLES, grouped
+    from vcsd.reproduce.cell import Sweep
+    from vcsd.reproduce.experiments import chosen
+    from vcsd.reproduce.results import Results, runnable
+
+    if questions is None:
+        questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
+    refuse_none("--jobs", jobs)
+    refuse_none("--questions", questions)
+    asked_split = checked_split(split)
+    refuse_no_folder(out)
+    requested = chosen(experiment)
+    sweep = Sweep(
+        recipe=recipe_path("reproduce"),
+        out=out,
+        num_questions=questions,
+        num_prompts=QUICK_PROMPTS if quick else NUM_PROMPTS,
+        overrides=(*(QUICK if quick else ()), *(change or ())),
+        command=" ".join(["vcsd", *sys.argv[1:]]),
+        curve_every=1 if quick else None,
+        split=asked_split,
+    )
+    groups = grouped(bases or [shipped_base(family) for family in FAMILY_TITLES])
+    results = Results(sweep, groups, parse_seeds(seeds), cross)
+    experiments = runnable(requested, results)
+    for line in _announcement(requested, experiments, results):
+        say(line)
+    _run_and_write(experiments, results, jobs, start)
+
+
+def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: int, start: float) -> None:
+    """Run the cells that have no result yet, then write all pages."""
+    from vcsd.reproduce.journal import add_to_journal, create_results_folder, duration
+    from vcsd.reproduce.machine import hush_transformers
+    from vcsd.reproduce.pages.write_pages import write_pages
+    from vcsd.reproduce.pool import run_cells, take_stock
+
+    hush_transformers()
+    create_results_folder(results.sweep.out)
+    todo, tally = take_stock([cell for experiment in experiments for cell in results.cells(experiment)])
+    if num_again := sum(cell.path.is_file() for cell in todo.values()):
+        say(f"Running {num_again} again: some answers were unread, and the reading rules have improved.")
+    try:
+        run_cells(todo, tally, jobs, say)
+    except KeyboardInterrupt:
+        add_to_journal(experiments, results, tally, jobs, time.monotonic() - start, "interrupted")
+        say(f"Stopped; {len(tally.keys)} of {tally.num_todo} cells are done. The same command resumes.")
+        raise typer.Exit(INTERRUPTED) from None
+    wall_seconds = time.monotonic() - start
+    add_to_journal(experiments, results, tally, jobs, wall_seconds, "done")
+    for path in write_pages(experiments, results):
+        say(f"{path}")
+    say(f"Wall time: {duration(wall_seconds)}; total run time: {duration(tally.run_seconds)}.")
+    if tally.failed:
+        more = f" and {len(tally.failed) - 1} more" if len(tally.failed) > 1 else ""
+        raise RunError(f"a run failed: {tally.failed[0]}{more}. The same command retries what is missing.")
+
+
+def _announcement(
+    requested: Sequence[Experiment], experiments: Sequence[Experiment], results: Results
+) -> Iterator[str]:
+    """What the command will do: experiments, bases and seeds; and what it skips, with the reason."""
+    from vcsd.reproduce.results import why_not
+
+    yield f"Experiments: {', '.join(experiment.name for experiment in experiments)}"
+    used = {group for experiment in experiments for group in results.groups_of(experiment)}
+    for group, bases in results.groups.items():
+        names = ", ".join(base.title for base in bases)
+        yield f"{group}: {names}" + ("" if group in used else " (not used by these experiments)")
+    yield f"Seeds: {', '.join(map(str, results.seeds))}; " + (
+        "each from every base" if results.cross else "spread over the bases of a group"
+    )
+    yield from (f"Skipped: {why_not(experiment)}" for experiment in requested if experiment not in experiments)

@@ -1,0 +1,316 @@
+"""Recipes: read a YAML file and `a.b=c` overrides into one typed tree, or raise one error that names every problem.
+
+    model:   {path: Qwen/Qwen3-VL-2B-Instruct}
+    data:    {path: data/virl39k}
+    method:  {name: vcsd, alpha: 0.5}
+    trainer: {max_steps: 90, output_dir: runs/first}
+
+The defaults are the paper's. `trainer` is passed to `transformers.TrainingArguments`, and its keys are checked against
+that class instead of being declared again. The resolved tree is written as JSON, which is itself a valid recipe.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, fields, replace
+from enum import Enum, EnumMeta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+
+from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from vcsd.config.sections import DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
+from vcsd.config.yaml_text import MAX_CHARACTERS, parse_yaml, shown
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.method import METHODS, PRESETS, Method
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+    from transformers import TrainingArguments
+
+    from vcsd.types import JsonValue
+
+TrainerValues = dict[str, Any]
+"""The `trainer` section. Its values have the types of transformers.TrainingArguments."""
+
+TRAINER_DEFAULTS: Mapping[str, JsonValue] = {
+    "output_dir": "runs/vcsd",
+    "max_steps": 90,
+    "learning_rate": 2e-6,
+    "lr_scheduler_type": "constant_with_warmup",
+    "warmup_steps": 10,
+    "max_grad_norm": 1.0,
+    "bf16": True,
+    "logging_steps": 1,
+    "save_steps": 10,
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+"""The paper's training configuration (Section 4.1) as TrainingArguments, clipping from the authors' code, and defaults
+for precision, logging and saving."""
+
+TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
+"""TrainingArguments that no recipe may set to any value. `vcsd.trainer.arguments` says what to use instead."""
+
+
+def _build_method(values: object) -> Method:
+    """Build a Method from a name, or from a mapping with a name, a preset and fields to change."""
+    section = {"name": values} if isinstance(values, str) else values
+    if not isinstance(section, Mapping):
+        raise ConfigError([f"method = {shown(section)} is not a method. Allowed: {', '.join(METHODS)}."])
+    known = {field.name for field in fields(Method)}
+    problems = [_unknown_key("method", key, [*known, "preset"]) for key in section if key not in {*known, "preset"}]
+    base, changes = METHODS["vcsd"], {}
+    if (name := section.get("name")) in list(METHODS):
+        base = METHODS[name]
+    elif name is not None:
+        problems.append(_unknown_word("method.name", name, METHODS))
+    if (preset := section.get("preset")) in list(PRESETS):
+        changes = dict(PRESETS[preset])
+    elif preset is not None:
+        problems.append(_unknown_word("method.preset", preset, PRESETS))
+    changes |= {key: value for key, value in section.items() if key in known and key != "name"}
+    try:
+        method = replace(base, **changes)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return method
+
+
+def _check_trainer(values: object) -> TrainerValues:
+    """Merge the user's TrainingArguments into the defaults, and check keys and types against the dataclass."""
+    if not isinstance(values, Mapping):
+        raise ConfigError([f"trainer = {shown(values)} is not a section. See transformers.TrainingArguments."])
+    hints = _training_argument_types() if values else {}
+    refused = _refused_arguments() if values else {}
+    problems = []
+    for key, value in values.items():
+        if key in TRAINER_OWNED or (key in refused and value != refused[key][0]):
+            problems.append(f"trainer.{key} = {shown(value)} cannot be set. {refused[key][1]}")
+        elif key not in hints:
+            problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
+        elif not _is_finite(value):
+            problems.append(f"trainer.{key} = {shown(value)} is not finite.")
+        elif (words := _words(hints[key])) and isinstance(value, str) and value not in words:
+            problems.append(_unknown_word(f"trainer.{key}", value, words))
+        elif not _fits(value, hints[key]):
+            problems.append(f"trainer.{key} = {shown(value)} is not of type {_type_name(hints[key])}.")
+        elif key == "max_steps" and value < 1:
+            problems.append(f"trainer.max_steps = {shown(value)} must be at least 1; a run is not counted in epochs.")
+    if problems:
+        raise ConfigError(problems)
+    return {**TRAINER_DEFAULTS, **values}
+
+
+class Recipe(Section):
+    """A resolved recipe. Its JSON has the fields in this order."""
+
+    model: ModelConfig
+    data: DataConfig
+    method: Annotated[Method, PlainValidator(_build_method), PlainSerializer(asdict)] = METHODS["vcsd"]
+    rollout: RolloutConfig = RolloutConfig()
+    prompts_per_step: int = Field(32, ge=1, description="Prompts per step; the paper uses 32.")
+    token_budget: int | None = Field(None, ge=1, description="Tokens per row; null measures it before the first step.")
+    evaluation: EvaluationConfig = EvaluationConfig()
+    guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
+    resume: Literal["auto", "never"] = Field("auto", description="auto resumes from the latest checkpoint, if any.")
+    trainer: Annotated[TrainerValues, PlainValidator(_check_trainer)] = Field(
+        default_factory=lambda: _check_trainer({})
+    )
+
+    def training_arguments(self) -> TrainingArguments:
+        """Build transformers' own object from the `trainer` section. Raise a ConfigError if it refuses the values."""
+        from transformers import TrainingArguments
+
+        try:
+            return TrainingArguments(**self.trainer)
+        except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
+            raise ConfigError([f"trainer: transformers refuses these arguments: {error}"]) from error
+
+    def to_json(self) -> str:
+        """Return the resolved tree as JSON, which `load_recipe` reads back to an equal Recipe."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe file and apply overrides such as `method.alpha=0.5`.
+
+    Raises a ConfigError with all problems in the file and the overrides.
+    """
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError([f"recipe {str(path)!r} cannot be read: {problem}."]) from error
+    return build_recipe(parse_yaml(text, source=str(path)), overrides)
+
+
+def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
+    """Build a Recipe from a tree of plain values, and check it.
+
+    >>> build_recipe({"model": {"path": "m"}, "data": {"path": "d"}}, ["method.alpha=0.5"]).method.alpha
+    0.5
+    """
+    tree = {} if tree is None else tree
+    if not isinstance(tree, Mapping):
+        raise ConfigError([f"a recipe has sections, but this one is {shown(tree)}. Start with 'model:' and 'data:'."])
+    tree, problems = _apply_overrides(tree, overrides)
+    try:
+        recipe = Recipe.model_validate(tree)
+    except ValidationError as error:
+        problems += [problem for details in error.errors() for problem in _explain(details)]
+    if problems:
+        raise ConfigError(problems)
+    return recipe
+
+
+def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tuple[dict[str, object], list[str]]:
+    """Copy the tree and apply each `a.b=c`. Return it with the problems of the invalid overrides."""
+    copy = dict(deepcopy(tree))
+    problems, seen = [], set()
+    for override in overrides:
+        path, equals, text = override.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not text.strip() or not all(keys):
+            problems.append(f"override {override!r} is not of the form key.key=value. Write null for no value.")
+            continue
+        if path.strip() in seen:
+            problems.append(f"override {override!r}: {path.strip()} is overridden twice.")
+        seen.add(path.strip())
+        try:
+            value = parse_yaml(text, source=f"override {override!r}")
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        node: object = copy
+        for key in keys[:-1]:
+            node = _section_at(node, key)
+        if isinstance(node, dict):
+            node[keys[-1]] = value
+        else:
+            problems.append(f"override {override!r}: {path.rpartition('.')[0]} is a value, not a section.")
+    return copy, problems
+
+
+def _section_at(node: object, key: str) -> object:
+    """Return the section under a key, and create it if it is missing. A plain method name becomes a section."""
+    if not isinstance(node, dict):
+        return None
+    if node.get(key) is None:
+        node[key] = {}
+    elif key == "method" and isinstance(node[key], str):
+        node[key] = {"name": node[key]}
+    return node[key]
+
+
+_PHRASES = {
+    "missing": "is missing.",
+    "string_type": "is not text.",
+    "string_too_short": "is empty.",
+    "int_type": "is not a whole number.",
+    "float_type": "is not a number.",
+    "finite_number": "is not finite.",
+    "greater_than": "must be greater than {gt}.",
+    "greater_than_equal": "must be at least {ge}.",
+    "less_than_equal": "must be at most {le}.",
+    "model_type": "is not a section.",
+    "bool_type": "is not true or false.",
+    "literal_error": "is not a choice. Allowed: {expected}.",
+}
+"""Plain words for pydantic's error types. A test checks that no field of the tree produces another."""
+
+
+def _explain(details: ErrorDetails) -> tuple[str, ...]:
+    """Turn one of pydantic's errors into lines that say what is wrong, what is allowed and what to do."""
+    kind, path = details["type"], ".".join(str(key) for key in details["loc"])
+    if kind == "value_error":
+        cause = details["ctx"]["error"]
+        return cause.problems if isinstance(cause, ConfigError) else (f"{path}: {cause}",)
+    section, meaning = _find(details["loc"])
+    if kind == "extra_forbidden":
+        return (_unknown_key(path.rpartition(".")[0], details["loc"][-1], list(section.model_fields)),)
+    phrase = _PHRASES.get(kind, details["msg"] + ".").format(**details.get("ctx", {}))
+    value = "" if kind == "missing" else f" = {shown(details['input'])}"
+    return (f"{path}{value} {phrase} {meaning}".rstrip(),)
+
+
+def _find(loc: tuple[int | str, ...]) -> tuple[type[Section], str]:
+    """Return the section that holds the key at this path, and the meaning of the key."""
+    section: type[Section] = Recipe
+    for key in loc[:-1]:
+        inner = section.model_fields[str(key)].annotation
+        assert isinstance(inner, type), f"{key} of {loc} is not a section"
+        assert issubclass(inner, Section), f"{key} of {loc} is not a section"
+        section = inner
+    field = section.model_fields.get(str(loc[-1]))
+    if field is None:
+        return section, ""
+    meaning = field.description or (field.annotation.__doc__ if isinstance(field.annotation, type) else "")
+    return section, meaning or ""
+
+
+def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
+    """Report an unknown key, with the section that has a key of this name, or the nearest key of its own section."""
+    path = f"{parent}.{key}" if parent else str(key)
+    elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
+    advice = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(key, sorted(allowed))
+    return f"{path} is not a key. {advice}"
+
+
+def _keys_of_sections() -> dict[str, list[str]]:
+    sections: dict[str, type[Section]] = {"model": ModelConfig, "data": DataConfig, "rollout": RolloutConfig}
+    sections["evaluation"] = EvaluationConfig
+    keys = {name: list(section.model_fields) for name, section in sections.items()}
+    return {"method": [field.name for field in fields(Method)], **keys, "trainer": list(TRAINER_DEFAULTS)}
+
+
+def _unknown_word(path: str, value: object, allowed: Iterable[str]) -> str:
+    return f"{path} = {shown(value)} is not a choice. {did_you_mean(value, allowed)}"
+
+
+def _training_argument_types() -> dict[str, object]:
+    """Return the names and types of TrainingArguments' fields. The import is here because it takes seconds."""
+    from transformers import TrainingArguments
+
+    hints = get_type_hints(TrainingArguments)
+    return {field.name: hints[field.name] for field in fields(TrainingArguments) if field.init}
+
+
+def _words(kind: object) -> list[str]:
+    """Return the allowed values of a field of type "enumeration or text"."""
+    enumerations: list[Iterable[Enum]] = [option for option in get_args(kind) if isinstance(option, EnumMeta)]
+    return [word.value for enumeration in enumerations for word in enumeration]
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value can be written as JSON, which has neither NaN nor infinity."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _refused_arguments() -> Mapping[str, tuple[JsonValue, str]]:
+    """Return the arguments that the trainer refuses. The import is here because it loads transformers."""
+    from vcsd.trainer.arguments import REFUSED
+
+    return {**REFUSED, "num_train_epochs": (None, "Set trainer.max_steps, which would override it.")}
+
+
+def _fits(value: object, kind: Any) -> bool:
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def _type_name(kind: object) -> str:
+    return getattr(kind, "__name__", str(kind)) if isinstance(kind, type) else str(kind).replace("typing.", "")

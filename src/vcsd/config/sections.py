@@ -1,0 +1,131 @@
+"""The sections of a recipe: one class per section, one line per key with its default and meaning.
+
+Every default is the paper's where the paper gives one. Settings that TrainingArguments has are not declared again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from vcsd.config.yaml_text import shown
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.world_suites import ALL, WORLD
+
+
+class Section(BaseModel):
+    """A section: unknown keys are errors, and values are not converted (no text is read as a number)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _check_switches(values: object) -> dict[str, bool | str]:
+    """Check that the switches of a chat template are true, false or text."""
+    if isinstance(values, Mapping) and all(
+        isinstance(key, str) and isinstance(value, bool | str) for key, value in values.items()
+    ):
+        return dict(values)
+    meaning = ModelConfig.model_fields["chat_template_kwargs"].description
+    raise ConfigError([f"model.chat_template_kwargs = {shown(values)} is not a mapping of switches. {meaning}"])
+
+
+def _check_columns(values: object) -> dict[str, str | None]:
+    """Check that each field maps to the name of a column, or to null for none."""
+    if isinstance(values, Mapping) and all(
+        isinstance(key, str) and (value is None or isinstance(value, str)) for key, value in values.items()
+    ):
+        return dict(values)
+    meaning = DataConfig.model_fields["columns"].description
+    raise ConfigError([f"data.columns = {shown(values)} is not a mapping of names. {meaning}"])
+
+
+class ModelConfig(Section):
+    """The student and the sizes of its images."""
+
+    path: str = Field(min_length=1, description="A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct.")
+    min_pixels: int | None = Field(None, ge=1, description="Smaller images are enlarged; null keeps the processor's.")
+    max_pixels: int | None = Field(None, ge=1, description="Larger images are reduced; null keeps the processor's.")
+    freeze_vision: bool = Field(False, description="true freezes the vision tower; the paper trains it.")
+    freeze_projector: bool = Field(False, description="true freezes the projector from vision to language.")
+    freeze_language: bool = Field(False, description="true freezes the language model, embeddings and head.")
+    chat_template_kwargs: Annotated[dict[str, bool | str], PlainValidator(_check_switches)] = Field(
+        default_factory=dict, description="Switches of the chat template, such as {enable_thinking: false}."
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ModelConfig:
+        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
+            raise ConfigError([f"model.min_pixels = {self.min_pixels} exceeds model.max_pixels = {self.max_pixels}."])
+        return self
+
+
+class DataConfig(Section):
+    """The questions and images."""
+
+    path: str = Field(min_length=1, description="A file or folder of prompts with images.")
+    images: str | None = Field(
+        None, min_length=1, description="Folder of relative image paths; null: the file's folder."
+    )
+    split: str | None = Field(None, min_length=1, description="One of several splits; null if there is only one.")
+    columns: Annotated[dict[str, str | None], PlainValidator(_check_columns)] = Field(
+        default_factory=dict, description="Field to column, such as {prompt: problem, id: null}."
+    )
+    multi_image: Literal["keep", "drop"] | None = Field(None, description="Rows with several images; null: by format.")
+    text_only: Literal["keep", "drop"] | None = Field(None, description="Rows without an image; null: by format.")
+    instruction: str | None = Field(None, min_length=1, description="Text to append to every question.")
+    max_prompt_tokens: int | None = Field(None, ge=1, description="Longer prompts are skipped; null keeps all.")
+    max_skipped_share: float = Field(0.05, ge=0, le=1, description="A larger share of unusable rows stops the run.")
+
+
+def _check_names(values: object) -> list[str]:
+    """Check the names of one or several benchmarks."""
+    names = [values] if isinstance(values, str) else values
+    meaning = EvaluationConfig.model_fields["benchmarks"].description
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError([f"evaluation.benchmarks = {shown(values)} is not a list of names. {meaning}"])
+    known = [*BENCHMARKS, "all", *WORLD, ALL]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        advice = did_you_mean(unknown[0], known)
+        raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
+    return list(names)
+
+
+class EvaluationConfig(Section):
+    """The questions for the student during training."""
+
+    every: int | None = Field(None, ge=1, description="Evaluate before the first step and every N steps; null: never.")
+    benchmarks: Annotated[list[str], PlainValidator(_check_names)] = Field(
+        default_factory=lambda: ["all"], description="Names such as [VStarBench, MMStar, world/small]; all, world."
+    )
+    data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null: $LMUData.")
+    limit: int | None = Field(
+        None, ge=1, description="Ask at most N questions per benchmark, evenly spread; null asks all."
+    )
+    style: str = Field("vlmevalkit", min_length=1, description="Prompt style: vlmevalkit, direct or cot.")
+    mode: Literal["final", "exact"] = Field("final", description="How to read answers; final allows reasoning first.")
+    sampling: str = Field("paper", min_length=1, description="Such as paper, or paper,max_new_tokens=512.")
+    allow_unknown_data: bool = Field(False, description="true accepts files that differ from the published ones.")
+
+
+class RolloutConfig(Section):
+    """How rollouts are sampled. The sampling temperature is not the distillation temperature."""
+
+    num_per_prompt: int = Field(8, ge=1, description="Rollouts per prompt; the paper uses 8.")
+    max_new_tokens: int = Field(1024, ge=1, description="The longest response, in tokens; the authors' code uses 1024.")
+    temperature: float = Field(
+        1.0, ge=0, description="1 samples from the student itself; 0 is greedy, else 0.01 or more."
+    )
+    top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
+    top_k: int | None = Field(None, ge=1, description="null keeps every token.")
+
+    @model_validator(mode="after")
+    def _check_temperature(self) -> RolloutConfig:
+        # The same rule as in `vcsd.rollout.sampling`, which imports torch; a test compares the two.
+        if 0 < self.temperature < 0.01:
+            value = f"rollout.temperature = {shown(self.temperature)}"
+            raise ConfigError([f"{value} is neither 0 (greedy) nor at least 0.01."])
+        return self

@@ -1,0 +1,1 @@
+"""Asking a model the questions, here or on a server."""

@@ -1,0 +1,84 @@
+"""Progress of asking: a bar with the time left on a terminal, otherwise a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from vcsd.visible import visible
+
+if TYPE_CHECKING:
+    from typing import Self
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY_SECONDS = 60.0
+
+
+class AskingBar:
+    """Shows how many questions are answered, how many failed, and the time left. A title of None shows nothing."""
+
+    def __init__(self, title: str | None, console: Console | None = None) -> None:
+        self._title = title
+        self._console = Console(stderr=True) if console is None else console
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        self._num_known = self._num_done = self._num_total = self._num_failed = 0
+        self._start = self._logged = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+        elif self._title is not None and self._num_done:
+            log.info("%s: %s", self._title, self.line())
+
+    def begin(self, num_known: int, num_total: int) -> None:
+        """Start, with the number of answers that are already known."""
+        self._num_known, self._num_done, self._num_total, self._num_failed = num_known, num_known, num_total, 0
+        self._start = self._logged = time.monotonic()
+        if self._title is not None and self._console.is_terminal and num_known < num_total:
+            failed = TextColumn("{task.fields[failed]}")
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                failed,
+            )
+            self._progress = Progress(*columns, console=self._console, speed_estimate_period=600)
+            self._task = self._progress.add_task(visible(self._title), total=num_total, completed=num_known, failed="")
+            self._progress.start()
+
+    def step(self, *, is_failed: bool) -> None:
+        """Count one more prediction."""
+        self._num_done += 1
+        self._num_failed += is_failed
+        if self._progress is not None:
+            failed = f"{self._num_failed} failed" if self._num_failed else ""
+            self._progress.update(self._task, completed=self._num_done, failed=failed)
+        elif self._title is not None and time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
+            self._logged = time.monotonic()
+            log.info("%s: %s", self._title, self.line())
+
+    def line(self) -> str:
+        """Describe the progress in words.
+
+        >>> bar = AskingBar("BLINK", Console(force_terminal=False))
+        >>> bar.begin(3, 5)
+        >>> bar.step(is_failed=True)
+        >>> bar.line()[:34]
+        '4 of 5 answered, 1 failed, 0:00:00'
+        """
+        failed = f", {self._num_failed} failed" if self._num_failed else ""
+        asked = self._num_done - self._num_known if self._num_done < self._num_total else 0
+        seconds = (time.monotonic() - self._start) * (self._num_total - self._num_done) / max(1, asked)
+        left = f", {int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02} left" if asked else ""
+        return f"{self._num_done} of {self._num_total} answered{failed}{left}"

@@ -1,0 +1,1 @@
+"""Benchmark files as records: TSV and Parquet."""

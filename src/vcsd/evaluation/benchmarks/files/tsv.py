@@ -1,0 +1,226 @@
+"""Reads VLMEvalKit's TSV files, which hold images as base64, in one pass with one row in memory at a time.
+
+The pass computes the checksum, keeps the small cells and records the position of each row; an image is read from there
+when it is opened. The `image` cell holds one image, a Python list of images, or, in at most 64 characters, the index of
+another row with the same images. A file without such a column names image files under `image_path`.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import csv
+import hashlib
+import io
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.benchmarks.files.records import MISSING, Record, RecordTable, StoredImage
+from vcsd.views.image_hash import image_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+REFERENCE_LENGTH = 64
+"""An image cell of at most this many characters is the index of another row."""
+
+_FEW = 5
+_LIMIT = Lock()
+"""Several threads fetch images at once and must not undo each other's change to the limit of `csv`."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A row's position in its file, its cells, and what its image cell holds."""
+
+    name: str
+    start: int
+    end: int
+    cells: Mapping[str, str]
+    num_images: int
+    reference: str | None
+    picture: str
+    problem: str | None
+
+
+def read_tsv(path: str | PathLike[str]) -> RecordTable:
+    """Read the rows of a file. An unreadable file raises ConfigError; broken images are listed in `problems`."""
+    path = Path(path)
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file, _no_field_limit():
+        records = _records(file, digest.update)
+        try:
+            columns = _header(path, next(records, None))
+            places = [_place(path, columns, number, *record) for number, record in enumerate(records, start=1)]
+        except csv.Error as error:
+            raise ConfigError([f"{path} is not a TSV file: {error}. Download it again."]) from error
+    if not places:
+        raise ConfigError([f"{path} has no rows below its header. Download it again."])
+    _refuse_doubles(path, places)
+    return _table(path, columns, places, digest.hexdigest())
+
+
+def _table(path: Path, columns: tuple[str, ...], places: Sequence[_Place], md5: str) -> RecordTable:
+    by_index = {place.cells.get("index", ""): place for place in places}
+    rows, problems, num_without_image = [], [], 0
+    for place in places:
+        if "image" not in columns:
+            images = _paths(path, place)
+            if images:
+                rows.append(Record(place.name, place.cells, images, picture=str(images)))
+            num_without_image += not images
+            continue
+        holder = place if place.reference is None else by_index.get(place.reference, place)
+        if place.problem is not None:
+            problems.append(f"{place.name}: {place.problem}")
+        elif place.reference is not None and (holder is place or holder.reference is not None):
+            problem = "has none" if holder is not place else "is not there"
+            problems.append(f"{place.name}: its image is that of row {place.reference!r}, which {problem}.")
+        if not holder.num_images:
+            num_without_image += 1
+            continue
+        column = columns.index("image")
+        rows.append(Record(place.name, place.cells, _images(path, md5, column, holder), holder.picture))
+    return RecordTable(path, "TSV", md5, columns, tuple(rows), num_without_image, tuple(problems))
+
+
+def _images(path: Path, md5: str, column: int, holder: _Place) -> tuple[StoredImage, ...]:
+    return tuple(
+        StoredImage(
+            f"{holder.name}, image {index + 1}",
+            f"{md5}/{holder.start}/{index}",
+            partial(_fetch, path, holder.start, holder.end, column, index),
+        )
+        for index in range(holder.num_images)
+    )
+
+
+def _fetch(path: Path, start: int, end: int, column: int, index: int) -> bytes:
+    """Read one image from its row's position in the file."""
+    with path.open("rb") as file, _no_field_limit():
+        file.seek(start)
+        lines = io.BytesIO(file.read(end - start))  # cut at \n alone, as the file was
+        cells = _split(next(lines), lines)
+    return base64.b64decode(_encoded_images(cells[column])[index], validate=True)
+
+
+def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
+    """Return the image files next to the table, from a cell with one name or a list of names."""
+    cell = place.cells.get("image_path", "")
+    if cell in MISSING:
+        return ()
+    try:
+        names = ast.literal_eval(cell) if cell.startswith("[") else [cell]
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError([f"{place.name}: image_path = {cell!r} is not a list of names: {error}."]) from error
+    return tuple(path.parent / str(name) for name in names)
+
+
+def _place(path: Path, columns: tuple[str, ...], number: int, start: int, end: int, found: list[bytes]) -> _Place:
+    name = f"{path.name}, row {number}"
+    if len(found) != len(columns):
+        raise ConfigError([
+            f"{name} has {len(found)} cells under {len(columns)} columns. The file may be cut off: download it again."
+        ])  # fmt: skip
+    try:
+        cells = {column: cell.decode() for column, cell in zip(columns, found, strict=True) if column != "image"}
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{name} is not UTF-8: {error.reason} at byte {error.start} of a cell."]) from error
+    image = found[columns.index("image")].strip() if "image" in columns else b""
+    if len(image) <= REFERENCE_LENGTH:
+        text = image.decode("utf-8", "replace")
+        return _Place(name, start, end, cells, 0, None if text in MISSING else text, "", None)
+    parts = _encoded_images(image)
+    picture = image_hash(image, algorithm="blake2b", num_digits=16)
+    problem = next((problem for part in parts if (problem := _problem(part)) is not None), None)
+    return _Place(name, start, end, cells, len(parts), None, picture, problem)
+
+
+def _encoded_images(cell: bytes) -> list[bytes]:
+    """Split an image cell into its base64 texts: one, or those of a Python list."""
+    cell = cell.strip()
+    if not cell.startswith(b"["):
+        return [cell]
+    texts = (part.strip().strip(b"'\"") for part in cell.strip(b"[]").split(b","))
+    return [text for text in texts if text]
+
+
+def _problem(text: bytes) -> str | None:
+    """Say what is wrong with a base64 text, if anything."""
+    try:
+        binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error as error:
+        return f"its image is broken base64 ({error})."
+    return None
+
+
+def _header(path: Path, record: tuple[int, int, list[bytes]] | None) -> tuple[str, ...]:
+    if record is None:
+        raise ConfigError([f"{path} is empty. Download it again."])
+    names = tuple(cell.decode("utf-8-sig", "replace").strip() for cell in record[2])
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated or len(names) < 2:
+        listed = ", ".join(map(repr, repeated))
+        problem = f"names {listed} twice" if repeated else f"has only the column {names[0][:40]!r}"
+        raise ConfigError([f"{path}: the header {problem}. It must name the columns, with tabs between them."])
+    if "image" not in names and "image_path" not in names:
+        raise ConfigError([f"{path} has neither a column 'image' nor 'image_path'. Its columns: {', '.join(names)}."])
+    return names
+
+
+def _refuse_doubles(path: Path, places: Sequence[_Place]) -> None:
+    if "index" not in places[0].cells:
+        return
+    counts = Counter(place.cells["index"] for place in places)
+    repeated = [index for index, count in counts.items() if count > 1]
+    if repeated:
+        listed = ", ".join(map(repr, repeated[:_FEW])) + (", ..." if len(repeated) > _FEW else "")
+        raise ConfigError([f"{path}: {len(repeated)} indices occur in several rows: {listed}. Make them unique."])
+
+
+def _records(file: io.BufferedReader, update: Callable[[bytes], None]) -> Iterator[tuple[int, int, list[bytes]]]:
+    """Yield each row's start and end, and its cells; call `update` with every line, for the checksum."""
+    offset = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal offset
+        for line in file:
+            update(line)
+            offset += len(line)
+            yield line
+
+    stream = lines()
+    for line in stream:
+        start = offset - len(line)
+        if line.strip():
+            cells = _split(line, stream)
+            yield start, offset, cells
+
+
+def _split(line: bytes, more: Iterator[bytes]) -> list[bytes]:
+    """Split a row into its cells. Only rows with quotes go through `csv`, which is slow."""
+    if b'"' not in line:
+        return line.rstrip(b"\r\n").split(b"\t")
+    texts = (part.decode("utf-8", "surrogateescape") for part in chain([line], more))
+    return [cell.encode("utf-8", "surrogateescape") for cell in next(csv.reader(texts, delimiter="\t"))]
+
+
+@contextmanager
+def _no_field_limit() -> Iterator[None]:
+    """Lift the limit of `csv` on the size of a cell (128 KiB), which is set for the whole process."""
+    with _LIMIT:
+        limit = csv.field_size_limit(sys.maxsize)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(limit)

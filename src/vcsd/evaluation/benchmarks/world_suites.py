@@ -1,0 +1,75 @@
+"""The suites of the offline world as benchmarks: `world` for all seven, or one such as `world/attributes`.
+
+The code of the paper's benchmarks asks, scores and reports them, each with the rule of the benchmark it is modelled on.
+Their questions are generated: they need no data folder, and the prompt style does not change their text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from vcsd.evaluation.asking.predictions import image_identity
+from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.benchmark import Benchmark
+from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vcsd.types import Question
+
+ALL = "world"
+PREFIX = f"{ALL}/"
+_SEED = 0
+_SPLIT: Literal["test"] = "test"
+
+WORLD: Mapping[str, Benchmark] = MappingProxyType({
+    suite.name: suite
+    for suite in (
+        Benchmark(f"{PREFIX}correspondence"),
+        Benchmark(f"{PREFIX}mixed"),
+        Benchmark(f"{PREFIX}attributes"),
+        Benchmark(f"{PREFIX}arithmetic"),
+        Benchmark(f"{PREFIX}small", aggregation="cycles", cluster="rotation"),
+        Benchmark(f"{PREFIX}smaller", aggregation="cycles", cluster="rotation"),
+        Benchmark(f"{PREFIX}hallucination", aggregation="paired", cluster="set", breakdown=("category", "l2-category")),
+    )
+})  # fmt: skip
+"""The suites by name, in the order of the paper's table."""
+
+ALL_BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({**BENCHMARKS, **WORLD})
+
+
+def load_world(names: Sequence[str], *, limit: int | None = None) -> list[LoadedBenchmark]:
+    """Generate the questions of suites, always the same ones; at most `limit` of each, spread evenly."""
+    from vcsd.world.questions.suites import build_suite  # loads NumPy, which listing the suites does not need
+
+    loaded = []
+    for name in names:
+        suite = build_suite(name.removeprefix(PREFIX), _SEED, _SPLIT)
+        questions = [_as_benchmark(question, name) for question in suite]
+        chosen = tuple(questions if limit is None else spread(questions, limit))
+        file, md5 = f"seed {_SEED}, {_SPLIT}", _checksum(questions)
+        report = DataReport(name, file, ALL, md5, False, len(questions), len(chosen), 0)
+        loaded.append(LoadedBenchmark(chosen, report))
+    return loaded
+
+
+def _as_benchmark(question: Question, name: str) -> Question:
+    """Rename a question to its suite's full name. A rotated question also gets its cycle and the original question."""
+    groups = dict(question.groups)
+    if "cycle_category" in groups:
+        groups |= {"cycle": groups["cycle_category"], "question": question.id.rpartition("-")[0]}
+    return replace(question, benchmark=name, groups=groups)
+
+
+def _checksum(questions: Sequence[Question]) -> str:
+    """Compute an MD5 of all questions, which changes with the world."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for question in questions:
+        images = [image_identity(image) for image in question.example.images]
+        digest.update(f"{question.id} {question.gold} {question.example.prompt} {images}\n".encode())
+    return digest.hexdigest()

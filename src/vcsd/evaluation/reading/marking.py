@@ -1,0 +1,141 @@
+"""Marks predictions: what each mode reads from a text, and whether that is right.
+
+exact   VLMEvalKit's rules, for parity (`exact.py`, and `mathvista_answer.py` for MathVista)
+final   this package's deterministic reader for texts with reasoning (`final_answer.py`)
+judge   VLMEvalKit's rules first, then a language model for the texts they cannot read (`judge.py`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.evaluation.reading import exact, mathvista_answer
+from vcsd.evaluation.reading.final_answer import read_answer
+from vcsd.types import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark, Numbers
+    from vcsd.evaluation.reading.judge import Judge
+    from vcsd.types import JsonObject, Prediction, Question
+
+MODES = ("exact", "final", "judge")
+FAILED = "failed"
+"""The reader named in the verdict on a failed prediction."""
+JUDGED = "judge"
+"""The reader named in a judge's verdict, followed by the judge's name."""
+
+
+@dataclass(frozen=True)
+class Marking:
+    """How answers are read: the mode, the month of VLMEvalKit's rules, and the judge if the mode needs one.
+
+    >>> Marking("exakt")
+    Traceback (most recent call last):
+        ...
+    vcsd.errors.ConfigError: mode = 'exakt' is not a way to score. Did you mean 'exact'?
+    """
+
+    mode: str
+    rules: str = "2026-06"
+    judge: Judge | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.mode not in MODES:
+            problems.append(f"mode = {self.mode!r} is not a way to score. {did_you_mean(self.mode, MODES)}")
+        if self.rules not in exact.RULES:
+            problems.append(f"rules = {self.rules!r} are not known. {did_you_mean(self.rules, exact.RULES)}")
+        if (self.mode == "judge") != (self.judge is not None):
+            given = "no judge was passed" if self.judge is None else "a judge was passed"
+            problems.append(
+                f"mode = {self.mode!r}, but {given}. Only the mode 'judge' takes a judge, and it needs one."
+            )
+        if problems:
+            raise ConfigError(problems)
+
+    def numbers(self, benchmark: Benchmark) -> Numbers:
+        """Return how a benchmark's answers of MathVista's kind are compared."""
+        if self.mode == "exact":
+            return "vlmevalkit"
+        return benchmark.numbers or ("official" if self.mode == "final" else "vlmevalkit")
+
+    def about(self) -> JsonObject:
+        """Return what a scorecard records besides mode and rules."""
+        return {} if self.judge is None else {"judge": self.judge.about()}
+
+
+def mark(
+    questions: Sequence[Question], answers: Sequence[Prediction], marking: Marking, suites: Mapping[str, Benchmark]
+) -> list[Verdict]:
+    """Return the verdict on each answer, in the order of the questions. Failed answers are wrong and not read."""
+    verdicts = [
+        Verdict(question.id, None, is_right=False, by=FAILED)
+        if answer.error is not None
+        else _mark(question, answer.text, marking, suites[question.benchmark])
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    if marking.judge is None:
+        return verdicts
+    unread = [
+        index
+        for index, verdict in enumerate(verdicts)
+        if verdict.found is None and verdict.by != FAILED and answers[index].text.strip()
+    ]
+    readings = marking.judge.read_all([(questions[index], answers[index].text) for index in unread], marking.rules)
+    for index, reading in zip(unread, readings, strict=True):
+        numbers = marking.numbers(suites[questions[index].benchmark])
+        verdicts[index] = _judged(questions[index], reading, f"{JUDGED} {marking.judge.model}", numbers)
+    return verdicts
+
+
+def _judged(question: Question, found: str | None, by: str, numbers: Numbers) -> Verdict:
+    """Mark what a judge has read. Letters, Yes and No are compared as they are, the rest as in MathVista."""
+    if question.kind in ("option", "yes_no"):
+        return Verdict(question.id, found, found == question.gold, by)
+    return Verdict(question.id, found, found is not None and mathvista_answer.is_right(question, found, numbers), by)
+
+
+def _mark(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
+    if marking.mode == "final":
+        return _mark_finally(question, text, marking.numbers(benchmark))
+    if marking.mode == "judge":
+        return _mark_by_rules(question, text, marking)
+    return _mark_exactly(question, text, marking, benchmark)
+
+
+def _mark_by_rules(question: Question, text: str, marking: Marking) -> Verdict:
+    """Mark by VLMEvalKit's rules before a judge is asked; a correct 0 counts, and nothing is read twice."""
+    by = f"exact {marking.rules}"
+    if question.kind in ("option", "yes_no"):
+        is_option = question.kind == "option"
+        found = exact.read_option(text, question.options, marking.rules) if is_option else exact.read_yes_no(text)
+        return Verdict(question.id, found, found == question.gold, by)
+    value, is_right = mathvista_answer.check(question, text, marking.rules)
+    return Verdict(question.id, value if is_right else None, is_right, by)
+
+
+def _mark_finally(question: Question, text: str, numbers: Numbers) -> Verdict:
+    reading = read_answer(text, question.kind, question.options)
+    by = f"final, {reading.by}"
+    if reading.found is None:
+        return Verdict(question.id, None, is_right=False, by=by)
+    if question.kind == "yes_no":
+        return Verdict(question.id, reading.found, reading.found == question.gold, by)
+    return Verdict(question.id, reading.found, mathvista_answer.is_right(question, reading.found, numbers), by)
+
+
+def _mark_exactly(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
+    rules, by = marking.rules, f"exact {marking.rules}"
+    if question.kind == "yes_no":
+        found = exact.read_yes_no(exact.read_back(text))
+    elif question.kind == "option" and not benchmark.is_read_twice:
+        found = exact.read_option(exact.read_back(text), question.options, rules)
+    else:
+        first = mathvista_answer.read_first(question, text, rules)
+        found, is_right = mathvista_answer.check(question, first or mathvista_answer.NOTHING_READ, rules)
+        return Verdict(question.id, found, is_right, f"{by}, {'first' if first else 'second'} reading")
+    return Verdict(question.id, found, found == question.gold, by)

@@ -1,0 +1,89 @@
+"""Finds the words of options in a text: complete, not negated, and the longer of two that overlap."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TAIL = 80
+_SAME_SIGNS = {
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\sqrt": "√",
+    "\\pi": "π",
+    "\\circ": "°",
+    "^°": "°",
+    "^{°}": "°",
+}
+_DECORATION = re.compile(r"\\(?:text|mathrm|left|right|,|;|!|\(|\)|\[|\])|[\s${}*]|\.$")
+
+
+def formula(text: str) -> str:
+    r"""Remove the typesetting from a formula.
+
+    >>> formula(r"$\dfrac{3\sqrt{5}}{2}$") == formula(r"\frac { 3√{5} } { 2 }")
+    True
+    """
+    for latex, plain in _SAME_SIGNS.items():
+        text = text.replace(latex, plain)
+    return _DECORATION.sub("", text).casefold()
+
+
+_NEGATED = re.compile(
+    r"(?:\b(?:not|nor|neither|never|without|than)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
+    re.IGNORECASE,
+)
+_NUMBER_WORDS = {"3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight", "9": "nine"} | {
+    "0": "zero", "1": "one", "2": "two", "10": "ten", "11": "eleven", "12": "twelve"
+}  # fmt: skip
+
+
+def mentions(text: str, options: Mapping[str, str]) -> list[str]:
+    """Return the letters of the options that a text mentions without negating them; the longer of two that overlap.
+
+    >>> mentions("not red, it is dark green", {"A": "red", "B": "green", "C": "dark green"})
+    ['C']
+    """
+    spans = [
+        (found.start(), found.end(), letter)
+        for letter, pattern in patterns(tuple(options.items()))
+        for found in pattern.finditer(text)
+    ]
+    kept = [
+        letter
+        for start, end, letter in spans
+        if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
+        and not _NEGATED.search(text[max(0, start - 40) : start])
+    ]
+    words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
+    return sorted(words.values())
+
+
+@lru_cache(maxsize=4096)
+def patterns(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return each option's letter with the pattern that finds its words."""
+    return tuple((letter, _pattern(words)) for letter, words in options if words.strip(" ."))
+
+
+@lru_cache(maxsize=4096)
+def _at_end(options: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(rf"{pattern.pattern}\W*$", re.IGNORECASE) for _, pattern in patterns(options))
+
+
+def ends_with_option(text: str, options: Mapping[str, str]) -> bool:
+    """Whether the last words of a text are those of an option."""
+    return any(pattern.search(text[-_TAIL:]) for pattern in _at_end(tuple(options.items())))
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    core = re.sub(r"^(?:an?|the)\s+(?=\w)", "", words.strip().rstrip("."), flags=re.IGNORECASE)
+    body = r"\s+".join(re.escape(word) for word in core.split())
+    if core in _NUMBER_WORDS:
+        body = f"(?:{body}|{_NUMBER_WORDS[core]})"
+    before = r"(?<![\w.,√^-])" if core[:1].isascii() else ""
+    after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
+    return re.compile(before + body + after, re.IGNORECASE)

@@ -1,0 +1,208 @@
+"""Reads the chosen option from a text with reasoning.
+
+A letter counts if it is stated as the answer, or stands alone on the first or last line. An option's words count if
+they are stated as the answer, or are the only option in the last sentence. "A" before a word is an article, a letter
+after "not" is not chosen, and two letters joined by "or" or "and" choose nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from vcsd.evaluation.reading import numbers, yes_no
+from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
+from vcsd.evaluation.reading.statements import Reading, conclusions, is_complete, sentences, without_latex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MARKS = " \t*_\"'`$([{<:-#>"
+_FILLER = re.compile(
+    r"(?:most\s+likely|likely|probably|clearly|indeed|simply|definitely|actually|therefore|thus|hence|either|both|"
+    r"the\s+letter|letter|the\s+option|option|choice|选项|选择|选)(?![a-z])[\s,:*(\"]*",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(r"([A-Za-z])(?!'?[A-Za-z0-9_])")
+_CLOSERS = re.compile(r"[)\]}*_\"'`$>]*")
+_GOES_ON = re.compile(r"\s+(?:because|since|as|is|or|and|with|given|for|due|based|although|but|if|\()(?![a-z])")
+_ANOTHER = re.compile(
+    r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])"
+)
+
+_LISTED = re.compile(r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?\(([A-Z])\)")
+_NONE_OF = re.compile(r"[\s.:,*-]*(?:none|neither)\b", re.IGNORECASE)
+
+
+def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """Read the option in a statement; `found` is None if it names several or an unknown one."""
+    text = numbers.clean(payload)
+    if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
+        return Reading(_letter_of(said.found, options), "words")
+    return _lettered(text, options) or _set_alike(payload, options) or _worded(text, options) or _valued(text, options)
+
+
+def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read an option's letter at the beginning of a text."""
+    lead = text.lstrip(_MARKS)
+    while filler := _FILLER.match(lead):
+        lead = lead[filler.end() :].lstrip(_MARKS)
+    found = _LETTER.match(lead)
+    if not found:
+        return None
+    letter, rest = found[1], lead[found.end() :]
+    closing = _CLOSERS.match(rest)[0]  # type: ignore[index]
+    rest = rest[len(closing) :]
+    if not _is_label(letter, rest, options, is_closed=bool(set(closing) & set(")]}"))):
+        return None
+    letter = letter.upper()
+    if letter not in options:
+        return None if letter == "I" else Reading(None, "letter")
+    if _REJECTED.search(" ".join(rest.split()[:6])) and not _REJECTED.search(options[letter]):
+        return None
+    return Reading(None, "label in doubt") if _is_doubtful(letter, rest, options) else Reading(letter, "letter")
+
+
+def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether the text after a label contradicts it: with another label, or with the words of another option."""
+    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
+    if others and others[1] in options and others[1] != letter:
+        return True
+    is_none = _NONE_OF.match(rest) and not _NONE_OF.match(options[letter])
+    return bool(is_none) or _names_another(rest, letter, options)
+
+
+def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
+    """Whether the text after a label begins with the words of another option, such as "C. 3.5" for D's 3.5."""
+    words = rest.lstrip(' .:),*_("-')
+    first = [(found.end(), of) for of, pattern in patterns(tuple(options.items())) if (found := pattern.match(words))]
+    longest = max(first, default=(0, letter))[0]
+    return bool(first) and letter not in [of for end, of in first if end == longest]
+
+
+def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: bool) -> bool:
+    """Whether a letter at the beginning is a label, not an article or the first letter of a word."""
+    if not rest.strip() or is_closed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
+        return True
+    if letter.islower():
+        return rest[0] in "},"
+    if rest[0] != " ":
+        return rest[0] in ",;!?-/&\n" or not rest[0].isascii()
+    words = options.get(letter, "").casefold()
+    names_option = bool(words) and rest.strip().casefold().startswith(words.rstrip("."))
+    return letter not in "AI" or names_option or bool(_GOES_ON.match(rest)) or not rest.lstrip()[0].islower()
+
+
+def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read an option's words in the first sentence of a text."""
+    first = sentences(text)[:1]
+    named = mentions(first[0], options) if first else []
+    if not named:
+        return None
+    return Reading(named[0], "words") if len(named) == 1 else Reading(None, "several options")
+
+
+def _set_alike(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """Find the option with the same formula as a statement, or as the right side of its last equation."""
+    said = {formula(payload), formula(payload.rpartition("=")[2])} - {""}
+    alike = [letter for letter, words in options.items() if formula(words) in said]
+    return Reading(alike[0], "formula") if len({options[letter] for letter in alike}) == 1 else None
+
+
+def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Find the option with the number in a statement, even without the option's unit."""
+    said = {number.value for number in numbers.numbers(text)}
+    if len(said) != 1 or re.search(r"[√π^\\]", text):
+        return None
+    values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
+    equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]
+    return Reading(equal[0], "value") if len(equal) == 1 and all(len(value) == 1 for value in values) else None
+
+
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_ALONE = re.compile(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$)")
+_ALONE_AT_FIRST = re.compile(_ALONE.pattern[:-1] + r"|,|\s+(?:and|or)\b)")
+"""A label, or a label and words. At the end of a text, a letter and a comma are not a label."""
+_CUE = re.compile(
+    r"(?:(?i:\b(?:it's|it\ is|is|say|likely)\b|应为)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
+    r"(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])"
+    r"|(?i:\b(?:option|choice)\b|选择?|选项|故选)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
+    r"|\(([A-Z])\))"
+)
+_IN_BRACKETS = 3
+_FAVOURS = re.compile(
+    r"\b(?:most|best|better|closest|closer|likely|correct|match(?:es)?|corresponds?|appropriate|same|therefore|thus)\b",
+    re.IGNORECASE,
+)
+_DISFAVOURS = re.compile(r"\b(?:least|less|lacks?|not|on\s+the\s+other\s+hand|different|differs)\b|n't", re.IGNORECASE)
+_NOT_CHOSEN = re.compile(
+    r"(?:\b(?:not|nor|neither|eliminate|exclude|rule\s+out|than|of|in|with|to|from)|n't)\s+(?:(?:the|option|choice|\w+\s+image)\s+)*$",
+    re.IGNORECASE,
+)
+_CONTRAST = re.compile(
+    r"\b(?:while|whereas|compared|rather\s+than|unlike|instead\s+of|as\s+opposed|as\s+it\s+matches)\b.*$", re.DOTALL
+)
+_CANNOT = re.compile(
+    r"\b(?:not\s+possible|impossible|unable|difficult)\s+to\s+(?:\w+ly\s+)?(?:determine|tell|say|choose|identify|know|answer|state)\b|^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\s+(?:be|determine)",
+    re.IGNORECASE,
+)
+_WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
+_REJECTED = re.compile(
+    r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b", re.IGNORECASE
+)
+_LABEL_LINE = re.compile(
+    r"(?:^|[.;!?]\s)[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
+)
+
+
+def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read the option that a text without a valid statement chooses."""
+    text = without_latex(text)
+    if _are_yes_no(options) and (said := yes_no.read_text(text)):
+        return Reading(_letter_of(said.found, options), f"words, {said.by}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
+    labels = {label for label in _LABEL_LINE.findall(text) if label in options}
+    for line, place, pattern in ((lines[-1], "last line", _ALONE), (lines[0], "first line", _ALONE_AT_FIRST)):
+        if len(labels) <= 1 and pattern.match(line) and (said := _lettered(line, options)):
+            return Reading(said.found, place)
+    bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := _lettered(span, options))}
+    bold.discard(None)
+    if len(bold) == 1:
+        return Reading(bold.pop(), "bold")
+    return _concluded(text, options)
+
+
+def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read the conclusion of a text without label or statement: "B is correct", "I'd say B", or the last option."""
+    ends = conclusions(text, has_ended=is_complete(text) or ends_with_option(text, options))
+    chosen = {letter for sentence in ends if not _LABEL_LINE.match(sentence) for letter in _chosen(sentence, options)}
+    return Reading(chosen.pop(), "conclusion") if len(chosen) == 1 else None
+
+
+def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
+    """Find the options that a concluding sentence names, by letter or by words. If the two disagree, return both."""
+    if _CANNOT.search(sentence):
+        return set()
+    other = _CONTRAST.search(sentence)
+    sentence, aside = (sentence[: other.start()], sentence[other.start() :]) if other else (sentence, "")
+    cued = set()
+    for found in _CUE.finditer(sentence):
+        at = found.lastindex or 0
+        letter, before, after = found[at], sentence[: found.start(at)].rstrip(' (*"'), sentence[found.end() :]
+        is_said = at != _IN_BRACKETS or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
+        if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
+            cued.add(letter)
+    named = set(mentions(sentence, options))
+    if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
+        named |= set(mentions(aside, options))
+    return cued | named
+
+
+def _are_yes_no(options: Mapping[str, str]) -> bool:
+    return sorted(words.strip(" .").casefold() for words in options.values()) == ["no", "yes"]
+
+
+def _letter_of(said: str | None, options: Mapping[str, str]) -> str | None:
+    return next((letter for letter, words in options.items() if words.strip(" .").capitalize() == said), None)

@@ -1,0 +1,202 @@
+"""Finds where a text with reasoning states its answer, before anything is read.
+
+A statement is a passage that says "this is my answer": a box, an answer tag, "the answer is ...", a heading "Answer".
+The last statement comes first: reasoning may change its mind, and its last word counts. Text between <think> and
+</think> is not the answer; thinking that never ends has no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAYLOAD_LENGTH = 300
+"""Characters after "the answer is" that are considered."""
+
+MOST_STATEMENTS = 30
+"""Statements that are considered, from the end: a loop repeats "the answer is" thousands of times."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An answer and the rule that read it. `found` None: an answer is stated, but it is unreadable or ambiguous."""
+
+    found: str | None
+    by: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A passage that states an answer: its content, its first character, and its form."""
+
+    payload: str
+    start: int
+    form: Literal["boxed", "tag", "declared", "chosen"]
+
+
+_PLAIN: dict[int, str | int] = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # full width to half
+_PLAIN |= {ord(sign): plain for sign, plain in zip("。、−\u3000“”’", '.,- ""\'', strict=True)}  # noqa: RUF001
+
+
+_SPECIAL = re.compile(r"</?s>|<\|[^|<>]{1,30}\|>")
+_MANY_SPACES = re.compile(r"(\s)\1{2,}")
+_MOST_COURTESIES = 3
+_COURTESY = re.compile(
+    r"(?:(?<=[.!?*\n`])|^)\s*(?:I\s+hope\s+(?:this|that|it)\b|(?:Please\s+)?(?:let|feel)\b(?:\s+me\s+know|\s+free)|"
+    r"Is\s+there\s+anything\s+else|Do\s+you\s+(?:have|want|need)\b|Would\s+you\s+like)[^.!?\n]*[.!?]*\s*$",
+    re.IGNORECASE,
+)
+"""Courtesies that an assistant adds at the end."""
+
+
+def spoken(text: str) -> str | None:
+    """Return the part of a text that is meant for the reader, in plain signs; None if the thinking never ends.
+
+    >>> spoken("<think>A or B?</think>Ｂ。"), spoken("<think>A or")
+    ('B.', None)
+    """
+    _before, closed, after = text.rpartition("</think>")
+    if not closed and "<think>" in text:
+        return None
+    said = _SPECIAL.sub("", after if closed else text).translate(_PLAIN)
+    said = _MANY_SPACES.sub(r"\1\1", said).strip()
+    for _ in range(_MOST_COURTESIES):
+        tail = max(0, len(said) - PAYLOAD_LENGTH)
+        if courtesy := _COURTESY.search(said, tail):
+            said = said[: courtesy.start()].rstrip()
+    return said
+
+
+_BOXED = re.compile(r"\\boxed\s*\{")
+_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_GAP = r"(?:(?!\b(?-i:[A-HJ-Z])\b)[^.\n:=?]){0,100}?"
+_SAYS = r"\bis\b | \b(?:would|should|must|will)\ be\b | [:=]"
+_DECLARED = re.compile(
+    rf"""
+    (?: (?<!to\ )\b(?:answer|ans)\b {_GAP} (?: {_SAYS} | \s-\s | \*{{0,2}}\s*\n )
+      | \bans\.
+      | \b(?:correct|right|best|final|selected|chosen|my)\ (?:option|choice|selection)\b {_GAP} (?: {_SAYS} )
+      | \bthe\ choice\ is\b
+      | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
+    )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_DECLARES = re.compile(r"ans|correct|right|best|final|selected|chosen|my |the choice|答案|正确选项|最终结果")
+"""Where a declaration may begin. A cheap first pass: the full pattern is slow on a long text."""
+_CHOSEN = re.compile(
+    r"\b(?:choose|select|pick|go\ with)\b[\s:*]*(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
+)
+_IS_CORRECT = re.compile(
+    r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
+    r"(?:most\s+|only\s+)?(?:correct|right|best|accurate|appropriate|closest\s+match)\b(?!\?)"
+)
+_CHOICE_WORDS = ("choose", "select", "pick", "go with")
+_PRAISE = ("correct", "right", "best", "accurate", "appropriate", "closest")
+_LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
+_ASKED = re.compile(r"[^.!\n]{0,40}\?")
+_IN_DOUBT = re.compile(r"\b(?:whether|if)\b[^.\n]{0,20}$", re.IGNORECASE)
+
+
+def statements(text: str) -> list[Statement]:
+    """Find the passages that state an answer, the last one first. Some forms apply to options only."""
+    tagged = (Statement(tag[1].strip(), tag.start(), "tag") for tag in _TAG.finditer(text))
+    found = [*_boxed(text), *tagged, *_declared(text), *_chosen(text)]
+    return sorted(found, key=lambda statement: statement.start, reverse=True)[:MOST_STATEMENTS]
+
+
+def _boxed(text: str) -> Iterator[Statement]:
+    for opening in [*_BOXED.finditer(text)][-MOST_STATEMENTS:]:
+        depth = 1
+        for place in range(opening.end(), len(text)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                yield Statement(text[opening.end() : place].strip(), opening.start(), "boxed")
+                break
+
+
+def _declared(text: str) -> Iterator[Statement]:
+    lowered = text.lower()
+    places = _DECLARES.finditer(lowered if len(lowered) == len(text) else text)
+    for said in filter(None, (_DECLARED.match(text, place.start()) for place in places)):
+        payload, _, after = text[said.end() : said.end() + PAYLOAD_LENGTH].lstrip(" \t\n:*_#").partition("\n")
+        label, next_label = _LABEL.match(payload), _LABEL.match(after)
+        is_list = label and next_label and label[1] != next_label[1]
+        if (
+            not is_list
+            and not _ASKED.match(payload)
+            and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()])
+        ):
+            yield Statement(payload.strip(), said.start(), "declared")
+
+
+def _chosen(text: str) -> Iterator[Statement]:
+    for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
+        yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
+    for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
+        yield Statement(said["letter"], said.start(), "chosen")
+
+
+_LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
+
+
+def without_latex(text: str) -> str:
+    r"""Remove the LaTeX around words.
+
+    >>> without_latex(r"\(\text{(B)} \textbf{green}\)")
+    '(B) green'
+    """
+    return re.sub(r"\\[()\[\]]|\$|\\[,;! ]", "", _LATEX_WRAPPER.sub(r"\1", text))
+
+
+_THEREFORE = re.compile(
+    r"^\W*(?:(?:therefore|thus|hence|consequently|in\s+conclusion|in\s+summary|to\s+conclude|overall)\b|所以|因此|综上|故)",
+    re.IGNORECASE,
+)
+_NEAR_THE_END = 4
+
+
+def conclusions(text: str, *, has_ended: bool) -> list[str]:
+    """Return the concluding sentences: the last one, if the text is complete, and a "therefore" near the end.
+
+    >>> conclusions("There are 3 cats. Therefore, 4 are left. All of them are black.", has_ended=True)
+    ['Therefore, 4 are left.', 'All of them are black.']
+    """
+    pieces = [piece for piece in sentences(text) if "|" not in piece]  # rows of a table conclude nothing
+    therefore = [piece for piece in pieces[-_NEAR_THE_END:-1] if _THEREFORE.match(piece)]
+    return therefore[-1:] + (pieces[-1:] if has_ended else [])
+
+
+_SENTENCE_END = re.compile(r"(?<=[!?])\s+|(?<=[^\W\d_][.])\s+|(?<=[\d)\]}\"'*$%°][.])\s+|(?<=[\u3040-\u9fff][.])|\n+")
+_LABEL_ONLY = re.compile(r"^\W*[A-Za-z]\.$")
+_FEW_WORDS = 6
+
+
+def sentences(text: str) -> list[str]:
+    """Split a text into sentences. A label such as "B." stays with the text after it.
+
+    >>> sentences("The sea is 3.5 m deep. Is it? So: B. blue")
+    ['The sea is 3.5 m deep.', 'Is it?', 'So: B. blue']
+    """
+    found: list[str] = []
+    for piece in _SENTENCE_END.split(text):
+        if not piece or not piece.strip():
+            continue
+        if found and (_LABEL_ONLY.match(found[-1]) or re.search(r"(?:^|[\s:(*])[A-Z]\.$", found[-1])):
+            found[-1] += f" {piece.strip()}"
+        else:
+            found.append(piece.strip())
+    return found
+
+
+def is_complete(text: str) -> bool:
+    """Whether a text seems complete: it ends like a sentence, or is too short to be one.
+
+    >>> is_complete("It is red."), is_complete("To find the colour of the car, we look at the")
+    (True, False)
+    """
+    return text.rstrip(" *_`$\"')]}")[-1:] in ".!?%°" or len(text.split()) <= _FEW_WORDS

@@ -1,0 +1,1 @@
+"""From marked answers to a scorecard, its intervals and its pages."""

@@ -1,0 +1,189 @@
+"""How right and wrong answers become one number, and which of them are not independent.
+
+Every aggregation has the same form. It has one or more parts; a part groups questions into units; a unit is right if
+all its questions are; a part's value is its share of right units; and the reported number, the entry, is the plain mean
+of the parts' values.
+
+micro    one part, each question its own unit                                         BLINK, MMStar, V*, MathVista
+cycles   one part per rotation of the options, each question its own unit             HRBench
+paired   aAcc: each question; fAcc: all questions on a figure; qAcc: a question on all its figures   HallusionBench
+
+One form allows one bootstrap: it draws clusters of questions, never single questions of a unit (`uncertainty.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from vcsd.errors import ConfigError, DataError, did_you_mean
+from vcsd.types import message_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.types import Question
+
+T = TypeVar("T")
+
+AggregatePart = list[int]
+"""The unit of each question, a number from 0; -1 for a question outside the part."""
+
+NOT_IN_PART = -1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The questions of a benchmark, which of them were answered correctly, their clusters and units.
+
+    >>> tally = Tally(("a", "b", "c"), (True, False, True), clusters=(0, 0, 1), parts={"fAcc": (0, 0, 1)})
+    >>> entry_of(tally), metrics_of(tally)
+    (50.0, {'fAcc': 50.0})
+    """
+
+    ids: tuple[str, ...]
+    is_right: tuple[bool, ...]
+    clusters: tuple[int, ...]
+    parts: Mapping[str, tuple[int, ...]]
+
+
+def tally(benchmark: Benchmark, questions: Sequence[Question], is_right: Sequence[bool]) -> Tally:
+    """Group the answers to a benchmark's questions into its units and clusters."""
+    parts = _named(AGGREGATIONS, benchmark, "aggregation")(benchmark, questions)
+    clusters = number([_named(CLUSTERS, benchmark, "cluster")(benchmark, question) for question in questions])
+    for name, units in parts.items():
+        num_pairs = len({(unit, cluster) for unit, cluster in zip(units, clusters, strict=True) if unit >= 0})
+        if num_pairs != len(set(units) - {NOT_IN_PART}):
+            raise ConfigError([
+                f"benchmark {benchmark.name!r}: {name} has units that span several clusters of {benchmark.cluster!r}, "
+                "so a resample would split them. Choose a wider cluster."
+            ])  # fmt: skip
+    ids = tuple(question.id for question in questions)
+    return Tally(ids, tuple(is_right), tuple(clusters), {name: tuple(units) for name, units in parts.items()})
+
+
+def unit_matrices(
+    tally: Tally, is_right: Sequence[bool] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Count the right units and all units of each part, by cluster: two arrays (cluster, part)."""
+    right_N = np.asarray(tally.is_right if is_right is None else is_right, dtype=bool)
+    cluster_N = np.asarray(tally.clusters, dtype=np.int64)
+    num_clusters = int(cluster_N.max()) + 1
+    num_right, num_units = [], []
+    for units in tally.parts.values():
+        unit_N = np.asarray(units, dtype=np.int64)
+        in_part = unit_N >= 0
+        unit_M, right_M = unit_N[in_part], right_N[in_part]
+        size_U = np.bincount(unit_M)
+        is_right_U = (np.bincount(unit_M, weights=right_M) == size_U) & (size_U > 0)
+        cluster_U = np.zeros(len(size_U), dtype=np.int64)
+        cluster_U[unit_M] = cluster_N[in_part]
+        num_right.append(np.bincount(cluster_U, weights=is_right_U, minlength=num_clusters))
+        num_units.append(np.bincount(cluster_U, weights=size_U > 0, minlength=num_clusters))
+    return np.stack(num_right, axis=1), np.stack(num_units, axis=1)
+
+
+def metrics_of(tally: Tally) -> dict[str, float]:
+    """Return the value of each part, in percent."""
+    right_CP, units_CP = unit_matrices(tally)
+    values = 100.0 * right_CP.sum(0) / units_CP.sum(0)
+    return {name: float(value) for name, value in zip(tally.parts, values, strict=True)}
+
+
+def entry_of(tally: Tally) -> float:
+    """Return the reported number, in percent: the mean of the parts."""
+    metrics = metrics_of(tally)
+    return sum(metrics.values()) / len(metrics)
+
+
+def number(keys: Sequence[Hashable]) -> list[int]:
+    """Number the distinct keys from 0, in order of appearance.
+
+    >>> number(["red", "blue", "red"])
+    [0, 1, 0]
+    """
+    seen: dict[Hashable, int] = {}
+    return [seen.setdefault(key, len(seen)) for key in keys]
+
+
+def micro(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, AggregatePart]:
+    """Use the share of right answers."""
+    return {"accuracy": list(range(len(questions)))}
+
+
+def cycles(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, AggregatePart]:
+    """Use the mean over cycles of rotated options of the share of right answers."""
+    parts: dict[str, AggregatePart] = {}
+    for index, question in enumerate(questions):
+        units = parts.setdefault(f"cycle {group(question, 'cycle')}", [NOT_IN_PART] * len(questions))
+        units[index] = index
+    return {name: parts[name] for name in sorted(parts)}
+
+
+def paired(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, AggregatePart]:
+    """Use the mean of three shares: right answers, figures with all questions right, questions right on all figures."""
+    sets = [_set(benchmark, question) for question in questions]
+
+    def of(key: str) -> AggregatePart:
+        return number([(*name, group(question, key)) for name, question in zip(sets, questions, strict=True)])
+
+    return {"aAcc": list(range(len(questions))), "fAcc": of("figure"), "qAcc": of("question")}
+
+
+AGGREGATIONS: dict[str, Callable[[Benchmark, Sequence[Question]], dict[str, AggregatePart]]] = {
+    "micro": micro,
+    "cycles": cycles,
+    "paired": paired,
+}
+
+
+def _image(benchmark: Benchmark, question: Question) -> Hashable:
+    """Identify the images of a question; if that is impossible, the question itself."""
+    if "image" in question.groups:
+        return ("image", question.groups["image"])
+    images = question.example.images
+    if images and all(isinstance(image, str | PathLike) for image in images):
+        return ("paths", *(fspath(image) for image in images))  # type: ignore[arg-type]
+    return question.id
+
+
+def _set(benchmark: Benchmark, question: Question) -> tuple[str, ...]:
+    return tuple(group(question, key) for key in benchmark.set_keys)
+
+
+def _rotation(benchmark: Benchmark, question: Question) -> Hashable:
+    """Identify a question regardless of the order of its options: HRBench asks each four times under other ids."""
+    texts = tuple(message_texts(question.example.prompt[-1])) if "question" not in question.fields else ()
+    wording = question.fields.get("question", question.groups.get("question", texts))
+    return (wording, question.groups.get("category"), tuple(sorted(question.options.values())))
+
+
+CLUSTERS: dict[str, Callable[[Benchmark, Question], Hashable]] = {
+    "question": lambda benchmark, question: question.id,
+    "image": _image,
+    "set": _set,
+    "rotation": _rotation,
+}
+
+
+def group(question: Question, key: str) -> str:
+    """Return the question's group under a key that its benchmark requires."""
+    if key not in question.groups:
+        groups = ", ".join(question.groups) or "none"
+        raise DataError(
+            question.id, f"{question.benchmark} is averaged by the group {key!r}; the question's groups are: {groups}."
+        )
+    return question.groups[key]
+
+
+def _named(table: Mapping[str, T], benchmark: Benchmark, key: str) -> T:
+    name = getattr(benchmark, key)
+    if name not in table:
+        raise ConfigError([f"benchmark {benchmark.name!r}: {key} = {name!r} is unknown. {did_you_mean(name, table)}"])
+    return table[name]

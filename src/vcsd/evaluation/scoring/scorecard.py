@@ -1,0 +1,163 @@
+"""The scorecard: the results of an evaluation, their uncertainty, and counts of answers that make them less reliable.
+
+entry   the number that a table reports for a benchmark, 0 to 100
+Acc     the plain mean of the entries
+counts  of N questions: failed (no answer), unresolved (no rule could read the answer), truncated (stopped by the length
+        limit), empty, repeated (the answer ends in a loop). All of them are part of N.
+
+A benchmark with failed questions is not averaged unless allowed: a dead server must not look like a bad model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.scoring.aggregate import Tally
+from vcsd.evaluation.scoring.uncertainty import Interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    MadeWith = Mapping[str, Any]
+    """How a scorecard was made: the model, the prompt style, the sampling, the data; JSON values by name."""
+
+FORMAT = 1
+"""Increased when a scorecard's JSON changes in a way that older readers would misread."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many answers of a benchmark have a problem."""
+
+    failed: int
+    unresolved: int
+    truncated: int
+    empty: int
+    repeated: int
+    judged: int = 0
+    """Answers that a judge read. This is no problem, but rules alone cannot reproduce the score."""
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """The score of a benchmark on the questions of one group."""
+
+    entry: float
+    num_questions: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class BenchmarkScore:
+    """The result on one benchmark. `num_expected` None: the benchmark has no fixed number of questions."""
+
+    name: str
+    title: str
+    entry: float
+    interval: Interval
+    num_questions: int
+    num_expected: int | None
+    counts: Counts
+    metrics: Mapping[str, float]
+    """The parts that the entry averages, such as aAcc, fAcc and qAcc."""
+    groups: Mapping[str, Mapping[str, GroupScore]]
+    """Scores by group key, then by group."""
+    numbers: str
+    """How answers of MathVista's kind were compared: official or vlmevalkit."""
+    tally: Tally = field(repr=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every question of the benchmark was asked. A score on some of them is not comparable."""
+        return self.num_expected is None or self.num_questions == self.num_expected
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """The scores of one model, and how they were made."""
+
+    mode: str
+    rules: str
+    acc: float
+    interval: Interval
+    benchmarks: Mapping[str, BenchmarkScore]
+    made_with: MadeWith = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the scorecard as JSON text, without loss."""
+        content = {"format": FORMAT, **asdict(self)}
+        for name, benchmark in content["benchmarks"].items():
+            benchmark["tally"] = _packed(self.benchmarks[name].tally)
+        return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ConfigError([f"the scorecard has format {content['format']!r}; this release reads {FORMAT}."])
+            return cls(
+                content["mode"],
+                content["rules"],
+                content["acc"],
+                Interval(**content["interval"]),
+                {name: _benchmark(values) for name, values in content["benchmarks"].items()},
+                content["made_with"],
+            )
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ConfigError(
+                [f"this is not a scorecard: {error!r}. Pass the scorecard.json of an evaluation."]
+            ) from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the scorecard. A kill while writing leaves the previous file."""
+        partial = Path(f"{path}.partial")
+        partial.write_text(self.to_json(), encoding="utf-8")
+        partial.replace(path)
+
+
+def load_scorecard(path: str | PathLike[str]) -> Scorecard:
+    """Read a scorecard from a file."""
+    if not Path(path).is_file():
+        raise ConfigError([f"there is no scorecard at {path}. Pass the scorecard.json of an evaluation."])
+    return Scorecard.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _packed(tally: Tally) -> dict[str, object]:
+    """Write a tally in few characters: a part in which each question is its own unit is null."""
+    own = tuple(range(len(tally.ids)))
+    return {
+        "ids": json.dumps(tally.ids, ensure_ascii=False),
+        "is_right": "".join("01"[right] for right in tally.is_right),
+        "clusters": None if tally.clusters == own else json.dumps(tally.clusters),
+        "parts": {name: None if units == own else json.dumps(units) for name, units in tally.parts.items()},
+    }
+
+
+def _unpacked(values: Mapping[str, Any]) -> Tally:
+    ids = tuple(json.loads(values["ids"]))
+
+    def units(packed: str | None) -> tuple[int, ...]:
+        return tuple(range(len(ids)) if packed is None else json.loads(packed))
+
+    parts = {name: units(packed) for name, packed in values["parts"].items()}
+    return Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts)
+
+
+def _benchmark(values: Mapping[str, Any]) -> BenchmarkScore:
+    groups = {
+        key: {name: GroupScore(**score) for name, score in scores.items()} for key, scores in values["groups"].items()
+    }
+    built = {
+        "interval": Interval(**values["interval"]),
+        "counts": Counts(**values["counts"]),
+        "groups": groups,
+        "tally": _unpacked(values["tally"]),
+    }
+    return BenchmarkScore(**{**values, **built})

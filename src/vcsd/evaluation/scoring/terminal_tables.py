@@ -1,0 +1,95 @@
+"""Tables of scorecards for the terminal: one row per benchmark, with the counts of problematic answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from vcsd.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from vcsd.evaluation.scoring.compare import Comparison, Seeds
+    from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.evaluation.scoring.uncertainty import Interval
+
+COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
+_SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
+"""Shorter names, so that the table fits a terminal of 80 columns."""
+
+
+def score_table(card: Scorecard) -> Table:
+    """Show entries with intervals, N, and the counts of answers that have a problem."""
+    table = _table("benchmark", "score", "95%", "N", *(_SHORT.get(name, name) for name in COUNTS))
+    for score in card.benchmarks.values():
+        num = str(score.num_questions) if score.is_whole else f"{score.num_questions}/{score.num_expected}"
+        counts = [getattr(score.counts, name) for name in COUNTS]
+        cells = [Text(str(count), style="yellow" if count else "dim") for count in counts]
+        table.add_row(plain(score.title), f"{score.entry:.2f}", _range(score.interval), num, *cells)
+    table.add_section()
+    name = "Acc" if len(card.benchmarks) > 1 else "mean"
+    total = str(sum(score.num_questions for score in card.benchmarks.values()))
+    table.add_row(name, f"{card.acc:.2f}", _range(card.interval), total, style="bold")
+    return table
+
+
+def remarks(card: Scorecard) -> Iterator[str]:
+    """Say how the numbers were made, and every reason to read them with care."""
+    made = card.made_with
+    parts = [f"mode {card.mode}"] + ([] if card.mode == "final" else [f"rules {card.rules}"])
+    parts += [f"{key} {made[key]}" for key in ("style", "seed") if key in made]
+    if "sampling" in made:
+        parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in made["sampling"].items()))
+    yield "; ".join(parts)
+    partial = [score.title for score in card.benchmarks.values() if not score.is_whole]
+    if partial:
+        yield f"Incomplete, so not comparable with published numbers: {', '.join(partial)}."
+    unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
+    if unknown:
+        yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
+    if card.mode == "exact":
+        yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
+
+
+def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
+    """Show the paired differences, second minus first; clear ones in colour."""
+    table = _table("benchmark", first, second, "difference", "95% interval", "gained", "lost")
+    rows = [*comparison.benchmarks.items(), ("Acc", comparison.acc)]
+    for name, change in rows:
+        if name == "Acc":
+            table.add_section()
+        style = ("green" if change.difference > 0 else "red") if change.is_clear else ""
+        table.add_row(
+            plain(name),
+            f"{change.a:.2f}",
+            f"{change.b:.2f}",
+            Text(f"{change.difference:+.2f}", style=style),
+            f"{change.interval.low:+.1f} to {change.interval.high:+.1f}",
+            str(change.num_gained),
+            str(change.num_lost),
+        )
+    return table
+
+
+def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:
+    """Show mean and standard deviation over seeds. `titles` maps names of benchmarks to their titles."""
+    table = _table("benchmark", "mean", "sd", "seeds")
+    for name, spread in [*seeds.benchmarks.items(), ("Acc", seeds.acc)]:
+        sd = "-" if spread.sd is None else f"{spread.sd:.2f}"
+        values = ", ".join(f"{value:.2f}" for value in spread.values)
+        table.add_row(plain(titles.get(name, name)), f"{spread.mean:.2f}", sd, values)
+    return table
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.low:.1f}-{interval.high:.1f}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(plain(column), justify="left" if index == 0 else "right", no_wrap=True)
+    return table

@@ -1,0 +1,81 @@
+"""What the loss computes, apart from the tensors: the shape of the target, the divergence and the temperature."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
+
+RANGES: Mapping[str, tuple[str, str]] = {
+    "alpha": ("[0, 100]", "1 is the paper's value; 0 switches the contrast off."),
+    "beta": ("[0, 1]", "0.1 is the paper's value; 0 shapes the full vocabulary."),
+    "anchor": ("[0, 100]", "1 is the paper's value; 0 removes the original-image anchor."),
+    "js_weight": ("(0, 1)", "0.5 is the symmetric Jensen-Shannon divergence."),
+    "log_floor": ("[-1e6, 0)", "-10000 is the authors' value."),
+    "temperature": ("[0.01, 100]", "2 is the paper's value."),
+    "loss_scale": ("(0, 1e6]", "Leave it out for the squared temperature."),
+    "ema_rate": ("(0, 1]", "It is the weight of the student; 0.05 is the paper's value."),
+    "teacher_every": ("[1, inf)", "It counts optimizer steps."),
+}
+"""Valid interval and advice for every number of an `Objective` and of a `vcsd.Method`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Target shape, divergence and temperature; names and defaults as in `vcsd.Method`. Validated when built."""
+
+    alpha: float = 1.0
+    beta: float = 0.1
+    anchor: float = 1.0
+    end_token_ids: tuple[int, ...] = ()
+    end_tokens_keep_anchor: bool = False
+    divergence: str = "forward_kl"
+    js_weight: float = 0.5
+    log_floor: float = -1e4
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name in RANGES}
+        problems = range_problems(numbers)
+        if self.divergence not in DIVERGENCES:
+            problems.append(
+                f"divergence = {self.divergence!r} is not a choice. {did_you_mean(self.divergence, DIVERGENCES)}"
+            )
+        if problems:
+            raise ConfigError(problems)
+
+
+def range_problems(numbers: Mapping[str, object], prefix: str = "") -> list[str]:
+    """Describe each number that is outside its range. `prefix` goes before the names, as in "method.".
+
+    >>> range_problems({"alpha": -1.0, "beta": 0.1})
+    ["alpha = -1.0 is outside [0, 100]. 1 is the paper's value; 0 switches the contrast off."]
+    """
+    problems = []
+    for name, value in numbers.items():
+        interval, advice = RANGES[name]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            problems.append(f"{prefix}{name} = {value!r} is not a number. {advice}")
+        elif not _inside(value, interval):
+            problems.append(f"{prefix}{name} = {value!r} is outside {interval}. {advice}")
+        elif name == "teacher_every" and value != int(value):
+            problems.append(f"{prefix}{name} = {value!r} is not a whole number. {advice}")
+    return problems
+
+
+def _inside(value: float, interval: str) -> bool:
+    """Whether a number lies in an interval written as in mathematics.
+
+    >>> _inside(0, "[0, 1)"), _inside(1, "[0, 1)"), _inside(float("nan"), "[0, 1)")
+    (True, False, False)
+    """
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above = value >= low if interval[0] == "[" else value > low
+    below = value <= high if interval[-1] == "]" else value < high
+    return above and below

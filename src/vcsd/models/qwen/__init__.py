@@ -1,0 +1,1 @@
+"""The Qwen families: a prompt computed once for all its responses, in attention, delta nets and the vision tower."""

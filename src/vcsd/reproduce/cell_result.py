@@ -1,0 +1,83 @@
+"""The result of a cell, as its JSON file stores it. What the cell does decides which entries it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from vcsd.types import JsonValue
+
+ControlName = Literal["black", "noise", "blur", "no_image"]
+CONTROLS: tuple[ControlName, ...] = ("black", "noise", "blur", "no_image")
+"""The controls whose contrast is compared with the mutual information."""
+
+ProfileName = Literal["profile", "profile_of_wrong"]
+"""The contrast word by word: on right answers of the base, and on wrong ones."""
+
+
+class CurvePoint(TypedDict):
+    """Accuracy after some steps of training."""
+
+    step: int
+    acc: float
+    scores: dict[str, float]
+
+
+class GuardSteps(TypedDict, total=False):
+    """The first steps at which the guard warned and would have stopped, and the accuracy at the stop."""
+
+    warn: int | None
+    stop: int | None
+    acc_at_stop: float | None
+
+
+class PmiResult(TypedDict, total=False):
+    """How well the contrast under each control matches the mutual information."""
+
+    num_tokens: int
+    num_positions: int
+    black: dict[str, float]
+    noise: dict[str, float]
+    blur: dict[str, float]
+    no_image: dict[str, float]
+
+
+class Measured(TypedDict, total=False):
+    """What a runner returns: first the scores on the exam, then what only some runs measure.
+
+    Results of earlier versions have no `unread`.
+    """
+
+    acc: float
+    scores: dict[str, float]
+    parts: dict[str, dict[str, float]]
+    usual: float
+    unresolved: int
+    unread: list[str]
+    truncated: int
+    num_questions: int
+    profile: dict[str, float]
+    profile_of_wrong: dict[str, float]
+    curve: list[CurvePoint]
+    series: dict[str, list[float | None]]
+    guard: GuardSteps
+    steps: int
+    training_seconds: float
+    cost: dict[str, float]
+    pmi: PmiResult
+
+
+class CellResult(Measured, total=False):
+    """A whole result file: what was measured, which cell it is, and how it was made."""
+
+    key: str
+    variant: str
+    group: str
+    base: str
+    seed: int
+    seconds: float
+    command: str
+    hardware: str
+    versions: dict[str, str]
+    reader: int
+    identity: dict[str, JsonValue]

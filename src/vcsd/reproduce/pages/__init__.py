@@ -1,0 +1,1 @@
+"""The pages that `vcsd reproduce` writes about its experiments: tables, plots, claims."""

@@ -1,0 +1,53 @@
+"""What the terminal shows: plain text, whatever it contains. Rich's markup and emoji codes are never interpreted."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+from rich.console import Console
+from rich.text import Text
+
+from vcsd.visible import visible
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Return text for rich to print as it is, in one style.
+
+    >>> plain("x[/red] :bug: \\x1b[31m").plain
+    'x[/red] :bug: \\\\x1b[31m'
+    """
+    return Text(visible(text), style=style)
+
+
+def say(text: str, *, style: str = "", to_stderr: bool = False) -> None:
+    """Print text; the terminal wraps long lines, so that a path can be copied."""
+    console = Console(stderr=to_stderr)
+    encodable = visible(text).encode(console.encoding, "backslashreplace").decode(console.encoding)
+    console.print(plain(encodable, style), soft_wrap=True)
+
+
+class _VisibleRecord(logging.LogRecord):
+    def getMessage(self) -> str:
+        return visible(super().getMessage())
+
+
+def guard_terminal() -> None:
+    """Write out control characters in every log message and warning of this process, whoever sends them."""
+    logging.setLogRecordFactory(_VisibleRecord)
+    warnings.formatwarning = _visible_warning
+
+
+def _visible_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return visible(_format_warning(message, category, filename, lineno, line))
+
+
+_format_warning = warnings.formatwarning
+
+
+def show_log() -> None:
+    """Show the package's log on the terminal."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("vcsd").setLevel(logging.INFO)

@@ -1,0 +1,126 @@
+"""Save before the machine is taken away: what a run does on SIGTERM, SIGINT and SIGUSR1.
+
+    with OnSignal() as on_signal:
+        VCSDTrainer(..., callbacks=[on_signal]).train("auto")
+        on_signal.raise_if_stopped()
+
+SIGTERM, SIGINT   finish the step, save, and stop; a second one stops at once
+SIGUSR1           save after the step, and continue
+
+Outside of training, SIGTERM and SIGINT stop at once: there is nothing to save. Signals that the program ignores or
+handles itself are left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from transformers import TrainerCallback
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Self
+
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+log = logging.getLogger(__name__)
+
+STOPS = (signal.SIGTERM, signal.SIGINT)
+SAVE = getattr(signal, "SIGUSR1", None)
+"""None on Windows, which lacks it."""
+
+SAME_SECONDS = 0.5
+"""Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal stopped the run. `exit_code` is the one that shells use: 143 for SIGTERM, 130 for SIGINT."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+        super().__init__(f"stopped by {self.signal.name}")
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the number of the signal."""
+        return 128 + self.signal
+
+
+class OnSignal(TrainerCallback):
+    """Handles signals while it is entered, in the main thread; Python allows no other to."""
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        """The signal that asked the run to stop."""
+        self._stop_time = 0.0
+        self._wants_save = False
+        self._is_training = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            numbers = [number for number in (*STOPS, SAVE) if number is not None]
+            defaults = (signal.SIG_DFL, signal.default_int_handler)
+            self._before = {number: handler for number in numbers if (handler := signal.getsignal(number)) in defaults}
+            for number in self._before:
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._before = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == SAVE:
+            self._wants_save = True
+            return
+        if self.stop is not None and time.monotonic() - self._stop_time < SAME_SECONDS:
+            return
+        if self.stop is not None or not self._is_training:
+            raise Stopped(number)
+        self.stop, self._stop_time = signal.Signals(number), time.monotonic()
+        log.warning("%s: stopping after this step and a save. Send it again to stop at once.", self.stop.name)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """From here on, a signal waits for the end of the step."""
+        self._is_training = True
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Ask Trainer to save, and to stop after that, if a signal came."""
+        if self.stop is not None or self._wants_save:
+            control.should_save = True
+        if self.stop is not None:
+            control.should_training_stop = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
+        """Say that a save is done which a signal asked for, or which it came in time for."""
+        if self.stop is not None:
+            control.should_training_stop = True
+            log.warning("Saved checkpoint-%d, as %s asked.", state.global_step, self.stop.name)
+        elif self._wants_save:
+            log.warning("Saved checkpoint-%d, as SIGUSR1 asked. Continuing.", state.global_step)
+        self._wants_save = False
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """Forget a signal that came during the last step: the run is complete."""
+        self._is_training = False
+        if state.global_step >= state.max_steps:
+            self.stop = None
+
+    def raise_if_stopped(self) -> None:
+        """Raise Stopped if a signal ended the run early."""
+        if self.stop is not None:
+            raise Stopped(self.stop)

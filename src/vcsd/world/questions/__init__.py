@@ -1,0 +1,1 @@
+"""What can be asked about a scene, and how it is answered."""

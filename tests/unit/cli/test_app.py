@@ -1,0 +1,215 @@
+import errno
+import json
+import os
+import sys
+import tempfile
+
+import pytest
+from typer.testing import CliRunner
+
+from vcsd import METHODS, __version__
+from vcsd.cli import app, doctor
+from vcsd.cli.doctor import Finding
+
+RECIPE = "model: {path: m}\ndata: {path: d}\nmethod: {alpha: 5e-1}\n"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app.app, list(arguments))
+
+
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["vcsd", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    return stop.value.code
+
+
+def test_help_lists_every_command_and_each_shows_an_example():
+    top = invoke("--help").output
+    commands = [command.callback.__name__ for command in app.app.registered_commands]
+    assert set(commands) == {"doctor", "methods", "config", "train", "export", "eval", "demo", "reproduce"}
+    for command in commands:
+        assert command in top
+        assert f"Example: vcsd {command}" in invoke(command, "--help").output
+
+
+def test_version_is_printed():
+    assert invoke("--version").output.strip() == f"vcsd {__version__}"
+
+
+def test_methods_prints_a_row_per_method_and_the_presets():
+    output = invoke("methods").output
+    for name in [*METHODS, "paper", "author_code"]:
+        assert name in output
+    (row,) = [line for line in output.splitlines() if line.split()[:1] == ["opsd"]]
+    assert row.split() == ["opsd", "hint", "-", "0", "0", "1", "forward_kl", "2", "ema", "0.05"]
+
+
+def test_config_prints_the_resolved_recipe(tmp_path):
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    output = invoke("config", str(tmp_path / "r.yaml"), "method.beta=0.2").output
+    assert '"alpha": 0.5' in output
+    assert '"beta": 0.2' in output
+
+
+def test_a_users_error_is_printed_without_a_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    assert main(monkeypatch, "config", str(tmp_path / "r.yaml"), "method.bta=0.2", "modl.path=x") == 2
+    shown = capsys.readouterr().err
+    assert "error: 2 problems:" in shown
+    assert "method.bta is not a key. Did you mean 'beta'?" in shown
+    assert "Traceback" not in shown
+
+
+def failing(monkeypatch, error):
+    """Let a command fail in a way that nobody foresaw."""
+
+    def examine():
+        raise error
+
+    monkeypatch.setattr(doctor, "examine", examine)
+
+
+def test_a_full_disk_is_told_without_a_traceback(monkeypatch, capsys):
+    failing(monkeypatch, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a/metrics.jsonl"))
+    assert main(monkeypatch, "doctor") == 2
+    assert "error: the disk is full: " in capsys.readouterr().err
+
+
+UNFORESEEN = [
+    ValueError("bad\nvalue."),
+    PermissionError(errno.EACCES, os.strerror(errno.EACCES), "x"),
+    AssertionError(),
+    MemoryError(),
+    RecursionError("deep"),
+    KeyError("\ud800[/red]\x1b[31m"),
+]
+
+
+@pytest.mark.parametrize("error", UNFORESEEN, ids=lambda error: type(error).__name__)
+def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(error, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    failing(monkeypatch, error)
+    assert main(monkeypatch, "doctor") == 70
+    (line,) = capsys.readouterr().err.splitlines()
+    (saved,) = tmp_path.iterdir()
+    assert f"error: vcsd failed in a way that was not foreseen ({type(error).__name__}" in line
+    assert f"The traceback is in {saved}; please report it." in line
+    assert "Traceback (most recent call last)" in saved.read_text(encoding="utf-8")
+    assert "\x1b" not in line + saved.read_text(encoding="utf-8")
+
+
+def test_a_saved_traceback_holds_no_key(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("VCSD_API_KEY", "sk-in-environment\n")
+    failing(monkeypatch, ValueError("sk-in-environment and sk-in-address"))
+    monkeypatch.setattr(app, "app", doctor.examine)
+    assert main(monkeypatch, "eval", "--server=http://h/v1?api_key=sk-in-address", "http://me:sk-in-word@h/v1") == 70
+    (saved,) = tmp_path.iterdir()
+    shown = saved.read_text() + capsys.readouterr().err
+    assert "*** and ***" in shown
+    assert "sk-in" not in shown
+
+
+def test_a_traceback_that_cannot_be_saved_is_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    failing(monkeypatch, ValueError("bad"))
+    assert main(monkeypatch, "doctor") == 70
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert "could not be saved" in shown
+
+
+HOSTILE = "\x1b[31m\x9b2J\u202e[/red][bold]:bug:"
+SHOWN = r"\x1b[31m\x9b2J\u202e[/red][bold]:bug:"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("config", HOSTILE),
+        ("config", "r.yaml", f"method.{HOSTILE}=1"),
+        ("config", "r.yaml", HOSTILE),
+        ("train", HOSTILE),
+        ("export", HOSTILE),
+        ("eval", "m", "--server", f"http://{HOSTILE} /v1"),
+        ("eval", "--compare", HOSTILE, HOSTILE),
+        (HOSTILE,),
+        ("config", f"--{HOSTILE}"),
+        ("doctor", HOSTILE),
+        ("world", HOSTILE),
+        ("world", "sheet", "--out", f"{HOSTILE}/x/y.txt"),
+        ("reproduce", HOSTILE),
+    ],
+    ids=lambda arguments: " ".join(arguments).encode("unicode_escape").decode(),
+)
+def test_control_characters_and_markup_of_the_command_line_are_shown_and_not_obeyed(
+    arguments, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    assert main(monkeypatch, *arguments) == 2
+    shown = capsys.readouterr().err
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+    assert "[/red][bold]:bug:" in "".join(shown.split())
+
+
+def test_a_resolved_recipe_shows_control_characters_as_json_does(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.yaml").write_text('model: {path: "m\\e[31m\\x9b\\u202e"}\ndata: {path: d}\n')
+    assert main(monkeypatch, "config", str(tmp_path / "r.yaml")) == 0
+    printed = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
+    assert json.loads(printed)["model"]["path"] == "m\x1b[31m\x9b\u202e"
+
+
+def test_a_key_that_is_half_a_surrogate_pair_is_a_clear_error(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.yaml").write_text('"\\ud800": 1\n' + RECIPE)
+    assert main(monkeypatch, "config", str(tmp_path / "r.yaml")) == 2
+    assert r"'\ud800' contains half a surrogate pair, which is not text (line 1, column 1)." in capsys.readouterr().err
+
+
+def test_bytes_of_the_command_line_that_are_not_text_are_shown(monkeypatch, capsys):
+    assert main(monkeypatch, "config", os.fsdecode(b"\xff[/red].yaml")) == 2
+    assert "[/red].yaml" in capsys.readouterr().err
+
+
+def test_square_brackets_in_an_error_are_printed_as_they_are(tmp_path, monkeypatch, capsys):
+    (tmp_path / "r.yaml").write_text(RECIPE)
+    assert main(monkeypatch, "config", str(tmp_path / "r.yaml"), "method.beta=[bold]") == 2
+    assert "method.beta = ['bold'] is not a number" in capsys.readouterr().err
+
+
+def test_doctor_is_content_with_the_tested_set():
+    result = invoke("doctor")
+    assert result.exit_code == 0, result.output
+    for subject in ("torch", "transformers", "attention", "device", "peft", "eval"):
+        assert subject in result.output
+    loss = [line.split() for line in result.output.splitlines() if line.split()[1:2] == ["loss"]]
+    assert loss in ([["ok", "loss", "chunked"]], [["ok", "loss", "triton"]])
+
+
+@pytest.mark.parametrize("command", ["doctor", "methods"])
+def test_tables_print_in_any_encoding(command):
+    assert invoke(command).output.isascii()
+
+
+def test_doctor_says_when_vcsd_is_only_on_the_path(monkeypatch):
+    monkeypatch.setattr(doctor, "_is_installed", lambda: False)
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert "on the path, but not installed" in result.output
+
+
+def test_doctor_fails_when_something_needed_is_broken(monkeypatch):
+    monkeypatch.setattr(doctor, "examine", lambda: [("Required", [Finding("torch", "broken", "not installed")])])
+    result = invoke("doctor")
+    assert result.exit_code == 1
+    assert "1 broken." in result.output
+
+
+def test_doctor_does_not_mind_an_extra_that_is_off(monkeypatch):
+    monkeypatch.setattr(doctor, "examine", lambda: [("Extras", [Finding("vllm", "off", "pip install 'vcsd[vllm]'")])])
+    result = invoke("doctor")
+    assert result.exit_code == 0
+    assert "pip install 'vcsd[vllm]'" in result.output

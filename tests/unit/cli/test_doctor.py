@@ -1,0 +1,51 @@
+import sys
+from importlib import metadata
+
+import pytest
+from packaging.requirements import Requirement
+
+from vcsd.cli import doctor
+
+
+def test_a_missing_package_is_broken():
+    finding = doctor._requirement(Requirement("no-such-package>=1"))
+    assert (finding.state, finding.detail) == ("broken", "not installed; needs >=1")
+
+
+@pytest.mark.parametrize(("specifier", "state"), [(">=2.11,<2.14", "ok"), ("==2.13.0", "ok"), (">=2.14", "broken")])
+def test_a_version_is_held_against_its_range_whatever_its_build(specifier, state, monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
+    assert doctor._requirement(Requirement(f"torch{specifier}")).state == state
+
+
+def test_an_extra_that_lacks_a_package_says_how_to_get_it(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "version", version)
+    finding = doctor._extra("peft")
+    assert finding.state == "off"
+    assert finding.detail.startswith("pip install -c constraints.txt -e '.[peft]' (peft not installed")
+
+
+def test_the_requirements_of_an_extra_are_its_own():
+    assert {finding.subject for finding in doctor._requirements("peft")} == {"peft"}
+    assert "torch" in {finding.subject for finding in doctor._requirements(None)}
+    assert "peft" not in {finding.subject for finding in doctor._requirements(None)}
+
+
+def test_a_torchvision_that_does_not_fit_is_named(monkeypatch, tmp_path):
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    finding = doctor._attempt("images", doctor._try_images)
+    assert finding.state == "broken"
+    assert "nms does not exist" in finding.detail
+    assert "uninstall it" in finding.detail
+
+
+def test_arithmetic_that_is_off_is_noticed(monkeypatch):
+    import vcsd.core
+
+    monkeypatch.setattr(vcsd.core, "forward_kl", vcsd.core.reverse_kl)
+    assert doctor._attempt("arithmetic", doctor._try_arithmetic).state == "broken"

@@ -1,0 +1,253 @@
+import json
+from dataclasses import fields
+
+import pytest
+
+from vcsd import METHODS, Method
+from vcsd.config.recipe import TRAINER_DEFAULTS, Recipe, Section, build_recipe, load_recipe
+from vcsd.errors import ConfigError
+from vcsd.rollout.sampling import Sampling
+
+GOOD = {"model": {"path": "m"}, "data": {"path": "d"}}
+
+
+def problems(tree, *overrides):
+    with pytest.raises(ConfigError) as error:
+        build_recipe(tree, overrides)
+    return error.value.problems
+
+
+def leaves(group=Recipe, path=()):
+    """The path of every field that holds a value rather than a group."""
+    for name, field in group.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from leaves(field.annotation, (*path, name))
+        elif name not in ("method", "trainer"):
+            yield (*path, name)
+
+
+def meanings():
+    """What each of those fields is described as."""
+    found = {}
+    for path in leaves():
+        group = Recipe
+        for key in path[:-1]:
+            group = group.model_fields[key].annotation
+        found[path] = group.model_fields[path[-1]].description
+    return found
+
+
+def with_value(path, value):
+    tree = json.loads(json.dumps(GOOD))
+    node = tree
+    for key in path[:-1]:
+        node = node.setdefault(key, {})
+    node[path[-1]] = value
+    return tree
+
+
+def test_the_defaults_are_the_papers():
+    recipe = build_recipe(GOOD)
+    assert recipe.method == METHODS["vcsd"]
+    assert (recipe.prompts_per_step, recipe.rollout.num_per_prompt) == (32, 8)
+    assert (recipe.rollout.temperature, recipe.rollout.top_p, recipe.rollout.top_k) == (1.0, 1.0, None)
+    assert recipe.rollout.max_new_tokens == 1024
+    assert recipe.trainer["max_grad_norm"] == 1.0
+    assert recipe.trainer == dict(TRAINER_DEFAULTS)
+    assert (recipe.trainer["max_steps"], recipe.trainer["learning_rate"], recipe.trainer["warmup_steps"]) == (
+        90,
+        2e-6,
+        10,
+    )
+
+
+@pytest.mark.parametrize("path", list(leaves()), ids=".".join)
+@pytest.mark.parametrize("value", [["nonsense"], {"a": 1}, -1, float("nan"), ""], ids=str)
+def test_every_field_says_its_path_its_value_and_what_it_is_for(path, value):
+    (problem,) = problems(with_value(path, value))
+    name = ".".join(path)
+    meaning = meanings()[path]
+    assert problem.startswith(f"{name} = {value!r} ")
+    assert problem.endswith(meaning)
+    assert meaning
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Method)])
+def test_every_field_of_the_method_is_checked_at_its_path(name):
+    assert problems({**GOOD, "method": {name: {"a": 1}}})[0].startswith(f"method.{name} = ")
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ({"model": {"path": "m"}}, "data is missing. The questions and images."),
+        ({**GOOD, "model": {}}, "model.path is missing. A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct."),
+        ({**GOOD, "model": {"path": ""}}, "model.path = '' is empty."),
+        ({**GOOD, "methd": 1}, "methd is not a key. Did you mean 'method'?"),
+        ({**GOOD, "model": {"path": "m", "max_pixel": 3}}, "model.max_pixel is not a key. Did you mean 'max_pixels'?"),
+        ({**GOOD, "alpha": 1}, "alpha is not a key. Did you mean 'method.alpha'?"),
+        (
+            {**GOOD, "temperature": 1},
+            "temperature is not a key. Did you mean 'method.temperature' or 'rollout.temperature'?",
+        ),
+        ({**GOOD, "learning_rate": 1}, "learning_rate is not a key. Did you mean 'trainer.learning_rate'?"),
+        (
+            {**GOOD, "zzz": 1},
+            "zzz is not a key. Allowed: data, evaluation, guard, method, model, prompts_per_step, resume, rollout, "
+            "token_budget, trainer.",
+        ),
+        ({**GOOD, "rollout": 3}, "rollout = 3 is not a section."),
+        ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
+        ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
+        ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
+        ({**GOOD, "prompts_per_step": True}, "prompts_per_step = True is not a whole number."),
+        ({**GOOD, "rollout": {"top_p": 0}}, "rollout.top_p = 0 must be greater than 0"),
+        ({**GOOD, "rollout": {"top_p": 1.5}}, "rollout.top_p = 1.5 must be at most 1"),
+        ({**GOOD, "rollout": {"temperature": float("inf")}}, "rollout.temperature = inf is not finite."),
+        ({**GOOD, "method": 4}, "method = 4 is not a method. Allowed: vcsd, no_contrast,"),
+        ({**GOOD, "method": "vscd"}, "method.name = 'vscd' is not a choice. Did you mean 'vcsd'?"),
+        ({**GOOD, "method": {"name": ["vcsd"]}}, "method.name = ['vcsd'] is not a choice."),
+        ({**GOOD, "method": {"preset": "papr"}}, "method.preset = 'papr' is not a choice. Did you mean 'paper'?"),
+        ({**GOOD, "method": {"bata": 1}}, "method.bata is not a key. Did you mean 'beta'?"),
+        ({**GOOD, "method": {"beta": 1.7}}, "method.beta = 1.7 is outside [0, 1]. 0.1 is the paper's value;"),
+        ({**GOOD, "trainer": 3}, "trainer = 3 is not a section. See transformers.TrainingArguments."),
+        ({**GOOD, "trainer": {"learning_rat": 1}}, "trainer.learning_rat is not a key. Did you mean 'learning_rate'?"),
+        ({**GOOD, "trainer": {"learning_rate": "fast"}}, "trainer.learning_rate = 'fast' is not of type float."),
+        ({**GOOD, "trainer": {"learning_rate": float("nan")}}, "trainer.learning_rate = nan is not finite."),
+        ({**GOOD, "trainer": {"lr_scheduler_type": "linera"}}, "is not a choice. Did you mean 'linear'?"),
+        ({**GOOD, "trainer": {"max_steps": 0}}, "trainer.max_steps = 0 must be at least 1"),
+        ({**GOOD, "trainer": {"num_train_epochs": 3}}, "cannot be set. Set trainer.max_steps, which would override it"),
+        (
+            {**GOOD, "model": {"path": "m", "min_pixels": 9, "max_pixels": 4}},
+            "model.min_pixels = 9 exceeds model.max_pixels = 4.",
+        ),
+        ({**GOOD, "trainer": {"report_to": 3}}, "trainer.report_to = 3 is not of type"),
+        ({**GOOD, "trainer": {"gradient_accumulation_steps": 2}}, "cannot be set. Set prompts_per_step;"),
+        ({**GOOD, "trainer": {"per_device_train_batch_size": 2}}, "cannot be set. Set prompts_per_step,"),
+        (3, "a recipe has sections, but this one is 3. Start with 'model:' and 'data:'."),
+    ],
+)
+def test_a_wrong_tree_says_what_to_do(tree, expected):
+    (problem,) = problems(tree)
+    assert expected in problem
+
+
+def test_all_problems_are_reported_at_once():
+    tree = {"model": {"pth": 1}, "method": {"beta": 2, "alpha": "x", "gamma": 1}, "trainer": {"lr": 1, "seed": "x"}}
+    found = problems(tree, "rollout.top_p=7", "no_equals", "method.beta=[")
+    paths = [problem.split()[0] for problem in found]
+    assert paths == [
+        "override",
+        "override",
+        "model.path",
+        "model.pth",
+        "data",
+        "method.gamma",
+        "method.alpha",
+        "method.beta",
+        "rollout.top_p",
+        "trainer.lr",
+        "trainer.seed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("method.alpha", "is not of the form key.key=value. Write null for no value."),
+        ("method.alpha=", "is not of the form key.key=value."),
+        ("=3", "is not of the form"),
+        ("method..alpha=3", "is not of the form"),
+        ("model.path.x=3", "model.path is a value, not a section."),
+        ("method.alpha={", "not valid YAML"),
+        ("trainer.learning_rate=1e400", "trainer.learning_rate"),
+    ],
+)
+def test_a_malformed_override_is_explained(override, message):
+    assert any(message in problem for problem in problems(GOOD, override))
+
+
+def test_overrides_reach_any_depth_and_are_typed_like_the_file():
+    recipe = build_recipe(
+        GOOD, ["method.alpha=5e-1", "trainer.learning_rate=1e-5", "method.contrast_view=noise", "model.path=a=b"]
+    )
+    assert (recipe.method.alpha, recipe.trainer["learning_rate"]) == (0.5, 1e-5)
+    assert (recipe.method.contrast_view, recipe.model.path) == ("noise", "a=b")
+
+
+def test_overrides_leave_the_given_tree_alone():
+    tree = {**GOOD, "method": {"alpha": 1.0}}
+    build_recipe(tree, ["method.alpha=0.5"])
+    assert tree["method"] == {"alpha": 1.0}
+
+
+def test_a_method_can_be_named_in_one_word_or_started_from():
+    assert build_recipe({**GOOD, "method": "opsd"}).method == METHODS["opsd"]
+    assert build_recipe(GOOD, ["method=no_anchor"]).method == METHODS["no_anchor"]
+    changed = build_recipe({**GOOD, "method": {"name": "no_anchor", "alpha": 2, "preset": "author_code"}}).method
+    assert (changed.anchor, changed.alpha, changed.temperature, changed.loss_factor) == (0.0, 2, 1.0, 4.0)
+
+
+def test_a_method_named_in_one_word_can_be_changed_further():
+    assert build_recipe({**GOOD, "method": "no_anchor"}, ["method.alpha=2"]).method.alpha == 2
+    assert build_recipe({**GOOD, "rollout": None}, ["rollout.top_p=0.5"]).rollout.top_p == 0.5
+
+
+def test_the_same_key_overridden_twice_is_an_error():
+    assert "method.alpha is overridden twice" in problems(GOOD, "method.alpha=1", "method.alpha=2")[0]
+
+
+@pytest.mark.parametrize("temperature", [0, 1e-40, 0.0099, 0.01, 1, 5])
+def test_a_recipe_takes_the_temperatures_that_sampling_takes(temperature):
+    tree = {**GOOD, "rollout": {"temperature": float(temperature)}}
+    if temperature in (0, 0.01, 1, 5):
+        assert build_recipe(tree).rollout.temperature == Sampling(temperature=temperature).temperature
+    else:
+        assert problems(tree) == (f"rollout.temperature = {temperature} is neither 0 (greedy) nor at least 0.01.",)
+        with pytest.raises(ConfigError, match=r"or a finite number from 0.01 on"):
+            Sampling(temperature=temperature)
+
+
+def test_greedy_rollouts_can_be_asked_for():
+    assert build_recipe(GOOD, ["rollout.temperature=0"]).rollout.temperature == 0
+
+
+def test_a_field_beside_a_preset_wins():
+    assert build_recipe({**GOOD, "method": {"preset": "author_code", "temperature": 3}}).method.temperature == 3
+
+
+def test_the_resolved_tree_is_a_recipe_that_resolves_to_itself(tmp_path):
+    recipe = build_recipe(GOOD, ["method.preset=author_code", "trainer.seed=7", "method.alpha=0.5"])
+    path = tmp_path / "config.json"
+    path.write_text(recipe.to_json())
+    assert load_recipe(path) == recipe
+    assert json.loads(recipe.to_json())["method"]["alpha"] == 0.5
+
+
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_recipe(tmp_path / "missing.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_recipe(tmp_path / "binary.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_recipe("\0")
+
+
+def test_an_empty_file_misses_what_has_no_default(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(ConfigError) as error:
+        load_recipe(tmp_path / "empty.yaml")
+    assert [problem.split()[0] for problem in error.value.problems] == ["model", "data"]
+
+
+def test_trainer_becomes_training_arguments(tmp_path):
+    arguments = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"]).training_arguments()
+    assert (arguments.max_steps, arguments.learning_rate, arguments.warmup_steps) == (90, 2e-6, 10)
+    assert arguments.lr_scheduler_type == "constant_with_warmup"
+
+
+def test_what_transformers_refuses_is_a_config_error(tmp_path):
+    recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.accelerator_config=missing.json"])
+    with pytest.raises(ConfigError, match="transformers refuses these arguments"):
+        recipe.training_arguments()

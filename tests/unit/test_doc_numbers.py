@@ -1,0 +1,588 @@
+"""Numbers in README and docs equal those in the result files that they came from.
+
+Each row of CLAIMS is (page, pattern, file, read): every number that the pattern's groups capture on the page must
+equal, up to the digits printed there, the number that `read` finds in the file. A number edited in one place fails.
+Numbers without a file are marked on the page: "no file kept".
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vcsd.evaluation.reading import read_answer
+
+ROOT = Path(__file__).parents[2]
+NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e-?\d+)?"
+MEASURED = "benchmarks/results/"
+WORLD = "docs/results/"
+SUITES = ["correspondence", "mixed", "attributes", "arithmetic", "small", "smaller", "hallucination"]
+
+
+@cache
+def text_of(file):
+    return (ROOT / file).read_text(encoding="utf-8")
+
+
+@cache
+def json_of(file):
+    return json.loads(text_of(file))
+
+
+def prose_of(page):
+    """A page, or after "#" a section of it, with each paragraph on one line, whatever the wrapping."""
+    file, _, heading = page.partition("#")
+    text = text_of(file)
+    if heading:
+        text = re.split(rf"^#+ {re.escape(heading)}\n", text, flags=re.MULTILINE)[1].partition("\n#")[0]
+    return re.sub(r"(?<=[^|\n])\n *(?=[^|\n])", " ", text)
+
+
+def numbers(text):
+    return re.findall(NUMBER, text)
+
+
+def unit_of(number):
+    """The value of a number's last digit: 0.1 for "12.2"."""
+    mantissa, _, exponent = number.partition("e")
+    return 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2]))
+
+
+def is_rounding_of(printed, value):
+    """Whether a printed number is a stored one rounded; one that is stored as text may be rounded itself.
+
+    >>> is_rounding_of("12.2", 12.2385), is_rounding_of("13", 12.2385), is_rounding_of("87.6", "87.65")
+    (True, False, True)
+    """
+    printed = printed.replace(",", "")
+    slack = 0.5 * unit_of(value) if isinstance(value, str) else 0.0
+    return abs(float(printed) - float(value)) <= (0.5 + 1e-6) * unit_of(printed) + slack
+
+
+def row(label, cells=r"(.*)"):
+    """A pattern for the table row with this first cell, or these first cells."""
+    return rf"^\| {re.escape(label)} \|{cells}\|$"
+
+
+# How to read the result files. A number that the file holds rounded is returned as text, all others as floats.
+
+
+def full_step(data):
+    seconds, peak = data["ours"]["seconds"], data["ours"]["peak_gib"]
+    rows = {name: [seconds[name], peak[name]] for name in ("rollout", "teacher", "student", "backward")}
+    rows["update"] = [seconds["optimizer"] + seconds["teacher update"], peak["optimizer"]]
+    total = data["ours"]["total_seconds"]
+    rows["step"] = [total, 90.0, 90 * total / 60]
+    scoring = sum(seconds[name] for name in ("teacher", "student", "backward"))
+    rows["vcsd"] = [scoring, 1.0]
+    rows |= {
+        name: [data[name]["seconds"], data[name]["seconds"] / scoring] for name in data if "measured" in str(data[name])
+    }
+    return rows
+
+
+def loss_ratio(data, width, vocabulary, positions, impl, divergence="-"):
+    key = (width, vocabulary, positions, impl, divergence)
+    names = ("width", "vocabulary", "positions", "impl", "divergence")
+    (case,) = [case for case in data["rows"] if tuple(case[name] for name in names) == key]
+    return case
+
+
+def loss_row(width, vocabulary, positions):
+    def read(data):
+        case = lambda *impl: loss_ratio(data, width, vocabulary, positions, *impl)  # noqa: E731
+        ours = [case("triton", name) for name in ("forward_kl", "reverse_kl", "jensen_shannon")]
+        others = [case("reference", "forward_kl"), case("trl"), case("liger")]
+        measured = [value for other in others if not other["failure"] for value in (other["ratio"], other["added_gib"])]
+        return [case("floor")["time_ms"], *(case["ratio"] for case in ours), ours[0]["added_gib"], *measured]
+
+    return read
+
+
+def loss_range(impl, *divergences, widths=(2048, 2560, 4096), least=4096, field="ratio"):
+    def read(data):
+        cases = [case for case in data["rows"] if case["impl"] == impl and case["divergence"] in divergences]
+        values = [case[field] for case in cases if case["width"] in widths and case["positions"] >= least]
+        return [min(values), max(values)]
+
+    return read
+
+
+def scoring(case, *fields):
+    def read(data):
+        measured = data[case]
+        sums = {side: measured[side]["teacher_s"] + measured[side]["student_s"] for side in ("shared", "repeated")}
+        values = {
+            "groups": float(measured["groups_in_row"]),
+            "step": sums["shared"],
+            "repeated": sums["repeated"],
+            "ratio": measured["ratio_step"],
+            "formula": measured["ratio_analytic"],
+            "rate": 100 * measured["rate_step"],
+            "gib": measured["shared"]["peak_gib"],
+            "gib repeated": measured["repeated"]["peak_gib"],
+        }
+        return [values[field] for field in fields]
+
+    return read
+
+
+def printed_case(case):
+    """Step, ratio and rate of a case in a file of which only the printed table is left."""
+
+    def read(text):
+        cells = re.search(row(f"qwen3_vl bf16 {case}"), text, flags=re.MULTILINE)[1].split("|")
+        return [cells[1].strip(), cells[3].strip(), str(100 * float(cells[7]))]
+
+    return read
+
+
+EXACT = [
+    f"{side} {kind}"
+    for side in ("shared float32", "shared bfloat16", "repeated bfloat16")
+    for kind in ("hidden", "gradient")
+]
+
+
+def decoding(family, engine, num_tokens):
+    def read(data):
+        ours, theirs = data[f"{family} autocast"][engine], data[f"{family} autocast"]["generate"]
+        return [
+            ours["prefill_s"],
+            ours["decode_s"][num_tokens],
+            ours["ms_per_step"][num_tokens],
+            theirs["prefill_s"],
+            theirs["decode_s"][num_tokens],
+            ours["ratio"][num_tokens],
+        ]
+
+    return read
+
+
+def found(pattern):
+    """The numbers that a pattern captures in a text file."""
+    return lambda text: [
+        group for match in re.findall(pattern, text) for group in ([match] if isinstance(match, str) else match)
+    ]
+
+
+def profile(family):
+    def read(text):
+        kinds = re.findall(
+            rf'^{family}.*"matrix products": ([\d.]+), .*?: ([\d.]+), .*?: ([\d.]+), .*?: ([\d.]+)', text, re.M
+        )
+        products, elementwise, attention, kernels = (sum(map(float, values)) for values in zip(*kinds, strict=True))
+        times = re.findall(rf"^{family}, .*: ([\d.]+) s, ([\d.]+) ms", text, re.M)
+        seconds, milliseconds = (sum(map(float, values)) for values in zip(*times, strict=True))
+        return [products, attention, kernels, elementwise, milliseconds, 1000 * seconds]
+
+    return read
+
+
+def demo(suite):
+    def read(data):
+        rows, differences = data["table"]["rows"], data["table"]["differences"]
+        get = lambda name: rows[name]["acc"] if suite is None else rows[name]["suites"][suite]  # noqa: E731
+        gaps = [differences[pair]["acc" if suite is None else "benchmarks"] for pair in ("vcsd - base", "vcsd - opsd")]
+        gaps = gaps if suite is None else [gap[suite] for gap in gaps]
+        intervals = [
+            value for gap in gaps for value in (gap["difference"], gap["interval"]["low"], gap["interval"]["high"])
+        ]
+        return [get("base"), get("opsd"), get("vcsd"), *intervals]
+
+    return read
+
+
+def card_row(*path):
+    def read(data):
+        measured = data["measured"]
+        for name in path:
+            measured = measured[name]
+        return [str(measured[suite]) for suite in (*SUITES, "mean")]
+
+    return read
+
+
+def results_row(group, name):
+    """The numbers after a variant's name in the first table of a group: suites, then Acc, each with its deviation."""
+    return lambda text: numbers(
+        re.search(row(name), text.partition(f"\n## {group}\n")[2], flags=re.MULTILINE)[1].replace("**", "")
+    )
+
+
+def accuracy(group, *names):
+    """Acc of variants, without their deviations."""
+    return lambda text: [results_row(group, name)(text)[2 * len(SUITES)] for name in names]
+
+
+def main_row(group):
+    """Acc of base, OPSD and VCSD, and what VCSD has above both."""
+
+    def read(text):
+        vcsd = results_row(group, "VCSD")(text)[2 * len(SUITES) + 2 :]
+        return [*accuracy(group, "base", "OPSD", "VCSD")(text), *vcsd[:3], *vcsd[3:6]]
+
+    return read
+
+
+def over_base(group, name):
+    """Points of a variant above its base, and their standard error."""
+    return lambda text: results_row(group, name)(text)[2 * len(SUITES) + 2 : 2 * len(SUITES) + 4]
+
+
+def mutual_information(text, control):
+    """The correlation with the contrast, and the share of positions with the same choice in percent."""
+    values = numbers(re.search(row(control), text, flags=re.MULTILINE)[1])
+    return [values[0], str(100 * float(values[6]))]
+
+
+def guard_range(text):
+    """The first and last step of a stop, and the fewest and most points lost until then."""
+    stops = [int(step) for step in re.findall(r"stopped at step (\d+)", text)]
+    lost = [float(points) for points in re.findall(r"([\d.]+) points lost", text)]
+    return [float(min(stops)), float(max(stops)), min(lost), max(lost)]
+
+
+def labelled(text):
+    """How many answers there are, how many are resolved, and how many that a human can read are not."""
+    rows = [json.loads(line) for line in text.splitlines()]
+    answers = [read_answer(row["text"], row["kind"], row["options"]).found for row in rows]
+    missed = [row for row, answer in zip(rows, answers, strict=True) if answer is None and row["expected"] is not None]
+    return [float(len(rows)), float(sum(answer is not None for answer in answers)), float(len(missed))]
+
+
+def real_model(name):
+    return lambda text: numbers(re.search(rf"^{re.escape(name)}  +(\d.*)$", text, flags=re.MULTILINE)[1])
+
+
+CASES = ["1024 300", "1024 100", "256 300", "256 100", "4080 300", "4080 100", "4080 1000"]
+LONG_CASES = ["1024 1000", "256 1000"]
+FLA_FILES = {
+    "": ["256 300", "1024 300", "1024 100"],
+    "_rest": ["256 100", "4080 300", "4080 100", "4080 1000"],
+    "_1000": LONG_CASES,
+}
+
+
+def label(case):
+    """ "1024 300" as the tables write it: "1,024 x 300"."""
+    visual, response = map(int, case.split())
+    return f"{visual:,} x {response:,}"
+
+
+def delta(text, shape):
+    """Forward in torch and by kernels, then forward and backward."""
+    line = next(line for line in text.splitlines() if line.startswith(shape) and "autocast" in line)
+    torch_times, kernel_times = (
+        re.search(rf"{name} ({NUMBER}), ({NUMBER})", line).groups() for name in ("ours", "kernels")
+    )
+    return [torch_times[0], kernel_times[0], torch_times[1], kernel_times[1]]
+
+
+LOSS, SHARING, SCORING, REPRODUCE = (
+    f"docs/{name}.md" for name in ("loss_head", "prefix_sharing", "scoring", "reproduce")
+)
+LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
+GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in ("", "_plain", "_before"))
+FAMILIES = {"Qwen3-VL": "qwen3_vl", "Qwen3.5": "qwen3_5"}
+SMALLEST, NEVER_BLACK = "Qwen3-VL 3.2M", "Qwen3-VL 3.2M, black_share=0"
+N = rf"({NUMBER})"
+
+
+def pick(*path):
+    """One number of a JSON file."""
+
+    def read(data):
+        for key in path:
+            data = data[key]
+        return [data]
+
+    return read
+
+
+def sharing(suffix):
+    return f"{MEASURED}prefix_sharing_{suffix}.json"
+
+
+# What each page claims: pattern, file, how to read it.
+
+
+def readme():
+    yield rf"it answers {N}% correctly; {N}% after OPSD, .*?; {N}% after VCSD", DEMO, lambda data: demo(None)(data)[:3]
+    yield rf"takes {N} seconds", MEASURED + "full_step.json", pick("ours", "total_seconds")
+    yield rf"takes {N} to {N} times as long", LOSS_FILE, loss_range("triton", "forward_kl")
+    yield rf"{N} times faster than a repeated", sharing("qwen3_vl"), scoring("qwen3_vl autocast 1024 300", "ratio")
+
+
+def changelog():
+    yield rf"takes {N} s for Qwen3.5", sharing("qwen3_5"), scoring("qwen3_5 autocast 1024 300", "step")
+    yield rf"for Qwen3.5 and {N} s for", sharing("qwen3_vl"), scoring("qwen3_vl autocast 1024 300", "step")
+    yield rf"a token in {N} ms \(Qwen3-VL.*?and {N} ms", GRAPHS, graphed
+    yield rf"Qwen3-VL, {N} before.*?Qwen3.5, {N} before", BEFORE, graphed
+
+
+def training():
+    phases = {
+        "rollout, CUDA graphs, from the bfloat16 copy": "rollout",
+        "teacher, two views": "teacher",
+        "student": "student",
+        "backward": "backward",
+        "optimizer, teacher update": "update",
+        "**step**": "step",
+        "vcsd": "vcsd",
+        "repeated padded batch, full logits": "full logits",
+        "repeated padded batch, TRL's chunked loss (one teacher view, no contrast)": "TRL's loss",
+        "repeated padded batch, vcsd's chunked loss": "chunked loss",
+    }
+    for name, phase in phases.items():
+        file = "full_step_trl.json" if phase == "TRL's loss" else "full_step.json"
+        yield row(name), MEASURED + file, lambda data, phase=phase: full_step(data)[phase]
+    yield rf"in which vcsd took {N} s", MEASURED + "full_step_trl.json", lambda data: full_step(data)["vcsd"][:1]
+    yield rf"several times the {N} seconds", MEASURED + "full_step.json", lambda data: full_step(data)["rollout"][:1]
+
+
+def loss_on_gpu():
+    sizes = [(2048, 151936, 1024), (2048, 151936, 16384), (2560, 151936, 4096), (2560, 248320, 65536)]
+    for width in (2048, 4096):
+        sizes += [(width, vocabulary, num) for vocabulary in (151936, 248320) for num in (4096, 65536)]
+    for width, vocabulary, num in sizes:
+        yield row(f"{width}, {vocabulary:,} | {num:,}"), LOSS_FILE, loss_row(width, vocabulary, num)
+    narrow, wide = (loss_range("triton", "forward_kl", widths=(width,)) for width in (2048, 4096))
+    others = loss_range("triton", "reverse_kl", "jensen_shannon")
+    memory = loss_range("triton", "forward_kl", least=0, field="added_gib")
+    yield row("forward KL at most 1.3x at D = 2048, N >= 4,096"), LOSS_FILE, narrow
+    yield row("forward KL at most 1.2x at D = 4096, N >= 4,096"), LOSS_FILE, wide
+    yield row("reverse KL and Jensen-Shannon at most 1.6x", r" ([\d.]+ to [\d.]+) .*"), LOSS_FILE, others
+    yield row("at most 2 GiB beyond the gradients at any N"), LOSS_FILE, lambda data: memory(data)[1:]
+    yield rf"forward KL takes {N} to {N} times the floor", LOSS_FILE, loss_range("trl", "-")
+    yield rf"many: {N} to {N} times the floor", LOSS_FILE, loss_range("liger", "-")
+    yield rf"this one it takes {N} to {N} times the floor", LOSS_FILE, loss_range("chunked", "forward_kl")
+    peaks = rf"the ratio was {N} at D = 2048, N = 4,096, {N} at N = 16,384, and {N} and {N} at D"
+    yield peaks, MEASURED + "loss_head_peaked.md", found(r"triton \| forward_kl \| [\d.]+ \| ([\d.]+)")
+
+
+def loss_on_cpu():
+    keys = ("cpu_seconds", "wall_seconds", "added_gib")
+    for place, name in enumerate(("naive (`reference`)", "`chunked`")):
+        yield row(name), MEASURED + "loss_head_cpu.json", lambda data, i=place: [data["rows"][i][key] for key in keys]
+    ratios = ("time_ratio", "wall_ratio", "memory_ratio")
+    yield row("ratio"), MEASURED + "loss_head_cpu.json", lambda data: [data[key] for key in ratios]
+
+
+def sharing_table(family, num_columns, fields, files):
+    """The rows of a table of scoring: under autocast, and in pure bfloat16 in the last column."""
+    front, last = rf"((?:[^|]*\|){{{num_columns}}})[^|]*", rf"(?:[^|]*\|){{{num_columns}}}([^|]*)"
+    for suffix, case in [(suffix, case) for suffix, cases in files.items() for case in cases]:
+        if suffix != "_bf16":
+            yield row(label(case), front), sharing(family + suffix), scoring(f"{family} autocast {case}", *fields)
+        if suffix:
+            yield row(label(case), last), sharing(family + suffix), scoring(f"{family} bf16 {case}", *SHORT)
+
+
+def printed_bfloat16():
+    """The column of which only a printed table is left."""
+    for case in CASES:
+        last = row(label(case), r"(?:[^|]*\|){7}([^|]*)")
+        yield last, MEASURED + "prefix_sharing_qwen3_vl_bf16.md", printed_case(case)
+
+
+def against_fla():
+    for suffix, case in [(suffix, case) for suffix, cases in FLA_FILES.items() for case in cases]:
+        yield row(label(case)), sharing("qwen3_5_fla" + suffix), scoring(f"qwen3_5 autocast {case}", *FIELDS)
+    yield rf"Every case reaches {N}% of the formula", sharing("qwen3_5_fla_rest"), least_share
+    for suffix, pattern in {
+        "": rf"were {N},",
+        "_rest": rf"were \d+, {N} and",
+        "_1000": rf"were \d+, \d+ and {N} TF",
+    }.items():
+        yield pattern, sharing("qwen3_5_fla" + suffix), pick("about", "matrix_tflops")
+
+
+def least_share(data):
+    """The smallest speed-up relative to the formula, in percent."""
+    shares = [case["ratio_step"] / case["ratio_analytic"] for case in data.values() if "ratio_step" in case]
+    return [100 * min(shares)]
+
+
+def exact_on_gpu():
+    files = {"Qwen3-VL": "qwen3_vl", "Qwen3.5": "qwen3_5", "Qwen3.5, repeated by fla": "qwen3_5_fla"}
+    for name, file in files.items():
+        key = f"exactness {file.removesuffix('_fla')}"
+        yield row(name), sharing(file), lambda data, key=key: [data[key][kind] for kind in EXACT]
+    for name, family in FAMILIES.items():
+        path = (f"reproducibility {family} autocast", "plain", "relative_gap")
+        gap = lambda data, path=path: [100 * pick(*path)(data)[0]]  # noqa: E731
+        yield rf"{N}% \({name}\)", sharing(family), gap
+
+
+def limits():
+    for name, family in FAMILIES.items():
+        yield row(name), MEASURED + "scoring_profile.txt", profile(family)
+    rates = rf"{N} TFLOP/s forward and {N} backward at 4 x 4,096 patches, {N} and {N} at 2"
+    flash = found(r"(?:^|\n)(?:4 x 4096|2 x 16320): .*?\((\d+) and (\d+) TFLOP")
+    yield rates, MEASURED + "tower_attention.txt", flash
+    yield rf"1,024 x 300 took {N} s", sharing("qwen3_5_plain"), scoring("qwen3_5 autocast 1024 300", "step")
+    last_two = r"[^|]*\|(.*)"
+    shapes = {"delta rule, 4 prompts of 1,100 tokens": "(4, 1100", "delta rule, 32 responses of 300": "(32, 300"}
+    for name, shape in shapes.items():
+        yield row(name, last_two), MEASURED + "delta_rule.txt", lambda text, shape=shape: delta(text, shape)
+    lines = {
+        "convolution": "convolution, student",
+        "gated norm": "gated norm, student",
+        "delta rule, one token of 256 rollouts": "step, 256",
+    }
+    for name, line in lines.items():
+        times = found(line + r".*: chain ([\d.]+) ms, kernel ([\d.]+)")
+        yield row(name, last_two), MEASURED + "delta_net.txt", times
+
+
+def rollouts():
+    for name, family in FAMILIES.items():
+        for num in ("64", "256"):
+            yield row(f"{name}, plain | {num}"), PLAIN, decoding(family, "plain", num)
+            yield row(f"{name}, CUDA graphs | {num}"), GRAPHS, decoding(family, "graph", num)
+        attention = found(rf"{name}-2B.*chain ([\d.]+) ms, kernels ([\d.]+)")
+        yield row(name), MEASURED + "decode_attention.txt", attention
+    memory = rf"uses {N} and {N} GiB in addition to the weights, vcsd {N} and {N}"
+    keys = [(f"{family} autocast", engine) for engine in ("generate", "graph") for family in FAMILIES.values()]
+    yield memory, GRAPHS, lambda data: [data[case][engine]["peak_gib"] for case, engine in keys]
+    yield rf"with graphs took {N} ms for Qwen3-VL, .*? and {N} ms for Qwen3.5", BEFORE, graphed
+    yield rf"of Qwen3-VL took {N} ms", GRAPHS, pick("qwen3_vl autocast", "plain", "ms_per_step", "256")
+    for num, pattern in {"64": rf"{N} and [\d.]+", "256": rf"[\d.]+ and {N}"}.items():
+        older = rf"Qwen3-VL: {pattern} times faster than `generate` without graphs, {pattern}"
+        yield older, f"{MEASURED}rollouts_{num}.json", lambda data, num=num: older_ratios(data, num)
+
+
+def graphed(data):
+    return [data[f"{family} autocast"]["graph"]["ms_per_step"]["256"] for family in FAMILIES.values()]
+
+
+def older_ratios(data, num):
+    return [data["qwen3_vl bf16"][engine]["ratio"][num] for engine in ("plain", "graph")]
+
+
+def reader():
+    counts = rf"holds {N} answers .*? It resolves {N} of them, all correctly, and leaves {N} unresolved"
+    yield counts, "tests/golden/final_answers.jsonl", labelled
+    yield rf"Gold answers in words score {N},", REAL, found(r"gold words as predictions, exact: ([\d.]+)")
+    names = {
+        "BLINK, GPT-4o": "GPT4o",
+        "BLINK, GPT-4 Turbo": "GPT4Turbo",
+        "BLINK, Claude 3 Opus": "OPUS",
+        "BLINK, Gemini Pro Vision": "GeminiProVision",
+        "MathVista, Bard": "bard",
+        "MathVista, Claude 2": "claude",
+    }
+    for name, file_name in names.items():
+        yield row(name), REAL, real_model(file_name)
+
+
+def bases():
+    rows = {
+        " after true answers, `dev`": ("answer", "greedy"),
+        ", swayed": ("test", "greedy"),
+        ", swayed, contrast decoding": ("test", "contrast"),
+    }
+    for name, family in FAMILIES.items():
+        for words, path in rows.items():
+            yield row(f"{name}{words}"), f"src/vcsd/bases/assets/{family}-small-1/card.json", card_row(*path)
+
+
+def monitoring():
+    stops = rf"stop at step {N} to {N}, having lost {N} points or less"
+    yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
+
+
+def experiments():
+    for suite in SUITES:
+        yield row(suite), DEMO, demo(suite)
+    yield row("**all seven**"), DEMO, demo(None)
+    for group in (SMALLEST, "Qwen3-VL 10.6M", "Qwen3.5 3.0M", "Qwen3.5 10.4M"):
+        yield row(group), WORLD + "main.md", main_row(group)
+    falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
+    yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
+    stops = rf"stops them at step {N} to {N}, when they are {N} to {N} points"
+    yield stops, WORLD + "support.md", guard_range
+    yield rf"Qwen3-VL reaches {N} without", WORLD + "decoding.md", accuracy(SMALLEST, "contrast decoding")
+    controls = rf"{N} against {N} to {N} for noise, blur and black"
+    yield controls, WORLD + "control.md", accuracy(SMALLEST, "no image", "noise", "black")
+    yield rf"work: {N} ± {N} points", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with black")
+    yield rf"black, {N} ± {N} without", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with no image")
+    yield rf"an image, {N} ± {N} with noise", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with noise")
+    yield rf"falls\*\*, to {N} from {N} ", WORLD + "anchor.md", accuracy(SMALLEST, "no anchor", "anchor 1")
+    yield rf"above alpha 0\*\* \({N} and {N},", WORLD + "alpha.md", accuracy(SMALLEST, "alpha 2", "alpha 0")
+    yield rf"still gains {N} ± {N} points", WORLD + "alpha.md", over_base(SMALLEST, "alpha 0")
+    for name, pattern in {"OPSD": rf"OPSD ends at {N} and", "VCSD": rf"and VCSD at {N}\."}.items():
+        yield pattern, WORLD + "main.md", lambda text, name=name: results_row("Qwen3.5 3.0M", name)(text)[6:7]
+    yield rf"OPSD has {N}, not", WORLD + "main.md", accuracy(SMALLEST, "OPSD")
+    claims = {
+        rf"ends {N} ± {N} below alpha 1": r"accuracy is lower than with alpha 1\. .*?\| ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"Jensen-Shannon divergence\*\* \({N} ± {N}\)": r"above the Jensen-Shannon .*\| ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"Reverse KL stays {N} ± {N} behind": r"above reverse KL.*\| ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"{N}% of rollouts leave": r"with the anchor, ([\d.]+) ± [\d.]+% without",
+        rf"without the anchor and {N}% with it": r"\| ([\d.]+) ± [\d.]+% of rollouts .* with the anchor",
+    }
+    for pattern, words in claims.items():
+        yield pattern, WORLD + "claims.md", found(words)
+    for control, pattern in {
+        "black": rf"\(r = {N}\).*?in {N}% of",
+        "no image": rf"\(r = {N}, the same token in {N}%",
+    }.items():
+        yield pattern, WORLD + "pmi.md", lambda text, name=control: mutual_information(text, name)
+    yield rf"took {N} s on one H200", WORLD + "main.md", found(r"Wall time: (\d+) s .* for 52 runs")
+
+
+FIELDS = ("step", "repeated", "ratio", "formula", "rate")
+SHORT = ("step", "ratio", "rate")
+CASE_FILES = {"": CASES, "_1000": LONG_CASES}
+PAGES = {
+    "README.md": readme(),
+    "CHANGELOG.md": changelog(),
+    "docs/training.md": training(),
+    f"{LOSS}#The loss head": [(rf"take {N} to {N} times as", LOSS_FILE, loss_range("triton", "forward_kl"))],
+    f"{LOSS}#Measured on the GPU": loss_on_gpu(),
+    f"{LOSS}#Measured on the CPU": loss_on_cpu(),
+    f"{SHARING}#Shared prefixes": [
+        (rf"{N} times faster", sharing("qwen3_vl"), scoring("qwen3_vl autocast 1024 300", "ratio"))
+    ],
+    f"{SHARING}#Qwen3-VL": [
+        *sharing_table("qwen3_vl", 7, ("groups", *FIELDS, "gib", "gib repeated"), CASE_FILES),
+        *printed_bfloat16(),
+        (rf"Every case reaches {N}% of the formula", sharing("qwen3_vl"), least_share),
+    ],
+    f"{SHARING}#Qwen3.5": sharing_table("qwen3_5", 5, FIELDS, {**CASE_FILES, "_bf16": CASES}),
+    f"{SHARING}#Qwen3.5 against flash-linear-attention": against_fla(),
+    f"{SHARING}#Exactness on a GPU": exact_on_gpu(),
+    f"{SHARING}#What limits it": limits(),
+    f"{SHARING}#Rollouts": rollouts(),
+    SCORING: reader(),
+    "docs/monitoring.md": monitoring(),
+    "docs/world.md": bases(),
+    REPRODUCE: experiments(),
+}
+CLAIMS = [(page, pattern, file, read) for page, rows in PAGES.items() for pattern, file, read in rows]
+
+
+@pytest.mark.parametrize(("page", "pattern", "file", "read"), CLAIMS)
+def test_a_number_on_a_page_is_the_one_in_its_file(page, pattern, file, read):
+    match = re.search(pattern, prose_of(page), flags=re.MULTILINE)
+    assert match, f"{page} has no text like {pattern}; if you reworded it, change the pattern"
+    printed = numbers(" ".join(match.groups()))
+    expected = read(json_of(file) if file.endswith(".json") else text_of(file))
+    assert len(printed) == len(expected), (printed, expected)
+    wrong = [(one, other) for one, other in zip(printed, expected, strict=True) if not is_rounding_of(one, other)]
+    assert wrong == [], f"{page} and {file} differ: {wrong}"
+
+
+def test_files_that_pages_link_as_results_are_compared():
+    compared = {file.removeprefix(MEASURED) for _, _, file, _ in CLAIMS if file.startswith(MEASURED)}
+    tables_of_json = {
+        "prefix_sharing_qwen3_vl.md",
+        "prefix_sharing_qwen3_5.md",
+        "full_step.md",
+        "loss_head.md",
+        "loss_head.png",
+    }
+    assert {path.name for path in (ROOT / MEASURED).iterdir()} - compared == tables_of_json
