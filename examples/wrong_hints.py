@@ -66,7 +66,7 @@ def main() -> None:
         out = options.out / f"share-{share:g}-seed-{options.seed}"
         if out.exists():
             parser.error(f"{out} already exists: choose another --out")
-        sweep = Sweep(recipe_path("reproduce"), out, num_questions, num_prompts, changes, split="dev")
+        sweep = Sweep(recipe_path("world/reproduce"), out, num_questions, num_prompts, changes, split="dev")
         cells = {variant.name: Cell(variant, Base(options.base), options.seed, sweep) for variant in (BASE, OPSD)}
         folder = cells["OPSD"].prompts(out / "OPSD")
         write_prompts(folder, num_prompts)

@@ -156,12 +156,12 @@ def methods() -> None:
 
 @app.command()
 def config(
-    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
 ) -> None:
     """Check a recipe and print it as JSON, with every default filled in.
 
-    Example: `vcsd config recipes/paper/qwen3_vl_2b.yaml method.alpha=0.5`
+    Example: `vcsd config paper/qwen3_vl_2b method.alpha=0.5`
     """
     from vcsd.config.recipe import load_recipe
 
@@ -170,13 +170,13 @@ def config(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what the run would do and need.")] = False,
 ) -> None:
     """Train a student with a recipe. Resumes from the latest checkpoint in the run's folder.
 
-    Example: `vcsd train recipes/paper/qwen3_vl_2b.yaml trainer.output_dir=runs/first --dry-run`
+    Example: `vcsd train paper/qwen3_vl_2b trainer.output_dir=runs/first --dry-run`
     """
     from vcsd.config.recipe import load_recipe
 

@@ -103,7 +103,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     refuse_no_folder(out)
     requested = chosen(experiment)
     sweep = Sweep(
-        recipe=recipe_path("reproduce"),
+        recipe=recipe_path("world/reproduce"),
         out=out,
         num_questions=questions,
         num_prompts=QUICK_PROMPTS if quick else NUM_PROMPTS,

@@ -6,7 +6,8 @@
     trainer: {max_steps: 90, output_dir: runs/first}
 
 The defaults are the paper's. `trainer` is passed to `transformers.TrainingArguments`, and its keys are checked against
-that class instead of being declared again. The resolved tree is written as JSON, which is itself a valid recipe.
+that class instead of being declared again. A file may start from another recipe (`inherit.py`). The resolved tree is
+written as JSON, which is itself a valid recipe.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from enum import Enum, EnumMeta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
+from vcsd.config.inherit import BASE, read_tree
 from vcsd.config.sections import DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
-from vcsd.config.yaml_text import MAX_CHARACTERS, parse_yaml, shown
+from vcsd.config.shipped import recipe_path
+from vcsd.config.yaml_text import parse_yaml, shown
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.method import METHODS, PRESETS, Method
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic_core import ErrorDetails
     from transformers import TrainingArguments
 
@@ -138,17 +142,11 @@ class Recipe(Section):
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe file and apply overrides such as `method.alpha=0.5`.
+    """Read a recipe, given as a path or by the name of a shipped one, and apply overrides such as `method.alpha=0.5`.
 
     Raises a ConfigError with all problems in the file and the overrides.
     """
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            text = file.read(MAX_CHARACTERS + 1)
-    except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError([f"recipe {str(path)!r} cannot be read: {problem}."]) from error
-    return build_recipe(parse_yaml(text, source=str(path)), overrides)
+    return build_recipe(read_tree(recipe_path(path)), overrides)
 
 
 def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
@@ -161,6 +159,8 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
     if not isinstance(tree, Mapping):
         raise ConfigError([f"a recipe has sections, but this one is {shown(tree)}. Start with 'model:' and 'data:'."])
     tree, problems = _apply_overrides(tree, overrides)
+    if tree.pop(BASE, None) is not None:
+        problems.append(f"{BASE} is read from a file only. Give the path or name of that recipe instead.")
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:

@@ -1,18 +1,64 @@
-"""Find the world's recipes, in the checkout's `recipes/world` or inside an installed package."""
+"""Find recipes: a file of the user's, or one that ships with the package, by its name.
+
+The shipped recipes are the checkout's `recipes/` folder, which a wheel carries inside the package. Their names are
+paths in it without the ending: `paper/qwen3_vl_2b`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, did_you_mean
 
 _PACKAGE = Path(__file__).parents[1]
-_FOLDERS = (_PACKAGE / "recipes" / "world", _PACKAGE.parents[1] / "recipes" / "world")
+_FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
+
+NOT_RECIPES = ("accelerate",)
+"""Folders next to the recipes that hold something else: configs for `accelerate launch`."""
 
 
-def recipe_path(name: str) -> Path:
-    """Return the path of a shipped recipe."""
+def shipped_folder() -> Path:
+    """Return the folder of the shipped recipes."""
     for folder in _FOLDERS:
-        if (folder / f"{name}.yaml").is_file():
-            return folder / f"{name}.yaml"
-    raise ConfigError([f"there is no world recipe {name!r} in {' or '.join(map(str, _FOLDERS))}."])
+        if folder.is_dir():
+            return folder
+    raise ConfigError(
+        [f"the shipped recipes are missing: no folder {' or '.join(map(str, _FOLDERS))}. Reinstall vcsd."]
+    )
+
+
+def shipped_names() -> list[str]:
+    """Return the names of all shipped recipes, sorted.
+
+    >>> "paper/qwen3_vl_2b" in shipped_names()
+    True
+    """
+    folder = shipped_folder()
+    paths = [path.relative_to(folder) for path in folder.rglob("*.yaml")]
+    return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in NOT_RECIPES)
+
+
+def recipe_path(name: str | Path) -> Path:
+    """Return the path of a recipe, given as a path or by the name of a shipped one. An existing file wins.
+
+    >>> recipe_path("paper/qwen3_vl_2b").name
+    'qwen3_vl_2b.yaml'
+    """
+    return Path(name) if is_file(Path(name)) else shipped_path(str(name))
+
+
+def shipped_path(name: str) -> Path:
+    """Return the path of a shipped recipe. Raise a ConfigError with the nearest name if there is none."""
+    known, stem = shipped_names(), name.removesuffix(".yaml")
+    if stem not in known:
+        problem = f"recipe {name!r} cannot be read: there is neither such a file nor a shipped recipe of this name."
+        raise ConfigError([f"{problem} {did_you_mean(stem, known)}"])
+    return shipped_folder() / f"{stem}.yaml"
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file exists; a path that cannot exist is none."""
+    try:
+        return path.is_file()
+    except ValueError:  # a null character, before Python 3.13
+        return False

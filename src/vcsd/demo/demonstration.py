@@ -136,7 +136,7 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Outcome:
     say(f"{num} questions in {len(SEVEN)} suites; the base model answers")
     answers = {"base": _ask(exam, load_base(setting.base, "cpu"), folder_identity(setting.base), setting.out / "base")}
     for method in ("opsd", "vcsd"):
-        recipe = load_recipe(recipe_path("demo"), setting.overrides(method))
+        recipe = load_recipe(recipe_path("world/demo"), setting.overrides(method))
         steps, prompts = recipe.training_arguments().max_steps, recipe.prompts_per_step
         say(f"{method.upper()}: {steps} steps of {prompts} prompts x {recipe.rollout.num_per_prompt} rollouts")
         trainer = run.train(run.load(recipe))

@@ -32,7 +32,7 @@ def taught(plain, folder, *overrides):
 
 
 def results_of(tmp_path, *folders):
-    plan = Sweep(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+    plan = Sweep(recipe_path("world/reproduce"), tmp_path, num_questions=8, num_prompts=16)
     return Results(plan, grouped(folders), [101])
 
 

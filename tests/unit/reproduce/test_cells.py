@@ -28,7 +28,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def plan(tmp_path):
-    return Sweep(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+    return Sweep(recipe_path("world/reproduce"), tmp_path, num_questions=8, num_prompts=16)
 
 
 def test_the_recipe_is_the_papers_but_for_what_it_says(base, plan):

@@ -18,7 +18,7 @@ from vcsd.reproduce.results import Results
 @pytest.fixture
 def results(tmp_path):
     make_base(tmp_path / "bases" / "one"), make_base(tmp_path / "bases" / "two", seed=1)
-    plan = Sweep(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16)
+    plan = Sweep(recipe_path("world/reproduce"), tmp_path, num_questions=8, num_prompts=16)
     return Results(plan, grouped([tmp_path / "bases"]), [101, 102])
 
 

@@ -31,7 +31,7 @@ def bases(tmp_path_factory):
 
 @pytest.fixture
 def results(bases, tmp_path):
-    plan = Sweep(recipe_path("reproduce"), tmp_path, num_questions=8, num_prompts=16, command=COMMAND)
+    plan = Sweep(recipe_path("world/reproduce"), tmp_path, num_questions=8, num_prompts=16, command=COMMAND)
     return Results(plan, grouped([bases]), [101, 102, 103])
 
 
@@ -195,7 +195,7 @@ def test_a_command_that_ran_nothing_is_not_noted(results):
 def test_a_command_is_noted_with_the_bases_that_it_started_from(bases, tmp_path):
     black = make_base(tmp_path / "black", seed=5)
     (black / "card.json").write_text('{"world": {"black_share": 0.0}}')
-    plan = Sweep(recipe_path("reproduce"), tmp_path / "out", num_questions=8, num_prompts=16)
+    plan = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=8, num_prompts=16)
     results = Results(plan, grouped([bases, black]), [101])
     add_to_journal([EXPERIMENTS["black"]], results, PoolTally(5, 0, ["k"] * 5), jobs=2, wall_seconds=9.0, ended="done")
     add_to_journal([EXPERIMENTS["main"]], results, PoolTally(3, 0, ["k"] * 3), jobs=2, wall_seconds=9.0, ended="done")
