@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Iterable
 
 _FEW = 24
+_MAX_SHOWN = 60
 
 UNGIVEN = "unusable"
 """The default reason of a DataError."""
@@ -57,6 +58,19 @@ class RunError(VcsdError, RuntimeError):
         ...
     vcsd.errors.RunError: three steps in a row gave no finite loss. Their batches are in runs/a/inspect.
     """
+
+
+def shown(value: object, limit: int = _MAX_SHOWN) -> str:
+    """Format a value for a message: short, on one line, whatever it is.
+
+    >>> shown("a" * 100, limit=12), shown(10**5000)
+    ("'aaaaaaaa...", '(a value of type int that is too large to show)')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a thousand lists in each other
+        return f"(a value of type {type(value).__name__} that is too large to show)"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:

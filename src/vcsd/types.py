@@ -26,12 +26,14 @@ Shape legend: N response positions, D hidden width, V vocabulary.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeGuard
 
-from vcsd.errors import DataError
+from vcsd.errors import DataError, shown
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -43,6 +45,10 @@ JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping
 """Anything that JSON can hold."""
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+_ROLE = re.compile(r"[A-Za-z_]{1,40}")
+_MAX_SHOWN = 200
 
 
 class ImagePart(TypedDict):
@@ -93,17 +99,19 @@ class Example:
 
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
-            raise DataError(
-                str(self.id), "an example needs a text as id: rollouts are seeded by it. Add an 'id' column."
-            )
+            example_id = self.id if isinstance(self.id, str) else shown(self.id)
+            raise DataError(example_id, "an example needs a text as id: rollouts are seeded by it. Add an 'id' column.")
+        refuse_half_pair(self.id, "id", self.id)
         for name in ("images", "prompt", "boxes"):
             object.__setattr__(self, name, _as_tuple(self.id, name, getattr(self, name)))
         for name in ("answer", "demonstration", "feedback"):
-            if not isinstance(getattr(self, name), str | None):
-                raise DataError(self.id, f"{name} = {getattr(self, name)!r} is not text.")
+            text = getattr(self, name)
+            if not isinstance(text, str | None):
+                raise DataError(self.id, f"{name} = {shown(text)} is not text.")
+            refuse_half_pair(self.id, name, text or "")
         for box in self.boxes:
             if not _is_box(box):
-                raise DataError(self.id, f"the box {box!r} is not left, top, right, bottom.")
+                raise DataError(self.id, f"the box {shown(box)} is not left, top, right, bottom.")
         if not self.prompt:
             raise DataError(self.id, "the prompt has no messages. Give at least one user message.")
         object.__setattr__(self, "prompt", tuple(as_message(self.id, message) for message in self.prompt))
@@ -116,18 +124,33 @@ class Example:
             )
 
 
+def refuse_half_pair(example_id: str, name: str, text: str) -> None:
+    """Raise a DataError if a text contains half a surrogate pair, which no tokenizer and no file can encode."""
+    if half := _HALF_PAIR.search(text):
+        raise DataError(
+            example_id,
+            f"its {name} contains half a surrogate pair, U+{ord(half[0]):04X} at character {half.start()}, which is "
+            "not text. Correct the row.",
+        )
+
+
 def _as_tuple(example_id: str, name: str, values: object) -> tuple[object, ...]:
     """A frozen copy of a list; a single text, a file's bytes or nothing in its place is an error."""
     if isinstance(values, bytes | bytearray):
         raise DataError(example_id, f"{name} is {type(values).__name__} of {len(values):,} bytes, not a list.")
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise DataError(example_id, f"{name} = {values!r} is not a list.")
+        raise DataError(example_id, f"{name} = {shown(values)} is not a list.")
     return tuple(values)
 
 
 def _is_box(box: object) -> bool:
-    """Whether something is four numbers."""
-    return isinstance(box, Collection) and len(box) == 4 and all(isinstance(side, Real) for side in box)
+    """Whether something is four numbers that fit into a float."""
+    if not isinstance(box, Collection) or len(box) != 4 or not all(isinstance(side, Real) for side in box):
+        return False
+    try:
+        return all(math.isfinite(side) for side in box)
+    except OverflowError:
+        return False
 
 
 def user_message(text: str, num_images: int = 0) -> Message:
@@ -148,7 +171,11 @@ def message_texts(message: Message) -> list[str]:
 def as_message(example_id: str, message: object) -> Message:
     """Check one chat turn and return it with its content as parts."""
     if not _has_role_and_content(message):
-        raise DataError(example_id, f"a message needs 'role' and 'content', but one is {message!r}.")
+        raise DataError(example_id, f"a message needs 'role' and 'content', but one is {shown(message, _MAX_SHOWN)}.")
+    if not isinstance(message["role"], str) or not _ROLE.fullmatch(message["role"]):
+        raise DataError(
+            example_id, f"a role is a word such as 'user', 'assistant' or 'system', not {shown(message['role'])}."
+        )
     return {**message, "content": _parts(example_id, message["content"])}
 
 
@@ -159,22 +186,32 @@ def _has_role_and_content(message: object) -> TypeGuard[Message]:
 def _parts(example_id: str, content: object) -> list[MessagePart]:
     """Return the parts of a message's content; plain text is one text part."""
     if isinstance(content, str):
+        refuse_half_pair(example_id, "prompt", content)
         return [{"type": "text", "text": content}]
     if not isinstance(content, Sequence) or not all(isinstance(part, Mapping) for part in content):
-        raise DataError(example_id, f"message content is a string or a list of parts, not {content!r}.")
+        shown_content = shown(content, _MAX_SHOWN)
+        raise DataError(example_id, f"message content is a string or a list of parts, not {shown_content}.")
     return [_checked_part(example_id, part) for part in content]
 
 
 def _checked_part(example_id: str, part: Mapping[str, object]) -> MessagePart:
-    if _is_part(part):
-        return part
-    if part.get("type") == "text":
-        raise DataError(example_id, f"a text part needs 'text', but one is {part!r}.")
-    raise DataError(example_id, f"a message part is an image or a text, not {part!r}.")
-
-
-def _is_part(part: Mapping[str, object]) -> TypeGuard[MessagePart]:
-    return part.get("type") == "image" or (part.get("type") == "text" and isinstance(part.get("text"), str))
+    kind, text = part.get("type"), part.get("text")
+    if kind not in ("image", "text"):
+        raise DataError(example_id, f"a message part is an image or a text, not {shown(part, _MAX_SHOWN)}.")
+    allowed = ("type", "text") if kind == "text" else ("type",)
+    if others := [key for key, value in part.items() if key not in allowed and value is not None]:
+        # Processors load images from other keys, also from the web.
+        raise DataError(
+            example_id,
+            f'a message part of type {kind!r} has the key {shown(others[0])}. An image part is {{"type": "image"}} and '
+            "nothing else: the images themselves are given apart, as files or PIL images. Nothing is downloaded.",
+        )
+    if kind == "image":
+        return {"type": "image"}
+    if not isinstance(text, str):
+        raise DataError(example_id, f"a text part needs 'text', but one is {shown(part, _MAX_SHOWN)}.")
+    refuse_half_pair(example_id, "prompt", text)
+    return {"type": "text", "text": text}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from vcsd.config.shipped import is_file, shipped_path
-from vcsd.config.yaml_text import MAX_CHARACTERS, parse_yaml, shown
-from vcsd.errors import ConfigError
+from vcsd.config.yaml_text import MAX_CHARACTERS, parse_yaml
+from vcsd.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, Valida
 from vcsd.config.inherit import BASE, read_tree
 from vcsd.config.sections import DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
 from vcsd.config.shipped import recipe_path
-from vcsd.config.yaml_text import parse_yaml, shown
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.config.yaml_text import parse_yaml
+from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.method import METHODS, PRESETS, Method
 
 if TYPE_CHECKING:

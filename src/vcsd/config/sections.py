@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
-from vcsd.config.yaml_text import shown
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.benchmarks.world_suites import ALL, WORLD
 
@@ -67,7 +66,7 @@ class DataConfig(Section):
 
     path: str = Field(min_length=1, description="A file or folder of prompts with images.")
     images: str | None = Field(
-        None, min_length=1, description="Folder of relative image paths; null: the file's folder."
+        None, min_length=1, description="Folder that image paths start from and stay in; null: the file's folder."
     )
     split: str | None = Field(None, min_length=1, description="One of several splits; null if there is only one.")
     columns: Annotated[dict[str, str | None], PlainValidator(_check_columns)] = Field(

@@ -10,15 +10,13 @@ from typing import Any
 
 import yaml
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 
 MAX_CHARACTERS = 2**20
 MAX_VALUES = 2000
 MAX_KEYS = 200
 MAX_KEY_LENGTH = 200
 """Limits of a text, of a section and of a key. The largest section, `trainer`, has about 130 keys."""
-
-_MAX_SHOWN = 60
 
 
 def parse_yaml(text: str, *, source: str) -> object:
@@ -42,12 +40,6 @@ def parse_yaml(text: str, *, source: str) -> object:
             [f"{source} holds an invalid value: a circular reference, a huge number, too many levels, or a tag."]
         ) from error
     return tree
-
-
-def shown(value: object) -> str:
-    """Format a value for a message: short, on one line."""
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
 class _RecipeLoader(yaml.SafeLoader):

@@ -185,7 +185,8 @@ def hub_dataset(name: str, *, split: str | None) -> DatasetTable:
         raise ConfigError(
             [f"data {name!r} is not a file or folder, and loading it from the hub failed: {reason}"]
         ) from error
-    return _choose_split(dataset, name=name, folder=Path(), split=split)
+    # Where a dataset names its images by path, they are in the hub's cache.
+    return _choose_split(dataset, name=name, folder=Path(str(datasets.config.HF_CACHE_HOME)), split=split)
 
 
 def _choose_split(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from vcsd.data.skips import RowError
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, shown
+from vcsd.views.original import open_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("id",),
@@ -29,6 +32,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """Field -> the columns that may hold it. If a table has several, the first non-empty one of a row counts."""
 
 REQUIRED = ("prompt", "images")
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
+_MAX_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def read_text(row_id: str, field: str, cell: object) -> str | None:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool) or not isinstance(cell, int | float):
-        raise RowError(row_id, f"its {field} is {cell!r}, not text.", reason="malformed_row")
+        raise RowError(row_id, f"its {field} is {shown(cell)}, not text.", reason="malformed_row")
     return str(cell)
 
 
@@ -120,33 +126,80 @@ def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, fl
         numbers = [tuple(float(value) for value in box) for box in boxes]
         if not all(len(box) == 4 and all(map(math.isfinite, box)) for box in numbers):
             raise ValueError("not four finite numbers")
-    except (TypeError, ValueError) as error:
-        raise RowError(row_id, f"its boxes are {cell!r}, not lists of four numbers.", reason="malformed_row") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a number of 400 digits is no float
+        shown_cell = shown(cell, _MAX_SHOWN)
+        raise RowError(
+            row_id, f"its boxes are {shown_cell}, not lists of four numbers.", reason="malformed_row"
+        ) from error
     return tuple((left, top, right, bottom) for left, top, right, bottom in numbers)
 
 
-def read_image(row_id: str, cell: object, folder: Path) -> Image.Image | Path:
+@dataclass(frozen=True)
+class ImageFolder:
+    """The folder that image paths in a table start from and may not leave: who wrote the table may be a stranger.
+
+    By default it is the folder of the table, and a link in it may not leave it either, because links come with
+    downloaded data. A folder that the user names is trusted with its links.
+    """
+
+    path: Path
+    is_named: bool = False
+
+    def find(self, row_id: str, name: str) -> Path:
+        """Return the path of a file in the folder. Raise a RowError if it is elsewhere or does not exist."""
+        path = self.path / name
+        try:
+            # "link/../a.png" is checked and opened without the link, where links are trusted.
+            path = Path(os.path.normpath(path)) if self.is_named else path
+            is_inside = self._contains(path)
+            is_file = is_inside and path.is_file()
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a null character, links in a circle
+            problem = error.strerror if isinstance(error, OSError) else error
+            raise RowError(
+                row_id, f"{shown(name)} is not the path of a file: {problem}.", reason="malformed_row"
+            ) from error
+        if not is_inside:
+            raise RowError(
+                row_id,
+                f"its image {shown(str(path), _MAX_SHOWN)} is outside the data folder {str(self.path)!r}. Set "
+                "data.images to the folder of the images; it may be the data folder itself, if a link in it leads "
+                "elsewhere and you trust that.",
+                reason="outside_folder",
+                file=str(path),
+            )
+        if not is_file:
+            raise RowError(row_id, f"there is no file {str(path)!r}.", reason="missing_file", file=str(path))
+        return path
+
+    def _contains(self, path: Path) -> bool:
+        if self.is_named:
+            return path.is_relative_to(os.path.normpath(self.path)) or (
+                path.is_absolute() and path.is_relative_to(self.path.resolve())
+            )
+        return path.resolve().is_relative_to(self.path.resolve())
+
+
+def read_image(row_id: str, cell: object, folder: ImageFolder) -> Image.Image | Path:
     """Return an image as a path that exists, or as an opened image that is not decoded yet."""
     if isinstance(cell, Image.Image):
         return cell
     name = ""
     if isinstance(cell, dict):  # as `datasets` stores images
-        cell, name = (cell["bytes"], str(cell.get("path") or "")) if cell.get("bytes") else (cell.get("path"), "")
+        address, path = cell.get("url"), cell.get("path")
+        cell, name = (cell["bytes"], str(path or "")) if cell.get("bytes") else (path or address, "")
     if isinstance(cell, bytes):
         return _open(row_id, cell, name)
     if not isinstance(cell, str) or not cell:
         raise RowError(row_id, f"an image is {type(cell).__name__}, not a path or bytes.", reason="malformed_row")
-    if cell.startswith(("http://", "https://")):
-        raise RowError(row_id, f"its image is at {cell}. Download it first.", reason="missing_file", file=cell)
-    path = folder / cell
-    if not path.is_file():
-        raise RowError(row_id, f"there is no file {str(path)!r}.", reason="missing_file", file=str(path))
-    return path
+    if _ADDRESS.match(cell):
+        place = cell if len(cell) <= _MAX_SHOWN else cell[:_MAX_SHOWN] + "..."
+        raise RowError(row_id, f"its image is at {place}. Download it first.", reason="missing_file", file=place)
+    return folder.find(row_id, cell)
 
 
 def _open(row_id: str, content: bytes, name: str) -> Image.Image:
     try:
-        image = Image.open(io.BytesIO(content))
+        image = open_image(io.BytesIO(content))
     except Exception as error:  # decoders raise all kinds of errors on broken bytes
         message = f"its image {name or 'in the table'} cannot be read: {error}."
         raise RowError(row_id, message, reason="broken_image", file=name or None) from error

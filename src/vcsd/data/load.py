@@ -46,8 +46,8 @@ def load_examples(
 ) -> Source:
     """Open a file, a folder or a hub dataset as examples. Only an index is read into memory.
 
-    `images` is the folder that relative image paths start from (default: the file's folder). `split` selects a split
-    or, in a folder of files, a file by its name. `columns` maps fields to columns, such as
+    `images` is the folder that relative image paths start from and that no path may leave (default: the file's folder).
+    `split` selects a split or, in a folder of files, a file by its name. `columns` maps fields to columns, such as
     {"prompt": "problem", "id": None}. `multi_image` and `text_only` are "keep" or "drop", for rows with several images
     and without an image. By default ViRL39K drops both, as the authors' run does, and all other data keeps both.
     """

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vcsd.data.skips import RowError, reason
+from vcsd.errors import shown
 from vcsd.types import as_message
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def _messages(row_id: str, cell: object) -> Sequence[Mapping[str, object]]:
         return ({"role": "user", "content": cell},)
     if not isinstance(cell, list | tuple) or not cell:
         raise _malformed(
-            row_id, f"its prompt is {'empty' if not cell else repr(cell)}. Give a text or a list of messages."
+            row_id, f"its prompt is {shown(cell, 200) if cell else 'empty'}. Give a text or a list of messages."
         )
     for message in cell:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message.get("content"):
-            raise _malformed(row_id, f"a message needs 'role' and 'content', but one is {message!r}.")
+            raise _malformed(row_id, f"a message needs 'role' and 'content', but one is {shown(message, 200)}.")
     return cell
 
 

@@ -24,7 +24,7 @@ MAX_SKIPPED_SHARE = 0.05
 MIN_ROWS_SEEN = 100
 """Rows read before the share is checked: one broken row among the first ten says nothing yet."""
 
-REASONS = ("malformed_row", "missing_file", "broken_image", "over_long_prompt", UNGIVEN)
+REASONS = ("malformed_row", "missing_file", "outside_folder", "broken_image", "over_long_prompt", UNGIVEN)
 """Why a row may be skipped."""
 
 
@@ -82,6 +82,8 @@ class Skips:
         self._max_share, self._min_rows = max_share, min_rows
         self.num_seen = 0
         self.counts: Counter[str] = Counter()
+        self.last: DataError | None = None
+        """The error of the row that was skipped last."""
 
     @property
     def num_skipped(self) -> int:
@@ -101,6 +103,7 @@ class Skips:
         """Count and list a skipped row. Raise a ConfigError once there are too many."""
         self.num_seen += 1
         self.counts[error.reason] += 1
+        self.last = error
         if self._lines is not None:
             details = {"reason": error.reason, "file": error.file, "message": error.message}
             self._lines.append({"position": position, "id": error.example_id, **details})

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from vcsd.data.columns import Columns, read_boxes, read_image, read_text
+from vcsd.data.columns import Columns, ImageFolder, read_boxes, read_image, read_text
 from vcsd.data.prompts import build_prompt
-from vcsd.data.skips import reason
+from vcsd.data.skips import RowError, reason
 from vcsd.data.table import Table, image_cells, row_name
-from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.types import Example
+from vcsd.errors import ConfigError, RunError, did_you_mean, shown
+from vcsd.types import Example, refuse_half_pair
 from vcsd.views.prompt import append_to_question
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SWITCH = ("keep", "drop")
 _SHOWN = 3
+_MAX_UNUSED = 20
 
 
 class Dropped(NamedTuple):
@@ -50,7 +51,7 @@ class Source:
     ) -> None:
         self.table = table
         self.columns = Columns.find(table.name, table.columns, columns)
-        self._folder = table.folder if images is None else images
+        self._folder = ImageFolder(table.folder if images is None else images, is_named=images is not None)
         self._instruction = instruction
         self._switches = {"multi_image": multi_image, "text_only": text_only}
         self._check_switches()
@@ -73,8 +74,19 @@ class Source:
                 f"{self.table.name} cannot be read any more: {error}. Restore it; the same command resumes from the "
                 "latest checkpoint."
             ) from error
-        cell = self.columns.cell(cells, "id")
-        return self._build(row_name(self.table, index) if cell is None else str(cell), cells)
+        return self._build(self._id(index, self.columns.cell(cells, "id")), cells)
+
+    def _id(self, index: int, cell: object) -> str:
+        """Return a row's own id, or a name made of the table's and its number."""
+        name = row_name(self.table, index)
+        if cell is None:
+            return name
+        if not _is_id(cell):
+            raise RowError(name, f"its id is {shown(cell)}, not a text or a number.", reason="malformed_row")
+        if isinstance(cell, str):
+            with reason("malformed_row"):
+                refuse_half_pair(name, "id", cell)
+        return str(cell)
 
     def __iter__(self) -> Iterator[Example]:
         return (self[row] for row in range(len(self)))
@@ -91,7 +103,8 @@ class Source:
             )
             if count
         )
-        rest = f" Not used: {', '.join(unused)}." if unused else ""
+        more = f" and {len(unused) - _MAX_UNUSED:,} more" if len(unused) > _MAX_UNUSED else ""
+        rest = f" Not used: {', '.join(unused[:_MAX_UNUSED])}{more}." if unused else ""
         return (
             f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
             f"{len(self.table) - sum(self.dropped):,} examples with {self.columns.report()}.{rest}"
@@ -147,17 +160,17 @@ class Source:
         repeated: list[str] = []
         ids = (value for column in self.columns.of("id") for value in self.table.values(column))
         for value in ids:
-            if value is None or value == "":
+            if value == "" or not _is_id(value):
                 continue
             # Eight bytes of a hash: a set of long ids would be larger than the table's index.
             key = int.from_bytes(
-                hashlib.blake2b(str(value).encode("utf-8", "replace"), digest_size=8).digest(), "little"
+                hashlib.blake2b(str(value).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
             )
             if key in seen:
                 repeated.append(str(value))
             seen.add(key)
         if repeated:
-            first_few = ", ".join(map(repr, repeated[:_SHOWN])) + (", ..." if len(repeated) > _SHOWN else "")
+            first_few = ", ".join(map(shown, repeated[:_SHOWN])) + (", ..." if len(repeated) > _SHOWN else "")
             raise ConfigError(
                 [
                     f"{self.table.name}: {len(repeated)} rows repeat the id of an earlier one: {first_few}. "
@@ -173,3 +186,8 @@ class Source:
         ]
         if problems:
             raise ConfigError(problems)
+
+
+def _is_id(cell: object) -> bool:
+    """Whether a cell can name a row: a text or a number."""
+    return isinstance(cell, str | int | float) and not isinstance(cell, bool)

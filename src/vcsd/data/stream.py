@@ -86,7 +86,8 @@ class Stream:
         return Taken(tuple(items), tuple(ids), position)
 
     def _too_few(self, count: int, num_usable: int) -> str:
+        last = f" The last row that was skipped: {self.skips.last}" if self.skips.last is not None else ""
         return (
             f"a step needs {count} different examples, but the data has only {num_usable} usable ones "
-            f"({len(self.rows)} rows; {self.skips.summary()}). Lower prompts_per_step, or add data."
+            f"({len(self.rows)} rows; {self.skips.summary()}). Lower prompts_per_step, or add data.{last}"
         )

@@ -58,7 +58,7 @@ def image_cells(cell: object) -> list[object]:
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         try:
             cell = json.loads(cell)
-        except ValueError:
+        except (ValueError, RecursionError):
             return [cell]  # a file whose name begins with a bracket
     cells = cell if isinstance(cell, list | tuple) else [cell]
     return [inner for inner in cells if inner is not None and inner != ""]

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Sized
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -27,7 +28,13 @@ from PIL import Image, ImageOps
 from vcsd.errors import DataError
 
 if TYPE_CHECKING:
+    from PIL.ImageFile import ImageFile
+
     from vcsd.types import Example
+
+FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+"""The file formats that are read, as Pillow names them. Pillow reads more, and one of them, EPS, is a program: to show
+it, Pillow starts Ghostscript."""
 
 MAX_IMAGE_PIXELS = 2**26
 """The largest image that is decoded: 8192 x 8192, twice the area of an 8K screen, 192 MiB as RGB.
@@ -57,7 +64,7 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
         )
     name = file_name(source)
     try:
-        with nullcontext(source) if isinstance(source, Image.Image) else Image.open(source) as image:
+        with nullcontext(source) if isinstance(source, Image.Image) else open_image(source) as image:
             _check_size(example_id, name, image)
             if image.mode == "RGB" and image.info == {"file": name}:
                 return image
@@ -75,6 +82,18 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
         ) from error
     shown.info = {"file": name}
     return shown
+
+
+def open_image(source: str | PathLike[str] | IO[bytes]) -> ImageFile:
+    """Open an image of one of the FORMATS, without decoding it."""
+    return Image.open(source, formats=_formats())
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Return the FORMATS that the installed Pillow can read."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def file_name(source: Image.Image | str | PathLike[str]) -> str:

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from vcsd.config.yaml_text import parse_yaml, shown
-from vcsd.errors import ConfigError
+from vcsd.config.yaml_text import parse_yaml
+from vcsd.errors import ConfigError, shown
 
 
 @pytest.mark.parametrize(

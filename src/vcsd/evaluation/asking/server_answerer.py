@@ -18,7 +18,7 @@ from vcsd.evaluation.asking.chat import ChatClient, RefusedError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.types import Prediction
-from vcsd.views.original import load_image
+from vcsd.views.original import load_image, open_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +159,7 @@ def _content(question_id: str, source: str | PathLike[str]) -> bytes:
 def _plain_format(content: bytes) -> str | None:
     """Return the format of an upright RGB image, which a server decodes as this package does; None for others."""
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(io.BytesIO(content)) as image:
             is_plain = image.mode == "RGB" and image.getexif().get(_ORIENTATION, 1) == 1
             is_plain = is_plain and not image.has_transparency_data and getattr(image, "n_frames", 1) == 1
             return image.format if is_plain and image.format in _SENT_AS_IS else None

@@ -115,6 +115,13 @@ def test_image_files_are_found_beside_the_table(tmp_path):
     assert table.rows[1].images == (tmp_path / "a/0.png", tmp_path / "b.png")
 
 
+@pytest.mark.parametrize("cell", ["/etc/hosts", "../0.png", "['a/0.png', 'a/../../0.png']", "[" * 100_000])
+def test_an_image_file_elsewhere_is_refused(tmp_path, cell):
+    path = write_tsv(tmp_path / "a.tsv", [{**ROW, "image_path": cell}])
+    with pytest.raises(ConfigError, match=r"is outside|is not a list of names"):
+        read_tsv(path)
+
+
 def test_the_limit_of_cells_is_as_it_was(tmp_path):
     before = csv.field_size_limit()
     read_tsv(write_tsv(tmp_path / "a.tsv", rows(coded(0))))

@@ -11,9 +11,8 @@ import io
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from PIL import Image
-
 from vcsd.errors import DataError
+from vcsd.views.original import open_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,7 +51,7 @@ class StoredImage:
         content = self.fetch()
         if not self.is_recoded:
             return content
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(io.BytesIO(content)) as image:
             written = io.BytesIO()
             image.convert("RGB").save(written, "JPEG", quality=JPEG_QUALITY)
         return written.getvalue()

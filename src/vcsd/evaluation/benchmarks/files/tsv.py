@@ -13,6 +13,7 @@ import binascii
 import csv
 import hashlib
 import io
+import os
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 from vcsd.evaluation.benchmarks.files.records import MISSING, Record, RecordTable, StoredImage
 from vcsd.views.image_hash import image_hash
 
@@ -121,9 +122,14 @@ def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
         return ()
     try:
         names = ast.literal_eval(cell) if cell.startswith("[") else [cell]
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError([f"{place.name}: image_path = {cell!r} is not a list of names: {error}."]) from error
-    return tuple(path.parent / str(name) for name in names)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: thousands of brackets
+        raise ConfigError([f"{place.name}: image_path = {shown(cell)} is not a list of names: {error}."]) from error
+    paths = tuple(Path(os.path.normpath(path.parent / str(name))) for name in names)
+    for image in paths:
+        if not image.is_relative_to(os.path.normpath(path.parent)):
+            name = shown(str(image), 200)
+            raise ConfigError([f"{place.name}: its image {name} is outside {path.parent}. Move it there."])
+    return paths
 
 
 def _place(path: Path, columns: tuple[str, ...], number: int, start: int, end: int, found: list[bytes]) -> _Place:
