@@ -13,7 +13,16 @@ from tiny_groups import repeated_batch
 from tiny_models import build_model
 from tiny_processor import build_processor
 from vcsd.batch import Batch, show
-from vcsd.core import forward_kl, log_probs, response_mean, shape_target, token_mean
+from vcsd.core import (
+    forward_kl,
+    importance_weight,
+    jensen_shannon,
+    log_probs,
+    response_mean,
+    shape_target,
+    token_mean,
+    top_and_tail,
+)
 from vcsd.method import Method
 from vcsd.models.family import family_of
 from vcsd.models.packed.packing import Group
@@ -48,7 +57,8 @@ def make_examples(count: int = 3) -> list[Example]:
 def make_batch(model: nn.Module, processor, method: Method, examples: Sequence[Example], step: int = 0) -> Batch:
     engine = TransformersEngine(model, tokenizer=processor.tokenizer)
     shown = [show(example, method, processor) for example in examples]
-    return sample(engine, shown, RolloutSettings(Sampling(max_new_tokens=7), num_per_prompt=3, seed=5), step)
+    settings = RolloutSettings(Sampling(max_new_tokens=7), num_per_prompt=3, seed=5)
+    return sample(engine, shown, settings, step, with_log_probs=method.importance_clip is not None)
 
 
 def long_way(
@@ -56,16 +66,24 @@ def long_way(
 ) -> torch.Tensor:
     """The step's loss from full logits of the repeated padded batch, by the functions of `vcsd.core` alone."""
 
-    def log_p(model: nn.Module, groups: list[Group]) -> torch.Tensor:
+    def log_p(model: nn.Module, groups: list[Group], temperature: float = method.temperature) -> torch.Tensor:
         hidden = torch.cat(repeated_batch(model, groups, family))
-        return log_probs(hidden @ family_of(model).head(model).weight_VD.T, method.temperature)
+        return log_probs(hidden @ family_of(model).head(model).weight_VD.T, temperature)
 
     with torch.no_grad():
         original = log_p(teacher, batch.target)
         control = original if batch.contrast is None else log_p(teacher, batch.contrast)
         alpha = 0.0 if batch.contrast is None else method.alpha
         log_q = shape_target(original, control, alpha=alpha, beta=method.beta, anchor=method.anchor, end_token_ids=ends)
-    divergence = forward_kl(log_q, log_p(student, batch.student))
+    log_p_student = log_p(student, batch.student)
+    if method.student_top_k is not None:
+        log_q, log_p_student = top_and_tail(log_q, log_p_student, method.student_top_k)
+    compare = {"forward_kl": forward_kl, "jensen_shannon": jensen_shannon}[method.divergence]
+    divergence = compare(log_q, log_p_student)
+    if method.importance_clip is not None:
+        said = torch.tensor(batch.token_ids)[:, None]
+        now = log_p(student, batch.student, 1.0).gather(1, said)[:, 0]
+        divergence = divergence * importance_weight(now, torch.tensor(batch.log_probs), clip=method.importance_clip)
     lengths = torch.tensor([length for group in batch.student for length in group.lengths])
     if method.reduction == "token_mean":
         return token_mean(divergence, num_tokens=int(lengths.sum()), loss_scale=method.loss_factor)

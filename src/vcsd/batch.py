@@ -128,6 +128,13 @@ class Batch:
         """The tokens of all responses, end to end."""
         return [token for group in self.student for response in group.responses for token in response]
 
+    @property
+    def log_probs(self) -> list[float] | None:
+        """The sampler's log-probabilities of these tokens; None if they were not recorded."""
+        if any(group.log_probs is None for group in self.student):
+            return None
+        return [log_p for group in self.student for response in group.log_probs or () for log_p in response]
+
     def sizes(self) -> list[GroupSize]:
         """What the packing plan needs: the size of each prompt in its longest view, and of its responses."""
         views = (self.student, self.target, self.contrast)
@@ -140,10 +147,12 @@ class Batch:
             yield Batch(plan.select(self.student, row), plan.select(self.target, row), contrast)
 
 
-def gather(prompts: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
+def gather(
+    prompts: Sequence[Shown], rollouts: Sequence[Rollout], log_probs: Sequence[Sequence[float]] | None = None
+) -> Batch:
     """Put the responses to each prompt under its views. Rollouts are in the order of prompts, equally many for each.
 
-    Drops empty responses, and prompts without a response.
+    Drops empty responses, and prompts without a response. `log_probs` are those of each rollout's tokens, if recorded.
     """
     per_prompt = len(rollouts) // max(1, len(prompts))
     assert len(rollouts) == per_prompt * len(prompts), f"{len(rollouts)} rollouts of {len(prompts)} prompts"
@@ -152,9 +161,11 @@ def gather(prompts: Sequence[Shown], rollouts: Sequence[Rollout]) -> Batch:
         own = rollouts[index * per_prompt : (index + 1) * per_prompt]
         assert all(rollout.example_id == prompt.example.id for rollout in own), "rollouts are in another order"
         responses = [rollout.token_ids for rollout in own if rollout.token_ids]
+        own_logs = None if log_probs is None else log_probs[index * per_prompt : (index + 1) * per_prompt]
+        kept_logs = None if own_logs is None else [logs for logs in own_logs if len(logs)]
         if not responses:
             continue
         for view, encoded in (("student", prompt.student), ("target", prompt.target), ("contrast", prompt.contrast)):
             if encoded is not None:
-                views[view].append(Group(encoded, responses, prompt.image_keys.get(view, ())))
+                views[view].append(Group(encoded, responses, prompt.image_keys.get(view, ()), kept_logs))
     return Batch(views["student"], views["target"], views["contrast"] or None, tuple(rollouts))

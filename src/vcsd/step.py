@@ -73,16 +73,28 @@ class Distiller:
     features: FeatureCache = field(default_factory=FeatureCache)
 
 
-def sample(engine: TransformersEngine, prompts: Sequence[Shown], rollouts: RolloutSettings, step: int) -> Batch:
-    """Let the student answer every prompt. The key of a rollout is (seed, step, example id, index)."""
+def sample(
+    engine: TransformersEngine,
+    prompts: Sequence[Shown],
+    rollouts: RolloutSettings,
+    step: int,
+    *,
+    with_log_probs: bool = False,
+) -> Batch:
+    """Let the student answer every prompt. The key of a rollout is (seed, step, example id, index).
+
+    `with_log_probs` records the log-probability of every token, which `Method.importance_clip` needs.
+    """
     sampled = engine.sample(
         [prompt.student for prompt in prompts],
         rollouts.sampling,
         num_rollouts=rollouts.num_per_prompt,
         seed=rollouts.seed,
         step=step,
+        with_log_probs=with_log_probs,
     )
-    return gather(prompts, sampled.rollouts)
+    log_probs = None if sampled.log_probs is None else [logs.tolist() for logs in sampled.log_probs]
+    return gather(prompts, sampled.rollouts, log_probs)
 
 
 def distill(
@@ -112,6 +124,7 @@ def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[T
     original, target = with_pixels_on(device, row.student, row.target)
     objective = distiller.method.objective(distiller.end_token_ids)
     token_ids_N = torch.tensor(row.token_ids, device=device)
+    log_p_N = None if row.log_probs is None else torch.tensor(row.log_probs, device=device)
 
     def look_twice(teacher: nn.Module) -> tuple[Tensor, Tensor | None]:
         with phase("teacher"):
@@ -124,7 +137,15 @@ def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[T
 
     def compare(student: Scores, target: Scores, contrast: Scores | None) -> tuple[Tensor, Statistics]:
         with phase("student"):
-            return distillation_loss(student, target, contrast, objective, weights_N, realised_token_ids=token_ids_N)
+            return distillation_loss(
+                student,
+                target,
+                contrast,
+                objective,
+                weights_N,
+                realised_token_ids=token_ids_N,
+                sampled_log_probs=log_p_N,
+            )
 
     return inside_both(distiller.teacher, distiller.student, look_twice, look, compare)
 

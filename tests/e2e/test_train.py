@@ -254,7 +254,7 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
 
 
 def test_a_run_in_which_no_step_was_taken_fails(folder, monkeypatch, capsys):
-    def silent(engine, shown, rollouts, step):
+    def silent(engine, shown, rollouts, step, **_):
         return gather(shown, [Rollout(prompt.example.id, 0, (), "end") for prompt in shown])
 
     monkeypatch.setattr("vcsd.trainer.trainer.sample", silent)

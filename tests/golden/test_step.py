@@ -69,6 +69,22 @@ def test_loss_and_gradients_are_those_of_the_long_way(world, name):
     assert_equals_the_long_way(student, teacher, processor, batch, method)
 
 
+@pytest.mark.parametrize("budget", [100_000, 216])
+def test_rollouts_of_another_model_are_weighed_by_importance(world, budget):
+    student, teacher, processor = world
+    method = replace(METHODS["opsd_published"], importance_clip=1.05)
+    batch = make_batch(teacher, processor, method, make_examples())
+    ends = family_of(student).end_token_ids(student, processor.tokenizer)
+    loss, found, _ = run(student, teacher, batch, method, ends, budget)
+    expected = long_way(student, teacher, batch, method, ends)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach(), rtol=2e-5, atol=1e-6)
+    gap, where = worst_gap(found, gradients(student))
+    assert gap < 2e-3, where
+    unweighted = long_way(student, teacher, batch, replace(method, importance_clip=None), ends)
+    assert abs(unweighted.item() - loss.item()) > 1e-3 * loss.item()
+
+
 @pytest.mark.parametrize("view", CHOICES["target_view"])
 def test_a_frozen_tower_keeps_apart_the_images_of_student_and_teacher(view):
     """Features are computed once per image: a crop of the same grid may not pass for the whole, nor the other way."""

@@ -33,6 +33,14 @@ def test_the_default_method_is_the_papers():
         ("no_support", {"beta": 0.0}),
         ("no_anchor", {"anchor": 0.0}),
         ("opsd", {"target_view": "hint", "contrast_view": None, "alpha": 0.0, "beta": 0.0}),
+        (
+            "opsd_published",
+            {
+                **{"target_view": "hint", "contrast_view": None, "alpha": 0.0, "beta": 0.0, "temperature": 1.0},
+                **{"divergence": "jensen_shannon", "js_weight": 0.5, "student_top_k": 100, "importance_clip": 2.0},
+                **{"reduction": "token_mean"},
+            },
+        ),
     ],
 )
 def test_a_row_differs_from_vcsd_only_where_it_says(name, changed):
@@ -56,6 +64,13 @@ def test_a_preset_changes_conventions_and_nothing_else():
     for field in fields(Method):
         if field.name not in PRESETS["author_code"]:
             assert getattr(changed, field.name) == getattr(METHODS["no_anchor"], field.name)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_published_opsd_has_its_own_conventions_and_no_preset(preset):
+    assert METHODS["opsd_published"].loss_factor == 1.0
+    with pytest.raises(ConfigError, match=r"sets conventions of VCSD; opsd_published has its own. Remove it"):
+        METHODS["opsd_published"].preset(preset)
 
 
 def test_an_unknown_preset_is_named_with_the_nearest():
@@ -97,6 +112,10 @@ NONSENSE = [
     ({"teacher": "fixed", "ema_rate": 0.1}, "method.ema_rate = 0.1 has no effect with teacher: fixed."),
     ({"teacher_every": 0}, "method.teacher_every = 0 is outside [1, inf). It counts optimizer steps."),
     ({"teacher": "periodic", "teacher_every": 2.5}, "method.teacher_every = 2.5 is not a whole number."),
+    ({"student_top_k": 100}, "on tokens that the student chooses, but a shaped target lies on tokens that the teacher"),
+    ({"student_top_k": 0}, "method.student_top_k = 0 is outside [1, 1e6]. 100 is the published OPSD's value;"),
+    ({"student_top_k": 2.5}, "method.student_top_k = 2.5 is not a whole number."),
+    ({"importance_clip": 0.5}, "method.importance_clip = 0.5 is outside [1, 1e6]. 2 is the published OPSD's value;"),
     ({"teacher_every": 3}, "method.teacher_every = 3 has no effect with teacher: ema."),
 ]
 

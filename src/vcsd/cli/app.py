@@ -139,9 +139,9 @@ def methods() -> None:
     """
     from vcsd.method import METHODS, PRESETS
 
-    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("method", "target", "contrast", "alpha", "beta", "anchor", "loss", "T", "teacher"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "method")
     for name, method in METHODS.items():
         views = (method.target_view, method.contrast_view or "-")
         shape = [f"{value:g}" for value in (method.alpha, method.beta, method.anchor)]

@@ -67,13 +67,14 @@ def _build_method(values: object) -> Method:
         raise ConfigError([f"method = {shown(section)} is not a method. Allowed: {', '.join(METHODS)}."])
     known = {field.name for field in fields(Method)}
     problems = [_unknown_key("method", key, [*known, "preset"]) for key in section if key not in {*known, "preset"}]
-    base, changes = METHODS["vcsd"], {}
+    base, changes = METHODS["vcsd"], dict[str, Any]()
     if (name := section.get("name")) in list(METHODS):
         base = METHODS[name]
     elif name is not None:
         problems.append(_unknown_word("method.name", name, METHODS))
     if (preset := section.get("preset")) in list(PRESETS):
-        changes = dict(PRESETS[preset])
+        changes, preset_problems = _preset_changes(base, str(preset))
+        problems += preset_problems
     elif preset is not None:
         problems.append(_unknown_word("method.preset", preset, PRESETS))
     changes |= {key: value for key, value in section.items() if key in known and key != "name"}
@@ -84,6 +85,15 @@ def _build_method(values: object) -> Method:
     if problems:
         raise ConfigError(problems)
     return method
+
+
+def _preset_changes(base: Method, preset: str) -> tuple[dict[str, Any], list[str]]:
+    """The values that a preset sets, or why this method cannot take it."""
+    try:
+        base.preset(preset)
+    except ConfigError as error:
+        return {}, list(error.problems)
+    return dict(PRESETS[preset]), []
 
 
 def _check_trainer(values: object) -> TrainerValues:

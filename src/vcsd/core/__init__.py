@@ -7,6 +7,7 @@ describe distributions. A NaN among the logits of a position makes its probabili
 here hides it.
 """
 
+from vcsd.core.buckets import importance_weight, top_and_tail
 from vcsd.core.contrast import contrast, plausible_support
 from vcsd.core.divergence import forward_kl, jensen_shannon, reverse_kl
 from vcsd.core.probability import LOG_FLOOR, log_probs
@@ -17,6 +18,7 @@ __all__ = [
     "LOG_FLOOR",
     "contrast",
     "forward_kl",
+    "importance_weight",
     "jensen_shannon",
     "log_probs",
     "plausible_support",
@@ -26,4 +28,5 @@ __all__ = [
     "shape_target",
     "token_mean",
     "token_weights",
+    "top_and_tail",
 ]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from vcsd.loss.drawn import Drawn
     from vcsd.loss.objective import Objective
     from vcsd.types import Head
 
@@ -66,7 +67,7 @@ class Problem:
     student: Side
     teacher: Side
     objective: Objective
-    realised_N: Tensor | None
+    drawn: Drawn | None
 
     @property
     def num_positions(self) -> int:
@@ -77,6 +78,11 @@ class Problem:
     def vocabulary(self) -> int:
         """V."""
         return len(self.student.weight_VD)
+
+    @property
+    def has_contrast(self) -> bool:
+        """Whether the teacher is scored under two views."""
+        return len(self.teacher.views) == 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +114,7 @@ class Engine(Protocol):
         """A (rows, V) tile."""
 
     def work(
-        self, tiles: Tiles, problem: Problem, realised_C: Tensor | None, weights_C: Tensor | None, out: Statistics
+        self, tiles: Tiles, problem: Problem, drawn_C: Drawn | None, weights_C: Tensor | None, out: Statistics
     ) -> None:
         """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
 
@@ -122,7 +128,9 @@ def run_chunks(
     """Run one pass over all positions; with weights, also compute the gradients of sum(weights * divergence)."""
     hidden_ND, weight_VD = problem.student.views[0], problem.student.weight_VD
     like = at_least_float32(hidden_ND.new_empty(0))
-    statistics = Statistics.empty(problem.num_positions, like, has_realised=problem.realised_N is not None)
+    statistics = Statistics.empty(
+        problem.num_positions, like, has_realised=problem.has_contrast and problem.drawn is not None
+    )
     gradients = None if weights_N is None else _new_gradients(hidden_ND, weight_VD, wanted, weights_N)
     if problem.num_positions == 0:
         return statistics, gradients
@@ -137,9 +145,9 @@ def run_chunks(
         torch.mm(hidden_ND[start:stop], weight_VD.T, out=student_CV)
         for first, last in _ranges(start, stop, teacher_rows):
             tiles = Tiles(student_CV[first - start : last - start], *_teacher_tiles(problem, teacher_tile, first, last))
-            realised_C = None if problem.realised_N is None else problem.realised_N[first:last]
+            drawn_C = None if problem.drawn is None else problem.drawn.rows(first, last)
             weights_C = None if weights_N is None else weights_N[first:last]
-            engine.work(tiles, problem, realised_C, weights_C, statistics.rows(first, last))
+            engine.work(tiles, problem, drawn_C, weights_C, statistics.rows(first, last))
         if gradients is not None:
             _add_gradients(gradients, student_CV, problem, start, stop)
     return statistics, gradients

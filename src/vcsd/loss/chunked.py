@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vcsd.loss.chunk_loop import Problem, Tiles
+    from vcsd.loss.drawn import Drawn
     from vcsd.loss.statistics import Statistics
 
 TILE_BYTES = {"cpu": 208 * 2**20, "cuda": 2**30}
@@ -51,7 +52,7 @@ class ChunkedEngine:
         return torch.empty(num_rows, problem.vocabulary, dtype=dtype, device=problem.student.weight_VD.device)
 
     def work(
-        self, tiles: Tiles, problem: Problem, realised_C: Tensor | None, weights_C: Tensor | None, out: Statistics
+        self, tiles: Tiles, problem: Problem, drawn_C: Drawn | None, weights_C: Tensor | None, out: Statistics
     ) -> None:
         """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
         num_rows = len(tiles.student_CV)
@@ -66,7 +67,7 @@ class ChunkedEngine:
                     finish_logits(tiles.original_CV[rows], problem.teacher.head),
                     None if tiles.control_CV is None else finish_logits(tiles.control_CV[rows], problem.teacher.head),
                     problem.objective,
-                    None if realised_C is None else realised_C[rows],
+                    None if drawn_C is None else drawn_C.rows(rows.start, rows.stop),
                 )
             out.rows(rows.start, rows.stop).copy_(statistics)
             if weights_C is not None:

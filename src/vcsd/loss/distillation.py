@@ -11,6 +11,7 @@ from vcsd.errors import ConfigError, did_you_mean
 from vcsd.kernels.device import compute_dtype
 from vcsd.loss.chunk_loop import Engine, Problem, Side, fused_loss
 from vcsd.loss.chunked import ChunkedEngine
+from vcsd.loss.drawn import Drawn
 from vcsd.loss.head import head_problems
 from vcsd.loss.reference import full_logits, loss_from_logits
 
@@ -45,6 +46,7 @@ def distillation_loss(
     weights: Tensor | None = None,
     *,
     realised_token_ids: Tensor | None = None,
+    sampled_log_probs: Tensor | None = None,
     impl: str = "auto",
 ) -> tuple[Tensor, Statistics]:
     """Compute the divergence of the student from the contrast-shaped target at every position.
@@ -66,6 +68,8 @@ def distillation_loss(
             the target is the original distribution on its support, whatever alpha is.
         objective: target shape, divergence and temperature; `Method.objective` builds it.
         realised_token_ids: (N,), the tokens the student sampled, for the statistics.
+        sampled_log_probs: (N,), their log-probabilities when they were sampled, before the sampling temperature; needed
+            with `objective.importance_clip`. The divergence in loss and statistics then includes the weight.
         returns: the loss in float32 (float64 for float64 inputs), and the statistics per position.
 
     >>> from vcsd.loss import Objective
@@ -76,20 +80,21 @@ def distillation_loss(
     >>> statistics.support_size.tolist()
     [1, 1, 1]
     """
-    impl = _choose(impl, student.hidden_ND)
+    impl = _choose(impl, student.hidden_ND, objective)
     views = [original] if control is None else [original, control]
     assert control is None or control.head is original.head, "both views are scored by one teacher, with one head"
     _check_heads(student.head, original.head)
     _check_tensors(student, *views)
     num = len(student.hidden_ND)
-    for per_position in (realised_token_ids, weights):
+    for per_position in (realised_token_ids, sampled_log_probs, weights):
         assert per_position is None or per_position.shape == (num,), f"{tuple(per_position.shape)}, not ({num},)"
-    realised = None if control is None else realised_token_ids
+    drawn = None if realised_token_ids is None else Drawn(realised_token_ids, sampled_log_probs)
+    _check_drawn(objective, drawn)
     weights = None if weights is None else weights.detach()
     if impl == "reference":
-        return _reference(student, original, control, objective, realised, weights)
+        return _reference(student, original, control, objective, drawn, weights)
     teacher = Side.prepare(original.head, *(view.hidden_ND for view in views))
-    problem = Problem(Side.prepare(student.head, student.hidden_ND), teacher, objective, realised)
+    problem = Problem(Side.prepare(student.head, student.hidden_ND), teacher, objective, drawn)
     return fused_loss(_engine(impl), problem, student.hidden_ND, weights)
 
 
@@ -98,13 +103,13 @@ def _reference(
     original: Scores,
     control: Scores | None,
     objective: Objective,
-    realised: Tensor | None,
+    drawn: Drawn | None,
     weights: Tensor | None,
 ) -> tuple[Tensor, Statistics]:
     with torch.no_grad():
         logits_original = full_logits(original)
         logits_control = None if control is None else full_logits(control)
-    loss, statistics = loss_from_logits(full_logits(student), logits_original, logits_control, objective, realised)
+    loss, statistics = loss_from_logits(full_logits(student), logits_original, logits_control, objective, drawn)
     return (loss if weights is None else (loss * weights).sum()), statistics
 
 
@@ -117,17 +122,31 @@ def _engine(impl: str) -> Engine:
     return TritonEngine()
 
 
-def _choose(impl: str, student_hidden: Tensor) -> str:
+def _choose(impl: str, student_hidden: Tensor, objective: Objective) -> str:
     if impl not in IMPLS:
         raise ConfigError([f"impl = {impl!r} is not an implementation. {did_you_mean(impl, IMPLS)}"])
     dtype = compute_dtype(student_hidden)
     if impl == "auto":
-        return which_impl(student_hidden.device, dtype)
+        return "chunked" if objective.needs_chunked else which_impl(student_hidden.device, dtype)
+    if impl == "triton" and objective.needs_chunked:
+        raise ConfigError(
+            ["impl = 'triton' supports neither student_top_k nor importance_clip. Use impl: auto or chunked."]
+        )
     if impl == "triton" and importlib.util.find_spec("triton") is None:
         raise ConfigError(["impl = 'triton', but Triton is not installed. Install it, or use impl: chunked."])
     if impl == "triton" and dtype == torch.float64:
         raise ConfigError(["impl = 'triton' does not support float64. Use impl: chunked, or float32."])
     return impl
+
+
+def _check_drawn(objective: Objective, drawn: Drawn | None) -> None:
+    if objective.importance_clip is not None and (drawn is None or drawn.log_p_N is None):
+        raise ConfigError(
+            [
+                f"importance_clip = {objective.importance_clip!r} needs the sampled tokens and their log-probs. "
+                "Pass realised_token_ids and sampled_log_probs, or set importance_clip: null."
+            ]
+        )
 
 
 def _check_heads(student: Head, teacher: Head) -> None:

@@ -20,10 +20,15 @@ RANGES: Mapping[str, tuple[str, str]] = {
     "log_floor": ("[-1e6, 0)", "-10000 is the authors' value."),
     "temperature": ("[0.01, 100]", "2 is the paper's value."),
     "loss_scale": ("(0, 1e6]", "Leave it out for the squared temperature."),
+    "student_top_k": ("[1, 1e6]", "100 is the published OPSD's value; null compares the whole vocabulary."),
+    "importance_clip": ("[1, 1e6]", "2 is the published OPSD's value; null gives every token the weight one."),
     "ema_rate": ("(0, 1]", "It is the weight of the student; 0.05 is the paper's value."),
     "teacher_every": ("[1, inf)", "It counts optimizer steps."),
 }
 """Valid interval and advice for every number of an `Objective` and of a `vcsd.Method`."""
+
+MAY_BE_NULL = ("loss_scale", "student_top_k", "importance_clip")
+_WHOLE = ("student_top_k", "teacher_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,13 @@ class Objective:
     js_weight: float = 0.5
     log_floor: float = -1e4
     temperature: float = 2.0
+    student_top_k: int | None = None
+    importance_clip: float | None = None
+
+    @property
+    def needs_chunked(self) -> bool:
+        """Whether only `vcsd.core` computes this: the Triton kernel has neither buckets nor importance weights."""
+        return self.student_top_k is not None or self.importance_clip is not None
 
     def __post_init__(self) -> None:
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name in RANGES}
@@ -60,11 +72,13 @@ def range_problems(numbers: Mapping[str, object], prefix: str = "") -> list[str]
     problems = []
     for name, value in numbers.items():
         interval, advice = RANGES[name]
+        if value is None and name in MAY_BE_NULL:
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float):
             problems.append(f"{prefix}{name} = {value!r} is not a number. {advice}")
         elif not _inside(value, interval):
             problems.append(f"{prefix}{name} = {value!r} is outside {interval}. {advice}")
-        elif name == "teacher_every" and value != int(value):
+        elif name in _WHOLE and value != int(value):
             problems.append(f"{prefix}{name} = {value!r} is not a whole number. {advice}")
     return problems
 

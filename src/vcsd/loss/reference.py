@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.core import contrast, forward_kl, jensen_shannon, log_probs, plausible_support, reverse_kl, shape_target
+from vcsd.core import (
+    contrast,
+    forward_kl,
+    importance_weight,
+    jensen_shannon,
+    log_probs,
+    plausible_support,
+    reverse_kl,
+    shape_target,
+    top_and_tail,
+)
 from vcsd.core.probability import LOG_FLOOR
 from vcsd.kernels.device import compute_dtype
 from vcsd.loss.head import compute_weight, finish_logits
@@ -15,6 +25,7 @@ from vcsd.loss.statistics import Statistics
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vcsd.loss.drawn import Drawn
     from vcsd.loss.objective import Objective
     from vcsd.types import Scores
 
@@ -33,7 +44,7 @@ def loss_from_logits(
     logits_original: Tensor,
     logits_control: Tensor | None,
     objective: Objective,
-    realised_token_ids: Tensor | None,
+    drawn: Drawn | None,
 ) -> tuple[Tensor, Statistics]:
     """Divergence per position, differentiable in the student's logits, and the statistics. All logits are (N, V)."""
     log_p_student = log_probs(logits_student, objective.temperature)
@@ -42,6 +53,9 @@ def loss_from_logits(
         log_p_control = None if logits_control is None else log_probs(logits_control, objective.temperature)
         log_q = target(log_p_original, log_p_control, objective)
     loss_N = _divergence(log_q, log_p_student, objective)
+    if objective.importance_clip is not None:
+        assert drawn is not None, "importance weights need the sampled tokens"
+        loss_N = loss_N * _importance(logits_student, drawn, objective.importance_clip)
     with torch.no_grad():
         log_p_detached = log_p_student.detach()
         statistics = Statistics(
@@ -50,7 +64,7 @@ def loss_from_logits(
             kl_target_original=forward_kl(log_q, log_p_original),
             argmax_changed=_argmax_changed(log_p_original, log_q),
             student_entropy=-(log_p_detached.exp() * log_p_detached.clamp(min=LOG_FLOOR)).sum(-1),
-            realised_contrast=_realised_contrast(log_p_original, log_p_control, objective, realised_token_ids),
+            realised_contrast=_realised_contrast(log_p_original, log_p_control, objective, drawn),
         )
     return loss_N, statistics
 
@@ -69,11 +83,20 @@ def target(log_p_original: Tensor, log_p_control: Tensor | None, objective: Obje
 
 
 def _divergence(log_q: Tensor, log_p_student: Tensor, objective: Objective) -> Tensor:
+    if objective.student_top_k is not None:
+        log_q, log_p_student = top_and_tail(log_q, log_p_student, objective.student_top_k)
     if objective.divergence == "forward_kl":
         return forward_kl(log_q, log_p_student)
     if objective.divergence == "reverse_kl":
         return reverse_kl(log_q, log_p_student, log_floor=objective.log_floor)
     return jensen_shannon(log_q, log_p_student, weight=objective.js_weight)
+
+
+def _importance(logits_student: Tensor, drawn: Drawn, clip: float) -> Tensor:
+    """The clipped ratio of each sampled token, at temperature one like the log-probabilities of the sampler."""
+    assert drawn.log_p_N is not None, "importance weights need the log-probabilities of the sampled tokens"
+    log_p_now = log_probs(logits_student.detach()).gather(-1, drawn.token_ids_N.long().unsqueeze(-1)).squeeze(-1)
+    return importance_weight(log_p_now, drawn.log_p_N.to(log_p_now.dtype), clip=clip)
 
 
 def _argmax_changed(log_p_original: Tensor, log_q: Tensor) -> Tensor:
@@ -84,10 +107,11 @@ def _argmax_changed(log_p_original: Tensor, log_q: Tensor) -> Tensor:
 
 
 def _realised_contrast(
-    log_p_original: Tensor, log_p_control: Tensor | None, objective: Objective, token_ids: Tensor | None
+    log_p_original: Tensor, log_p_control: Tensor | None, objective: Objective, drawn: Drawn | None
 ) -> Tensor | None:
-    if log_p_control is None or token_ids is None:
+    if log_p_control is None or drawn is None:
         return None
+    token_ids = drawn.token_ids_N
     index = token_ids.long().unsqueeze(-1)
     delta_N = contrast(log_p_original.gather(-1, index), log_p_control.gather(-1, index)).squeeze(-1)
     is_end = torch.isin(token_ids.long(), token_ids.new_tensor(objective.end_token_ids, dtype=torch.long))

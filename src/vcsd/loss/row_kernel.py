@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vcsd.loss.chunk_loop import Problem, Tiles
+    from vcsd.loss.drawn import Drawn
     from vcsd.loss.objective import Objective
     from vcsd.loss.statistics import Statistics
     from vcsd.types import Head
@@ -461,7 +462,7 @@ class TritonEngine:
         return tile[:, :vocabulary]
 
     def work(
-        self, tiles: Tiles, problem: Problem, realised_C: Tensor | None, weights_C: Tensor | None, out: Statistics
+        self, tiles: Tiles, problem: Problem, drawn_C: Drawn | None, weights_C: Tensor | None, out: Statistics
     ) -> None:
         """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
         vocabulary, objective = problem.vocabulary, problem.objective
@@ -479,7 +480,7 @@ class TritonEngine:
                 _contiguous(student.bias_V),
                 _contiguous(teacher.bias_V),
                 ends,
-                _contiguous(realised_C),
+                None if drawn_C is None or not problem.has_contrast else _contiguous(drawn_C.token_ids_N),
                 _contiguous(weights_C),
                 tiles.student_CV.new_empty(scratch, dtype=torch.float32),
                 tiles.student_CV.new_empty(scratch, dtype=torch.int32),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import nn
+
+    from vcsd.models.packed.packing import Group
 
 DEFAULT_BUDGET = 16_384
 """Tokens per row where memory is unknown."""
@@ -70,7 +72,7 @@ def worst_row(shown: Sequence[Shown], token_id: int, num_tokens: int, max_new_to
     count = max(1, (num_tokens - longest.num_prompt_tokens) // max_new_tokens)
     response = (token_id,) * max_new_tokens
     rollouts = [Rollout(longest.example.id, index, response, "length") for index in range(count)]
-    return gather([longest], rollouts)
+    return gather([longest], rollouts, [[0.0] * max_new_tokens for _ in rollouts])
 
 
 def row_tokens(batch: Batch, cost: Cost = shared_cost) -> int:
@@ -98,10 +100,11 @@ def calibrate(measure: Measure, room: Room, row_of: Callable[[int], Batch], cost
 
 
 def _doubled(batch: Batch) -> Batch:
-    groups = [replace(group, responses=[*group.responses, *group.responses]) for group in batch.student]
-    target = [replace(group, responses=groups[0].responses) for group in batch.target]
-    contrast = None if batch.contrast is None else [replace(g, responses=groups[0].responses) for g in batch.contrast]
-    return Batch(groups, target, contrast, batch.rollouts)
+    def twice(groups: list[Group]) -> list[Group]:
+        return [group.only([*range(len(group.responses))] * 2) for group in groups]
+
+    contrast = None if batch.contrast is None else twice(batch.contrast)
+    return Batch(twice(batch.student), twice(batch.target), contrast, batch.rollouts)
 
 
 def fitting(sizes: Sequence[int], peaks: Sequence[int], room: Room) -> int:

@@ -173,7 +173,8 @@ class VCSDTrainer(ResumableTrainer):
         with self.phases("rollout"):
             if self.half is not None:
                 self.half.refresh()
-            batch = sample(self.engine, taken.items, self.rollout, step)
+            needs_log_probs = self.method.importance_clip is not None
+            batch = sample(self.engine, taken.items, self.rollout, step, with_log_probs=needs_log_probs)
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()

@@ -39,6 +39,7 @@ class Case:
     teacher: Head
     weights: Tensor
     realised: Tensor
+    sampled: Tensor
 
     def to(self, dtype: torch.dtype) -> Case:
         def cast(head: Head) -> Head:
@@ -64,6 +65,7 @@ class Case:
         *,
         impl: str,
         realised_token_ids: Tensor | None = None,
+        sampled_log_probs: Tensor | None = None,
         **fields: Any,
     ) -> tuple[Tensor, Statistics]:
         """The loss of these hidden states and this head; the teacher is the problem's own."""
@@ -74,6 +76,7 @@ class Case:
             Objective(**fields),
             weights,
             realised_token_ids=realised_token_ids,
+            sampled_log_probs=sampled_log_probs,
             impl=impl,
         )
 
@@ -82,7 +85,8 @@ class Case:
         weight = self.head.weight_VD.detach().clone().requires_grad_(not frozen)
         bias = None if self.head.bias_V is None else self.head.bias_V.detach().clone().requires_grad_(not frozen)
         head, weights = replace(self.head, weight_VD=weight, bias_V=bias), self.weights if weighted else None
-        loss, statistics = self.loss(hidden, head, weights, impl=impl, realised_token_ids=self.realised, **fields)
+        drawn = {"realised_token_ids": self.realised, "sampled_log_probs": self.sampled}
+        loss, statistics = self.loss(hidden, head, weights, impl=impl, **drawn, **fields)
         if weighted:
             loss.backward()
         else:
@@ -117,6 +121,7 @@ def make_case(
         teacher=Head(draw(vocabulary, teacher_width), draw(vocabulary) if bias else None, scale, soft_cap),
         weights=draw(num).abs() + 0.1,
         realised=torch.randint(vocabulary, (num,), generator=generator).to(DEVICE),
+        sampled=-3 * draw(num).abs(),
     )
 
 

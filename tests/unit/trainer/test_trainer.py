@@ -158,11 +158,20 @@ def test_other_teachers_train_too(tmp_path, kind, is_close, bf16):
     assert (distance == 0) == is_close
 
 
+def test_the_published_opsd_trains_on_rollouts_with_their_log_probabilities(tmp_path):
+    trainer = make_trainer(tmp_path, method=METHODS["opsd_published"])
+    before = weights_of(trainer.model)
+    trainer.train()
+    assert len(trainer.seen.batch.log_probs) == trainer.seen.batch.num_tokens
+    assert all(0 < loss < math.log(2) for loss in losses_of(trainer))
+    assert moved_share(before, weights_of(trainer.model)) > 0.5
+
+
 def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path)
     before = weights_of(trainer.model)
 
-    def silent(engine, shown, rollouts, step):
+    def silent(engine, shown, rollouts, step, **_):
         return step_module_gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
 
     step_module_gather = step.gather

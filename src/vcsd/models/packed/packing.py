@@ -45,12 +45,14 @@ class Prompt(Protocol):
 class Group:
     """A prompt under one view, and its responses.
 
-    image_keys identify the content of each image for the feature cache; without keys nothing is cached.
+    image_keys identify the content of each image for the feature cache; without keys nothing is cached. log_probs are
+    those of the sampler, one per token of each response, where a method needs them.
     """
 
     prompt: Prompt
     responses: Sequence[Sequence[int]]
     image_keys: Sequence[Hashable] = ()
+    log_probs: Sequence[Sequence[float]] | None = None
 
     @property
     def example_id(self) -> str:
@@ -61,6 +63,11 @@ class Group:
     def lengths(self) -> tuple[int, ...]:
         """Tokens in each response."""
         return tuple(len(response) for response in self.responses)
+
+    def only(self, indices: Sequence[int]) -> Group:
+        """This group with only some of its responses."""
+        log_probs = None if self.log_probs is None else [self.log_probs[i] for i in indices]
+        return replace(self, responses=[self.responses[i] for i in indices], log_probs=log_probs)
 
 
 def refuse_vision_tokens(groups: Sequence[Group], vision_token_ids: frozenset[int]) -> None:
@@ -102,10 +109,7 @@ class PackingPlan:
 
     def select(self, groups: Sequence[Group], row: int) -> list[Group]:
         """The groups of one row, each with only its responses in that row."""
-        return [
-            replace(groups[piece.group], responses=[groups[piece.group].responses[i] for i in piece.responses])
-            for piece in self.rows[row]
-        ]
+        return [groups[piece.group].only(piece.responses) for piece in self.rows[row]]
 
 
 @dataclass(frozen=True)
