@@ -98,7 +98,7 @@ def _check_columns(recipe: Recipe, examples: Source) -> None:
     """Check that the data has the column that the teacher's view shows. Rows without a value are skipped later."""
     view = recipe.method.target_view
     field = NEEDS.get(view)
-    if field is not None and not examples.columns.of(field):
+    if field is not None and not examples.provides(field):
         raise ConfigError(
             [
                 f"method.target_view = {view!r} shows the column {field!r}, but {examples.table.name} lacks it. "

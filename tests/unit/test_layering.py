@@ -48,6 +48,7 @@ RANK = {name: rank for rank, name in enumerate(RANKS)}
 
 
 SUB_RANKS = {
+    "data": ["formats"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
     "kernels": ["delta"],

@@ -7,24 +7,27 @@ import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from vcsd.data.formats.conversation import message_text
+from vcsd.data.formats.encoded_image import decode_base64, is_base64
 from vcsd.data.skips import RowError
 from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.views.original import open_image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("id",),
-    "prompt": ("prompt", "question"),
-    "images": ("images", "image"),
-    "answer": ("answer",),
+    "prompt": ("prompt", "messages", "conversations", "question", "problem", "query"),
+    "images": ("images", "image", "image_path"),
+    "answer": ("answer", "solution", "completion"),
     "boxes": ("boxes",),
     "demonstration": ("demonstration",),
     "feedback": ("feedback",),
@@ -94,7 +97,8 @@ class Columns:
 
 
 def _missing(name: str, field: str, present: list[str]) -> str:
-    wanted = " or ".join(repr(column) for column in FIELDS[field])
+    *others, last = (repr(column) for column in FIELDS[field])
+    wanted = f"{', '.join(others)} or {last}" if others else last
     without = " For data without images, set data.columns.images to null." if field == "images" else ""
     near = next((n for usual in FIELDS[field] if (n := _nearest(usual, present)).startswith("Did")), None)
     near = near or _nearest(field, present)
@@ -114,6 +118,13 @@ def read_text(row_id: str, field: str, cell: object) -> str | None:
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         raise RowError(row_id, f"its {field} is {shown(cell)}, not text.", reason="malformed_row")
     return str(cell)
+
+
+def read_answer(row_id: str, cell: object) -> str | None:
+    """Read a reference answer: a text, a number, or TRL's completion, a list with the assistant's message."""
+    if isinstance(cell, list | tuple) and cell and all(isinstance(message, Mapping) for message in cell):
+        cell = message_text(cell[-1])
+    return read_text(row_id, "answer", cell)
 
 
 def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, float], ...]:
@@ -144,6 +155,8 @@ class ImageFolder:
 
     path: Path
     is_named: bool = False
+    is_open: bool = False
+    """Whether paths may leave it: rows that the user's own code passes may name any file."""
 
     def find(self, row_id: str, name: str) -> Path:
         """Return the path of a file in the folder. Raise a RowError if it is elsewhere or does not exist."""
@@ -172,6 +185,8 @@ class ImageFolder:
         return path
 
     def _contains(self, path: Path) -> bool:
+        if self.is_open:
+            return True
         if self.is_named:
             return path.is_relative_to(os.path.normpath(self.path)) or (
                 path.is_absolute() and path.is_relative_to(self.path.resolve())
@@ -187,13 +202,18 @@ def read_image(row_id: str, cell: object, folder: ImageFolder) -> Image.Image | 
     if isinstance(cell, dict):  # as `datasets` stores images
         address, path = cell.get("url"), cell.get("path")
         cell, name = (cell["bytes"], str(path or "")) if cell.get("bytes") else (path or address, "")
+    if isinstance(cell, str) and is_base64(cell):
+        cell = decode_base64(row_id, cell)
     if isinstance(cell, bytes):
         return _open(row_id, cell, name)
     if not isinstance(cell, str) or not cell:
-        raise RowError(row_id, f"an image is {type(cell).__name__}, not a path or bytes.", reason="malformed_row")
+        message = f"an image is {type(cell).__name__}. Give a path, a PIL image, the bytes of a file, or base64."
+        raise RowError(row_id, message, reason="malformed_row")
+    cell = cell.removeprefix("file://")
     if _ADDRESS.match(cell):
         place = cell if len(cell) <= _MAX_SHOWN else cell[:_MAX_SHOWN] + "..."
-        raise RowError(row_id, f"its image is at {place}. Download it first.", reason="missing_file", file=place)
+        message = f"its image is at {place}. Nothing is downloaded: save it to disk and give its path."
+        raise RowError(row_id, message, reason="missing_file", file=place)
     return folder.find(row_id, cell)
 
 

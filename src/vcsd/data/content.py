@@ -86,6 +86,8 @@ def _parts(cell: object) -> Iterator[bytes]:
         yield b"list %d " % len(cell)
         for value in cell:
             yield from _parts(value)
+    elif isinstance(cell, Image):
+        yield f"image {image_hash(cell)} ".encode()
     elif isinstance(cell, bytes):
         yield b"bytes %d " % len(cell)
         yield cell

@@ -17,8 +17,12 @@ from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from os import PathLike
+
+
+MAX_CELL = 2**27
+"""The most characters of a cell, which may hold an image in base64. The default of `csv` is 128 KiB."""
 
 
 class CsvTable:
@@ -47,7 +51,7 @@ class CsvTable:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def row(self, index: int) -> dict[str, str | None]:
+    def row(self, index: int) -> Mapping[str, object]:
         """Return the cells of one row; an empty cell is None."""
         start = self._starts[index]
         end = self._starts[index + 1] if index + 1 < len(self._starts) else self._end
@@ -103,6 +107,7 @@ class CsvTable:
             ) from error
 
     def _reader(self, lines: Iterator[str] | io.StringIO) -> Iterator[list[str]]:
+        csv.field_size_limit(max(MAX_CELL, csv.field_size_limit()))
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
 
     def _broken(self, index: int, message: str) -> RowError:

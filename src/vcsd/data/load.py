@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.data import virl39k
 from vcsd.data.arrow import ParquetTable, hub_dataset, saved_dataset
 from vcsd.data.csv_file import CsvTable
+from vcsd.data.formats import virl39k
+from vcsd.data.formats.rows import JsonTable
+from vcsd.data.formats.vlmevalkit_tsv import COLUMNS as VLMEVALKIT_COLUMNS
+from vcsd.data.formats.vlmevalkit_tsv import VlmevalkitTable, is_vlmevalkit
 from vcsd.data.jsonl import JsonlTable
 from vcsd.data.source import Source
 from vcsd.errors import ConfigError, did_you_mean
@@ -28,6 +31,7 @@ FORMATS: Mapping[str, Callable[[Path], Table]] = {
     ".csv": CsvTable,
     ".tsv": CsvTable,
     ".parquet": ParquetTable,
+    ".json": JsonTable,
 }
 """File extension -> the table class that reads it."""
 
@@ -62,6 +66,9 @@ def load_examples(
     default = "keep"
     if isinstance(table, virl39k.ViRL39K):
         chosen, default = {**virl39k.COLUMNS, **chosen}, "drop"
+    elif isinstance(table, VlmevalkitTable):
+        present = {field: column for field, column in VLMEVALKIT_COLUMNS.items() if column in table.columns}
+        chosen = {**present, **chosen}
     source = Source(
         table,
         images=folder,
@@ -91,10 +98,9 @@ def _open_file(path: Path, *, images: Path | None) -> Table:
     if path.name == virl39k.FILE:
         return virl39k.ViRL39K(path, images=images)
     if path.suffix.lower() not in FORMATS:
-        if path.suffix.lower() == ".json":
-            raise ConfigError([f"{path} is JSON, which cannot be read row by row. Write one object per line: .jsonl."])
         raise ConfigError([f"{path}: {path.suffix or 'no ending'} is not a format. Allowed: {', '.join(FORMATS)}."])
-    return FORMATS[path.suffix.lower()](path)
+    table = FORMATS[path.suffix.lower()](path)
+    return VlmevalkitTable(path) if isinstance(table, CsvTable) and is_vlmevalkit(table.columns) else table
 
 
 def _open_folder(folder: Path, *, split: str | None, images: Path | None) -> Table:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from array import array
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from vcsd.data.columns import Columns, ImageFolder, read_boxes, read_image, read_text
+from vcsd.data.columns import FIELDS, Columns, ImageFolder, read_answer, read_boxes, read_image, read_text
+from vcsd.data.formats.conversation import read_conversation
 from vcsd.data.prompts import build_prompt
 from vcsd.data.skips import RowError, reason
 from vcsd.data.table import Table, image_cells, row_name
-from vcsd.errors import ConfigError, RunError, did_you_mean, shown
+from vcsd.errors import ConfigError, DataError, RunError, did_you_mean, shown
 from vcsd.types import Example, refuse_half_pair
 from vcsd.views.prompt import append_to_question
 
@@ -20,9 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from vcsd.data.formats.conversation import Conversation
+
+log = logging.getLogger(__name__)
+
 SWITCH = ("keep", "drop")
 _SHOWN = 3
 _MAX_UNUSED = 20
+_PEEKED = 8
 
 
 class Dropped(NamedTuple):
@@ -36,7 +43,7 @@ class Source:
     """Examples by row number. Reading an unusable row raises a DataError, which the caller counts (`Skips`).
 
     `multi_image` and `text_only` keep or drop rows with several images and rows without images. `instruction` is
-    appended to every question.
+    appended to every question. With `trusts_paths`, image paths may leave the data folder.
     """
 
     def __init__(
@@ -48,10 +55,15 @@ class Source:
         multi_image: str = "keep",
         text_only: str = "keep",
         instruction: str | None = None,
+        trusts_paths: bool = False,
     ) -> None:
         self.table = table
+        self._tells_references = True
+        self._first = self._first_conversations(dict(columns or {}))
+        if self._images_are_inside and not {"images", "image", "image_path"} & set(table.columns):
+            columns = {"images": None, **(columns or {})}
         self.columns = Columns.find(table.name, table.columns, columns)
-        self._folder = ImageFolder(table.folder if images is None else images, is_named=images is not None)
+        self._folder = ImageFolder(images or table.folder, is_named=images is not None, is_open=trusts_paths)
         self._instruction = instruction
         self._switches = {"multi_image": multi_image, "text_only": text_only}
         self._check_switches()
@@ -122,16 +134,64 @@ class Source:
 
     def _build(self, row_id: str, cells: Mapping[str, object]) -> Example:
         cell = partial(self.columns.cell, cells)
-        texts = {field: read_text(row_id, field, cell(field)) for field in ("answer", "demonstration", "feedback")}
-        pictures = image_cells(cell("images"))
-        prompt = build_prompt(row_id, cell("prompt"), len(pictures))
+        texts = {field: read_text(row_id, field, cell(field)) for field in ("demonstration", "feedback")}
+        conversation = read_conversation(row_id, cell("prompt"))
+        answer = read_answer(row_id, cell("answer"))
+        if conversation.reference is not None:
+            self._tell_of_references()
+            answer = conversation.reference if answer is None else answer
+        pictures = self._pictures(row_id, conversation, image_cells(cell("images")))
+        prompt = build_prompt(row_id, conversation.prompt, len(pictures))
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
         boxes = read_boxes(row_id, cell("boxes"))
         with reason("malformed_row"):
-            example = Example(id=row_id, images=images, prompt=prompt, boxes=boxes, **texts)
+            example = Example(id=row_id, images=images, prompt=prompt, answer=answer, boxes=boxes, **texts)
             if self._instruction:
                 example = replace(example, prompt=append_to_question(example, self._instruction))
         return example
+
+    def _first_conversations(self, chosen: Mapping[str, str | None]) -> list[Conversation]:
+        """Read the prompts of the first rows, which show whether images and answers are inside the messages."""
+        column = chosen.get("prompt")
+        names = [column] if column else [name for name in FIELDS["prompt"] if name in self.table.columns]
+        conversations = []
+        for index in range(min(_PEEKED, len(self.table))):
+            try:
+                cells = self.table.row(index)
+                cell = next((cells[name] for name in names if cells.get(name)), None)
+                conversations.append(read_conversation(row_name(self.table, index), cell))
+            except (DataError, OSError):
+                continue
+        return conversations
+
+    @property
+    def _images_are_inside(self) -> bool:
+        return any(conversation.images for conversation in self._first)
+
+    def provides(self, field: str) -> bool:
+        """Whether rows have a field: in a column or, for an answer, as the last turn of their messages."""
+        if self.columns.of(field):
+            return True
+        return field == "answer" and any(conversation.reference is not None for conversation in self._first)
+
+    def _pictures(self, row_id: str, conversation: Conversation, in_column: list[object]) -> list[object]:
+        if conversation.images and in_column:
+            raise RowError(
+                row_id,
+                f"it has {len(conversation.images)} images inside its messages and {len(in_column)} in a column. "
+                "Keep them in one place.",
+                reason="malformed_row",
+            )
+        return [*conversation.images, *in_column]
+
+    def _tell_of_references(self) -> None:
+        """Log once that answers inside the data are not shown."""
+        if self._tells_references:
+            self._tells_references = False
+            log.info(
+                "%s: rows end in a turn of the assistant. It is never shown to the model; it is the reference answer.",
+                self.table.name,
+            )
 
     def _choose_rows(self) -> tuple[array[int] | None, Dropped]:
         """Return the rows that the switches keep; None for all."""
@@ -150,6 +210,10 @@ class Source:
     def _num_images(self) -> Iterator[int]:
         """Yield the number of images in each row, from its first image column that is not empty."""
         columns = [self.table.num_images(column) for column in self.columns.of("images")]
+        if self._images_are_inside:
+            columns = [
+                (_count_inside(value) for value in self.table.values(name)) for name in self.columns.of("prompt")
+            ]
         if not columns:
             return (0 for _ in range(len(self.table)))
         return (next((count for count in counts if count), 0) for counts in zip(*columns, strict=True))
@@ -191,3 +255,11 @@ class Source:
 def _is_id(cell: object) -> bool:
     """Whether a cell can name a row: a text or a number."""
     return isinstance(cell, str | int | float) and not isinstance(cell, bool)
+
+
+def _count_inside(cell: object) -> int:
+    """Count the images inside a prompt cell; 0 for one that cannot be read."""
+    try:
+        return len(read_conversation("", cell).images)
+    except DataError:
+        return 0

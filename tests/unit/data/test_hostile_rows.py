@@ -89,9 +89,16 @@ def test_examples_of_the_users_own_code_may_name_any_file(outside):
 
 
 @pytest.mark.parametrize(
-    "address", ["http://x/a.png", "HTTPS://x/a.png", "file:///etc/hosts", "data:image/png;base64,AAAA", "s3://b/a.png"]
+    ("address", "reason"),
+    [
+        ("http://x/a.png", "missing_file"),
+        ("HTTPS://x/a.png", "missing_file"),
+        ("s3://b/a.png", "missing_file"),
+        ("file:///etc/hosts", "outside_folder"),
+        ("data:image/png;base64,AAAA", "broken_image"),
+    ],
 )
-def test_no_address_is_opened_in_whatever_way_it_is_given(read, address):
+def test_no_address_is_opened_in_whatever_way_it_is_given(read, address, reason):
     for image in (
         address,
         [address],
@@ -100,17 +107,33 @@ def test_no_address_is_opened_in_whatever_way_it_is_given(read, address):
         {"bytes": "", "url": address},
     ):
         error = read({"prompt": "?", "image": image})
-        assert (error.reason, "Download it first" in error.message) == ("missing_file", True), image
+        assert (error.reason, "Nothing is downloaded" in error.message) == (reason, reason == "missing_file"), image
+    for part in ({"type": "image", "url": address}, {"type": "image_url", "image_url": {"url": address}}):
+        assert read({"prompt": [{"role": "user", "content": [part]}], "image": ""}).reason == reason
+
+
+@pytest.mark.parametrize("key", ["url", "path", "image", "image_url"])
+def test_an_image_inside_a_message_may_not_leave_the_folder(read, folder, key):
+    def shown(path):
+        return read({"prompt": [{"role": "user", "content": [{"type": "image", key: path}]}], "image": ""})
+
+    assert shown("images/a.png").images == (folder / "images" / "a.png",)
+    assert shown("../a.png").reason == "outside_folder"
 
 
 @pytest.mark.parametrize("key", ["url", "path", "image", "image_url", "base64", "video"])
-def test_a_message_part_cannot_bring_its_own_image(read, key):
+def test_a_message_part_of_an_example_cannot_bring_its_own_image(key):
     for part in ({"type": "image", key: "http://x/a.png"}, {**PART, key: "images/a.png"}):
-        error = read({"prompt": [{"role": "user", "content": [part, PART]}], "image": "images/a.png"})
-        assert error.reason == "malformed_row"
-        assert f"has the key {key!r}" in error.message
         with pytest.raises(DataError, match="Nothing is downloaded"):
             Example(id="a", images=(), prompt=({"role": "user", "content": [part]},))
+
+
+def test_an_unknown_key_of_an_image_part_is_refused(read):
+    part = {"type": "image", "max_pixels": 9}
+    error = read({"prompt": [{"role": "user", "content": [part]}], "image": "images/a.png"})
+        {"prompt": [{"role": "user", "content": [{"type": "image", "max_pixels": 9}]}], "image": "images/a.png"}
+    )
+    assert (error.reason, "has the key 'max_pixels'" in error.message) == ("malformed_row", True)
 
 
 def test_keys_without_a_value_are_those_of_arrow_and_do_not_count():

@@ -60,10 +60,10 @@ def test_a_file_without_a_single_object_is_refused(folder, content, words):
 
 
 def test_a_missing_column_is_named_with_the_nearest_one(write_jsonl):
-    with pytest.raises(ConfigError, match=r"no column 'prompt' or 'question'. Did you mean 'promt'"):
+    with pytest.raises(ConfigError, match=r"no column 'prompt', 'messages', .* or 'query'. Did you mean 'promt'"):
         load_examples(write_jsonl({"promt": "How many?", "image": "images/a.png"}))
     with pytest.raises(
-        ConfigError, match=r"no column 'images' or 'image'. Did you mean 'imagse'.*columns.images to null"
+        ConfigError, match=r"no column 'images', 'image' or 'image_path'. Did you mean 'imagse'.*columns.images to null"
     ):
         load_examples(write_jsonl({"prompt": "How many?", "imagse": "images/a.png"}))
 
@@ -107,7 +107,7 @@ def test_a_missing_image_is_an_error_of_its_row_that_names_the_file(write_jsonl,
 
 
 def test_an_image_on_the_web_is_not_downloaded(write_jsonl):
-    with pytest.raises(RowError, match="Download it first"):
+    with pytest.raises(RowError, match="Nothing is downloaded: save it to disk"):
         load_examples(write_jsonl(row(image="https://example.org/a.png")))[0]
 
 
@@ -128,7 +128,7 @@ def test_images_may_lie_elsewhere(write_jsonl, tmp_path_factory):
         ({"answer": ["7"]}, "its answer is"),
         ({"boxes": [[1, 2, 3]]}, "four numbers"),
         ({"boxes": "here"}, "four numbers"),
-        ({"image": 7}, "not a path or bytes"),
+        ({"image": 7}, "an image is int. Give a path"),
         ({"question": [{"role": "user"}]}, "needs 'role' and 'content'"),
         ({"question": [{"role": "user", "content": [{"type": "video"}]}]}, "an image or a text"),
         ({"question": "<image> and <image>"}, "2 places for images, but it has 1"),

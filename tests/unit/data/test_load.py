@@ -58,7 +58,7 @@ def test_dropping_every_row_is_refused(write_jsonl):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("train.json", "Write one object per line"),
+        ("train.json", "is not a list of objects. Write"),
         ("train.txt", ".txt is not a format. Allowed: .jsonl"),
         ("missing.jsonl", "there is no data at"),
         ("empty/", "holds no data"),
@@ -66,7 +66,7 @@ def test_dropping_every_row_is_refused(write_jsonl):
 )
 def test_what_cannot_be_opened_is_refused_with_advice(tmp_path, name, words):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "train.json").write_text(json.dumps(ROWS))
+    (tmp_path / "train.json").write_text(json.dumps(ROWS[0]))
     (tmp_path / "train.txt").write_text("?")
     with pytest.raises(ConfigError, match=words):
         load_examples(tmp_path / name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from vcsd.data.formats.vlmevalkit_tsv import listed
 from vcsd.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def _vlmevalkit(form: Form, question: str, options: Mapping[str, str], hint: str
     if form != "option":
         return question
     suffix = "Please select the correct answer from the options above. \n" if options else ""
-    return _listed(question, options, hint) + suffix
+    return listed(question, options, hint) + suffix
 
 
 def _direct(form: Form, question: str, options: Mapping[str, str], hint: str | None) -> str:
@@ -34,22 +35,13 @@ def _direct(form: Form, question: str, options: Mapping[str, str], hint: str | N
     if form == "open":
         return f"{question}\nPlease answer concisely with short words or phrases when possible."
     suffix = "Answer with the option letter only." if options else ""
-    return (_listed(question, options, hint) + suffix).rstrip()
+    return (listed(question, options, hint) + suffix).rstrip()
 
 
 def _cot(form: Form, question: str, options: Mapping[str, str], hint: str | None) -> str:
     what = {"option": "the letter of the correct option", "yes_no": "Yes or No", "open": "your final answer"}[form]
-    text = _listed(question, options, hint).rstrip("\n") if form == "option" else question
+    text = listed(question, options, hint).rstrip("\n") if form == "option" else question
     return text + _BOXED.format(what=what)
-
-
-def _listed(question: str, options: Mapping[str, str], hint: str | None) -> str:
-    """Put the hint, the question and its options on a line each."""
-    text = f"Hint: {hint}\n" if hint is not None else ""
-    text += f"Question: {question}\n"
-    if options:
-        text += "Options:\n" + "".join(f"{letter}. {option}\n" for letter, option in options.items())
-    return text
 
 
 STYLES: Mapping[str, Callable[[Form, str, Mapping[str, str], str | None], str]] = {

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.benchmarks.files.records import MISSING
+from vcsd.data.formats.vlmevalkit_tsv import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,7 @@ import io
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from vcsd.data.formats.vlmevalkit_tsv import MISSING
 from vcsd.errors import DataError
 from vcsd.views.original import open_image
 
@@ -22,15 +23,6 @@ ParquetRow: TypeAlias = "Mapping[str, Any]"
 """The cells of a row in an authors' Parquet file, by column."""
 
 JPEG_QUALITY = 75
-
-MISSING = frozenset(
-    (
-        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"),
-        *("NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-    )
-)
-"""Cells that count as missing in pandas, with which VLMEvalKit reads its files. VLMEvalKit therefore drops an option
-such as "None", and so does this package: the published numbers were made without it."""
 
 
 @dataclass(frozen=True)

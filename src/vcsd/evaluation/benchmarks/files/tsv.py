@@ -24,16 +24,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from vcsd.data.formats.vlmevalkit_tsv import MISSING, REFERENCE_LENGTH
 from vcsd.errors import ConfigError, shown
-from vcsd.evaluation.benchmarks.files.records import MISSING, Record, RecordTable, StoredImage
+from vcsd.evaluation.benchmarks.files.records import Record, RecordTable, StoredImage
 from vcsd.views.image_hash import image_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from os import PathLike
-
-REFERENCE_LENGTH = 64
-"""An image cell of at most this many characters is the index of another row."""
 
 _FEW = 5
 _LIMIT = Lock()

@@ -1,0 +1,96 @@
+"""What a caller may pass as `train_dataset`, opened as examples.
+
+Examples, a path or hub id, rows as dictionaries, a `datasets.Dataset`, or an `IterableDataset`, of which only the rows
+that the run can use are read. Columns and images are those of files (`load.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcsd.data.arrow import DatasetTable
+from vcsd.data.formats.rows import RowsTable
+from vcsd.data.load import load_examples
+from vcsd.data.source import Source
+from vcsd.errors import ConfigError, DataError
+from vcsd.types import Example
+
+if TYPE_CHECKING:
+    from vcsd.data.stream import ExampleSource
+    from vcsd.data.table import Table
+
+log = logging.getLogger(__name__)
+
+_KINDS = "Examples, dictionaries, a datasets.Dataset, or the path of a file"
+
+
+def open_examples(dataset: object, *, max_rows: int, name: str = "train_dataset") -> ExampleSource:
+    """Open a data set of any accepted kind. `max_rows` limits what is read of one that has no length.
+
+    >>> rows = open_examples([{"prompt": "How many?", "image": []}], max_rows=1)
+    >>> rows[0].prompt
+    ({'role': 'user', 'content': [{'type': 'text', 'text': 'How many?'}]},)
+    """
+    _refuse_others(dataset, name)
+    if isinstance(dataset, Source):
+        return dataset
+    if isinstance(dataset, str | PathLike):
+        return load_examples(dataset)
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        dataset = _read(dataset, max_rows, name)
+    rows: Any = dataset
+    if not len(rows):
+        raise ConfigError([f"{name} has no rows."])
+    table = _table(rows, name)
+    if table is None:
+        return rows  # type: ignore[no-any-return]
+    source = Source(table, trusts_paths=True)
+    log.info("%s", source.report())
+    return source
+
+
+def _refuse_others(dataset: object, name: str) -> None:
+    """Raise a ConfigError for what is often passed by mistake."""
+    if dataset is None:
+        raise ConfigError([f"{name} is missing. Give {_KINDS}."])
+    if isinstance(dataset, Mapping):
+        splits = ", ".join(map(repr, dataset))
+        raise ConfigError([f"{name} is a dictionary of {splits}. Pass one split, such as dataset['train']."])
+    if hasattr(dataset, "to_dict") and hasattr(dataset, "iloc"):
+        raise ConfigError([f"{name} is a pandas DataFrame. Pass its rows: frame.to_dict('records')."])
+    if not isinstance(dataset, str | PathLike | Iterable) and not hasattr(dataset, "__getitem__"):
+        raise ConfigError([f"{name} is {type(dataset).__name__}. Give {_KINDS}."])
+
+
+def _read(dataset: object, max_rows: int, name: str) -> Sequence[object]:
+    """Read the rows of an iterable that a run can use. Images stay encoded where `datasets` allows it."""
+    assert isinstance(dataset, Iterable)
+    undecoded = getattr(dataset, "decode", None)
+    try:
+        rows = dataset if undecoded is None else undecoded(False)
+        items = list(islice(rows, max_rows))
+    except TypeError:
+        items = list(islice(dataset, max_rows))
+    log.info("%s has no length: read %d rows, of at most %d that the run can use.", name, len(items), max_rows)
+    return items
+
+
+def _table(rows: Any, name: str) -> Table | None:
+    """Return the table of rows; None if they are Examples already."""
+    if hasattr(rows, "with_format") and hasattr(rows, "select_columns"):
+        is_transformed = (getattr(rows, "format", None) or {}).get("type") == "custom"
+        return RowsTable(rows, name=name) if is_transformed else DatasetTable(rows, name=name, folder=Path())
+    try:
+        first = rows[0]
+    except DataError:
+        return None
+    if isinstance(first, Example):
+        return None
+    if not isinstance(first, Mapping) and not isinstance(rows, list | tuple):
+        return None  # an own source: it may raise a DataError for any row
+    return RowsTable(rows, name=name)
