@@ -131,8 +131,6 @@ def test_a_message_part_of_an_example_cannot_bring_its_own_image(key):
 def test_an_unknown_key_of_an_image_part_is_refused(read):
     part = {"type": "image", "max_pixels": 9}
     error = read({"prompt": [{"role": "user", "content": [part]}], "image": "images/a.png"})
-        {"prompt": [{"role": "user", "content": [{"type": "image", "max_pixels": 9}]}], "image": "images/a.png"}
-    )
     assert (error.reason, "has the key 'max_pixels'" in error.message) == ("malformed_row", True)
 
 
