@@ -37,6 +37,7 @@ RANKS = [
     "config",
     "run",
     "bases",
+    "inspect",
     "reproduce",
     "demo",
     "cli",

@@ -14,6 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from vcsd import __version__
+from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
@@ -263,4 +264,5 @@ def export(
 
 
 app.command()(evaluate)
+app.command()(contrast)
 app.command()(reproduce)

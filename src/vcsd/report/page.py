@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).with_name("style.css")
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""What a browser may load and run for a page: its own style and images, no script, nothing from elsewhere."""
+
 
 @dataclass(frozen=True)
 class PageSection:
@@ -57,6 +60,7 @@ def page_html(page: Page) -> Html:
     body = "".join(_section(section) for section in page.sections if section.body)
     return Html(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{text(page.title)}</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body><main>"
         f'<header><div><h1>{text(page.title)}</h1>{lead}</div><label class="theme"><input type="checkbox" id="theme">'

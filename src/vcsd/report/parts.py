@@ -261,14 +261,14 @@ def _sample(sample: Sample) -> str:
     )
 
 
-def picture(image: Image, *, is_photo: bool = False) -> Html:
+def picture(image: Image, *, is_photo: bool = False, alt: str = "") -> Html:
     """Embed an image, reduced if it is large; a photo as JPEG, which is smaller."""
     reduced = image.convert("RGB")
     reduced.thumbnail((MAX_SIDE, MAX_SIDE))
     buffer, kind = BytesIO(), "jpeg" if is_photo else "png"
     reduced.save(buffer, format=kind, quality=70)  # PNG has no quality and ignores it
     content = base64.b64encode(buffer.getvalue()).decode()
-    return Html(f'<img alt="" src="data:image/{kind};base64,{content}">')
+    return Html(f'<img alt="{text(alt)}" src="data:image/{kind};base64,{content}">')
 
 
 def facts(items: Sequence[tuple[str, str]]) -> Html:

@@ -1,0 +1,91 @@
+"""`vcsd contrast`: what the image changes, token by token. Heavy imports wait until the command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from vcsd.errors import ConfigError
+from vcsd.terminal import say
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
+    model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
+    image: Annotated[Path | None, typer.Option(help="The image; default for world: one of its pictures.")] = None,
+    question: Annotated[str | None, typer.Option(help="The question about the image.")] = None,
+    response: Annotated[str | None, typer.Option(help="The response to score; default: MODEL's own answer.")] = None,
+    compare: Annotated[list[str] | None, typer.Option(help="Another model, scored alike; may be repeated.")] = None,
+    student: Annotated[str | None, typer.Option(help="The student shown next to the target; default: MODEL.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A file to write: .html, .png, .svg or .json.")] = None,
+    tiles: Annotated[int | None, typer.Option(help="Erase N x N tiles and map what supports a token.")] = None,
+    token: Annotated[int | None, typer.Option(help="With --tiles: the token to map, counted from 1.")] = None,
+    control: Annotated[str, typer.Option(help="The control: black, noise, blur or no_image.")] = "black",
+    alpha: Annotated[float, typer.Option(help="Strength of the contrast in the target.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="Plausibility threshold of the support.")] = 0.1,
+    temperature: Annotated[float, typer.Option(help="Temperature of all distributions.")] = 2.0,
+    thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.")] = None,
+    max_pixels: Annotated[int | None, typer.Option(help="Reduce larger images; default: the model's limit.")] = None,
+) -> None:
+    """Colour each token of a response by how much the image raises it over the control.
+
+    Example: `vcsd contrast world --tiles 6 --output contrast.html`
+
+    Then: `vcsd contrast MODEL --image photo.jpg --question "What is on the sign?" --compare runs/first/student`
+    """
+    from vcsd.inspect.contrast_file import refuse_ending, write_contrast
+    from vcsd.inspect.contrast_terminal import contrast_lines
+    from vcsd.inspect.opened import OpenedModel, open_model
+    from vcsd.inspect.tile_map import tile_map
+    from vcsd.inspect.token_scores import same_response, token_contrast
+    from vcsd.method import Method
+    from vcsd.reproduce.machine import hush_transformers
+
+    hush_transformers()
+    if output is not None:
+        refuse_ending(output)
+    if token is not None and tiles is None:
+        raise ConfigError(["--token chooses what --tiles maps. Add --tiles 6."])
+    method = Method(contrast_view=control, alpha=alpha, beta=beta, temperature=temperature)
+    shown, asked = _asked(model, image, question)
+    switches = {} if thinking is None else {"enable_thinking": thinking}
+    names = _short_names([model, *(compare or [])])
+
+    def opened(path: str) -> OpenedModel:
+        return open_model(path, name=names.get(path, path), max_pixels=max_pixels, chat_template_kwargs=switches)
+
+    own_student = None if student is None else opened(student).model
+    first = opened(model)
+    seen = [token_contrast(first, shown, asked, response=response, method=method, student=own_student)]
+    positions = None if token is None else [token - 1]
+    maps = {} if tiles is None else {first.name: tile_map(first, seen[0], side=tiles, positions=positions)}
+    for path in compare or []:
+        other = opened(path)
+        seen.append(token_contrast(other, shown, asked, response=same_response(first, seen[0], other), method=method))
+    Console().print(contrast_lines(seen))
+    if output is not None:
+        say(f"Wrote {write_contrast(seen, output, maps)}.")
+
+
+def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image | Path, str]:
+    """Return the image and the question; for the world, one of its own in place of what is missing."""
+    from vcsd.inspect.opened import WORLD, world_question
+
+    if model == WORLD and (image is None or question is None):
+        picture, own_question = world_question()
+        return picture if image is None else image, own_question if question is None else question
+    if image is None or question is None:
+        missing = "--image" if image is None else "--question"
+        raise ConfigError([f"{missing} is missing. Only the model 'world' has a picture and a question of its own."])
+    return image, question
+
+
+def _short_names(paths: list[str]) -> dict[str, str]:
+    """Name each model by the last part of its path, or by the whole path if two would share a name."""
+    short = [Path(path).name or path for path in paths]
+    return {path: name if short.count(name) == 1 else path for path, name in zip(paths, short, strict=True)}

@@ -1,0 +1,25 @@
+"""Look at a model, a run or data: what the image changes, how a run went, whether the method can help.
+
+from vcsd.inspect import open_model, token_contrast, write_contrast
+
+world = open_model("world")
+seen = token_contrast(world, "picture.png", "What color is the circle?")
+write_contrast([seen], "contrast.html")
+"""
+
+from vcsd.inspect.contrast_file import write_contrast
+from vcsd.inspect.opened import OpenedModel, open_model
+from vcsd.inspect.tile_map import TileMap, tile_map
+from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore, token_contrast
+
+__all__ = [
+    "CandidateScore",
+    "OpenedModel",
+    "ResponseContrast",
+    "TileMap",
+    "TokenScore",
+    "open_model",
+    "tile_map",
+    "token_contrast",
+    "write_contrast",
+]

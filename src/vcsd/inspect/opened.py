@@ -1,0 +1,63 @@
+"""A model opened to be looked at, and the picture that is shown if none is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image
+
+from vcsd.bases.shipped_bases import shipped_base
+from vcsd.models.hub import load_model, model_folder
+from vcsd.models.processor import load_processor, refuse_oversized
+from vcsd.types import message_texts
+from vcsd.world.questions.suites import build_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+    from vcsd.models.processor import Processor
+
+WORLD = "world"
+"""In place of a folder: the base that is shipped with the package."""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedModel:
+    """A model with its processor, and the name it is shown under."""
+
+    model: nn.Module
+    processor: Processor
+    name: str
+    chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)
+
+
+def open_model(
+    path: str,
+    *,
+    name: str | None = None,
+    max_pixels: int | None = None,
+    chat_template_kwargs: Mapping[str, object] | None = None,
+) -> OpenedModel:
+    """Open a model folder, a hub id or "world": in bfloat16 on a GPU, in float32 on a CPU. Its name is the path."""
+    folder = shipped_base() if path == WORLD else model_folder(path, key="model")
+    refuse_oversized(folder)
+    processor = load_processor(folder, max_pixels=max_pixels)
+    is_cuda = torch.cuda.is_available()
+    model = load_model(folder, torch.bfloat16 if is_cuda else torch.float32)
+    model.to("cuda" if is_cuda else "cpu").eval()
+    return OpenedModel(model, processor, path if name is None else name, dict(chat_template_kwargs or {}))
+
+
+def world_question() -> tuple[Image.Image, str]:
+    """Return a picture of the world and a question about it. The shipped base answers it wrongly, from its prior."""
+    (question,) = [one for one in build_suite("mixed", num=12) if one.id == _WORLD_QUESTION]
+    (picture,) = question.example.images
+    assert isinstance(picture, Image.Image)
+    return picture, message_texts(question.example.prompt[-1])[0]
+
+
+_WORLD_QUESTION = "mixed-same-0001"

@@ -1,0 +1,150 @@
+"""Coloured tokens: text whose background shows a number, with details on hover, on click and by keyboard.
+
+The tokens of a row are one group of radio buttons: Tab enters the row, arrow keys move from token to token, a click
+keeps a token's details open. Warm means positive, cool negative; negative tokens are also underlined. The end tags that
+HTML allows to omit are omitted, because a page may hold thousands of tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.report.markup import Html, text
+from vcsd.report.parts import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL.Image import Image
+
+CANDIDATE_COLUMNS = ("image", "control", "contrast", "target", "student")
+
+
+LEAST_LEVEL = 2
+"""Percent of the full colour below which a token stays plain."""
+
+
+@dataclass(frozen=True)
+class TokenDetail:
+    """One line of a token's details: a candidate and its numbers as text. `kind` marks it: "said", "off" or nothing."""
+
+    name: str
+    cells: Sequence[str]
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class ColouredToken:
+    """A token, the number that colours it, a sentence on it, and the candidates at its place."""
+
+    text: str
+    value: float
+    about: str
+    details: Sequence[TokenDetail] = ()
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A response as one model sees it, or the difference between two. `note` stands next to its name."""
+
+    name: str
+    note: str
+    tokens: Sequence[ColouredToken]
+    columns: Sequence[str] = CANDIDATE_COLUMNS
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Numbers over the tiles of an image, from its top left corner."""
+
+    title: str
+    about: str
+    image: Image
+    values: Sequence[Sequence[float]]
+
+
+def percent(value: float, scale: float) -> int:
+    """Return how much of the full colour a number gets, in percent, with its sign.
+
+    >>> percent(1.5, 3.0), percent(-9.0, 3.0), percent(0.001, 3.0)
+    (50, -100, 0)
+    """
+    level = round(100 * max(-1.0, min(1.0, value / scale)))
+    return level if abs(level) >= LEAST_LEVEL else 0
+
+
+def shown_token(token: str) -> str:
+    """Write out a token that would be invisible.
+
+    >>> shown_token(" "), shown_token(chr(10)), shown_token(" red")
+    ('\u2423', '\u21b5', ' red')
+    """
+    return token.replace("\n", "\u21b5") if token.strip() else token.replace(" ", "\u2423").replace("\n", "\u21b5")
+
+
+def colour_legend(scale: float, *, unit: str, low: str, high: str) -> Html:
+    """Show the colour scale with its ends, and what they mean."""
+    return Html(
+        f'<div class="scale"><span>{text(low)}</span><b>\u2212{scale:.3g}</b><i></i>'
+        f"<b>+{scale:.3g} {text(unit)}</b><span>{text(high)}</span></div>"
+    )
+
+
+def token_rows(rows: Sequence[TokenRow], scale: float) -> Html:
+    """Show responses one below the other, coloured on one scale."""
+    return Html("".join(_row(row, f"row{index}", scale) for index, row in enumerate(rows)))
+
+
+def _row(row: TokenRow, group: str, scale: float) -> str:
+    head = "".join(f"<th>{text(column)}" for column in row.columns)
+    tokens = "".join(_token(token, group, scale, head) for token in row.tokens)
+    title = f'<h3>{text(row.name)} <span class="soft">{text(row.note)}</span></h3>'
+    return f'{title}<div class="tokens" role="radiogroup" aria-label="{text(row.name)}">{tokens}</div>'
+
+
+def _token(token: ColouredToken, group: str, scale: float, head: str) -> str:
+    level = percent(token.value, scale)
+    colour = f' class="{"warm" if level > 0 else "cool"}" style="--c:{abs(level)}"' if level else ""
+    shown = text(shown_token(token.text))
+    lines = "".join(_line(detail) for detail in token.details)
+    table = f"<table><thead><tr><th>{head}<tbody>{lines}</table>" if lines else ""
+    return (
+        f'<div class="t"><label{colour}><input type="radio" name="{group}">{shown}</label>'
+        f'<div class="card"><h4>{shown}</h4><p>{text(token.about)}</p>{table}</div></div>'
+        + ("<br>" if "\n" in token.text else "")
+    )
+
+
+def _line(detail: TokenDetail) -> str:
+    kind = f' class="{detail.kind}"' if detail.kind else ""
+    return f"<tr{kind}><th>{text(shown_token(detail.name))}" + "".join(f"<td>{text(cell)}" for cell in detail.cells)
+
+
+def side_by_side(pictures: Sequence[tuple[str, Image]]) -> Html:
+    """Show pictures with their captions in a row."""
+    figures = "".join(
+        f'<figure class="view">{picture(image, alt=name)}<figcaption>{text(name)}</figcaption></figure>'
+        for name, image in pictures
+    )
+    return Html(f'<div class="views">{figures}</div>')
+
+
+def heat_maps(maps: Sequence[HeatMap], scale: float) -> Html:
+    """Show numbers over the tiles of images, coloured on one scale; each tile says its number."""
+    return Html(f'<div class="views">{"".join(_map(item, scale) for item in maps)}</div>' if maps else "")
+
+
+def _map(item: HeatMap, scale: float) -> str:
+    cells = "".join(_cell(value, scale) for row in item.values for value in row)
+    return (
+        f'<figure class="view map">{picture(item.image, alt=item.title)}'
+        f'<div class="cells" style="--n:{len(item.values)}">{cells}</div>'
+        f"<figcaption><b>{text(item.title)}</b>{text(item.about)}</figcaption></figure>"
+    )
+
+
+def _cell(value: float, scale: float) -> str:
+    level = percent(value, scale)
+    colour = f'class="{"warm" if level > 0 else "cool"}" style="--c:{abs(level)}" ' if level else ""
+    return f'<i {colour}title="{text(f"{value:+.3f} nats")}"></i>'
