@@ -133,7 +133,7 @@ def _is_same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:
-    """Hash the names, types, shapes and bytes of tensors.
+    """Hash the names, types, shapes and bytes of tensors. If they are spread over ranks, all ranks call it.
 
     >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": torch.zeros(2)})
     True
@@ -150,7 +150,9 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
 
 def raw_bytes(tensor: Tensor, at_once: int = 2**26) -> Iterable[memoryview]:
     """Yield the bytes of a tensor in pieces of `at_once`, copying one piece at a time to the CPU."""
-    flat = tensor.detach().contiguous().view(-1)
+    gather = getattr(tensor, "full_tensor", None)  # of a tensor that is spread over ranks
+    whole: Tensor = tensor if gather is None else gather()
+    flat = whole.detach().contiguous().view(-1)
     if flat.numel() == 0:
         return
     bytes_flat = flat.view(torch.uint8)

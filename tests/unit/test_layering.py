@@ -24,6 +24,7 @@ RANKS = [
     "views",
     "models",
     "batch",
+    "parallel",
     "rollout",
     "teacher",
     "step",

@@ -35,7 +35,7 @@ from vcsd.bases.measure import Speaker, gates, kind_scores, sight, suite_scores
 from vcsd.bases.recorded import Work, in_bfloat16
 from vcsd.bases.tiny_models import build_model
 from vcsd.bases.tokenizer import write_processor_files
-from vcsd.checkpoint.folder import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
+from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
 from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
 from vcsd.visible import visible

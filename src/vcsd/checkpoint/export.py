@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
-from vcsd.checkpoint.folder import MANIFEST, TensorFile, check_checkpoint, latest_checkpoint
+from vcsd.checkpoint.check import check_checkpoint
+from vcsd.checkpoint.folder import MANIFEST, latest_checkpoint
+from vcsd.checkpoint.saved import TensorFile, shards_of
 from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.models.processor import refuse_oversized, save_processor_files
@@ -38,7 +40,7 @@ def export(run: Path, out: Path, *, what: str = "student", dtype: str = "bfloat1
     checkpoint = _checkpoint_of(run)
     check_checkpoint(checkpoint)
     weights = checkpoint / f"{what}.safetensors"
-    if not weights.is_file():
+    if not weights.is_file() and not shards_of(weights).is_dir():
         raise ConfigError([f"{checkpoint} has no {what}: the student was its own teacher. Export the student."])
     refuse_oversized(checkpoint)
     model = AutoModelForImageTextToText.from_config(  # type: ignore[no-untyped-call]

@@ -1,28 +1,30 @@
 """A checkpoint's folder: written under a hidden name, flushed to disk and renamed, so that it is always complete.
 
 A crash leaves the earlier checkpoints and a hidden folder, which the next checkpoint removes.
+
+With several ranks, all of them call `write_checkpoint` and `check_checkpoint`. Tensors that are spread over ranks are
+written by all of them, everything else by rank 0, which also makes the manifest and renames the folder, once every rank
+has written its part.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict
 
-from safetensors import safe_open
-
-from vcsd.checkpoint.tensors import num_bytes, sync, write_tensors, write_text
-from vcsd.errors import ConfigError, RunError
+from vcsd.checkpoint.saved import shards_of
+from vcsd.checkpoint.shards import has_shards, write_shards
+from vcsd.checkpoint.tensors import num_bytes, sha256, sync, write_tensors, write_text
+from vcsd.errors import RunError
+from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first, this_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -31,19 +33,14 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+SHARDED_FORMAT = 2
+"""The format of a checkpoint whose tensors are spread over several files each."""
+
 _NAME = re.compile(r"checkpoint-(\d+)")
-_PARTIAL, _OLD, _DAMAGED = ".partial-", ".old-", "damaged-"
+_PARTIAL, _OLD = ".partial-", ".old-"
 _LEFTOVER = re.compile(rf"({re.escape(_PARTIAL)}|{re.escape(_OLD)})checkpoint-\d+")
 _SPARE_BYTES = 64 * 2**20
 """Disk space required besides the tensors: JSON, the processor's files, the file system's overhead."""
-
-
-class DamagedCheckpointError(ConfigError):
-    """A checkpoint that is not as it was written. An earlier one may be whole."""
-
-    def __init__(self, folder: Path, damage: str) -> None:
-        self.folder, self.damage = folder, damage
-        super().__init__([f"{folder} is damaged: {damage}. Remove the folder to resume from the checkpoint before it."])
 
 
 class FileEntry(TypedDict):
@@ -73,6 +70,8 @@ class Contents:
     texts: Mapping[str, str]
     identity: Mapping[str, object]
     copy_files: Callable[[Path], object] = field(default=lambda folder: None)
+    of_rank: Collection[str] = ()
+    """Files whose tensors differ between ranks. Each rank writes its own, under a name of its own (`own_file`)."""
 
     @property
     def num_bytes(self) -> int:
@@ -81,49 +80,98 @@ class Contents:
         return sum(num_bytes(tensors) for tensors in self.tensors.values()) + texts
 
 
+def own_file(name: str, rank: int) -> str:
+    """Return the name of a rank's own file.
+
+    >>> own_file("random.safetensors", 0), own_file("random.safetensors", 3)
+    ('random.safetensors', 'random-rank-3.safetensors')
+    """
+    stem, dot, suffix = name.rpartition(".")
+    return name if rank == 0 else f"{stem}-rank-{rank}{dot}{suffix}"
+
+
 def write_checkpoint(
     root: Path, step: int, contents: Contents, *, limit: int | None = None, protected: Collection[int] = ()
 ) -> Path:
-    """Write a checkpoint, then remove the oldest ones beyond `limit`, except those of `protected` steps."""
+    """Write a checkpoint, then remove the oldest ones beyond `limit`, except those of `protected` steps.
+
+    All ranks call it. If one of them fails, all raise a RunError, and no checkpoint is made.
+    """
     final = root / f"checkpoint-{step}"
     partial = root / f"{_PARTIAL}{final.name}"
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(root)
-        refuse_full_disk(root, contents.num_bytes)
-        _fill(partial, step, contents)
-        if os.path.lexists(final):
-            _remove(final)
-        partial.rename(final)
-        _sync_path(root)
-    except OSError as error:  # a quota, another process that filled the disk, a folder that was removed
-        shutil.rmtree(partial, ignore_errors=True)
+        on_first(lambda: _prepare(root, partial, contents))
+        files = _write_all_tensors(partial, contents)
+        on_first(lambda: _complete(partial, final, _manifest(partial, step, contents, files)))
+    except (OSError, OtherRankError) as error:  # a quota, a disk that another process filled, a folder that was removed
+        if is_first():
+            shutil.rmtree(partial, ignore_errors=True)
         raise RunError(
             f"{final} could not be written: {error}. The earlier checkpoints are untouched; the same command resumes "
             "from the latest."
         ) from error
-    _rotate(root, limit, {step, *protected})
+    on_first(lambda: _rotate(root, limit, {step, *protected}))
     return final
 
 
-def _fill(partial: Path, step: int, contents: Contents) -> None:
-    """Write everything into a folder, the manifest last, and flush it to disk."""
+def _prepare(root: Path, partial: Path, contents: Contents) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(root)
+    refuse_full_disk(root, contents.num_bytes)
     partial.mkdir()
+
+
+def _write_all_tensors(partial: Path, contents: Contents) -> dict[str, tuple[int, str]]:
+    """Write the tensors of all ranks, and return the size and hash of every file."""
     files: dict[str, tuple[int, str]] = {}
     for name, tensors in contents.tensors.items():
-        files[name] = write_tensors(partial / name, tensors)
+        if has_shards(tensors):
+            files |= write_shards(shards_of(partial / name), tensors)
+        else:
+            files |= _write_whole(partial, name, tensors, is_own=name in contents.of_rank)
+    return {name: (size, digest) for of_rank in gathered(files) for name, (size, digest) in of_rank.items()}
+
+
+def _write_whole(
+    partial: Path, name: str, tensors: Mapping[str, Tensor], *, is_own: bool
+) -> dict[str, tuple[int, str]]:
+    """Write one file, or one of each rank's own."""
+    if not is_own:
+        return on_first(lambda: {name: write_tensors(partial / name, tensors)})
+    own = own_file(name, this_rank())
+    return on_every(lambda: {own: write_tensors(partial / own, tensors)})
+
+
+def _manifest(partial: Path, step: int, contents: Contents, files: dict[str, tuple[int, str]]) -> Manifest:
+    """Write everything but the tensors, check that the tensors of all ranks are here, and list all files."""
     for name, text in contents.texts.items():
         files[name] = write_text(partial / name, text)
     contents.copy_files(partial)
-    for path in sorted(path for path in partial.rglob("*") if path.is_file()):
+    missing = [name for name in files if not (partial / name).is_file()]
+    if missing:
+        raise OSError(
+            f"{missing[0]} was written by another rank, but rank 0 does not see it. All machines of a run must share "
+            "the file system of trainer.output_dir"
+        )
+    for path in sorted(partial.rglob("*")):
         name = str(path.relative_to(partial))
         if name not in files:
             _sync_path(path)
-            files[name] = (path.stat().st_size, _sha256(path))
+        if path.is_file() and name not in files:
+            files[name] = (path.stat().st_size, sha256(path))
     entries: dict[str, FileEntry] = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
-    manifest = Manifest(format=FORMAT, step=step, identity=contents.identity, files=entries)
+    version = SHARDED_FORMAT if any(map(has_shards, contents.tensors.values())) else FORMAT
+    return Manifest(format=version, step=step, identity=contents.identity, files=entries)
+
+
+def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
+    """Write the manifest, flush the folder to disk, and give it its name."""
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
     _sync_path(partial)
+    if os.path.lexists(final):
+        _remove(final)
+    partial.rename(final)
+    _sync_path(final.parent)
 
 
 def checkpoints_of(root: Path) -> dict[int, Path]:
@@ -135,87 +183,6 @@ def checkpoints_of(root: Path) -> dict[int, Path]:
 def latest_checkpoint(root: Path) -> Path | None:
     """Return the checkpoint of the latest step, or None."""
     return next(reversed(checkpoints_of(root).values()), None)
-
-
-def check_checkpoint(
-    folder: Path,
-    identity: Mapping[str, object] | None = None,
-    *,
-    needs: Collection[str] = (),
-) -> Manifest:
-    """Return the manifest of a checkpoint. Raise a ConfigError if it is damaged or its run has another identity.
-
-    `needs` names the files that it must have.
-    """
-    manifest = _read_manifest(folder)
-    damaged = [f"{name} is not in its manifest" for name in needs if name not in manifest["files"]]
-    damaged += [
-        f"{name} {problem}" for name, entry in manifest["files"].items() if (problem := _damage(folder / name, entry))
-    ]
-    if damaged:
-        raise DamagedCheckpointError(folder, "; ".join(damaged))
-    if identity is not None:
-        refuse_other_run(folder, manifest["identity"], identity)
-    return manifest
-
-
-def refuse_other_run(folder: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raise a ConfigError that names what differs between a checkpoint's run and this one."""
-    differences = _differences(before, json.loads(json.dumps(now)))
-    if differences:
-        raise ConfigError(
-            [
-                f"{folder} belongs to another run: {'; '.join(differences)}. "
-                "Restore the old values, or choose another trainer.output_dir."
-            ]
-        )
-
-
-class TensorFile(Mapping[str, "Tensor"]):
-    """The tensors of a safetensors file, each read on access."""
-
-    def __init__(self, path: Path) -> None:
-        untyped: Any = safe_open
-        self._file = untyped(str(path), framework="pt")
-        self._names: list[str] = list(self._file.keys())
-
-    def __getitem__(self, name: str) -> Tensor:
-        tensor: Tensor = self._file.get_tensor(name)
-        return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def latest_whole(root: Path, check: Callable[[Path], Manifest]) -> tuple[Path | None, list[DamagedCheckpointError]]:
-    """Return the latest checkpoint that is whole, and the damage of the later ones. `check` is `check_checkpoint`.
-
-    A checkpoint of another run stops the search with an error: going further back would not make it this run's.
-    """
-    damaged: list[DamagedCheckpointError] = []
-    for step, folder in reversed(checkpoints_of(root).items()):
-        try:
-            manifest = check(folder)
-            if manifest["step"] == step:
-                return folder, damaged
-            damaged.append(DamagedCheckpointError(folder, f"its manifest is that of step {manifest['step']}"))
-        except DamagedCheckpointError as error:
-            damaged.append(error)
-    return None, damaged
-
-
-def move_aside(folder: Path) -> Path:
-    """Rename a damaged checkpoint so that no run resumes from it, and return its new path."""
-    names = (f"{_DAMAGED}{folder.name}{'' if number == 1 else f'-{number}'}" for number in itertools.count(1))
-    aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
-    try:
-        folder.rename(aside)
-    except OSError as error:
-        raise ConfigError([f"{folder} is damaged and cannot be moved aside: {error}. Move it away."]) from error
-    return aside
 
 
 def remove_leftovers(root: Path) -> None:
@@ -246,48 +213,6 @@ def refuse_full_disk(root: Path, needed: int) -> None:
         )
 
 
-def _read_manifest(folder: Path) -> Manifest:
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedCheckpointError(folder, f"its manifest cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise DamagedCheckpointError(folder, "its manifest is not one")
-    if manifest["format"] != FORMAT:
-        raise ConfigError([f"{folder} has format {manifest['format']!r}; this version reads {FORMAT}."])
-    kinds = {"step": int, "identity": dict, "files": dict}
-    lacking = [key for key, kind in kinds.items() if not isinstance(manifest.get(key), kind)]
-    lacking += [] if lacking else [name for name, entry in manifest["files"].items() if not _is_entry(entry)]
-    if lacking:
-        raise DamagedCheckpointError(folder, f"its manifest lacks {', '.join(lacking)}")
-    return cast("Manifest", manifest)
-
-
-def _is_entry(entry: object) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
-
-
-def _damage(path: Path, entry: FileEntry) -> str | None:
-    try:
-        if not path.is_file():
-            return "is missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"has {path.stat().st_size} bytes instead of {entry['bytes']}"
-        return None if _sha256(path) == entry["sha256"] else "has a different hash"
-    except (OSError, ValueError) as error:  # a name with a null character is a ValueError
-        return f"cannot be read: {error}"
-
-
-def _differences(before: object, now: object, path: str = "") -> list[str]:
-    """Describe what changed between two trees of plain values."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        keys = sorted({*before, *now})
-        return [
-            line for key in keys for line in _differences(before.get(key), now.get(key), f"{path}.{key}".lstrip("."))
-        ]
-    return [] if before == now else [f"{path} was {before!r} and is now {now!r}"]
-
-
 def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
     if limit is None or limit <= 0:
         return
@@ -315,8 +240,3 @@ def _sync_path(path: Path) -> None:
         sync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from vcsd.checkpoint.saved import TensorFile
+from vcsd.checkpoint.shards import has_shards
 from vcsd.errors import ConfigError
 from vcsd.teacher import named_tensors
 
@@ -48,7 +50,7 @@ def load_optimizer(
     if own != [group["params"] for group in settings["groups"]]:
         raise ConfigError(["the checkpoint's optimizer differs in its parameters. Freeze the same parts."])
     by_name: dict[str, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
+    for key, value in _for_parameters(tensors, dict(model.named_parameters())).items():
         name, _, field = key.rpartition("/")
         by_name.setdefault(name, {})[field] = value
     order = [name for group in own for name in group]
@@ -59,6 +61,19 @@ def load_optimizer(
         start += count
     state = {index: by_name[name] for index, name in enumerate(order) if name in by_name}
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _for_parameters(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> Mapping[str, Tensor]:
+    """Read the moments of sharded parameters as shards like them; return other tensors as they are."""
+    if not isinstance(tensors, TensorFile) or not has_shards(parameters):
+        return tensors
+    shards: dict[str, Tensor] = {}
+    for key, (shape, dtype) in tensors.kinds().items():
+        parameter = parameters[key.rpartition("/")[0]]
+        is_like_it = parameter.shape == shape
+        shards[key] = torch.empty_like(parameter, dtype=dtype) if is_like_it else torch.empty(shape, dtype=dtype)
+    tensors.read_into(shards)
+    return shards
 
 
 def _with_tuples(group: Mapping[str, object]) -> dict[str, object]:
@@ -100,15 +115,20 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy saved tensors into a model in place. Their names must match exactly."""
+    """Copy saved tensors into a model in place, sharded or not. Their names, shapes and types must match exactly."""
     own = named_tensors(model)
     if own.keys() != tensors.keys():
         odd = sorted(own.keys() ^ tensors.keys())[:5]
         raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ..."])
+    plain = {} if isinstance(tensors, TensorFile) else {name: (t.shape, t.dtype) for name, t in tensors.items()}
+    kinds = tensors.kinds() if isinstance(tensors, TensorFile) else plain
+    for name, tensor in own.items():
+        if (tensor.shape, tensor.dtype) != kinds[name]:
+            theirs, ours = ((tuple(shape), dtype) for shape, dtype in (kinds[name], (tensor.shape, tensor.dtype)))
+            raise ConfigError([f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}."])
     with torch.no_grad():
-        for name, tensor in own.items():
-            saved = tensors[name]
-            if (tensor.shape, tensor.dtype) != (saved.shape, saved.dtype):
-                theirs, ours = ((tuple(weight.shape), weight.dtype) for weight in (saved, tensor))
-                raise ConfigError([f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}."])
-            tensor.copy_(saved)
+        if isinstance(tensors, TensorFile):
+            tensors.read_into(own)
+        else:
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])

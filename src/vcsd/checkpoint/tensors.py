@@ -78,3 +78,9 @@ def write_text(path: Path, text: str) -> tuple[int, str]:
 def sync(descriptor: int) -> None:
     """Flush a file to disk: a rename must not become visible before the content."""
     os.fsync(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,6 +28,7 @@ from vcsd.checkpoint import (
     latest_checkpoint,
     latest_whole,
     move_aside,
+    own_file,
     refuse_other_run,
     write_checkpoint,
 )
@@ -36,6 +37,7 @@ from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state,
 from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model
 from vcsd.models.processor import has_processor_files, save_processor_files
+from vcsd.parallel.ranks import this_rank
 from vcsd.teacher import named_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
@@ -212,7 +214,7 @@ class ResumableTrainer(Trainer):
         provenance = {"content": self.content, "proven_step": self.proven_step}
         texts = {RUN_STATE: json.dumps(run), TRAINER_STATE: json.dumps(asdict(self.state), sort_keys=True)}
         texts[PROVENANCE] = json.dumps(provenance, indent=1)
-        return Contents(tensors, texts, self.identity(), self._copy_files)
+        return Contents(tensors, texts, self.identity(), self._copy_files, of_rank={RANDOM})
 
     def _copy_files(self, folder: Path) -> None:
         """Copy configuration and processor files, so that a checkpoint can be exported without the original model."""
@@ -317,7 +319,8 @@ class ResumableTrainer(Trainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
-            set_random_state(TensorFile(Path(checkpoint) / RANDOM))
+            own = Path(checkpoint) / own_file(RANDOM, this_rank())  # fewer ranks may have written the checkpoint
+            set_random_state(TensorFile(own if own.is_file() else Path(checkpoint) / RANDOM))
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         """Do nothing: bfloat16 needs no loss scaling."""

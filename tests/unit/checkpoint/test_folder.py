@@ -96,7 +96,7 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path):
 def test_a_crash_inside_a_save_leaves_the_checkpoints_before_it(tmp_path, monkeypatch, place):
     """Whatever the moment: the earlier checkpoint is the latest, and the next save removes what was left."""
     write_checkpoint(tmp_path, 1, contents())
-    names = {"tensors": "write_tensors", "texts": "write_text", "manifest": "_sha256"}
+    names = {"tensors": "write_tensors", "texts": "write_text", "manifest": "sha256"}
 
     class Crash(BaseException):
         pass

@@ -1,0 +1,100 @@
+"""Read the tensors of a checkpoint: from one safetensors file, or from those of many ranks, whole or in part."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import safe_open
+from torch.distributed.checkpoint.filesystem import FileSystem
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from vcsd.checkpoint.shards import has_shards
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from torch import Tensor
+    from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+SUFFIX = ".safetensors"
+
+
+def shards_of(path: Path) -> Path:
+    """Return the folder that holds the shards of a file: that of `student.safetensors` is `student`."""
+    return path.with_suffix("")
+
+
+class TensorFile(Mapping[str, "Tensor"]):
+    """The tensors of a safetensors file, each read on access.
+
+    If ranks wrote their shards, they lie in a folder of the file's name without its suffix, and are read from there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        folder = shards_of(path)
+        self._files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() and not path.exists() else [path]
+        self._is_one = self._files == [path]
+        self._reader = _Reader(self._files)
+        if self._is_one:
+            untyped: Any = safe_open
+            self._file = untyped(str(path), framework="pt")
+            self._names: list[str] = list(self._file.keys())
+        else:
+            self._names = list(self._layout())
+
+    def __getitem__(self, name: str) -> Tensor:
+        if self._is_one:
+            tensor: Tensor = self._file.get_tensor(name)
+            return tensor
+        saved = self._layout()[name]
+        whole = torch.empty(saved.size, dtype=saved.properties.dtype)
+        self.read_into({name: whole})
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def kinds(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """Return the shape and type of each tensor."""
+        return {name: (saved.size, saved.properties.dtype) for name, saved in self._layout().items()}
+
+    def read_into(self, tensors: Mapping[str, Tensor]) -> None:
+        """Fill tensors in place. Of one that is spread over ranks, each rank reads its own part only."""
+        if self._is_one and not has_shards(tensors):
+            for name, tensor in tensors.items():
+                tensor.copy_(self[name])
+        elif tensors:
+            with warnings.catch_warnings():  # torch warns of what is asked for: that ranks do not talk to each other
+                warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+                load(dict(tensors), storage_reader=self._reader, no_dist=True)
+
+    def _layout(self) -> dict[str, TensorStorageMetadata]:
+        layout: dict[str, TensorStorageMetadata] = self._reader.read_metadata().state_dict_metadata  # type: ignore[assignment]
+        return layout
+
+
+class _Files(FileSystem):
+    """A file system that lists the given files only."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+
+    def ls(self, path: str | os.PathLike[str]) -> list[str]:
+        return [str(file) for file in self.files]
+
+
+class _Reader(HuggingFaceStorageReader):
+    """Reads the given files. The base class reads all that lie in a folder."""
+
+    def __init__(self, files: list[Path]) -> None:
+        super().__init__(str(files[0].parent) if files else ".")
+        self.fs = _Files(files)

@@ -1,0 +1,1 @@
+"""Several processes that train one model: what they agree on, how work is split, how weights are sharded."""
