@@ -37,7 +37,6 @@ import transformers
 from shapes import (
     IMAGE,
     Peak,
-    Work,
     command_line,
     config_of,
     free_memory,
@@ -47,19 +46,20 @@ from shapes import (
     random_prompt,
     random_responses,
     repeated_flops,
-    shared_flops,
-    work_of,
 )
 from vcsd.models.family import family_of
 from vcsd.models.packed.packing import Group
 from vcsd.models.qwen import fused
 from vcsd.models.score import hidden_states
+from vcsd.models.shapes import shared_flops, work_of
 from vcsd.types import Scores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
+
+    from vcsd.models.shapes import Work
 
 NUM_RESPONSES, NUM_TEXT = 8, 40
 PASSES = {"student": 4, "teacher": 2}

@@ -1,7 +1,6 @@
-"""Models with real shapes and random weights, their cost in operations, and how to measure time and memory.
+"""Models with real shapes and random weights, and how to measure time and memory.
 
-Weights are random because speed does not depend on them. The sizes of Qwen3-VL-2B are those of its released config; the
-sizes of Qwen3.5-2B are partly assumed and should be compared with its config.json.
+Weights are random because speed does not depend on them. Shapes and their sources are in `vcsd.models.shapes`.
 """
 
 from __future__ import annotations
@@ -10,11 +9,13 @@ import gc
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+
+from vcsd.models.shapes import SHAPES, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,35 +29,21 @@ NAMES = {"qwen3_vl": "Qwen3VL", "qwen3_5": "Qwen3_5"}
 
 
 def config_of(family: str, size: str) -> Any:
-    """The config of a family: "2b"; "small" with the same head widths in four layers; "tiny" for a CPU."""
-    text: dict[str, Any] = {"hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144}
-    vision: dict[str, Any] = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16}
-    vision |= {"patch_size": 16, "spatial_merge_size": 2, "out_hidden_size": 2048, "num_position_embeddings": 2304}
-    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_interleaved": True}
-    if family == "qwen3_vl":
-        text |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
-        text |= {"vocab_size": 151936, "rope_parameters": {**rope, "mrope_section": [24, 20, 20]}}
-        vision |= {"deepstack_visual_indexes": [5, 11, 17]}
-    else:
-        rope |= {"partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}
-        text |= {"num_hidden_layers": 24, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256}
-        text |= {"vocab_size": 248320, "rope_parameters": rope, "linear_conv_kernel_dim": 4}
-        text |= {f"linear_num_{kind}_heads": 16 for kind in ("key", "value")}
-        text |= {f"linear_{kind}_head_dim": 128 for kind in ("key", "value")}
-        vision |= {"deepstack_visual_indexes": []}
-    if size != "2b":
-        text |= {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 256, "vocab_size": 512}
-        vision |= {"depth": 3, "hidden_size": 128, "intermediate_size": 256, "num_heads": 2, "out_hidden_size": 128}
-        vision |= {"deepstack_visual_indexes": [0, 1] if family == "qwen3_vl" else []}
+    """The config of a family: "2b" and so on; "small" with the same head widths in four layers; "tiny" for a CPU."""
+    ids = {"image_token_id": IMAGE, "video_token_id": VIDEO, "vision_start_token_id": START, "vision_end_token_id": END}
+    if f"{family}_{size}" in SHAPES:
+        return SHAPES[f"{family}_{size}"].config(**ids)
+    shape = SHAPES[f"{family}_2b"]
+    text = {**shape.text, "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 256, "vocab_size": 512}
+    vision = {**shape.vision, "depth": 3, "hidden_size": 128, "intermediate_size": 256, "num_heads": 2}
+    vision |= {"out_hidden_size": 128, "deepstack_visual_indexes": [0, 1] if family == "qwen3_vl" else []}
     if size == "tiny":
         text |= {"num_attention_heads": 2, "num_key_value_heads": 1}
         vision |= {"patch_size": 4}
     if size == "tiny" and family == "qwen3_5":
         text |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2}
         text |= {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
-    ids = {"image_token_id": IMAGE, "video_token_id": VIDEO, "vision_start_token_id": START, "vision_end_token_id": END}
-    make = getattr(transformers, f"{NAMES[family]}Config")
-    return make(text_config=text, vision_config=vision, tie_word_embeddings=True, **ids)
+    return replace(shape, text=text, vision=vision).config(**ids)
 
 
 def command_line() -> list[str]:
@@ -106,51 +93,6 @@ def random_responses(model: Any, count: int, length: int, seed: int) -> list[lis
     generator = torch.Generator().manual_seed(seed)
     vocabulary = model.config.text_config.vocab_size - 1
     return torch.randint(16, vocabulary, (count, length), generator=generator).tolist()
-
-
-@dataclass(frozen=True)
-class Work:
-    """Floating-point operations of a forward per text token, (query, key) pair and image; of the loss per position."""
-
-    per_token: float
-    per_pair: float
-    per_image: float
-    per_position: float
-    """Five matrix products, two operations per weight each."""
-
-
-def work_of(config: Any, num_visual: int) -> Work:
-    """Count 2 per weight and token, and 4 per pair, head and width; ignore norms and other small operations."""
-    text, vision = config.text_config, config.vision_config
-    types = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    num_full, wide, inner = types.count("full_attention"), text.hidden_size, text.intermediate_size
-    heads = text.num_attention_heads * text.head_dim
-    attention = wide * (2 * heads + 2 * text.num_key_value_heads * text.head_dim)
-    linear = 0
-    if num_full < len(types):
-        attention += wide * heads  # Qwen3.5's attention has an output gate as wide as its queries
-        keys, values = (
-            text.linear_num_key_heads * text.linear_key_head_dim,
-            text.linear_num_value_heads * text.linear_value_head_dim,
-        )
-        # projections in and out; the state is read, corrected and written once per token
-        linear = wide * (2 * keys + 3 * values) + 3 * values * text.linear_key_head_dim
-    weights = len(types) * 3 * wide * inner + num_full * attention + (len(types) - num_full) * linear
-    patches, tower = 4 * num_visual, vision.hidden_size
-    per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.intermediate_size)
-    merger = num_visual * 4 * tower * (4 * tower + vision.out_hidden_size) * (1 + len(_deepstack(vision)))
-    image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
-    return Work(2 * weights, 4 * num_full * heads, image, 10 * wide * text.vocab_size)
-
-
-def _deepstack(vision: Any) -> list[int]:
-    return list(getattr(vision, "deepstack_visual_indexes", None) or [])
-
-
-def shared_flops(work: Work, prompt: int, responses: list[int]) -> float:
-    """Operations of a forward over one group with a shared prefix."""
-    pairs = prompt**2 / 2 + sum(prompt * r + r**2 / 2 for r in responses)
-    return work.per_image + (prompt + sum(responses)) * work.per_token + pairs * work.per_pair
 
 
 def repeated_flops(work: Work, prompt: int, responses: list[int]) -> float:
