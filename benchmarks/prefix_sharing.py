@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from vcsd.models.shapes import Work
+    from vcsd.models.shapes import Operations
 
 NUM_RESPONSES, NUM_TEXT = 8, 40
 PASSES = {"student": 4, "teacher": 2}
@@ -153,7 +153,12 @@ class Bench:
 
 
 def _summary(
-    work: Work, prompt: int, lengths: list[int], sides: tuple[dict[str, Any], dict[str, Any]], count: int, rate: float
+    work: Operations,
+    prompt: int,
+    lengths: list[int],
+    sides: tuple[dict[str, Any], dict[str, Any]],
+    count: int,
+    rate: float,
 ) -> dict[str, float]:
     shared, repeated = sides
     flops = count * shared_flops(work, prompt, lengths)

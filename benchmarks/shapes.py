@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from vcsd.models.shapes import SHAPES, Work
+from vcsd.models.shapes import SHAPES, Operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def random_responses(model: Any, count: int, length: int, seed: int) -> list[lis
     return torch.randint(16, vocabulary, (count, length), generator=generator).tolist()
 
 
-def repeated_flops(work: Work, prompt: int, responses: list[int]) -> float:
+def repeated_flops(work: Operations, prompt: int, responses: list[int]) -> float:
     """Operations of a forward over the repeated, padded batch of one group."""
     length, count = prompt + max(responses), len(responses)
     return count * (work.per_image + length * work.per_token + length**2 / 2 * work.per_pair)

@@ -102,7 +102,7 @@ def known_shape(hub_id: str) -> ModelShape | None:
 
 
 @dataclass(frozen=True)
-class Work:
+class Operations:
     """Floating-point operations of a forward per text token, (query, key) pair and image; of the loss per position."""
 
     per_token: float
@@ -112,20 +112,20 @@ class Work:
     """Five matrix products, two operations per weight each."""
 
 
-def work_of(config: Any, num_visual: int) -> Work:
+def work_of(config: Any, num_visual: int) -> Operations:
     """Count 2 per weight and token, and 4 per pair, head and width; ignore norms and other small operations."""
-    text, vision = Text.of(config), config.vision_config
+    text, vision = TextShape.of(config), config.vision_config
     weights = text.num_layers * 3 * text.width * text.inner + text.num_full * text.attention
     weights += text.num_linear * text.linear
     patches, tower = 4 * num_visual, vision.hidden_size
     per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.intermediate_size)
     merger = num_visual * 4 * tower * (4 * tower + vision.out_hidden_size) * (1 + len(_deepstack(vision)))
     image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
-    return Work(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary)
+    return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary)
 
 
 @dataclass(frozen=True)
-class Text:
+class TextShape:
     """The sizes of a language model that decide its cost. `attention` and `linear` are weights of one such layer."""
 
     num_full: int
@@ -147,7 +147,7 @@ class Text:
         return self.num_full + self.num_linear
 
     @classmethod
-    def of(cls, config: Any) -> Text:
+    def of(cls, config: Any) -> TextShape:
         """Read the sizes from a config of transformers."""
         text = config.get_text_config()
         types: Sequence[str] = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
@@ -181,7 +181,7 @@ def _deepstack(vision: Any) -> list[int]:
     return list(getattr(vision, "deepstack_visual_indexes", None) or [])
 
 
-def shared_flops(work: Work, prompt: int, responses: Sequence[int]) -> float:
+def shared_flops(work: Operations, prompt: int, responses: Sequence[int]) -> float:
     """Operations of a forward over one group with a shared prefix."""
     pairs = prompt**2 / 2 + sum(prompt * r + r**2 / 2 for r in responses)
     return work.per_image + (prompt + sum(responses)) * work.per_token + pairs * work.per_pair

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from vcsd.models.shapes import SHAPES, Text, known_shape, shared_flops, work_of
+from vcsd.models.shapes import SHAPES, TextShape, known_shape, shared_flops, work_of
 
 COUNTS = {"qwen3_vl_2b": 2_127_532_032, "qwen3_vl_4b": 4_437_815_808, "qwen3_vl_8b": 8_767_123_696}
 """Parameters of these shapes, so that a change of one is noticed; 2.13, 4.44 and 8.77 billion."""
@@ -31,7 +31,7 @@ def test_a_released_model_is_known_by_its_hub_id_and_no_other_is():
 
 
 def test_a_quarter_of_the_layers_of_qwen3_5_attend_to_everything():
-    text = Text.of(SHAPES["qwen3_5_2b"].config())
+    text = TextShape.of(SHAPES["qwen3_5_2b"].config())
     assert (text.num_full, text.num_linear) == (6, 18)
 
 
