@@ -8,17 +8,19 @@ periodic   a copy of the student, renewed every few optimizer steps
 The teacher starts as a copy of the student, checked bit for bit, and stays in eval mode without gradients. Its moving
 weights are at least float32: at a rate of 0.05 and a learning rate of 2e-6, a bfloat16 teacher would not move. Build it
 before the student is wrapped or sharded; after that it cannot be copied.
+
+With LoRA the teacher has its own adapters around the student's frozen base, and only the adapters move.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from typing import TYPE_CHECKING
 
 import torch
 
 from vcsd.errors import ConfigError, did_you_mean
+from vcsd.models.copies import copy_of, is_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,7 +97,7 @@ class Teacher:
 def _frozen_copy(student: nn.Module) -> nn.Module:
     """Copy the student in eval mode without gradients. Its trained parameters must be at least float32."""
     with torch.no_grad():
-        teacher = copy.deepcopy(student).eval()
+        teacher = copy_of(student).eval()
         for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
             theirs.grad = None
             if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:
@@ -112,6 +114,12 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     for name, tensor in saved.items():
         first_names.setdefault(id(tensor), name)
     return {name: saved[name].detach() for name in first_names.values()}
+
+
+def own_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return what a run must save of a model: all tensors, or those of its adapters if it has any."""
+    tensors = named_tensors(module)
+    return {name: tensor for name, tensor in tensors.items() if is_adapter(name)} or tensors
 
 
 def same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:

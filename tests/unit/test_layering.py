@@ -27,6 +27,7 @@ RANKS = [
     "parallel",
     "rollout",
     "teacher",
+    "lora",
     "step",
     "checkpoint",
     "monitor",

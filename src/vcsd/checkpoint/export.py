@@ -1,7 +1,11 @@
-"""Export a checkpoint as a plain Hugging Face folder that `from_pretrained`, `AutoProcessor` and vLLM can load."""
+"""Export a checkpoint as a plain Hugging Face folder that `from_pretrained`, `AutoProcessor` and vLLM can load.
+
+Adapters are merged into their base in float32 and rounded once, or written in PEFT's own format.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,20 +17,33 @@ from vcsd.checkpoint.folder import MANIFEST, latest_checkpoint
 from vcsd.checkpoint.saved import TensorFile, shards_of
 from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
+from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
+from vcsd.lora.base_record import BASE, load_base
 from vcsd.models.processor import refuse_oversized, save_processor_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from transformers import PreTrainedModel
+
 WHAT = ("student", "teacher")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
-def export(run: Path, out: Path, *, what: str = "student", dtype: str = "bfloat16") -> Path:
+def export(
+    run: Path,
+    out: Path,
+    *,
+    what: str = "student",
+    dtype: str = "bfloat16",
+    adapter: bool = False,
+    base: Path | None = None,
+) -> Path:
     """Write the student or teacher of a checkpoint to a new folder, and return the checkpoint.
 
     `run` is a checkpoint, or a run whose latest checkpoint is used. The model's files are those that `save_pretrained`
-    writes, the processor's those of the original model.
+    writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
+    base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32.
     """
     problems = [
         f"{name} = {value!r} is not a choice. {did_you_mean(value, allowed)}"
@@ -42,22 +59,45 @@ def export(run: Path, out: Path, *, what: str = "student", dtype: str = "bfloat1
     weights = checkpoint / f"{what}.safetensors"
     if not weights.is_file() and not shards_of(weights).is_dir():
         raise ConfigError([f"{checkpoint} has no {what}: the student was its own teacher. Export the student."])
+    is_lora = (checkpoint / BASE).is_file()
+    if (adapter or base is not None) and not is_lora:
+        raise ConfigError([f"{checkpoint} holds whole weights, not adapters. Leave out --adapter and --base."])
     refuse_oversized(checkpoint)
-    model = AutoModelForImageTextToText.from_config(  # type: ignore[no-untyped-call]
-        AutoConfig.from_pretrained(checkpoint, trust_remote_code=False), dtype=torch.float32, trust_remote_code=False
-    )
-    load_weights(model, TensorFile(weights), what)
-    if (checkpoint / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(checkpoint)
     partial = out.with_name(f".partial-{out.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    model.to(DTYPES[dtype]).save_pretrained(partial)
+    if adapter:
+        write_config(read_config(checkpoint), partial)
+        write_adapter(TensorFile(weights), partial)
+    else:
+        model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
+        model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
     save_processor_files(checkpoint, partial)
     if out.exists():
         out.rmdir()
     partial.rename(out)
     return checkpoint
+
+
+def _whole(checkpoint: Path, weights: Path) -> PreTrainedModel:
+    """Build the model of a checkpoint that holds all of its weights."""
+    model: PreTrainedModel = AutoModelForImageTextToText.from_config(  # type: ignore[no-untyped-call]
+        AutoConfig.from_pretrained(checkpoint, trust_remote_code=False), dtype=torch.float32, trust_remote_code=False
+    )
+    load_weights(model, TensorFile(weights), weights.stem)
+    if (checkpoint / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint)
+    return model
+
+
+def _merged(checkpoint: Path, weights: Path, base: Path | None) -> PreTrainedModel:
+    """Merge the adapters of a checkpoint into their base."""
+    record = json.loads((checkpoint / BASE).read_text(encoding="utf-8"))
+    return merged(
+        load_base(record, base),
+        read_config(checkpoint),
+        lambda model: load_weights(model, TensorFile(weights), weights.stem),
+    )
 
 
 def _checkpoint_of(run: Path) -> Path:

@@ -12,7 +12,7 @@ import torch
 from vcsd.checkpoint.saved import TensorFile
 from vcsd.checkpoint.shards import has_shards
 from vcsd.errors import ConfigError
-from vcsd.teacher import named_tensors
+from vcsd.teacher import own_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,8 +115,11 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy saved tensors into a model in place, sharded or not. Their names, shapes and types must match exactly."""
-    own = named_tensors(model)
+    """Copy saved tensors into those that a run saves of a model, in place, sharded or not.
+
+    Their names, shapes and types must match exactly.
+    """
+    own = own_tensors(model)
     if own.keys() != tensors.keys():
         odd = sorted(own.keys() ^ tensors.keys())[:5]
         raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ..."])

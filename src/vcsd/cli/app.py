@@ -251,15 +251,17 @@ def export(
     out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
+    adapter: Annotated[bool, typer.Option("--adapter", help="Of a LoRA run: write the adapter for PEFT.")] = False,
+    base: Annotated[Path | None, typer.Option(help="Of a LoRA run: the base model, if it was moved.")] = None,
 ) -> None:
-    """Export the student or the teacher of a run as a plain Hugging Face folder.
+    """Export the student or the teacher of a run as a plain Hugging Face folder. LoRA adapters are merged into it.
 
     Example: `vcsd export runs/first --what teacher`
     """
     from vcsd.checkpoint.export import export as write
 
     folder = run / what if out is None else out
-    checkpoint = write(run, folder, what=what, dtype=dtype)
+    checkpoint = write(run, folder, what=what, dtype=dtype, adapter=adapter, base=base)
     say(f"Exported the {what} of {checkpoint} to {folder}.")
 
 

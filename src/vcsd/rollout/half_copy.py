@@ -1,15 +1,17 @@
 """A half-precision copy of the student for sampling rollouts, refreshed before each step.
 
 Under autocast the float32 student computes norms and residuals in float32 and casts in every layer. Decoding is limited
-by kernel launches and memory, so a copy in bfloat16 decodes faster. It costs two bytes per parameter.
+by kernel launches and memory, so a copy in bfloat16 decodes faster. It costs two bytes per parameter; with LoRA, two
+bytes per parameter of the adapters, if the base is already in bfloat16.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import torch
+
+from vcsd.models.copies import copy_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +22,7 @@ class HalfCopy:
 
     def __init__(self, student: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
         self.student = student
-        self.module = copy.deepcopy(student).eval().requires_grad_(False)
+        self.module = copy_of(student, lambda frozen: frozen.dtype == dtype).eval().requires_grad_(False)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.to(dtype)
 
@@ -29,7 +31,8 @@ class HalfCopy:
         """Copy the student's current weights, and move to its device."""
         device = next(self.student.parameters()).device
         self.module.to(device)
-        ours, theirs = ([p.detach() for p in model.parameters()] for model in (self.module, self.student))
-        torch._foreach_copy_(ours, theirs)
+        pairs = zip(self.module.parameters(), self.student.parameters(), strict=True)
+        own = [(mine.detach(), other.detach()) for mine, other in pairs if mine is not other]
+        torch._foreach_copy_([mine for mine, _ in own], [other for _, other in own])
         for mine, buffer in zip(self.module.buffers(), self.student.buffers(), strict=True):
             mine.copy_(buffer)

@@ -100,15 +100,3 @@ def refuse_half_precision(model: nn.Module) -> None:
                 "round to zero. Load the model with dtype=torch.float32 and set bf16=True to compute in bfloat16."
             ]
         )
-
-
-def refuse_adapters(model: nn.Module) -> None:
-    """Raise a ConfigError for a model that is wrapped by PEFT or has its layers: checkpoints would be unusable."""
-    names = sorted({type(part).__name__ for part in model.modules() if type(part).__module__.split(".")[0] == "peft"})
-    if names:
-        raise ConfigError(
-            [
-                f"the model has PEFT adapters ({', '.join(names)}), which this version cannot train. "
-                "Merge them with merge_and_unload(), or train the model without them."
-            ]
-        )

@@ -1,8 +1,8 @@
 """Saving and resuming: overrides Trainer's hooks to write safetensors and JSON instead of pickles.
 
 A checkpoint holds student, teacher, optimizer, scheduler, random generators, data cursor, token budget, counters and
-the monitors' state. A resumed run equals an uninterrupted one bit for bit, on a CPU and, with `full_determinism`, on a
-GPU.
+the monitors' state. With LoRA, student and teacher are adapters, without their base. A resumed run equals an
+uninterrupted one bit for bit, on a CPU and, with `full_determinism`, on a GPU.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ from vcsd.checkpoint import (
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
 from vcsd.errors import ConfigError, RunError
+from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, write_config
+from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
 from vcsd.models.processor import has_processor_files, save_processor_files
 from vcsd.parallel.ranks import this_rank
-from vcsd.teacher import named_tensors
+from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
 from vcsd.trainer.progress import Progress
@@ -85,6 +87,8 @@ class ResumableTrainer(Trainer):
     prompt_settings: dict[str, Any]
     seen: Observation | None
     content: Content
+    base: BaseRecord | None
+    """The frozen base of LoRA adapters; None without adapters."""
     proven_step: int | None = None
     """The last step after which the weights gave a finite loss and gradient: known only in the step after it."""
     _checked: Path | None = None
@@ -184,7 +188,7 @@ class ResumableTrainer(Trainer):
         arguments = {name: _plain(getattr(self.args, name)) for name in _SAME_ARGUMENTS}
         if not str(arguments["lr_scheduler_type"]).startswith("constant"):
             arguments["max_steps"] = self.args.max_steps
-        return {
+        identity: dict[str, object] = {
             "method": asdict(self.method),
             "rollout": asdict(self.rollout),
             "prompts_per_step": self.prompts_per_step,
@@ -193,6 +197,7 @@ class ResumableTrainer(Trainer):
             "model": hashlib.sha256(repr(shapes).encode()).hexdigest()[:16],
             "data": getattr(rows, "fingerprint", rows.__len__)(),
         }
+        return identity if self.base is None else {**identity, "lora": settings_of(adapter_config(self._student()))}
 
     def contents(self) -> Contents:
         """Collect everything that a checkpoint holds."""
@@ -200,9 +205,9 @@ class ResumableTrainer(Trainer):
         assert self.optimizer is not None
         assert self.lr_scheduler is not None
         moments, settings = optimizer_state(self.optimizer, student)
-        tensors = {STUDENT: named_tensors(student), OPTIMIZER: moments, RANDOM: random_state()}
+        tensors = {STUDENT: own_tensors(student), OPTIMIZER: moments, RANDOM: random_state()}
         if teacher is not None:
-            tensors[TEACHER] = named_tensors(teacher)
+            tensors[TEACHER] = own_tensors(base_model(teacher))
         run = {
             "progress": asdict(self.progress),
             "teacher": {"kind": self.teacher.kind, "num_updates": self.teacher.num_updates},
@@ -214,12 +219,16 @@ class ResumableTrainer(Trainer):
         provenance = {"content": self.content, "proven_step": self.proven_step}
         texts = {RUN_STATE: json.dumps(run), TRAINER_STATE: json.dumps(asdict(self.state), sort_keys=True)}
         texts[PROVENANCE] = json.dumps(provenance, indent=1)
+        if self.base is not None:
+            texts[BASE] = json.dumps(self.base, indent=1)
         return Contents(tensors, texts, self.identity(), self._copy_files, of_rank={RANDOM})
 
     def _copy_files(self, folder: Path) -> None:
         """Copy configuration and processor files, so that a checkpoint can be exported without the original model."""
         model = base_model(self._student())
         model.config.save_pretrained(folder)
+        if self.base is not None:
+            write_config(adapter_config(self._student()), folder)
         if model.can_generate():
             model.generation_config.save_pretrained(folder)
         source = getattr(self.processing_class, "source_folder", None)
@@ -306,7 +315,7 @@ class ResumableTrainer(Trainer):
         load_optimizer(self.optimizer, base_model(self._student()), moments, run["optimizer"])
         self.lr_scheduler.load_state_dict(run["scheduler"])
         if self.teacher.weights is not None:
-            load_weights(self.teacher.weights, TensorFile(folder / TEACHER), "teacher")
+            load_weights(base_model(self.teacher.weights), TensorFile(folder / TEACHER), "teacher")
         self.teacher.num_updates = run["teacher"]["num_updates"]
         wanted, self.progress = self.progress.token_budget, Progress(**run["progress"])
         if wanted is not None and self.progress.token_budget is not None:
@@ -326,10 +335,13 @@ class ResumableTrainer(Trainer):
         """Do nothing: bfloat16 needs no loss scaling."""
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
-        """Write the student as a plain Hugging Face folder, without Trainer's pickled arguments."""
+        """Write the student as a plain Hugging Face folder, or its adapter in PEFT's format. Nothing is pickled."""
         folder = Path(str(self.args.output_dir if output_dir is None else output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        base_model(self._student()).save_pretrained(folder, state_dict=state_dict)
+        if self.base is None:
+            base_model(self._student()).save_pretrained(folder, state_dict=state_dict)
+        else:
+            write_adapter(own_tensors(base_model(self._student())), folder)
         self._copy_files(folder)
 
     def _student(self) -> nn.Module:

@@ -6,24 +6,19 @@ student still has the weights of its folder.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
-import torch
-
 from vcsd.data.content import cells_hash, examples_hash, file_hash
 from vcsd.models.processor import TOKENIZER_FILES
+from vcsd.models.weights_hash import weights_hash
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from vcsd.data.stream import ExampleSource
     from vcsd.models.processor import Processor
-
-_NUM_VALUES = 16
-"""How many values of each weight are hashed: another model differs in all of them."""
 
 
 class Content(TypedDict):
@@ -47,26 +42,11 @@ def content_of(model: nn.Module, processor: Processor, rows: ExampleSource) -> C
     size = getattr(getattr(processor, "image_processor", None), "size", None)
     return {
         "data": rows.content_hash() if isinstance(rows, _HasContent) else examples_hash(rows),
-        "weights": _weights_hash(model),
+        "weights": weights_hash(model.named_parameters()),
         "tokenizer": _tokenizer_hash(processor),
         "chat_template": None if template is None else cells_hash([json.dumps(template, sort_keys=True)]),
         "image_size": None if size is None else cells_hash(sorted((key, n) for key, n in dict(size).items() if n)),
     }
-
-
-def _weights_hash(model: nn.Module) -> str:
-    """Hash names, types, shapes and some values of all weights."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, weight in model.named_parameters():
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        digest.update(_some_values(weight).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _some_values(weight: Tensor) -> Tensor:
-    """Return a few values, spread over a weight, as bytes on the CPU."""
-    flat = weight.detach().reshape(-1)
-    return flat[:: max(1, len(flat) // _NUM_VALUES)].contiguous().cpu().view(torch.uint8)
 
 
 def _tokenizer_hash(processor: Processor) -> str | None:

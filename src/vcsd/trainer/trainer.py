@@ -31,8 +31,11 @@ from torch.utils.data import DataLoader
 from vcsd.batch import Batch, Shown, show
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
+from vcsd.lora.attach import with_adapters
+from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
+from vcsd.models.copies import has_adapters
 from vcsd.models.family import base_model, family_of
 from vcsd.monitor.observation import Monitor, Observation
 from vcsd.rollout.engine import TransformersEngine
@@ -41,7 +44,7 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, sample
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
-from vcsd.trainer.arguments import own_arguments, refuse_adapters, refuse_half_precision
+from vcsd.trainer.arguments import own_arguments, refuse_half_precision
 from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.phases import Phases
@@ -52,6 +55,7 @@ from vcsd.trainer.run_identity import content_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from peft import PeftConfig, PeftModel
     from torch import Tensor, nn
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
@@ -76,12 +80,13 @@ class VCSDTrainer(ResumableTrainer):
     """Trains a student towards the targets of its own teacher. `prompts_per_step` counts the whole step.
 
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by
-    default it is measured before the first step. `monitors` see every step.
+    default it is measured before the first step. `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
+    adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
 
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | PeftModel,
         args: TrainingArguments,
         *,
         train_dataset: ExampleSource,
@@ -95,10 +100,13 @@ class VCSDTrainer(ResumableTrainer):
         skips: Skips | None = None,
         monitors: Sequence[Monitor] = (),
         callbacks: list[TrainerCallback] | None = None,
+        peft_config: PeftConfig | None = None,
     ) -> None:
         args = own_arguments(args, prompts_per_step)
         args.per_device_train_batch_size = prompts_per_step
-        refuse_adapters(model)
+        if teacher is not None and peft_config is not None:
+            raise ConfigError(["a teacher was built without the adapter of peft_config. Build it from a PeftModel."])
+        model = with_adapters(model, peft_config, seed=args.seed)
         refuse_half_precision(model)
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
@@ -111,6 +119,7 @@ class VCSDTrainer(ResumableTrainer):
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
         assert args.data_seed is not None
         self.content = content_of(model, processing_class, train_dataset)
+        self.base = base_record(model) if has_adapters(model) else None
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips)
         self.progress = Progress(token_budget=token_budget)
         self.phases = Phases(args.device)

@@ -426,15 +426,6 @@ def test_a_checkpoint_without_processor_files_warns(tmp_path, is_gone, origin):
     assert not list((tmp_path / "run").rglob("tokenizer*.json"))
 
 
-@pytest.mark.parametrize("how", ["wrapped", "injected"])
-def test_a_model_with_adapters_is_refused_before_the_first_step(tmp_path, how):
-    peft = pytest.importorskip("peft")
-    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"])
-    make = peft.get_peft_model if how == "wrapped" else lambda model, given: peft.inject_adapter_in_model(given, model)
-    with pytest.raises(ConfigError, match=r"the model has PEFT adapters \(.*Linear.*Merge them with merge_and_unload"):
-        make_trainer(tmp_path, model=make(build_model(), settings))
-
-
 def test_a_batch_that_cannot_be_kept_for_inspection_does_not_stop_the_run(tmp_path, monkeypatch, caplog):
     trainer = make_trainer(tmp_path)
     monkeypatch.setattr(trainer_module, "distill", breaking(trainer, {1}, "loss"))

@@ -1,0 +1,98 @@
+"""Adapters in PEFT's own format, and weights with the adapters merged into them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from safetensors.torch import save_file
+
+from vcsd.errors import ConfigError
+from vcsd.lora.attach import with_adapters
+from vcsd.models.family import base_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from peft import LoraConfig
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""PEFT's names."""
+
+_PREFIX = "base_model.model."
+"""What PEFT puts before the names of the base's modules."""
+
+
+def adapter_config(model: nn.Module) -> LoraConfig:
+    """Return the settings of a model's only adapter."""
+    configs: Any = model.peft_config
+    config: LoraConfig = next(iter(configs.values()))
+    return config
+
+
+def settings_of(config: LoraConfig) -> dict[str, object]:
+    """Return the settings as plain values, without what depends on the version of PEFT or on the base's path.
+
+    >>> from peft import LoraConfig
+    >>> settings_of(LoraConfig(r=4, target_modules=["v_proj", "q_proj"]))["target_modules"]
+    ['q_proj', 'v_proj']
+    """
+    left_out = {"peft_version", "base_model_name_or_path", "inference_mode", "auto_mapping", "revision"}
+    untyped: Any = config
+    values = {name: value for name, value in untyped.to_dict().items() if value and name not in left_out}
+    plain: dict[str, object] = json.loads(json.dumps(values, default=_plain))
+    return plain
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def write_config(config: LoraConfig, folder: Path) -> None:
+    """Write `adapter_config.json`. PEFT's marker for training is removed, as its own `save_pretrained` does."""
+    mode, config.inference_mode = config.inference_mode, True
+    try:
+        config.save_pretrained(str(folder))
+    finally:
+        config.inference_mode = mode
+
+
+def read_config(folder: Path) -> LoraConfig:
+    """Read the settings that a checkpoint of adapters holds."""
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise ConfigError(["exporting adapters needs the package peft: pip install 'vcsd[peft]'."]) from error
+    config: LoraConfig = LoraConfig.from_pretrained(str(folder))
+    return config
+
+
+def write_adapter(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Write adapter tensors under PEFT's names, for `PeftModel.from_pretrained`."""
+    named = {_PREFIX + _without_adapter_name(name): tensor.detach().cpu() for name, tensor in tensors.items()}
+    save_file({name: tensor.contiguous() for name, tensor in named.items()}, folder / WEIGHTS, {"format": "pt"})
+
+
+def _without_adapter_name(name: str) -> str:
+    """Remove the adapter's name, which PEFT's files do not contain.
+
+    >>> _without_adapter_name("model.q_proj.lora_A.default.weight")
+    'model.q_proj.lora_A.weight'
+    >>> _without_adapter_name("embed.lora_embedding_A.default")
+    'embed.lora_embedding_A'
+    """
+    parts = name.split(".")
+    place = next(index for index, part in enumerate(parts) if part.startswith("lora_"))
+    return ".".join([*parts[: place + 1], *parts[place + 2 :]])
+
+
+def merged(base: PreTrainedModel, config: LoraConfig, load: Callable[[nn.Module], None]) -> PreTrainedModel:
+    """Return the base with an adapter merged into its weights. `load` fills the adapter's tensors."""
+    config.inference_mode = False
+    model: Any = with_adapters(base, config)
+    load(base_model(model))
+    plain: PreTrainedModel = model.merge_and_unload(safe_merge=True)
+    return plain

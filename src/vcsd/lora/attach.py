@@ -1,0 +1,106 @@
+"""Adapters on a model.
+
+A user's `LoraConfig` trains what PEFT would train: usually both factors of  W + scale * B A.  A recipe trains B alone
+and leaves A at its random start. The effective weight is then linear in what is trained, so an average of B is the
+average of the effective weights, exactly; `effective.py` says how far both averaged factors are from it.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from vcsd.errors import ConfigError
+from vcsd.lora.supported import check_adapted, check_config, refuse_quantized
+from vcsd.models.copies import has_adapters
+from vcsd.models.family import base_model
+from vcsd.models.freeze import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from peft import LoraConfig, PeftConfig, PeftModel
+    from transformers import PreTrainedModel
+
+    AnyModel = PreTrainedModel | PeftModel
+
+ALPHA_PER_RANK = 2
+"""alpha / rank of a recipe that sets no alpha: PEFT multiplies B A by this."""
+
+_INSTALL = "LoRA needs the package peft. Install it with: pip install 'vcsd[peft]'."
+
+
+def with_adapters(model: AnyModel, peft_config: PeftConfig | None = None, *, seed: int = 0) -> AnyModel:
+    """Return the model to train: the model itself, or a PeftModel around it with the adapter of `peft_config`.
+
+    A PeftModel with one LoRA adapter continues to train that adapter. The start of a new one depends on `seed` alone.
+    """
+    is_adapted = any(type(part).__module__.split(".")[0] == "peft" for part in model.modules())
+    if is_adapted and peft_config is not None:
+        raise ConfigError(
+            ["the model already has PEFT adapters, and peft_config asks for more. Merge them with merge_and_unload()."]
+        )
+    if peft_config is not None:
+        model = _wrapped(model, peft_config, seed)
+    if is_adapted or peft_config is not None:
+        check_adapted(model)
+    return model
+
+
+def _wrapped(model: AnyModel, peft_config: PeftConfig, seed: int) -> AnyModel:
+    try:
+        from peft import get_peft_model
+    except ImportError as error:
+        raise ConfigError([_INSTALL]) from error
+    check_config(peft_config)
+    refuse_quantized(model)
+    base = base_model(model)
+    is_meta = base.device.type == "meta"
+    try:
+        with _seeded(seed):
+            return get_peft_model(base, copy.deepcopy(peft_config), low_cpu_mem_usage=is_meta)
+    except ValueError as error:  # PEFT's reasons: no such module, or one that cannot have an adapter
+        raise ConfigError([f"peft_config does not fit the model: {error}"]) from error
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's generator of the CPU, where PEFT draws, and restore it afterwards."""
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def recipe_config(model: nn.Module, rank: int, alpha: int | None = None, *, parts: Sequence[str]) -> LoraConfig:
+    """Return the LoraConfig of a recipe: an adapter on every linear layer of some parts of the model, but the head."""
+    try:
+        from peft import LoraConfig
+    except ImportError as error:
+        raise ConfigError([_INSTALL]) from error
+    names = list(_linears(base_model(model), parts))
+    if not names:
+        raise ConfigError([f"{type(base_model(model)).__name__} has no linear layers in {' and '.join(parts)}."])
+    return LoraConfig(r=rank, lora_alpha=alpha or ALPHA_PER_RANK * rank, target_modules=names)
+
+
+def _linears(base: nn.Module, parts: Sequence[str]) -> Iterator[str]:
+    head = base.get_output_embeddings()  # type: ignore[operator]
+    for name, module in base.named_modules():
+        if isinstance(module, nn.Linear) and module is not head and part_of(f"{name}.") in parts:
+            yield name
+
+
+def freeze_first_factors(model: nn.Module) -> None:
+    """Freeze the factor A of every adapter: what is trained is then linear in the effective weights."""
+    if not has_adapters(model):
+        raise ConfigError(["the model has no adapters whose factor A could be frozen."])
+    for name, parameter in model.named_parameters():
+        if ".lora_A." in name or ".lora_embedding_A." in name:
+            parameter.requires_grad_(False)

@@ -1,0 +1,70 @@
+"""Where adapters are put, how they start, and which of their factors a recipe trains."""
+
+import pytest
+import torch
+
+from tiny_lora import EVERYWHERE, LANGUAGE, lora_model
+from tiny_models import build_model
+from vcsd.errors import ConfigError
+from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
+from vcsd.models.copies import is_adapter
+from vcsd.models.freeze import part_of
+
+
+def adapted_parts(model):
+    return {part_of(name) for name, _ in model.get_base_model().named_parameters() if is_adapter(name)}
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5", "llava", "qwen3_5_moe"])
+def test_adapters_are_on_the_asked_parts_and_never_on_the_head(family):
+    assert adapted_parts(lora_model(family, LANGUAGE)) == {"language"}
+    everywhere = lora_model(family, EVERYWHERE)
+    assert adapted_parts(everywhere) == {"language", "vision", "projector"}
+    assert not any("lm_head" in name for name, _ in everywhere.named_parameters() if is_adapter(name))
+
+
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5", "llava"])
+def test_every_linear_layer_of_the_language_model_is_adapted_once(family):
+    base = build_model(family)
+    num_linears = sum(
+        isinstance(module, torch.nn.Linear) and part_of(f"{name}.") == "language" and "lm_head" not in name
+        for name, module in base.named_modules()
+    )
+    model = lora_model(family)
+    assert sum(".lora_B." in name for name, _ in model.named_parameters()) == num_linears
+
+
+def test_a_recipe_trains_b_alone_in_float32_on_a_base_of_any_type():
+    model = lora_model(dtype=torch.bfloat16)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert trained
+    assert all(".lora_B." in name and p.dtype == torch.float32 for name, p in trained.items())
+    frozen = [p for name, p in model.named_parameters() if not is_adapter(name)]
+    assert all(p.dtype == torch.bfloat16 for p in frozen)
+
+
+def test_the_start_depends_on_the_seed_alone_and_the_global_generator_is_left_alone():
+    torch.manual_seed(5)
+    one = lora_model(seed=1)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    plain = build_model()
+    torch.set_rng_state(state)
+    two = with_adapters(plain, recipe_config(plain, 4, parts=LANGUAGE), seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    for (name, mine), other in zip(one.named_parameters(), two.parameters(), strict=True):
+        assert torch.equal(mine, other), name
+    other = lora_model(seed=2)
+    pairs = zip(one.named_parameters(), other.parameters(), strict=True)
+    assert all(not torch.equal(mine, theirs) for (name, mine), theirs in pairs if ".lora_A." in name)
+
+
+def test_a_model_without_adapters_has_no_factor_to_freeze():
+    with pytest.raises(ConfigError, match="has no adapters"):
+        freeze_first_factors(build_model())
+
+
+def test_alpha_is_twice_the_rank_unless_given():
+    model = build_model()
+    assert recipe_config(model, 8, parts=LANGUAGE).lora_alpha == 16
+    assert recipe_config(model, 8, 5, parts=LANGUAGE).lora_alpha == 5
