@@ -85,7 +85,7 @@ def test_a_teacher_starts_equal_to_the_student_and_without_distance(kind):
 
 
 def test_a_copy_that_differs_is_refused(monkeypatch):
-    def careless(module):
+    def careless(module, shared):
         other = copy.copy(module)
         other._parameters = {"weight": nn.Parameter(torch.zeros_like(module.weight)), "bias": module.bias}
         return other
