@@ -23,7 +23,6 @@ UNDECLARED = {
 
 NOT_IMPORTED = {
     "accelerate": "transformers' Trainer needs it",
-    "peft": "models that it wraps can be trained; they arrive ready-made",
 }
 """Declared distributions that no file imports, with the reason."""
 
