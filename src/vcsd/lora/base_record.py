@@ -11,7 +11,7 @@ from vcsd.errors import ConfigError
 from vcsd.models.copies import is_adapter
 from vcsd.models.family import base_model
 from vcsd.models.hub import load_model, model_folder
-from vcsd.models.weights_hash import weights_hash
+from vcsd.teacher import weights_hash
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 from vcsd.data.content import cells_hash, examples_hash, file_hash
 from vcsd.models.processor import TOKENIZER_FILES
-from vcsd.models.weights_hash import weights_hash
+from vcsd.teacher import weights_hash
 
 if TYPE_CHECKING:
     from torch import nn
