@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.errors import ConfigError, did_you_mean
-from vcsd.models.copies import copy_of, is_adapter
+from vcsd.models.freeze import copy_of, is_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,6 +8,6 @@ base_record.py       where the base of a checkpoint's adapters is, and a hash to
 adapter_files.py     adapters in PEFT's own format, and weights with the adapters merged into them
 
 Every copy of the model is a module tree of its own, with its own adapters around the same tensors of the base
-(`vcsd.models.copies`). So nothing is switched between the looks of teacher and student, and recomputation in the
+(`vcsd.models.freeze`). So nothing is switched between the looks of teacher and student, and recomputation in the
 backward pass cannot meet the wrong adapter.
 """

@@ -16,9 +16,8 @@ from torch import nn
 
 from vcsd.errors import ConfigError
 from vcsd.lora.supported import check_adapted, check_config, refuse_quantized
-from vcsd.models.copies import has_adapters
 from vcsd.models.family import base_model
-from vcsd.models.freeze import part_of
+from vcsd.models.freeze import has_adapters, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

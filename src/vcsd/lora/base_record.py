@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from vcsd.errors import ConfigError
-from vcsd.models.copies import is_adapter
 from vcsd.models.family import base_model
+from vcsd.models.freeze import is_adapter
 from vcsd.models.hub import load_model, model_folder
 from vcsd.teacher import weights_hash
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.models.copies import copy_of
+from vcsd.models.freeze import copy_of
 
 if TYPE_CHECKING:
     from torch import nn

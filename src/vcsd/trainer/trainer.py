@@ -35,8 +35,8 @@ from vcsd.errors import ConfigError, RunError
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
-from vcsd.models.copies import has_adapters
 from vcsd.models.family import base_model, family_of
+from vcsd.models.freeze import has_adapters
 from vcsd.monitor.observation import Monitor, Observation
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy

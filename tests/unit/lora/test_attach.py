@@ -7,8 +7,7 @@ from tiny_lora import EVERYWHERE, LANGUAGE, lora_model
 from tiny_models import build_model
 from vcsd.errors import ConfigError
 from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
-from vcsd.models.copies import is_adapter
-from vcsd.models.freeze import part_of
+from vcsd.models.freeze import is_adapter, part_of
 
 
 def adapted_parts(model):

@@ -18,8 +18,8 @@ from tiny_step import long_way, losses_of, make_batch, make_examples, make_train
 from vcsd.checkpoint.export import export
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
-from vcsd.models.copies import is_adapter
 from vcsd.models.family import family_of
+from vcsd.models.freeze import is_adapter
 from vcsd.models.score import hidden_states
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
