@@ -55,7 +55,7 @@ SUB_RANKS = {
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
     "kernels": ["delta"],
-    "models": ["packed", "qwen"],
+    "models": ["messages", "packed", "qwen"],
     "reproduce": ["pages"],
     "world": ["questions"],
 }

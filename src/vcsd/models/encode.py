@@ -9,31 +9,26 @@ assert_same_layout     a control must differ from the original in pixel values o
 
 from __future__ import annotations
 
-import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import jinja2
 from PIL.Image import Image
 
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import DataError
+from vcsd.models.messages.chat_template import check_switches, render
+from vcsd.models.messages.control_tokens import control_tokens, without_marks
+from vcsd.models.messages.prompt_length import is_far_longer
 from vcsd.models.processor import ImageOnlyQwenProcessor, Processor
 from vcsd.types import message_texts
 from vcsd.views.original import file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
     from vcsd.types import Example
-
-_NO_SWITCHES = (
-    *("messages", "conversation", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
-    *("continue_final_message", "return_assistant_tokens_mask", "return_tensors", "return_dict"),
-    *("load_audio_from_video", "processor_kwargs"),
-)
-"""Arguments that the encoder sets, so they cannot be switches of the chat template."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,19 +74,22 @@ def encode(
     """
     images = [image for image in example.images if isinstance(image, Image)]
     assert len(images) == len(example.images), f"example {example.id!r}: its images are not loaded. Apply a view first"
-    text = _render(processor, example, chat_template_kwargs or {})
+    prompt = _rendered(processor, example, chat_template_kwargs or {})
+    if max_tokens is not None and is_far_longer(processor.tokenizer, prompt.text, max_tokens):
+        raise _over_long(example.id, f"more than {2 * max_tokens}", max_tokens, images)
     # Never truncate, whatever the tokenizer's files say, and add no second start token to the chat template's.
-    start = processor.tokenizer.bos_token
-    options = {"truncation": False} | ({"add_special_tokens": False} if start and text.startswith(start) else {})
-    try:
-        inputs = dict(processor(text=[text], images=images or None, return_tensors="pt", **options))
-    except ValueError as error:
-        reason = f"the processor refuses it: {error} {_shown(images)}"
-        raise DataError(example.id, reason, file=_only_file(images)) from error
+    start, options = processor.tokenizer.bos_token, {"truncation": False}
+    if start and prompt.marked.startswith(start):
+        options["add_special_tokens"] = False
+    with _explained(example.id, images):
+        reader = (
+            processor if prompt.is_plain else control_tokens(processor).reader(example.id, processor, prompt.messages)
+        )
+        inputs = dict(reader(text=[prompt.marked], images=images or None, return_tensors="pt", **options))
     inputs.pop("attention_mask", None)
     encoded = Encoded(
         example_id=example.id,
-        text=text,
+        text=prompt.text,
         input_ids=inputs.pop("input_ids")[0],
         pixel_values=inputs.pop("pixel_values", None),
         grid_thw=inputs.pop("image_grid_thw", None),
@@ -102,56 +100,81 @@ def encode(
     return encoded
 
 
+@contextmanager
+def _explained(example_id: str, images: list[Image]) -> Iterator[None]:
+    """Turn what a processor raises for one prompt into a DataError."""
+    try:
+        yield
+    except DataError:
+        raise
+    except BaseException as error:
+        # The tokenizer, written in Rust, panics on ten million spaces in a row. That is no Exception in Python.
+        if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
+            raise
+        reason = f"the processor refuses it: {error} {_shown(images)}"
+        raise DataError(example_id, reason, file=_only_file(images)) from error
+
+
 def _check_encoded(processor: Processor, encoded: Encoded, images: list[Image], max_tokens: int | None) -> None:
     """Raise a DataError unless the prompt is short enough and contains its images."""
     if max_tokens is not None and len(encoded) > max_tokens:
-        raise DataError(
-            encoded.example_id,
-            f"its prompt has {len(encoded)} tokens, {max_tokens} are allowed. {_shown(images)} "
-            "Lower max_pixels, shorten the text, or allow more tokens.",
-            reason="over_long_prompt",
-            file=_only_file(images),
-        )
+        raise _over_long(encoded.example_id, str(len(encoded)), max_tokens, images)
     image_token_id = getattr(processor, "image_token_id", None)
     if images and image_token_id is not None and not (encoded.input_ids == image_token_id).any():
         raise DataError(encoded.example_id, "its prompt has no image tokens. The chat template drops images.")
 
 
-def _render(processor: Processor, example: Example, switches: Mapping[str, object]) -> str:
-    """The prompt as text, with one placeholder for each image and the opening of the model's turn."""
-    template = str(processor.chat_template)
-    problems = [
-        f"chat_template_kwargs.{name} is not a switch: the encoder sets it."
-        for name in switches
-        if name in _NO_SWITCHES
-    ]
-    problems += [
-        f"chat_template_kwargs.{name}: the chat template has no such switch."
-        for name in switches
-        if name not in _NO_SWITCHES and not re.search(rf"\b{re.escape(name)}\b", template)
-    ]
-    if problems:
-        raise ConfigError(problems)
-    messages = [dict(message) for message in example.prompt]
-    try:
-        text = str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **switches))
-    except jinja2.TemplateSyntaxError as error:
-        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
-    except jinja2.TemplateError as error:
-        raise DataError(example.id, f"the chat template refuses it: {error}") from error
-    except Exception as error:  # a template is a program, which fails in any way
-        raise DataError(example.id, f"the chat template fails on it: {type(error).__name__}: {error}") from error
-    _check_rendered(processor, example, text)
-    return text
+def _over_long(example_id: str, num_tokens: str, max_tokens: int, images: list[Image]) -> DataError:
+    return DataError(
+        example_id,
+        f"its prompt has {num_tokens} tokens, {max_tokens} are allowed. {_shown(images)} "
+        "Lower max_pixels, shorten the text, or allow more tokens.",
+        reason="over_long_prompt",
+        file=_only_file(images),
+    )
 
 
-def _check_rendered(processor: Processor, example: Example, text: str) -> None:
+@dataclass(frozen=True)
+class _Prompt:
+    """A rendered prompt. `marked` equals `text`, except that texts with control tokens in them are marked there."""
+
+    text: str
+    marked: str
+    messages: list[dict[str, object]]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no text of the data contains a control token."""
+        return self.marked == self.text
+
+
+def _rendered(processor: Processor, example: Example, switches: Mapping[str, object]) -> _Prompt:
+    """Render the prompt, with marks if one of its texts contains a control token."""
+    check_switches(processor, switches)
+    tokens = control_tokens(processor)
+    for message in example.prompt:
+        tokens.check_role(example.id, message["role"])
+    messages: list[dict[str, object]] = [dict(message) for message in example.prompt]
+    is_plain = not tokens.are_in(processor, messages)
+    if not is_plain:
+        messages = tokens.mark(example.id, messages)
+    marked = render(processor, example.id, messages, switches)
+    prompt = _Prompt(marked if is_plain else without_marks(marked), marked, messages)
+    _check_rendered(processor, example, prompt)
+    return prompt
+
+
+def _check_rendered(processor: Processor, example: Example, prompt: _Prompt) -> None:
     """Raise a DataError if the chat template dropped text, or has other image or video tokens than the example."""
+    try:
+        prompt.text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(example.id, f"its prompt contains half a surrogate pair: {error.reason}.") from error
     questions = [
         question for message in example.prompt if message["role"] == "user" for question in message_texts(message)
     ]
     for question in questions:
-        if question.strip() not in text:
+        if question.strip() not in prompt.text:
             raise DataError(
                 example.id,
                 f"the chat template dropped {question.strip()!r}. It has to accept message content as a list of parts: "
@@ -161,12 +184,14 @@ def _check_rendered(processor: Processor, example: Example, text: str) -> None:
     num_fewest = len(example.images) if isinstance(processor, ImageOnlyQwenProcessor) else 0
     for name, fewest, most in (("image_token", num_fewest, len(example.images)), ("video_token", 0, 0)):
         token = getattr(processor, name, None)
-        if token is None or fewest <= text.count(token) <= most:
+        count = 0 if token is None else prompt.marked.count(token)
+        if token is None or fewest <= count <= most:
             continue
-        advice = "Remove the token from the text." if text.count(token) > most else "The chat template drops images."
+        what = "adds" if count > most else "drops"
         raise DataError(
             example.id,
-            f"its prompt has {token!r} {text.count(token)} times, for {len(example.images)} images. {advice}",
+            f"its prompt has {token!r} {count} times, for {len(example.images)} images. The chat template {what} "
+            f"{'images' if name == 'image_token' else 'videos'}.",
         )
 
 

@@ -99,9 +99,8 @@ def test_what_the_processor_finds_too_long_is_an_over_long_prompt():
 
     shown = original(example(picture()))
     assert trouble(encode, build_processor("qwen3_vl"), shown, max_tokens=3) == ("over_long_prompt", "image in memory")
-    other = replace(
-        shown, prompt=({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "<|image_pad|>"}]},)
-    )
+    words = [{"type": "image"}, {"type": "text", "text": "<think>\ufdd0"}]
+    other = replace(shown, prompt=({"role": "user", "content": words},))
     assert trouble(encode, build_processor("qwen3_vl"), other) == ("unusable", None)
     strip = original(example(Image.new("RGB", (2100, 10))))
     assert trouble(encode, build_processor("qwen3_vl"), strip) == ("unusable", "image in memory")

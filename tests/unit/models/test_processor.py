@@ -286,9 +286,11 @@ def test_a_tokenizer_that_was_saved_to_truncate_does_not(family: str, tmp_path: 
 
 
 @pytest.mark.parametrize("token", ["<|image_pad|>", "<|video_pad|>"])
-def test_text_may_not_pass_for_vision(token: str) -> None:
-    with pytest.raises(DataError, match=r"example 'virl-7': .*_pad\|>' [12] times, for 1 images\. Remove the token"):
-        encode(build_processor(), shown(picture(), text=f"What is {token}?"))
+def test_a_chat_template_may_not_add_images(token: str, tmp_path: Path) -> None:
+    template = CHAT_TEMPLATES["qwen3_5"].replace("assistant", f"{token}assistant")
+    (write_processor_files(tmp_path, "qwen3_5") / "chat_template.jinja").write_text(template)
+    with pytest.raises(DataError, match=r"'virl-7': .*_pad\|>' [12] times, for 1 images\. The chat template adds"):
+        encode(load_processor(tmp_path), shown(picture()))
 
 
 @pytest.mark.parametrize("family", ["qwen3_5", "llava"])

@@ -1,0 +1,36 @@
+"""How long a prompt may be, and a fast answer for texts that are far too long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+_PIECE = 2**16
+"""Characters that are tokenized at a time."""
+
+
+def longest_prompt(config: PretrainedConfig, max_new_tokens: int) -> int | None:
+    """Return the number of tokens that leave room for a response within the positions that a model was trained for.
+
+    The positions themselves if the response alone could fill them. None if the configuration does not name them.
+    """
+    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    return positions - max_new_tokens if positions > max_new_tokens else positions
+
+
+def is_far_longer(tokenizer: Any, text: str, max_tokens: int) -> bool:
+    """Whether a text has more than twice as many tokens as allowed, found without tokenizing all of a huge text.
+
+    A text cut into pieces has a few tokens more than the whole one, far less than twice as many. What is shorter is
+    counted exactly by the caller.
+    """
+    num_tokens = 0
+    for start in range(0, len(text) if len(text) > _PIECE else 0, _PIECE):
+        num_tokens += len(tokenizer.encode(text[start : start + _PIECE], add_special_tokens=False))
+        if num_tokens > 2 * max_tokens:
+            return True
+    return False

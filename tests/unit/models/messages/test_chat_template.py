@@ -1,0 +1,126 @@
+"""A chat template is a program from the model's folder: it may fail, but it may not run forever."""
+
+from threading import Thread
+
+import jinja2
+import pytest
+from transformers.utils import chat_template_utils
+
+from tiny_examples import example
+from tiny_processor import CHAT_TEMPLATES, build_processor
+from vcsd.errors import ConfigError, DataError
+from vcsd.models.encode import encode
+from vcsd.models.messages import chat_template
+from vcsd.models.messages.chat_template import render
+from vcsd.views import VIEWS
+
+MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "How many?"}]}]
+
+NESTED = "{% for a in range(99999) %}" * 3 + "." + "{% endfor %}" * 3
+SILENT = "{% for a in range(99999) %}{% for b in range(99999) if b > 99999 %}{% endfor %}{% endfor %}"
+DOUBLING = "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}"
+RECURSIVE = "{% for a in [[1, 2]] recursive %}{{ loop([[1, 2], [3, 4]]) }}{{ loop([[1, 2]]) }}{% endfor %}"
+CALLING = (
+    "{% macro twice(n) %}{{ caller(n) }}{{ caller(n) }}{% endmacro %}"
+    "{% macro down(n) %}{% if n %}{% call(k) twice(n) %}{{ down(k - 1) }}{% endcall %}{% endif %}{% endmacro %}"
+    "{{ down(60) }}"
+)
+SHADOWED = "{% set spend = 1 %}{% set vcsd = 1 %}" + NESTED
+
+
+def rendered(template: str, messages: object = MESSAGES) -> str:
+    processor = build_processor()
+    processor.chat_template = template
+    return render(processor, "a", messages, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("template", [NESTED, SILENT, DOUBLING, CALLING, SHADOWED])
+def test_a_template_that_never_ends_is_refused(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 2000)
+    with pytest.raises(ConfigError, match=r"the chat template makes more than 2,000 iterations\. Copy the original"):
+        rendered(template)
+
+
+def test_a_template_that_calls_itself_without_end_is_an_error() -> None:
+    with pytest.raises(DataError, match="the chat template fails on it: RecursionError"):
+        rendered(RECURSIVE)
+
+
+@pytest.mark.parametrize("expression", ["9**(9**9)", "'x' * 10**12", "10**9 * [1, 2]", "2**(2**40)"])
+def test_a_template_may_not_compute_what_does_not_fit(expression: str) -> None:
+    with pytest.raises(ConfigError, match=r"the chat template computes something that is too large with \*"):
+        rendered("{{ " + expression + " }}")
+
+
+def test_ordinary_arithmetic_of_a_template_works() -> None:
+    assert rendered("{{ 2 ** 10 }} {{ 3 * 'ab' }} {{ 1.5 * 2 }} {{ 2 ** 0.5 > 1 }} {{ 'a%s' % 1 }}") == (
+        "1024 ababab 3.0 True a1"
+    )
+
+
+def test_a_long_prompt_that_exhausts_the_template_is_an_error_of_that_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 20_000)
+    template = "{% for part in messages[0].content %}{% for letter in part.text %}{{ letter }}{% endfor %}{% endfor %}"
+    assert rendered(template) == "How many?"
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x" * 30_000}]}]
+    with pytest.raises(DataError, match=r"example 'a': the chat template makes more than 20,000 iterations on it"):
+        rendered(template, messages)
+
+
+def test_each_prompt_has_its_own_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 60)
+    template = "{% for n in range(50) %}{{ n }}{% endfor %}"
+    assert rendered(template) == rendered(template) == "".join(map(str, range(50)))
+
+
+def test_threads_do_not_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 60)
+    texts: list[str] = []
+    threads = [Thread(target=lambda: texts.append(rendered("{% for n in range(50) %}.{% endfor %}"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == ["." * 50] * 4
+
+
+@pytest.mark.parametrize("family", CHAT_TEMPLATES)
+def test_counting_changes_nothing_that_a_template_writes(family: str) -> None:
+    source = CHAT_TEMPLATES[family] + (
+        "{% for m in messages if m.role == 'user' %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}{% else %}none"
+        "{% endfor %}{% macro say(word, end='!') %}{{ word }}{{ end }}{% endmacro %}{{ say('hi') }}{{ say.arguments }}"
+        "{% for n in range(9) %}{% if n == 3 %}{% continue %}{% elif n == 6 %}{% break %}{% endif %}{{ n }}{% endfor %}"
+    )
+    plain = chat_template_utils._cached_compile_jinja_template(source)  # without the cache, and without the count
+    assert rendered(source) == plain.render(messages=MESSAGES, add_generation_prompt=True)
+
+
+def test_templates_outside_a_prompt_are_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered("{{ messages[0].role }}")  # patches transformers
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 10)
+    template = "{% for n in range(100) %}.{% endfor %}"
+    assert build_processor().apply_chat_template(MESSAGES, chat_template=template) == "." * 100
+
+
+def test_the_limit_leaves_room_for_a_long_conversation() -> None:
+    compares = "{% for a in messages %}{% for b in messages %}.{% endfor %}{% endfor %}"
+    assert rendered(compares, MESSAGES * 500) == "." * 500**2
+
+
+def test_a_broken_template_is_still_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="the chat template is broken, at its line 1"):
+        rendered("{% for %}")
+
+
+def test_the_limit_is_in_the_way_of_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_ITERATIONS", 0)
+    shown = VIEWS["original"](example())
+    with pytest.raises(ConfigError, match="makes more than 0 iterations"):
+        encode(build_processor(), shown)
+
+
+def test_transformers_compiles_templates_where_the_count_is_added() -> None:
+    rendered("{{ 1 }}")
+    template = chat_template_utils._compile_jinja_template("{% for n in [1] %}{% endfor %}")
+    assert isinstance(template, jinja2.Template)
+    assert "*" in template.environment.intercepted_binops  # type: ignore[attr-defined]
