@@ -24,6 +24,7 @@ from vcsd.evaluation.asking.presets import parse_sampling
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
+from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
 from vcsd.method import NEEDS
 from vcsd.models.freeze import freeze
 from vcsd.models.hub import load_model, model_folder
@@ -38,6 +39,7 @@ from vcsd.trainer.projection import Sizes, Step, measure_speed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from peft import PeftModel
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
     from vcsd.batch import Shown
@@ -123,8 +125,9 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     """Run a recipe to its end, from the start or from its latest checkpoint. Callbacks are those of transformers."""
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
-    model = load_model(loaded.folder, torch.float32)
-    _freeze(model, recipe)
+    model = load_model(loaded.folder, _base_dtype(loaded))
+    model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
+    model = _trained(model, recipe, loaded.arguments.seed)
     with ExitStack() as stack:
         stack.enter_context(only_process(output))
         trainer = VCSDTrainer(
@@ -207,9 +210,14 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
     with torch.device("meta"):
         config = AutoConfig.from_pretrained(loaded.folder, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-    _freeze(model, recipe)
+    model = _trained(model, recipe, arguments.seed)
     is_cuda, has_teacher = arguments.device.type == "cuda", recipe.method.teacher != "current"
-    sizes = Sizes.of(model, has_teacher=has_teacher, has_half_copy=is_cuda and bool(arguments.bf16))
+    sizes = Sizes.of(
+        model,
+        has_teacher=has_teacher,
+        has_half_copy=is_cuda and bool(arguments.bf16),
+        base_bytes=_base_dtype(loaded).itemsize,
+    )
     rollout = recipe.rollout
     step = Step(recipe.prompts_per_step, rollout.num_per_prompt, shown.num_prompt_tokens, rollout.max_new_tokens)
     yield from _needs(loaded, sizes, step)
@@ -248,7 +256,8 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
         raise ConfigError(
             [
                 f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
-                f"{total / 2**30:.1f} GiB. Freeze a part of the model, or choose a smaller one."
+                f"{total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32), freeze a part of the model, or choose "
+                "a smaller one."
             ]
         )
     longest = step.prompt_tokens + step.response_tokens
@@ -284,6 +293,20 @@ def _first(loaded: Loaded) -> Shown:
     return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]
 
 
-def _freeze(model: PreTrainedModel, recipe: Recipe) -> None:
-    frozen = [part for part in ("vision", "projector", "language") if getattr(recipe.model, f"freeze_{part}")]
-    freeze(model, *frozen)
+def _base_dtype(loaded: Loaded) -> torch.dtype:
+    """Return the type of the weights: float32 if they are trained, that of the run's products if adapters are."""
+    is_frozen = loaded.recipe.lora.rank is not None
+    return torch.bfloat16 if is_frozen and loaded.arguments.bf16 else torch.float32
+
+
+def _trained(model: PreTrainedModel, recipe: Recipe, seed: int) -> PreTrainedModel | PeftModel:
+    """Return the model with the parts that a recipe trains: adapters on a frozen base, or parts of the model itself."""
+    lora = recipe.lora
+    if lora.rank is None:
+        frozen = [part for part in ("vision", "projector", "language") if getattr(recipe.model, f"freeze_{part}")]
+        freeze(model, *frozen)
+        return model
+    adapted = with_adapters(model, recipe_config(model, lora.rank, lora.scale, parts=lora.parts), seed=seed)
+    if not lora.train_a:
+        freeze_first_factors(adapted)
+    return adapted

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from vcsd.config.inherit import BASE, read_tree
-from vcsd.config.sections import DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
+from vcsd.config.sections import AdapterConfig, DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
 from vcsd.config.shipped import recipe_path
 from vcsd.config.yaml_text import parse_yaml
 from vcsd.errors import ConfigError, did_you_mean, shown
@@ -55,6 +55,9 @@ TRAINER_DEFAULTS: Mapping[str, JsonValue] = {
 }
 """The paper's training configuration (Section 4.1) as TrainingArguments, clipping from the authors' code, and defaults
 for precision, logging and saving."""
+
+ADAPTER_LEARNING_RATE = "1e-4"
+"""The learning rate that an error proposes for adapters: see docs/lora.md."""
 
 TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
 """TrainingArguments that no recipe may set to any value. `vcsd.trainer.arguments` says what to use instead."""
@@ -126,6 +129,7 @@ class Recipe(Section):
 
     model: ModelConfig
     data: DataConfig
+    lora: AdapterConfig = AdapterConfig()
     method: Annotated[Method, PlainValidator(_build_method), PlainSerializer(asdict)] = METHODS["vcsd"]
     rollout: RolloutConfig = RolloutConfig()
     prompts_per_step: int = Field(32, ge=1, description="Prompts per step; the paper uses 32.")
@@ -171,6 +175,7 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
     tree, problems = _apply_overrides(tree, overrides)
     if tree.pop(BASE, None) is not None:
         problems.append(f"{BASE} is read from a file only. Give the path or name of that recipe instead.")
+    problems += _adapter_problems(tree)
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
@@ -178,6 +183,28 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
     if problems:
         raise ConfigError(problems)
     return recipe
+
+
+def _adapter_problems(tree: Mapping[str, object]) -> list[str]:
+    """Report settings that contradict LoRA, or that it needs."""
+    lora, trainer, model = (
+        section if isinstance(section := tree.get(name), Mapping) else {} for name in ("lora", "trainer", "model")
+    )
+    if not isinstance(lora.get("rank"), int) or not lora["rank"] > 0:
+        return []  # no adapters, or a rank that is a problem of its own
+    problems = [
+        f"model.{key} = true has no effect with lora.rank: the whole model is frozen, and lora.vision says where "
+        "adapters are. Leave it out."
+        for key in ("freeze_vision", "freeze_projector", "freeze_language")
+        if model.get(key) is True
+    ]
+    if "learning_rate" not in trainer:
+        problems.append(
+            f"lora.rank = {shown(lora['rank'])} needs trainer.learning_rate: the default, "
+            f"{TRAINER_DEFAULTS['learning_rate']}, is the paper's for whole weights and hardly moves adapters. "
+            f"{ADAPTER_LEARNING_RATE} is ours."
+        )
+    return problems
 
 
 def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tuple[dict[str, object], list[str]]:
@@ -275,7 +302,7 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
 
 def _keys_of_sections() -> dict[str, list[str]]:
     sections: dict[str, type[Section]] = {"model": ModelConfig, "data": DataConfig, "rollout": RolloutConfig}
-    sections["evaluation"] = EvaluationConfig
+    sections |= {"evaluation": EvaluationConfig, "lora": AdapterConfig}
     keys = {name: list(section.model_fields) for name, section in sections.items()}
     return {"method": [field.name for field in fields(Method)], **keys, "trainer": list(TRAINER_DEFAULTS)}
 

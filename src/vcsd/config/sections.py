@@ -61,6 +61,27 @@ class ModelConfig(Section):
         return self
 
 
+class AdapterConfig(Section):
+    """LoRA adapters, which are trained on a frozen model."""
+
+    rank: int | None = Field(None, ge=1, description="The rank of each adapter; null trains the weights themselves.")
+    scale: float = Field(2.0, gt=0, description="The factor of B A in the weights; PEFT's lora_alpha / r.")
+    vision: bool = Field(False, description="true adapts the vision tower and the projector too.")
+    train_a: bool = Field(False, description="true trains both factors; false trains B, whose average is exact.")
+
+    @model_validator(mode="after")
+    def _check_rank(self) -> AdapterConfig:
+        given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
+        if self.rank is None and given:
+            raise ConfigError([f"lora.{given[0]} has no effect without lora.rank. Set lora.rank, such as 32."])
+        return self
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the model with adapters."""
+        return ("language", "vision", "projector") if self.vision else ("language",)
+
+
 class DataConfig(Section):
     """The questions and images."""
 

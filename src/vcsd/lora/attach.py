@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     AnyModel = PreTrainedModel | PeftModel
-
-ALPHA_PER_RANK = 2
-"""alpha / rank of a recipe that sets no alpha: PEFT multiplies B A by this."""
 
 _INSTALL = "LoRA needs the package peft. Install it with: pip install 'vcsd[peft]'."
 
@@ -77,7 +74,7 @@ def _seeded(seed: int) -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-def recipe_config(model: nn.Module, rank: int, alpha: int | None = None, *, parts: Sequence[str]) -> LoraConfig:
+def recipe_config(model: nn.Module, rank: int, scale: float = 2.0, *, parts: Sequence[str]) -> LoraConfig:
     """Return the LoraConfig of a recipe: an adapter on every linear layer of some parts of the model, but the head."""
     try:
         from peft import LoraConfig
@@ -86,7 +83,8 @@ def recipe_config(model: nn.Module, rank: int, alpha: int | None = None, *, part
     names = list(_linears(base_model(model), parts))
     if not names:
         raise ConfigError([f"{type(base_model(model)).__name__} has no linear layers in {' and '.join(parts)}."])
-    return LoraConfig(r=rank, lora_alpha=alpha or ALPHA_PER_RANK * rank, target_modules=names)
+    alpha: Any = scale * rank  # declared as an integer, and divided by the rank
+    return LoraConfig(r=rank, lora_alpha=int(alpha) if alpha == int(alpha) else alpha, target_modules=names)
 
 
 def _linears(base: nn.Module, parts: Sequence[str]) -> Iterator[str]:

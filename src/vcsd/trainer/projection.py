@@ -1,9 +1,9 @@
 """Estimate what a run will need, from shapes alone: memory, disk and time.
 
 Constant memory is counted exactly: weights, teacher, gradients and Adam's moments in float32, and the half-precision
-copy that samples rollouts. The memory of a row of tokens is measured before the first step. Time is a rough estimate:
-the floating-point operations of scoring at a share of the device's measured rate, plus reading the weights once per
-decoded token.
+copy that samples rollouts. With LoRA these are adapters, next to one base that all of them share. The memory of a row
+of tokens is measured before the first step. Time is a rough estimate: the floating-point operations of scoring at a
+share of the device's measured rate, plus reading the weights once per decoded token.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+
+from vcsd.models.freeze import is_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,30 +39,45 @@ class Sizes:
     >>> sizes = Sizes(num_parameters=2_000, num_trained=1_000, has_teacher=True, has_half_copy=True)
     >>> sizes.memory_bytes, sizes.checkpoint_bytes
     (32000, 24000)
+    >>> Sizes(2_000, 100, has_half_copy=True, num_adapter=200, base_bytes=2).memory_bytes
+    6400
     """
 
     num_parameters: int
     num_trained: int
     has_teacher: bool = True
     has_half_copy: bool = False
+    num_adapter: int = 0
+    """How many of the parameters are LoRA adapters; the others are then a base that all models share."""
+    base_bytes: int = _FLOAT
+    """Bytes of each parameter of such a base."""
 
     @classmethod
-    def of(cls, model: nn.Module, *, has_teacher: bool, has_half_copy: bool) -> Sizes:
+    def of(cls, model: nn.Module, *, has_teacher: bool, has_half_copy: bool, base_bytes: int = _FLOAT) -> Sizes:
         """Count a model's parameters; a model on the meta device will do."""
-        parameters = list(model.parameters())
-        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        return cls(sum(p.numel() for p in parameters), trained, has_teacher, has_half_copy)
+        named = dict(model.named_parameters())
+        trained = sum(parameter.numel() for parameter in named.values() if parameter.requires_grad)
+        adapter = sum(parameter.numel() for name, parameter in named.items() if is_adapter(name))
+        return cls(sum(p.numel() for p in named.values()), trained, has_teacher, has_half_copy, adapter, base_bytes)
+
+    @property
+    def num_own(self) -> int:
+        """The parameters that each model has for itself and a checkpoint holds."""
+        return self.num_adapter or self.num_parameters
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of weights, teacher, gradients, moments and the copy for rollouts."""
-        weights = self.num_parameters * (_FLOAT * (1 + self.has_teacher) + _HALF * self.has_half_copy)
-        return weights + self.num_trained * _FLOAT * 3
+        base = self.num_parameters - self.num_own
+        has_half_base = self.has_half_copy and self.base_bytes != _HALF
+        averaged = self.num_trained if self.num_adapter else self.num_parameters  # frozen factors are shared
+        own = self.num_own * (_FLOAT + _HALF * self.has_half_copy) + averaged * _FLOAT * self.has_teacher
+        return base * (self.base_bytes + _HALF * has_half_base) + own + self.num_trained * _FLOAT * 3
 
     @property
     def checkpoint_bytes(self) -> int:
         """Bytes of student, teacher and both moments."""
-        return self.num_parameters * _FLOAT * (1 + self.has_teacher) + self.num_trained * _FLOAT * 2
+        return self.num_own * _FLOAT * (1 + self.has_teacher) + self.num_trained * _FLOAT * 2
 
 
 @dataclass(frozen=True)

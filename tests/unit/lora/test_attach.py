@@ -63,7 +63,8 @@ def test_a_model_without_adapters_has_no_factor_to_freeze():
         freeze_first_factors(build_model())
 
 
-def test_alpha_is_twice_the_rank_unless_given():
-    model = build_model()
-    assert recipe_config(model, 8, parts=LANGUAGE).lora_alpha == 16
-    assert recipe_config(model, 8, 5, parts=LANGUAGE).lora_alpha == 5
+def test_the_scale_is_pefts_alpha_over_rank():
+    plain = build_model()
+    model = with_adapters(plain, recipe_config(plain, 8, 1.5, parts=LANGUAGE))
+    layers = [module for module in model.modules() if hasattr(module, "lora_B")]
+    assert {layer.scaling["default"] for layer in layers} == {1.5}
