@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("trainer", "logging_dir"))
 """Recipe keys that only say where files are."""
 
+_ADDED = (("method", "student_top_k", None), ("method", "importance_clip", None), ("lora", "rank", None))
+"""Later additions to recipes: section, key, and the value that means as before. Older results lack them."""
+
 _FEW_UNREAD = 0.002
 """Results of earlier rules are kept up to this share of unread answers: they could raise Acc by 0.2 points at most."""
 
@@ -110,6 +113,11 @@ class Cell:
         tree = json.loads(self.recipe().to_json())
         for group, key in _NOT_PART:
             tree[group].pop(key, None)
+        for group, key, before in _ADDED:
+            if tree[group][key] == before:
+                del tree[group][key]
+        if "rank" not in tree["lora"]:
+            del tree["lora"]  # its other keys have no effect
         identity: dict[str, JsonValue] = {
             "kind": kind,
             "base": self.base.digest,

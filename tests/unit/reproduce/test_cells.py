@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tiny_bases import shared_base
+from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli.reproduce_command import parse_seeds
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, RunError
@@ -224,3 +225,21 @@ def test_unknown_experiments_and_seeds_are_refused():
         with pytest.raises(ConfigError, match="is not a seed"):
             parse_seeds(text)
     assert parse_seeds("0..1") == [0, 1]
+
+
+def test_the_keys_of_committed_results_still_hold():
+    """A key of a recipe that is added later must not give a finished run another name."""
+    folder = Path(__file__).parents[3] / "docs" / "results" / "cells"
+    results = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
+    old = next(result["identity"] for result in results if result["identity"]["kind"] == "train")
+    variant = Variant("as before", overrides=tuple(flat(old["recipe"])))
+    sweep = Sweep(recipe_path("world/reproduce"), folder, old["num_questions"], old["num_prompts"])
+    new = Cell(variant, Base(shipped_base("qwen3_vl")), old["recipe"]["trainer"]["seed"], sweep).identity["recipe"]
+    assert new == old["recipe"]
+
+
+def flat(tree, path=""):
+    """The leaves of a recipe as overrides."""
+    for key, value in tree.items():
+        is_section = isinstance(value, dict) and value
+        yield from flat(value, f"{path}{key}.") if is_section else [f"{path}{key}={json.dumps(value)}"]
