@@ -28,8 +28,8 @@ from vcsd.reproduce.paired_runs import shown
 from vcsd.reproduce.runners import exam_of, load_base, scores
 from vcsd.reproduce.training_prompts import write_prompts
 
-FULL, TINY = (256, 1024, ()), (2, 64, ("trainer.max_steps=2", "prompts_per_step=4"))
-"""Questions per suite, prompts, overrides of the recipe."""
+FULL, TINY = (1024, ()), (64, ("trainer.max_steps=2", "prompts_per_step=4"))
+"""Prompts, overrides of the recipe."""
 
 
 class ExactAverage(TrainerCallback):
@@ -92,11 +92,12 @@ def main() -> None:
     parser.add_argument("--vision", action="store_true", help="adapt the vision tower too")
     parser.add_argument("--whole", action="store_true", help="train whole weights too, at the recipe's rate")
     parser.add_argument("--base", type=Path, default=shipped_base("qwen3_vl"), help="default: the shipped Qwen3-VL")
+    parser.add_argument("--questions", type=int, default=256, help="per suite")
     parser.add_argument("--tiny", action="store_true", help="run two steps, as a smoke test")
     options = parser.parse_args()
-    num_questions, num_prompts, changes = TINY if options.tiny else FULL
-    sweep = Sweep(recipe_path("world/demo"), options.out, num_questions, num_prompts, (*changes, "resume=never"))
-    exam = exam_of(options.base, num_questions)
+    num_prompts, changes = TINY if options.tiny else FULL
+    sweep = Sweep(recipe_path("world/demo"), options.out, options.questions, num_prompts, (*changes, "resume=never"))
+    exam = exam_of(options.base, options.questions)
     base = scores(exam, exam.take(load_base(options.base), name="base"))
     print(f"base: Acc {base['acc']:.2f}, usual {base['usual']:.2f}", flush=True)
     for seed in options.seeds:

@@ -18,6 +18,7 @@ from vcsd.errors import ConfigError
 from vcsd.lora.supported import check_adapted, check_config, refuse_quantized
 from vcsd.models.family import base_model
 from vcsd.models.freeze import has_adapters, part_of
+from vcsd.models.patch import replace_method
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     AnyModel = PreTrainedModel | PeftModel
 
+_CAST = "_cast_input_dtype"
 _INSTALL = "LoRA needs the package peft. Install it with: pip install 'vcsd[peft]'."
 
 
@@ -44,7 +46,21 @@ def with_adapters(model: AnyModel, peft_config: PeftConfig | None = None, *, see
         model = _wrapped(model, peft_config, seed)
     if is_adapted or peft_config is not None:
         check_adapted(model)
+        for layer in model.modules():
+            if hasattr(layer, _CAST) and hasattr(layer, "lora_A"):
+                replace_method(layer, _CAST, cast_without_autocast)
     return model
+
+
+def cast_without_autocast(self: Any, x: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Replace PEFT's cast of a layer's input to the adapter's type, which autocast undoes at once.
+
+    The values are the same, but each adapter would keep its own copy of the input for the backward pass.
+    """
+    if x is not None and torch.is_autocast_enabled(x.device.type):
+        return x
+    cast: torch.Tensor | None = type(self)._cast_input_dtype(self, x, dtype)
+    return cast
 
 
 def _wrapped(model: AnyModel, peft_config: PeftConfig, seed: int) -> AnyModel:

@@ -1,13 +1,16 @@
 """Where adapters are put, how they start, and which of their factors a recipe trains."""
 
+import peft
 import pytest
 import torch
+from torch import nn
 
 from tiny_lora import EVERYWHERE, LANGUAGE, lora_model
 from tiny_models import build_model
 from vcsd.errors import ConfigError
-from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
+from vcsd.lora.attach import cast_without_autocast, freeze_first_factors, recipe_config, with_adapters
 from vcsd.models.freeze import is_adapter, part_of
+from vcsd.models.patch import replace_method
 
 
 def adapted_parts(model):
@@ -56,6 +59,31 @@ def test_the_start_depends_on_the_seed_alone_and_the_global_generator_is_left_al
     other = lora_model(seed=2)
     pairs = zip(one.named_parameters(), other.parameters(), strict=True)
     assert all(not torch.equal(mine, theirs) for (name, mine), theirs in pairs if ".lora_A." in name)
+
+
+def test_under_autocast_adapters_keep_no_copies_of_their_inputs():
+    """Same outputs as PEFT's own layers, in which every adapter casts its input up and autocast casts it down."""
+    base = nn.Sequential(nn.Linear(8, 8, bias=False)).to(torch.bfloat16)
+    layer = peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["0"], init_lora_weights=False), base)[0]
+    for factor in (layer.lora_A, layer.lora_B):
+        factor.float()
+    x, kept = torch.randn(5, 8, dtype=torch.bfloat16), []
+
+    def forward():
+        sizes = []
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.data_ptr()) or t, lambda t: t),
+        ):
+            out = layer(x)
+        kept.append(x.data_ptr() in sizes)
+        return out
+
+    expected = forward()
+    replace_method(layer, "_cast_input_dtype", cast_without_autocast)
+    assert torch.equal(forward(), expected)
+    assert kept == [False, True]
+    assert layer(x).dtype == torch.bfloat16, "without autocast, PEFT's own cast"
 
 
 def test_a_model_without_adapters_has_no_factor_to_freeze():
