@@ -10,7 +10,7 @@ WITH_TRANSFORMERS := tests/unit/models tests/unit/rollout tests/unit/views tests
   $(addprefix tests/golden/test_,loop.py old_checkpoint.py resume.py step.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-oldest check lint types coverage format clean
+.PHONY: help demo test test-slow test-browser test-oldest test-attack check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ test-slow: .venv/.installed-dev .oracle/.installed  ## the tests that take minut
 
 test-browser: .venv/.installed-dev  ## the pages in a real browser; needs chromium, and is skipped without it
 	$(BIN)/python -m pytest -m browser -rs tests/browser
+
+test-attack: .venv/.installed-dev  ## thousands of hostile rows, recipes, folders and replies; ATTACK_SEED=7 for others
+	$(PYTEST) -m attack tests/attack
 
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past

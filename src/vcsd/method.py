@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, DataError, did_you_mean
+from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.loss.objective import DIVERGENCES, RANGES, Objective, range_problems
 
 if TYPE_CHECKING:
@@ -156,11 +156,12 @@ def _word_problems(method: Method) -> list[str]:
             hint = did_you_mean(value, ["null (off)" if word is None else word for word in allowed])
             if name == "contrast_view" and value == "none":
                 hint = "Write no_image for a control without the image, or null for no contrast at all."
-            problems.append(f"method.{name} = {value!r} is not a choice. {hint}")
+            problems.append(f"method.{name} = {shown(value)} is not a choice. {hint}")
     if not isinstance(method.name, str) or not method.name:
-        problems.append(f"method.name = {method.name!r} is not a name.")
+        problems.append(f"method.name = {shown(method.name)} is not a name.")
     if not isinstance(method.end_tokens_keep_anchor, bool):
-        problems.append(f"method.end_tokens_keep_anchor = {method.end_tokens_keep_anchor!r} is not true or false.")
+        value = shown(method.end_tokens_keep_anchor)
+        problems.append(f"method.end_tokens_keep_anchor = {value} is not true or false.")
     return problems
 
 

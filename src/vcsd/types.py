@@ -46,7 +46,9 @@ JsonValue: TypeAlias = "str | int | float | bool | Sequence[JsonValue] | Mapping
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
+HALF_PAIR = re.compile("[\ud800-\udfff]")
+"""Half a surrogate pair, which no file and no tokenizer can encode."""
+
 _ROLE = re.compile(r"[A-Za-z_]{1,40}")
 _MAX_SHOWN = 200
 
@@ -126,7 +128,7 @@ class Example:
 
 def refuse_half_pair(example_id: str, name: str, text: str) -> None:
     """Raise a DataError if a text contains half a surrogate pair, which no tokenizer and no file can encode."""
-    if half := _HALF_PAIR.search(text):
+    if half := HALF_PAIR.search(text):
         raise DataError(
             example_id,
             f"its {name} contains half a surrogate pair, U+{ord(half[0]):04X} at character {half.start()}, which is "

@@ -21,21 +21,23 @@ STATUSES = [
 LOCATIONS = ["/x", "http://127.0.0.1:1/", "http://[::1", f"//other/{KEY}", "javascript:x", "", "\x1b", "http://h:99999"]
 
 
-def mutated(rng, value):
+def mutated_reply(rng, value):
     if rng.random() < 0.1:
         return rng.choice(VALUES)
     if isinstance(value, dict):
         return {
-            rng.choice([name, name, KEY]): mutated(rng, item) for name, item in value.items() if rng.random() > 0.05
+            rng.choice([name, name, KEY]): mutated_reply(rng, item)
+            for name, item in value.items()
+            if rng.random() > 0.05
         }
     if isinstance(value, list):
-        return [mutated(rng, item) for item in value for _ in range(rng.choice([1, 1, 1, 0, 2]))]
+        return [mutated_reply(rng, item) for item in value for _ in range(rng.choice([1, 1, 1, 0, 2]))]
     return value
 
 
 def hostile_reply(rng):
     """A reply with a mutated body, and a status and headers that may not fit it."""
-    body = json.dumps(mutated(rng, completion(rng.choice(["A", KEY]), reasoning_content="so"))).encode()
+    body = json.dumps(mutated_reply(rng, completion(rng.choice(["A", KEY]), reasoning_content="so"))).encode()
     if rng.random() < 0.2:
         body = rng.randbytes(rng.randrange(200))
     head = [f"{rng.choice(['HTTP/1.1'] * 9 + ['HTTP/1.0', 'HTTP/9.9', 'ICY', ''])} {rng.choice(STATUSES)}"]

@@ -17,7 +17,6 @@ from vcsd import __version__
 from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
 from vcsd.cli.reproduce_command import reproduce
-from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import RunError, VcsdError
@@ -193,7 +192,7 @@ def train(
             sys.stdout.write(visible(line).rstrip("\n") + "\n")
         return
     try:
-        with reported(loaded.output), OnSignal() as on_signal:
+        with OnSignal() as on_signal:
             trainer = run.train(loaded, callbacks=[on_signal])
             on_signal.raise_if_stopped()
     except KeyboardInterrupt as stop:
@@ -224,7 +223,7 @@ def demo(
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.demo import demonstration as demonstration
     from vcsd.demo.demo_page import terminal_table
-    from vcsd.monitor.machine import hush_transformers
+    from vcsd.reproduce.machine import hush_transformers
 
     hush_transformers()
     folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
@@ -243,7 +242,7 @@ def demo(
         raise typer.Exit(130) from None
     console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
     console.print(terminal_table(shown))
-    say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}; training.html compares both runs in detail.")
+    say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}.")
 
 
 @app.command()
@@ -268,6 +267,4 @@ def export(
 
 app.command()(evaluate)
 app.command()(contrast)
-app.command()(report)
-app.command()(watch)
 app.command()(reproduce)

@@ -13,10 +13,11 @@ written as JSON, which is itself a valid recipe.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from enum import Enum, EnumMeta
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
@@ -27,6 +28,7 @@ from vcsd.config.shipped import recipe_path
 from vcsd.config.yaml_text import parse_yaml
 from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.method import METHODS, PRESETS, Method
+from vcsd.types import HALF_PAIR
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +60,9 @@ for precision, logging and saving."""
 
 ADAPTER_LEARNING_RATE = "1e-4"
 """The learning rate that an error proposes for adapters: see docs/lora.md."""
+
+_MAX_KEY = 60
+"""Longer keys are cut in messages."""
 
 TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
 """TrainingArguments that no recipe may set to any value. `vcsd.trainer.arguments` says what to use instead."""
@@ -173,6 +178,8 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
     if not isinstance(tree, Mapping):
         raise ConfigError([f"a recipe has sections, but this one is {shown(tree)}. Start with 'model:' and 'data:'."])
     tree, problems = _apply_overrides(tree, overrides)
+    if not_text := next(_not_text(tree), None):
+        raise ConfigError([*problems, not_text])
     if tree.pop(BASE, None) is not None:
         problems.append(f"{BASE} is read from a file only. Give the path or name of that recipe instead.")
     problems += _adapter_problems(tree)
@@ -207,6 +214,20 @@ def _adapter_problems(tree: Mapping[str, object]) -> list[str]:
     return problems
 
 
+def _not_text(value: object, path: str = "") -> Iterator[str]:
+    """Yield the problems of keys that are not text, and of keys and texts with half a surrogate pair."""
+    if isinstance(value, str) and HALF_PAIR.search(value):
+        yield f"{path.lstrip('.') or 'the recipe'} = {shown(value)} contains half a surrogate pair, which is not text."
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str) or HALF_PAIR.search(key):
+                yield f"{path.lstrip('.') or 'the recipe'} has the key {shown(key)}, which is not text."
+            yield from _not_text(inner, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _not_text(inner, path)
+
+
 def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tuple[dict[str, object], list[str]]:
     """Copy the tree and apply each `a.b=c`. Return it with the problems of the invalid overrides."""
     copy = dict(deepcopy(tree))
@@ -215,13 +236,13 @@ def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tu
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not text.strip() or not all(keys):
-            problems.append(f"override {override!r} is not of the form key.key=value. Write null for no value.")
+            problems.append(f"override {shown(override)} is not of the form key.key=value. Write null for no value.")
             continue
         if path.strip() in seen:
-            problems.append(f"override {override!r}: {path.strip()} is overridden twice.")
+            problems.append(f"override {shown(override)}: {path.strip()} is overridden twice.")
         seen.add(path.strip())
         try:
-            value = parse_yaml(text, source=f"override {override!r}")
+            value = parse_yaml(text, source=f"override {shown(override)}")
         except ConfigError as error:
             problems += error.problems
             continue
@@ -231,7 +252,7 @@ def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tu
         if isinstance(node, dict):
             node[keys[-1]] = value
         else:
-            problems.append(f"override {override!r}: {path.rpartition('.')[0]} is a value, not a section.")
+            problems.append(f"override {shown(override)}: {path.rpartition('.')[0]} is a value, not a section.")
     return copy, problems
 
 
@@ -294,7 +315,8 @@ def _find(loc: tuple[int | str, ...]) -> tuple[type[Section], str]:
 
 def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     """Report an unknown key, with the section that has a key of this name, or the nearest key of its own section."""
-    path = f"{parent}.{key}" if parent else str(key)
+    name = str(key) if len(str(key)) <= _MAX_KEY else str(key)[: _MAX_KEY - 3] + "..."
+    path = f"{parent}.{name}" if parent else name
     elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
     advice = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(key, sorted(allowed))
     return f"{path} is not a key. {advice}"
@@ -311,6 +333,7 @@ def _unknown_word(path: str, value: object, allowed: Iterable[str]) -> str:
     return f"{path} = {shown(value)} is not a choice. {did_you_mean(value, allowed)}"
 
 
+@cache
 def _training_argument_types() -> dict[str, object]:
     """Return the names and types of TrainingArguments' fields. The import is here because it takes seconds."""
     from transformers import TrainingArguments

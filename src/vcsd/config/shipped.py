@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, shown
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
@@ -51,7 +51,9 @@ def shipped_path(name: str) -> Path:
     """Return the path of a shipped recipe. Raise a ConfigError with the nearest name if there is none."""
     known, stem = shipped_names(), name.removesuffix(".yaml")
     if stem not in known:
-        problem = f"recipe {name!r} cannot be read: there is neither such a file nor a shipped recipe of this name."
+        problem = (
+            f"recipe {shown(name, 200)} cannot be read: there is neither such a file nor a shipped recipe of this name."
+        )
         raise ConfigError([f"{problem} {did_you_mean(stem, known)}"])
     return shipped_folder() / f"{stem}.yaml"
 
@@ -60,5 +62,5 @@ def is_file(path: Path) -> bool:
     """Whether a file exists; a path that cannot exist is none."""
     try:
         return path.is_file()
-    except ValueError:  # a null character, before Python 3.13
+    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
         return False

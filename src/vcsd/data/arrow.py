@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from vcsd.data.content import cells_hash, file_hash
+from vcsd.data.skips import RowError
+from vcsd.data.table import row_name
 from vcsd.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -28,11 +30,19 @@ CACHE_BYTES = 2**28
 _BATCH = 1024
 
 
+class ArrowScalar(Protocol):
+    """The part of `pyarrow.Scalar` used here."""
+
+    def as_py(self) -> object: ...  # noqa: D102
+
+
 class ArrowArray(Protocol):
     """The part of `pyarrow.Array` used here."""
 
     type: object
 
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> ArrowScalar: ...
     def to_pylist(self) -> list[object]: ...  # noqa: D102
 
 
@@ -74,9 +84,13 @@ class _ArrowColumns(ABC):
         """Yield the Arrow arrays that make up a column."""
 
     def values(self, column: str) -> Iterator[object]:
-        """Yield the cells of one column without reading the others."""
+        """Yield the cells of one column without reading the others; None for a text that is not UTF-8."""
         for array in self._batches(column):
-            yield from array.to_pylist()
+            try:
+                cells = array.to_pylist()
+            except UnicodeDecodeError:
+                cells = [_cell(array, index) for index in range(len(array))]
+            yield from cells
 
     def num_images(self, column: str) -> Iterator[int]:
         """Yield the number of images in each row."""
@@ -111,14 +125,24 @@ class ParquetTable(_ArrowColumns):
         """Return the cells of one row."""
         group = bisect_right(self._ends, index)
         start = self._ends[group - 1] if group else 0
-        return self._group(group).slice(index - start, 1).to_pylist()[0]
+        try:
+            return self._group(group).slice(index - start, 1).to_pylist()[0]
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the machine's, not the file's
+                raise
+            problem = f"its row group cannot be read: {_sentence(error)}. Download the file again."
+            raise RowError(row_name(self, index), problem, reason="malformed_row", file=self.name) from error
 
     def content_hash(self) -> str:
         """Return a hash of the file."""
         return file_hash(self.path)
 
     def _batches(self, column: str) -> Iterator[ArrowArray]:
-        return (batch.column(0) for batch in self._file.iter_batches(batch_size=_BATCH, columns=[column]))
+        try:
+            for batch in self._file.iter_batches(batch_size=_BATCH, columns=[column]):
+                yield batch.column(0)
+        except (OSError, ValueError) as error:
+            raise ConfigError([f"{self.path} is damaged: {_sentence(error)}. Download it again."]) from error
 
     def _group(self, group: int) -> ArrowTable:
         if group not in self._cache:
@@ -156,6 +180,19 @@ class DatasetTable(_ArrowColumns):
     def _batches(self, column: str) -> Iterator[ArrowArray]:
         batches = self._dataset.select_columns([column]).iter(batch_size=_BATCH)
         return (batch.column(0) for batch in batches)
+
+
+def _sentence(error: Exception) -> str:
+    """Return the words of an error of Arrow, which may be on several lines, on one."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _cell(array: ArrowArray, index: int) -> object:
+    """Return a cell, or None if it is a text that is not UTF-8: Parquet does not check."""
+    try:
+        return array[index].as_py()
+    except UnicodeDecodeError:
+        return None
 
 
 def _num_images(array: ArrowArray) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,11 +75,11 @@ def range_problems(numbers: Mapping[str, object], prefix: str = "") -> list[str]
         if value is None and name in MAY_BE_NULL:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
-            problems.append(f"{prefix}{name} = {value!r} is not a number. {advice}")
+            problems.append(f"{prefix}{name} = {shown(value)} is not a number. {advice}")
         elif not _inside(value, interval):
-            problems.append(f"{prefix}{name} = {value!r} is outside {interval}. {advice}")
+            problems.append(f"{prefix}{name} = {shown(value)} is outside {interval}. {advice}")
         elif name in _WHOLE and value != int(value):
-            problems.append(f"{prefix}{name} = {value!r} is not a whole number. {advice}")
+            problems.append(f"{prefix}{name} = {shown(value)} is not a whole number. {advice}")
     return problems
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import transformers
+from PIL import Image
 from transformers import AutoProcessor, AutoTokenizer, Qwen3VLProcessor
 
 # From its own module: transformers 5.17 exports a placeholder that asks for torchvision, though the class does not.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES  # type: ignore[attr-defined]
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
+from vcsd.views.original import MAX_IMAGE_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,6 +48,9 @@ PROCESSOR_FILES = (
 )
 """The processor files of a model folder, as patterns; not the model's configuration and weights."""
 
+
+MAX_PATCH = 1024
+"""The longest side of a patch, in pixels, and the most patches merged into one; released models have 16 and 2."""
 
 MAX_LAYERS = 4096
 """Of a model, and so many experts. The largest released models have about 130 layers and 512 experts."""
@@ -85,12 +90,14 @@ def load_processor(
     refuse_oversized(folder)
     with _explained(folder):
         image_processor = _load_image_processor(folder, min_pixels=min_pixels, max_pixels=max_pixels)
+        _try_out(folder, image_processor)
     is_qwen = name == Qwen3VLProcessor.__name__
     processor_class = ImageOnlyQwenProcessor if is_qwen else getattr(transformers, name, None)
     if processor_class is None:
         raise ConfigError([f"{folder}: the processor class {name!r} is not part of transformers, and no code is run."])
     with _explained(folder):
         processor = _assemble(processor_class, folder, image_processor)
+        processor.tokenizer("?")
     if not processor.chat_template:
         raise ConfigError(
             [f"{folder} has no chat template. Add the chat_template.jinja of an instruction-tuned model."]
@@ -185,6 +192,22 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
     if given:
         _check_order(image_processor.size, given)
     return image_processor
+
+
+def _try_out(folder: Path, image_processor: Any) -> None:
+    """Process a small image, so that a damaged configuration is an error of the folder and not of every row."""
+    sides = {name: getattr(image_processor, name, None) for name in ("patch_size", "merge_size", "temporal_patch_size")}
+    areas = dict(getattr(image_processor, "size", None) or {}) | dict(getattr(image_processor, "crop_size", None) or {})
+    areas.pop("longest_edge", None)  # reduces images, so that a large one does no harm
+    for name, value, most in (
+        *((name, value, MAX_PATCH) for name, value in sides.items()),
+        *((f"size.{name}", value, MAX_IMAGE_PIXELS) for name, value in areas.items()),
+    ):
+        if isinstance(value, int) and not 1 <= value <= most:
+            raise ConfigError(
+                [f"{folder}: {name} = {shown(value)} of its images is not between 1 and {most}. Copy the file again."]
+            )
+    image_processor(images=[Image.new("RGB", (32, 32))], return_tensors="pt")
 
 
 def _check_order(size: Mapping[str, int], given: Mapping[str, int]) -> None:

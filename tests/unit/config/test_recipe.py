@@ -251,3 +251,34 @@ def test_what_transformers_refuses_is_a_config_error(tmp_path):
     recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.accelerator_config=missing.json"])
     with pytest.raises(ConfigError, match="transformers refuses these arguments"):
         recipe.training_arguments()
+
+
+@pytest.mark.parametrize(
+    ("tree", "overrides", "words"),
+    [
+        ({"\ud800": 1}, [], r"the recipe has the key '\\ud800', which is not text"),
+        ({"method": {"\udfff": 1}}, [], r"method has the key '\\udfff', which is not text"),
+        ({"data": {"path": "\ud800"}}, [], r"data.path = '\\ud800' contains half a surrogate pair"),
+        ({"evaluation": {"benchmarks": ["\ud800"]}}, [], "evaluation.benchmarks = .* contains half a surrogate pair"),
+        ({3: 1}, [], "the recipe has the key 3, which is not text"),
+        ({}, ["\udcff=2"], r"the recipe has the key '\\udcff', which is not text"),
+    ],
+)
+def test_keys_and_values_that_are_not_text_are_named(tree, overrides, words):
+    with pytest.raises(ConfigError, match=words):
+        build_recipe(tree, overrides)
+
+
+def test_messages_about_huge_keys_values_and_overrides_are_short():
+    tree = {"x" * 5000: 1, "method": {"alpha": "y" * 5000, "z" * 5000: 1}, "model": {"path": 10**5000}}
+    with pytest.raises(ConfigError) as caught:
+        build_recipe(tree, ["w" * 5000, "v" * 5000 + "=1"])
+    assert len(str(caught.value)) < 1500
+
+
+def test_a_recipe_whose_name_no_file_can_have_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_recipe("a" * 5000)
+    (tmp_path / "a.yaml").write_text(f"base: {'b' * 5000}")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_recipe(tmp_path / "a.yaml")

@@ -102,6 +102,41 @@ def test_a_file_that_is_not_parquet_is_refused(folder):
         load_examples(folder)
 
 
+def test_a_damaged_column_of_a_parquet_file_is_an_error_of_the_file(folder):
+    path = folder / "train.parquet"
+    columns = {"id": [f"row {number}" for number in range(500)], "prompt": ["?"] * 500, "image": ["images/a.png"] * 500}
+    pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
+    content = path.read_bytes()
+    start = content.index(b"row 0") - 30
+    path.write_bytes(content[:start] + b"\xff" * 20 + content[start + 20 :])
+    with pytest.raises(ConfigError, match=r"train.parquet is damaged: .*\. Download it again\."):
+        load_examples(folder)
+
+
+def test_a_damaged_row_group_costs_its_rows_only(folder):
+    path = folder / "train.parquet"
+    rows = pa.table({"prompt": ["first question", "second question"], "image": ["images/a.png"] * 2})
+    pq.write_table(rows, path, row_group_size=1, compression="none", use_dictionary=False, write_statistics=False)
+    content = path.read_bytes()
+    start = content.index(b"second question") - 4  # where its length is
+    path.write_bytes(content[:start] + b"\xff" * 4 + content[start + 4 :])
+    source = load_examples(folder)
+    assert source[0].prompt[0]["content"][1]["text"] == "first question"
+    with pytest.raises(RowError, match="its row group cannot be read") as caught:
+        source[1]
+    assert caught.value.reason == "malformed_row"
+
+
+def test_a_text_in_parquet_that_is_not_utf_8_costs_its_row_only(folder):
+    names = pa.array([b"a", b"\xff", b"c"]).cast(pa.binary())
+    not_text = pa.Array.from_buffers(pa.string(), 3, names.buffers())
+    pq.write_table(pa.table({"id": not_text, "prompt": ["?"] * 3, "image": ["images/a.png"] * 3}), folder / "a.parquet")
+    source = load_examples(folder)
+    assert [source[0].id, source[2].id] == ["a", "c"]
+    with pytest.raises(RowError, match="cannot be read"):
+        source[1]
+
+
 @pytest.fixture
 def trl_rows():
     """Columns as TRL names them: messages, and images that the library stores as bytes."""

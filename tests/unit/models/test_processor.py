@@ -480,3 +480,27 @@ def test_a_configuration_nested_without_end_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"a": ' + "[" * 100_000)
     with pytest.raises(ConfigError, match=r"config.json is not JSON"):
         load_processor(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value", "words"),
+    [
+        ("preprocessor_config.json", "patch_size", [14], "its processor cannot be loaded"),
+        ("preprocessor_config.json", "patch_size", 10**9, "patch_size = 1000000000 of its images is not between 1"),
+        ("preprocessor_config.json", "merge_size", 0, "merge_size = 0 of its images is not between 1 and 1024"),
+        (
+            "preprocessor_config.json",
+            "size",
+            {"shortest_edge": 10**30, "longest_edge": 10**31},
+            "size.shortest_e",
+        ),
+        ("preprocessor_config.json", "image_mean", "red", "its processor cannot be loaded"),
+        ("tokenizer_config.json", "model_max_length", "long", "its processor cannot be loaded"),
+    ],
+)
+def test_a_setting_that_no_image_or_text_fits_is_an_error_of_the_folder(file, key, value, words, tmp_path) -> None:
+    """It would otherwise fail for every row, or fill the memory."""
+    settings = json.loads((write_processor_files(tmp_path) / file).read_text())
+    (tmp_path / file).write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(ConfigError, match=words):
+        load_processor(tmp_path)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vcsd.data.skips import RowError
+from vcsd.errors import shown
 
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant"}
 """Names of roles in ShareGPT data, and the role each stands for."""
@@ -84,7 +85,7 @@ def _message(row_id: str, turn: Mapping[str, object]) -> dict[str, object]:
     given = str(turn["role"] if turn.get("role") is not None else turn["from"])
     role = ROLES.get(given.lower(), given.lower())
     if role not in _KNOWN:
-        raise _malformed(row_id, f"the role {given!r} is not read. Allowed: {', '.join((*_KNOWN, *ROLES))}.")
+        raise _malformed(row_id, f"the role {shown(given)} is not read. Allowed: {', '.join((*_KNOWN, *ROLES))}.")
     content = turn.get("content") if turn.get("content") is not None else turn.get("value")
     return {"role": role, "content": content}
 

@@ -11,11 +11,12 @@ A benchmark with failed questions is not averaged unless allowed: a dead server 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.uncertainty import Interval
 
@@ -102,17 +103,20 @@ class Scorecard:
             content = json.loads(text)
             if content["format"] != FORMAT:
                 raise ConfigError([f"the scorecard has format {content['format']!r}; this release reads {FORMAT}."])
-            return cls(
+            card = cls(
                 content["mode"],
                 content["rules"],
                 content["acc"],
-                Interval(**content["interval"]),
+                _checked(Interval(**content["interval"])),
                 {name: _benchmark(values) for name, values in content["benchmarks"].items()},
                 content["made_with"],
             )
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            return _checked(card)
+        except ConfigError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                [f"this is not a scorecard: {error!r}. Pass the scorecard.json of an evaluation."]
+                [f"this is not a scorecard: {shown(error, 200)}. Pass the scorecard.json of an evaluation."]
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -126,7 +130,11 @@ def load_scorecard(path: str | PathLike[str]) -> Scorecard:
     """Read a scorecard from a file."""
     if not Path(path).is_file():
         raise ConfigError([f"there is no scorecard at {path}. Pass the scorecard.json of an evaluation."])
-    return Scorecard.from_json(Path(path).read_text(encoding="utf-8"))
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"the scorecard {path} cannot be read: {error}."]) from error
+    return Scorecard.from_json(text)
 
 
 def _packed(tally: Tally) -> dict[str, object]:
@@ -147,17 +155,50 @@ def _unpacked(values: Mapping[str, Any]) -> Tally:
         return tuple(range(len(ids)) if packed is None else json.loads(packed))
 
     parts = {name: units(packed) for name, packed in values["parts"].items()}
-    return Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts)
+    tally = Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts)
+    numbers = [*tally.clusters, *(unit for part in parts.values() for unit in part)]
+    lengths = {len(ids), len(tally.is_right), len(tally.clusters), *map(len, parts.values())}
+    is_whole = len(lengths) == 1 and len(ids) > 0 and all(isinstance(name, str) for name in ids)
+    if not is_whole or not all(type(number) is int and -1 <= number < len(ids) for number in numbers):
+        raise ValueError("its questions, their answers and their units do not fit")
+    return tally
+
+
+T = TypeVar("T")
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (int, float),
+    "MadeWith": (dict,),
+}
+"""Annotation -> the types that JSON has for it. Fields of other types are checked where they are built."""
+
+
+def _checked(record: T) -> T:
+    """Raise unless the fields of a dataclass are of their types and its numbers are finite."""
+    for slot in fields(record):  # type: ignore[arg-type]
+        value = getattr(record, slot.name)
+        kinds = _TYPES.get(str(slot.type))
+        if kinds is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise TypeError(f"{slot.name} = {shown(value)} is not of type {slot.type}")
+        inner = value.values() if isinstance(value, dict) and slot.name == "metrics" else [value]
+        for number in inner:
+            if (slot.name == "metrics" or isinstance(number, float)) and not math.isfinite(number):
+                raise ValueError(f"{slot.name} = {number} is not finite")
+    return record
 
 
 def _benchmark(values: Mapping[str, Any]) -> BenchmarkScore:
     groups = {
-        key: {name: GroupScore(**score) for name, score in scores.items()} for key, scores in values["groups"].items()
+        key: {name: _checked(GroupScore(**score)) for name, score in scores.items()}
+        for key, scores in values["groups"].items()
     }
     built = {
-        "interval": Interval(**values["interval"]),
-        "counts": Counts(**values["counts"]),
+        "interval": _checked(Interval(**values["interval"])),
+        "counts": _checked(Counts(**values["counts"])),
         "groups": groups,
         "tally": _unpacked(values["tally"]),
     }
-    return BenchmarkScore(**{**values, **built})
+    return _checked(BenchmarkScore(**{**values, **built}))

@@ -184,3 +184,36 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
         Scorecard.from_json(json.dumps(later))
     with pytest.raises(ConfigError, match="there is no scorecard at"):
         load_scorecard(tmp_path / "nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("acc",), "75"),
+        (("acc",), float("nan")),
+        (("made_with",), None),
+        (("benchmarks",), []),
+        (("benchmarks", "BLINK", "groups"), []),
+        (("benchmarks", "BLINK", "num_questions"), True),
+        (("benchmarks", "BLINK", "metrics"), {"accuracy": "a"}),
+        (("benchmarks", "BLINK", "interval"), {"low": 1}),
+        (("benchmarks", "BLINK", "tally", "is_right"), "1"),
+        (("benchmarks", "BLINK", "tally", "clusters"), "[0, 7]"),
+        (("benchmarks", "BLINK", "tally", "ids"), "[1, 2]"),
+        (("benchmarks", "BLINK", "tally", "parts"), {"accuracy": "[" * 100_000}),
+    ],
+)
+def test_a_damaged_scorecard_is_refused_in_one_sentence(place, value):
+    content = json.loads(exact(blink("A", "B"), [say("q0", "A"), say("q1", "A")]).to_json())
+    node = content
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] = value
+    with pytest.raises(ConfigError, match=r"this is not a scorecard: .*\. Pass the scorecard\.json"):
+        Scorecard.from_json(json.dumps(content))
+
+
+def test_a_scorecard_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "scorecard.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"scorecard\.json cannot be read: .*utf-8"):
+        load_scorecard(tmp_path / "scorecard.json")
