@@ -33,7 +33,7 @@ from vcsd.monitor import Guard, Watch
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
-from vcsd.trainer.arguments import own_arguments
+from vcsd.trainer.arguments import own_arguments, refuse_offload
 from vcsd.trainer.projection import Sizes, Step, measure_speed
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def load(recipe: Recipe) -> Loaded:
     """Open everything that loads quickly, and report all problems that do not involve the model."""
     arguments = recipe.training_arguments()
     own_arguments(arguments, recipe.prompts_per_step)
+    if recipe.offload:
+        refuse_offload(arguments, has_adapters=recipe.lora.rank is not None)
     folder = model_folder(recipe.model.path)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
     examples = load_examples(**recipe.data.model_dump(exclude={"max_prompt_tokens", "max_skipped_share"}))
@@ -139,6 +141,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
             rollout=RolloutSettings(sampling, rollout.num_per_prompt, seed=loaded.arguments.seed),
             prompts_per_step=recipe.prompts_per_step,
             token_budget=recipe.token_budget,
+            offload=recipe.offload,
             prompt_settings=loaded.prompt_settings,
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
             callbacks=list(callbacks),
@@ -217,6 +220,7 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
         has_teacher=has_teacher,
         has_half_copy=is_cuda and bool(arguments.bf16),
         base_bytes=_base_dtype(loaded).itemsize,
+        is_offloaded=recipe.offload,
     )
     rollout = recipe.rollout
     step = Step(recipe.prompts_per_step, rollout.num_per_prompt, shown.num_prompt_tokens, rollout.max_new_tokens)
@@ -232,6 +236,8 @@ def _needs(loaded: Loaded, sizes: Sizes, step: Step) -> Iterator[str]:
     )
     yield f"parameters: {sizes.num_parameters:,}, trained: {sizes.num_trained:,}"
     yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {arguments.device}"
+    if sizes.host_bytes:
+        yield f"host memory for teacher and moments: {sizes.host_bytes / 2**30:.2f} GiB"
     yield f"a checkpoint: {sizes.checkpoint_bytes / 2**30:.2f} GiB {_when_saved(arguments)}"
     dtype = torch.bfloat16 if arguments.bf16 and arguments.device.type == "cuda" else torch.float32
     seconds = step.seconds(sizes.num_parameters, measure_speed(arguments.device, dtype))
@@ -253,11 +259,20 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
     """Raise an error if memory or disk is too small for the run."""
     device, budget = loaded.arguments.device, loaded.recipe.token_budget
     if sizes.memory_bytes > (total := _memory_of(device)):
+        can_offload = device.type == "cuda" and not loaded.recipe.offload
+        advice = f"Train LoRA adapters (lora.rank: 32), {'set offload: true, ' if can_offload else ''}freeze"
         raise ConfigError(
             [
                 f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
-                f"{total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32), freeze a part of the model, or choose "
-                "a smaller one."
+                f"{total / 2**30:.1f} GiB. {advice} a part of the model, or choose a smaller one."
+            ]
+        )
+    if sizes.host_bytes > (total := _memory_of(torch.device("cpu"))):
+        raise ConfigError(
+            [
+                f"offload = true needs {sizes.host_bytes / 2**30:.1f} GiB of host memory for teacher and moments, this "
+                f"machine has {total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32) instead, freeze a part of "
+                "the model, or choose a smaller one."
             ]
         )
     longest = step.prompt_tokens + step.response_tokens

@@ -139,6 +139,10 @@ class Recipe(Section):
     rollout: RolloutConfig = RolloutConfig()
     prompts_per_step: int = Field(32, ge=1, description="Prompts per step; the paper uses 32.")
     token_budget: int | None = Field(None, ge=1, description="Tokens per row; null measures it before the first step.")
+    offload: bool = Field(
+        False,
+        description="true keeps Adam's moments and the float32 teacher in host memory: slower, less on the device.",
+    )
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
     resume: Literal["auto", "never"] = Field("auto", description="auto resumes from the latest checkpoint, if any.")

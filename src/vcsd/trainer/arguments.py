@@ -86,6 +86,21 @@ def _reporter_problems(args: TrainingArguments) -> list[str]:
     return []
 
 
+def refuse_offload(args: TrainingArguments, *, has_adapters: bool) -> None:
+    """Raise a ConfigError if a run cannot keep its moments and its teacher in host memory, or has no reason to."""
+    if has_adapters:
+        raise ConfigError(
+            ["offload = true has no use with LoRA: adapters and their moments are small. Set offload: false."]
+        )
+    if not args.bf16:
+        raise ConfigError(
+            [
+                "offload = true keeps a bfloat16 teacher on the device, but trainer.bf16 is false. "
+                "Set trainer.bf16: true, or offload: false."
+            ]
+        )
+
+
 def refuse_half_precision(model: nn.Module) -> None:
     """Raise a ConfigError if a trained weight is in half precision: updates at a learning rate of 2e-6 would vanish."""
     half = {

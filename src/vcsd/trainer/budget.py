@@ -60,10 +60,10 @@ class Room:
         return int((self.free - self.moments) * (1 - _MARGIN))
 
 
-def room_of(model: nn.Module, device: torch.device) -> Room:
-    """Measure the free memory of a CUDA device before the optimizer allocates its state."""
+def room_of(model: nn.Module, device: torch.device, *, has_moments: bool = True) -> Room:
+    """Measure the free memory of a CUDA device before the optimizer allocates its state, if it stays there."""
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return Room(free_bytes(device), _BYTES_OF_MOMENTS * trained)
+    return Room(free_bytes(device), _BYTES_OF_MOMENTS * trained * has_moments)
 
 
 def worst_row(shown: Sequence[Shown], token_id: int, num_tokens: int, max_new_tokens: int) -> Batch:

@@ -40,11 +40,6 @@ class HostTeacher(Teacher):
         for parameter in self.module.parameters():
             parameter.data = parameter.data.to(torch.bfloat16)
 
-    @property
-    def scoring_weights(self) -> nn.Module | None:
-        """The copy on the device; None if the student scores."""
-        return None if self.kind == "current" else self.module
-
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy all weights to the model that scores, after they were loaded from a checkpoint."""

@@ -1,7 +1,8 @@
 """Estimate what a run will need, from shapes alone: memory, disk and time.
 
 Constant memory is counted exactly: weights, teacher, gradients and Adam's moments in float32, and the half-precision
-copy that samples rollouts. With LoRA these are adapters, next to one base that all of them share. The memory of a row
+copy that samples rollouts. With LoRA these are adapters, next to one base that all of them share. With `offload`,
+moments and teacher are in host memory, and a half-precision copy of the teacher is on the device. The memory of a row
 of tokens is measured before the first step. Time is a rough estimate: the floating-point operations of scoring at a
 share of the device's measured rate, plus reading the weights once per decoded token.
 """
@@ -41,6 +42,9 @@ class Sizes:
     (32000, 24000)
     >>> Sizes(2_000, 100, has_half_copy=True, num_adapter=200, base_bytes=2).memory_bytes
     6400
+    >>> sizes = Sizes(num_parameters=2_000, num_trained=1_000, has_half_copy=True, is_offloaded=True)
+    >>> sizes.memory_bytes, sizes.host_bytes
+    (20000, 16000)
     """
 
     num_parameters: int
@@ -51,14 +55,25 @@ class Sizes:
     """How many of the parameters are LoRA adapters; the others are then a base that all models share."""
     base_bytes: int = _FLOAT
     """Bytes of each parameter of such a base."""
+    is_offloaded: bool = False
+    """Whether moments and float32 teacher are in host memory."""
 
     @classmethod
-    def of(cls, model: nn.Module, *, has_teacher: bool, has_half_copy: bool, base_bytes: int = _FLOAT) -> Sizes:
+    def of(
+        cls,
+        model: nn.Module,
+        *,
+        has_teacher: bool,
+        has_half_copy: bool,
+        base_bytes: int = _FLOAT,
+        is_offloaded: bool = False,
+    ) -> Sizes:
         """Count a model's parameters; a model on the meta device will do."""
         named = dict(model.named_parameters())
         trained = sum(parameter.numel() for parameter in named.values() if parameter.requires_grad)
         adapter = sum(parameter.numel() for name, parameter in named.items() if is_adapter(name))
-        return cls(sum(p.numel() for p in named.values()), trained, has_teacher, has_half_copy, adapter, base_bytes)
+        total = sum(parameter.numel() for parameter in named.values())
+        return cls(total, trained, has_teacher, has_half_copy, adapter, base_bytes, is_offloaded)
 
     @property
     def num_own(self) -> int:
@@ -67,12 +82,24 @@ class Sizes:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of weights, teacher, gradients, moments and the copy for rollouts."""
+        """Bytes on the device: weights, teacher, gradients, moments and the copy for rollouts."""
         base = self.num_parameters - self.num_own
         has_half_base = self.has_half_copy and self.base_bytes != _HALF
-        averaged = self.num_trained if self.num_adapter else self.num_parameters  # frozen factors are shared
-        own = self.num_own * (_FLOAT + _HALF * self.has_half_copy) + averaged * _FLOAT * self.has_teacher
-        return base * (self.base_bytes + _HALF * has_half_base) + own + self.num_trained * _FLOAT * 3
+        teacher = self._num_averaged * (_HALF if self.is_offloaded else _FLOAT) * self.has_teacher
+        own = self.num_own * (_FLOAT + _HALF * self.has_half_copy) + teacher
+        trained = self.num_trained * _FLOAT * (1 if self.is_offloaded else 3)
+        return base * (self.base_bytes + _HALF * has_half_base) + own + trained
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes in host memory: teacher and moments, if they are offloaded."""
+        teacher = self._num_averaged * _FLOAT * self.has_teacher
+        return (teacher + self.num_trained * _FLOAT * 2) * self.is_offloaded
+
+    @property
+    def _num_averaged(self) -> int:
+        """The teacher's own parameters. Frozen factors of adapters are shared."""
+        return self.num_trained if self.num_adapter else self.num_parameters
 
     @property
     def checkpoint_bytes(self) -> int:

@@ -43,6 +43,7 @@ from vcsd.parallel.ranks import this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
+from vcsd.trainer.host_teacher import HostTeacher
 from vcsd.trainer.progress import Progress
 
 if TYPE_CHECKING:
@@ -269,6 +270,8 @@ class ResumableTrainer(Trainer):
         """Raise a RunError if an update left trained weights that are not finite. They are never saved."""
         student = self.teacher.student
         module = student if what == "student" else self.teacher.weights
+        if isinstance(self.teacher, HostTeacher) and what == "teacher":
+            module = self.teacher.module  # its copy on the device, where the check is fast
         if module is None:
             return
         trained = {name for name, parameter in student.named_parameters() if parameter.requires_grad}

@@ -38,15 +38,17 @@ from vcsd.method import METHODS, Method
 from vcsd.models.family import base_model, family_of
 from vcsd.models.freeze import has_adapters
 from vcsd.monitor.observation import Monitor, Observation
+from vcsd.parallel.offload import OffloadedAdamW
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, sample
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
-from vcsd.trainer.arguments import own_arguments, refuse_half_precision
+from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
+from vcsd.trainer.host_teacher import HostTeacher
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.progress import Progress
 from vcsd.trainer.resumable import ResumableTrainer
@@ -80,7 +82,8 @@ class VCSDTrainer(ResumableTrainer):
     """Trains a student towards the targets of its own teacher. `prompts_per_step` counts the whole step.
 
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by
-    default it is measured before the first step. `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
+    default it is measured before the first step. `offload` keeps Adam's moments and the float32 teacher in host memory;
+    a `teacher` that is passed in stays where it is. `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
     adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
 
@@ -96,6 +99,7 @@ class VCSDTrainer(ResumableTrainer):
         teacher: Teacher | None = None,
         prompts_per_step: int = 32,
         token_budget: int | None = None,
+        offload: bool = False,
         prompt_settings: Mapping[str, Any] | None = None,
         skips: Skips | None = None,
         monitors: Sequence[Monitor] = (),
@@ -108,12 +112,18 @@ class VCSDTrainer(ResumableTrainer):
             raise ConfigError(["a teacher was built without the adapter of peft_config. Build it from a PeftModel."])
         model = with_adapters(model, peft_config, seed=args.seed)
         refuse_half_precision(model)
+        if offload:
+            refuse_offload(args, has_adapters=has_adapters(model))
+        self.offload = offload
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
         self.prompt_settings = dict(prompt_settings or {})
         family = family_of(model)
         family.prepare(model)  # before copies are made
-        self.teacher = teacher or Teacher(model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every)
+        make_teacher = HostTeacher if offload else Teacher
+        self.teacher = teacher or make_teacher(
+            model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every
+        )
         family.prepare(self.teacher.module)
         self.half = HalfCopy(model) if args.bf16 and args.device.type == "cuda" else None
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
@@ -139,6 +149,13 @@ class VCSDTrainer(ResumableTrainer):
         steps = range(max(1, len(self.stream.rows) // self.prompts_per_step))
         return DataLoader(steps, batch_size=1, collate_fn=list)  # type: ignore[arg-type]
 
+    def create_optimizer(self, *model: nn.Module | None) -> torch.optim.Optimizer:
+        """Create Trainer's AdamW, or one with the same settings and its moments in host memory."""
+        if self.offload and self.optimizer is None:
+            _, settings = self.get_optimizer_cls_and_kwargs(self.args)
+            self.optimizer_cls_and_kwargs = OffloadedAdamW, settings
+        return super().create_optimizer(*model)
+
     def floating_point_ops(self, inputs: object) -> int:
         """Return 0: Trainer's formula knows neither shared prefixes nor rollouts."""
         return 0
@@ -153,6 +170,8 @@ class VCSDTrainer(ResumableTrainer):
             self.teacher.module = model
         elif not getattr(self.teacher.module, "_is_accelerate_prepared", False):
             self.teacher.module = self.accelerator.prepare_model(self.teacher.module, evaluation_mode=True)
+        if isinstance(self.teacher, HostTeacher):
+            self.teacher.refresh()
         dtype = torch.bfloat16 if self.args.bf16 and self.half is None else None
         tokenizer = getattr(self.processing_class, "tokenizer", None)
         source = base_model(model) if self.half is None else self.half.module
@@ -261,7 +280,7 @@ class VCSDTrainer(ResumableTrainer):
         family, longest = family_of(base_model(model)), self.rollout.sampling.max_new_tokens
         word = next(token for token in range(10, 1000) if token not in family.vision_token_ids(base_model(model)))
         row_of = partial(worst_row, [*shown, *self._longest_ahead()], word, max_new_tokens=longest)
-        budget = calibrate(measure, room_of(model, device), row_of, family.cost)
+        budget = calibrate(measure, room_of(model, device, has_moments=not self.offload), row_of, family.cost)
         log.info("Token budget: rows of up to %d tokens.", budget)
         return budget
 
