@@ -27,6 +27,7 @@ RANKS = [
     "parallel",
     "rollout",
     "teacher",
+    "host_teacher",
     "lora",
     "step",
     "checkpoint",

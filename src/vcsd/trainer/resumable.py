@@ -35,6 +35,7 @@ from vcsd.checkpoint import (
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
 from vcsd.errors import ConfigError, RunError
+from vcsd.host_teacher import HostTeacher
 from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, write_config
 from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
@@ -43,7 +44,6 @@ from vcsd.parallel.ranks import this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
-from vcsd.trainer.host_teacher import HostTeacher
 from vcsd.trainer.progress import Progress
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from vcsd.batch import Batch, Shown, show
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
 from vcsd.errors import ConfigError, RunError
+from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
@@ -48,7 +49,6 @@ from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
-from vcsd.trainer.host_teacher import HostTeacher
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.progress import Progress
 from vcsd.trainer.resumable import ResumableTrainer

@@ -8,10 +8,10 @@ from torch import nn
 
 from vcsd.checkpoint import Contents, TensorFile, write_checkpoint
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state
+from vcsd.host_teacher import HostTeacher
 from vcsd.parallel import offload
 from vcsd.parallel.offload import OffloadedAdamW, visits
 from vcsd.teacher import Teacher, named_tensors
-from vcsd.trainer.host_teacher import HostTeacher
 
 SETTINGS = [{"fused": True}, {"foreach": True}, {"foreach": False}, {"weight_decay": 0.0, "eps": 1e-6}]
 

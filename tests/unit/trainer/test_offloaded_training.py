@@ -7,11 +7,11 @@ from tiny_models import build_model
 from tiny_step import losses_of, make_trainer
 from vcsd.checkpoint.state import optimizer_state
 from vcsd.errors import ConfigError
+from vcsd.host_teacher import HostTeacher
 from vcsd.models.freeze import freeze
 from vcsd.parallel.offload import OffloadedAdamW
 from vcsd.run import Sizes
 from vcsd.teacher import Teacher, fingerprint, named_tensors
-from vcsd.trainer.host_teacher import HostTeacher
 
 
 def reached(trainer):
