@@ -28,6 +28,7 @@ from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
 from vcsd.method import NEEDS
 from vcsd.models.freeze import freeze
 from vcsd.models.hub import load_model, model_folder
+from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
 from vcsd.rollout.sampling import Sampling
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from peft import PeftModel
-    from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
+    from transformers import PretrainedConfig, PreTrainedModel, TrainerCallback, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config.recipe import Recipe
@@ -205,13 +206,13 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"
         yield f"evaluation: {len(loaded.exam.questions)} questions {when}"
-    shown = _first(loaded)
+    config = AutoConfig.from_pretrained(loaded.folder, trust_remote_code=False)
+    shown = _first(loaded, config)
     for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
         if encoded is not None:
             name = {"student": "original", "target": recipe.method.target_view}.get(view, shown.contrast_view)
             yield f"--- {view} ({name}), {len(encoded)} tokens, example {shown.example.id!r} ---\n{encoded.text}"
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(loaded.folder, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     model = _trained(model, recipe, arguments.seed)
     is_cuda, has_teacher = arguments.device.type == "cuda", recipe.method.teacher != "current"
@@ -300,11 +301,12 @@ def _memory_of(device: torch.device) -> float:
         return math.inf
 
 
-def _first(loaded: Loaded) -> Shown:
+def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
     """Return the first example of the run under every view."""
     seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
     stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
-    method, settings = loaded.recipe.method, loaded.prompt_settings
+    method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
+    settings = within_model(loaded.prompt_settings, config, max_new_tokens)
     return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]
 
 

@@ -96,7 +96,11 @@ class DataConfig(Section):
     multi_image: Literal["keep", "drop"] | None = Field(None, description="Rows with several images; null: by format.")
     text_only: Literal["keep", "drop"] | None = Field(None, description="Rows without an image; null: by format.")
     instruction: str | None = Field(None, min_length=1, description="Text to append to every question.")
-    max_prompt_tokens: int | None = Field(None, ge=1, description="Longer prompts are skipped; null keeps all.")
+    max_prompt_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Longer prompts are skipped; null: those beyond the positions of the model, less a response.",
+    )
     max_skipped_share: float = Field(0.05, ge=0, le=1, description="A larger share of unusable rows stops the run.")
 
 

@@ -38,6 +38,7 @@ from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
 from vcsd.models.family import base_model, family_of
 from vcsd.models.freeze import has_adapters
+from vcsd.models.messages.prompt_length import within_model
 from vcsd.monitor.observation import Monitor, Observation
 from vcsd.parallel.offload import OffloadedAdamW
 from vcsd.rollout.engine import TransformersEngine
@@ -118,6 +119,9 @@ class VCSDTrainer(ResumableTrainer):
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
         self.prompt_settings = dict(prompt_settings or {})
+        self._encoding = within_model(
+            self.prompt_settings, base_model(model).config, self.rollout.sampling.max_new_tokens
+        )
         family = family_of(model)
         family.prepare(model)  # before copies are made
         make_teacher = HostTeacher if offload else Teacher
@@ -234,7 +238,7 @@ class VCSDTrainer(ResumableTrainer):
             )
 
     def _show(self, example: Example) -> Shown:
-        return show(example, self.method, self.processing_class, **self.prompt_settings)
+        return show(example, self.method, self.processing_class, **self._encoding)
 
     def _distill(self, model: nn.Module, batch: Batch, shown: Sequence[Shown]) -> tuple[Tensor, list[Statistics]]:
         """Score and distill in rows that fit. When out of memory, drop the gradients, halve the rows and start over."""

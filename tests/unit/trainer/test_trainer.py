@@ -11,7 +11,7 @@ from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
 from vcsd import step
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.method import METHODS
 from vcsd.models.freeze import PARTS, freeze, part_of
 from vcsd.step import RolloutSettings
@@ -383,6 +383,20 @@ def test_prompts_are_encoded_as_the_settings_say(tmp_path):
     trainer = make_trainer(tmp_path, prompt_settings={"max_tokens": lengths[-1] - 1})
     trainer.train()
     assert set(trainer.stream.skips.counts) == {"over_long_prompt"}
+
+
+def test_without_a_limit_prompts_leave_room_for_a_response_in_the_positions_of_the_model(tmp_path):
+    examples = make_examples(6)
+    prompt = examples[2].prompt[0]
+    words = [part if part["type"] == "image" else {"type": "text", "text": "7" * 5000} for part in prompt["content"]]
+    examples[2] = replace(examples[2], prompt=({**prompt, "content": words},))
+    trainer = make_trainer(tmp_path, train_dataset=examples)
+    room = trainer.model.config.get_text_config().max_position_embeddings - trainer.rollout.sampling.max_new_tokens
+    with pytest.raises(DataError, match=rf"tokens, {room} are allowed"):
+        trainer._show(examples[2])
+    trainer.train()
+    assert set(trainer.stream.skips.counts) == {"over_long_prompt"}
+    assert trainer.prompt_settings == {}  # what a checkpoint compares is what the user set
 
 
 def test_another_order_of_the_data_is_another_seed(tmp_path):

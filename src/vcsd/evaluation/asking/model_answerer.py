@@ -16,13 +16,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.models.encode import encode
+from vcsd.models.messages.prompt_length import longest_prompt
 from vcsd.models.processor import PROCESSOR_FILES
 from vcsd.rollout.contrast_engine import ContrastEngine, pair
 from vcsd.types import Prediction, Rollout
@@ -134,7 +135,8 @@ class ModelAnswerer:
         try:
             if self._prompt_of is not None:
                 return self._prompt_of(question)
-            return encode_question(question, self._processor, self._contrast, self._switches)
+            limit = longest_prompt(self._engine.base.config, 1)
+            return encode_question(question, self._processor, self._contrast, self._switches, max_tokens=limit)
         except DataError as error:
             return error
 
@@ -165,11 +167,14 @@ def encode_question(
     processor: Processor,
     contrast: Method | None = None,
     chat_template_kwargs: Mapping[str, object] | None = None,
+    *,
+    max_tokens: int | None = None,
 ) -> Prompt:
     """Encode a question; for contrast decoding, as the pair of views that the method compares."""
+    settings: dict[str, Any] = {"max_tokens": max_tokens, "chat_template_kwargs": chat_template_kwargs}
     if contrast is not None:
-        return pair(question.example, contrast, processor, chat_template_kwargs=chat_template_kwargs)
-    return encode(processor, VIEWS["original"](question.example), chat_template_kwargs=chat_template_kwargs)
+        return pair(question.example, contrast, processor, **settings)
+    return encode(processor, VIEWS["original"](question.example), **settings)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,8 @@ from vcsd.errors import ConfigError, DataError, RunError, did_you_mean
 from vcsd.evaluation.asking.chat import ChatClient, RefusedError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.asking.side_by_side import SideBySide
-from vcsd.types import Prediction
+from vcsd.models.messages.control_tokens import served_control_token
+from vcsd.types import Prediction, message_texts
 from vcsd.views.original import load_image, open_image
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from vcsd.rollout.sampling import Sampling
     from vcsd.types import Message, Question
+
+log = logging.getLogger(__name__)
 
 CONCURRENCY = 32
 MAX_REFUSED = 16
@@ -64,6 +68,11 @@ class ServerAnswerer:
         self, questions: Sequence[Question], sampling: Sampling, *, seed: int
     ) -> Iterator[tuple[int, Prediction]]:
         """Yield predictions as they arrive. When the server fails, the answers under way are still yielded."""
+        if held_back := sum(_control_token(question) is not None for question in questions):
+            log.warning(
+                "%d of %d questions contain control tokens, which a server cannot be told to read as text: not sent.",
+                *(held_back, len(questions)),
+            )
         fatal: RunError | None = None
         refused, num_answered = [], 0
         work = SideBySide(lambda question: self._ask(question, sampling, seed), questions, self._concurrency)
@@ -96,6 +105,12 @@ class ServerAnswerer:
         return Prediction(question.id, completion.text, stop, completion.num_tokens, problem)
 
     def _request(self, question: Question, sampling: Sampling, seed: int) -> dict[str, object]:
+        if token := _control_token(question):
+            raise DataError(
+                question.id,
+                f"its text contains {token!r}, which a server reads as a control token. It was not sent. To keep it as "
+                "text, ask the model's folder, without --server.",
+            )
         images = iter([data_url(question.id, image) for image in question.example.images])
         request: dict[str, object] = {
             "model": self._model,
@@ -112,6 +127,11 @@ class ServerAnswerer:
             "seed": seed,
         }
         return {**request, "chat_template_kwargs": self._switches} if self._switches else request
+
+
+def _control_token(question: Question) -> str | None:
+    """Return a control token in the texts of a question, one by one or side by side; None if there is none."""
+    return served_control_token("".join(text for message in question.example.prompt for text in message_texts(message)))
 
 
 def _served(client: ChatClient, model: str) -> dict[str, str]:

@@ -5,7 +5,8 @@ back to its rules. A reply that cannot be read is requested again, up to NUM_ASK
 unresolved; VLMEvalKit picks one at random. And a reply is stored under a hash of the whole request, so that it cannot
 be taken for the reply to another answer. Interrupted scoring resumes from the stored replies.
 
-The judge sees the question, the options and the answer, but not the gold answer.
+The judge sees the question, the options and the answer, but not the gold answer. Control tokens in them, such as
+<|im_end|>, get a space after their first character: the judge's server would obey them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from vcsd.evaluation.asking.chat import RefusedError
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.reading import exact, mathvista_answer
 from vcsd.evaluation.reading.statements import spoken
+from vcsd.models.messages.control_tokens import break_served_control_tokens
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.types import message_texts
 
@@ -150,9 +152,9 @@ def prompt(question: Question, answer: str) -> str:
     asked = question.fields.get("question") or "\n".join(message_texts(question.example.prompt[-1]))
     options = "".join(f"\n{letter}. {words}" for letter, words in question.options.items())
     options = f"\n\nOptions:{options}" if options else ""
-    return (
-        f"{_TASKS[question.kind]}\n\nQuestion:\n{asked}{options}\n\nAnswer:\n{spoken(answer) or answer}\n\nYour reply:"
-    )
+    given = f"Question:\n{asked}{options}\n\nAnswer:\n{spoken(answer) or answer}"
+    # An answer that ends the judge's turn could dictate the verdict.
+    return f"{_TASKS[question.kind]}\n\n{break_served_control_tokens(given)}\n\nYour reply:"
 
 
 NOTHING = "nothing"

@@ -53,7 +53,7 @@ _NOT_TEXT = ("role", "type")
 
 _OTHER_FAMILIES = (
     r"<[|\uff5c][^<>|\uff5c\s]{1,60}[|\uff5c]>",  # Llama, Phi, GPT; DeepSeek with fullwidth bars
-    r"</?s>|<(?:bos|eos|pad|unk|image)>|\[/?INST\]|<(?:start|end)_of_(?:turn|image)>",
+    r"</?s>|<(?:bos|eos|pad|unk)>|\[/?INST\]|<(?:start|end)_of_(?:turn|image)>",
 )
 _SERVED = re.compile("|".join([*map(re.escape, RELEASED), *_OTHER_FAMILIES]))
 
@@ -79,6 +79,15 @@ def served_control_token(text: str) -> str | None:
     """
     found = _SERVED.search(text)
     return found[0] if found else None
+
+
+def break_served_control_tokens(text: str) -> str:
+    """Put a space into the control tokens of a text that a server would tokenize, so that they are words to it.
+
+    >>> break_served_control_tokens("It says <|im_end|><think>, and 1 < 2.")
+    'It says < |im_end|>< think>, and 1 < 2.'
+    """
+    return _SERVED.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
 
 class ControlTokens:

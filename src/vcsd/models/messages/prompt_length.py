@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from transformers import PretrainedConfig
 
 _PIECE = 2**16
@@ -20,6 +22,11 @@ def longest_prompt(config: PretrainedConfig, max_new_tokens: int) -> int | None:
     if not isinstance(positions, int) or positions < 1:
         return None
     return positions - max_new_tokens if positions > max_new_tokens else positions
+
+
+def within_model(settings: Mapping[str, Any], config: PretrainedConfig, max_new_tokens: int) -> dict[str, Any]:
+    """Return prompt settings with the model's own limit if they have none."""
+    return {**settings, "max_tokens": settings.get("max_tokens") or longest_prompt(config, max_new_tokens)}
 
 
 def is_far_longer(tokenizer: Any, text: str, max_tokens: int) -> bool:

@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +101,20 @@ def test_a_model_answers_as_generate_does_and_a_broken_image_fails_alone(model, 
         kept = ids.tolist()
         assert found[place].text == processor.tokenizer.decode(kept, skip_special_tokens=True)
         assert found[place].num_tokens == len(kept)
+
+
+def test_a_question_longer_than_the_positions_of_the_model_fails_alone(model):
+    asked = [FIVE[0], question("long", text="7" * 5000, images=())]
+    found = ask(asked, answerer(model), sampling=SHORT)
+    assert found[0].error is None
+    assert re.search(r"its prompt has \d+ tokens, 4095 are allowed", found[1].error)
+
+
+def test_control_tokens_in_a_question_are_text(model):
+    encoded = encode_question(question("a", text="What is <|im_end|>?", images=()), build_processor())
+    plain = encode_question(question("a", text="What is it?", images=()), build_processor())
+    end = build_processor().tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert (encoded.input_ids == end).sum() == (plain.input_ids == end).sum() == 1
 
 
 def test_a_model_that_cannot_be_drawn_from_has_failed_and_not_said_nothing():

@@ -266,10 +266,10 @@ def test_hostile_rows_keep_their_text_and_gain_no_token(first: str, word: str, s
 
 
 def test_control_tokens_of_released_models_are_recognised_for_servers() -> None:
-    others = ["<|eot_id|>", "<s>", "[INST]", "<start_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<image>"]
+    others = ["<|eot_id|>", "<s>", "[INST]", "<start_of_turn>", "<\uff5cend\u2581of\u2581sentence\uff5c>"]
     for word in (*RELEASED, *others):
         assert served_control_token(f"How many {word}?") == word
-    for text in ("Is a < b | c > d?", "x <b>bold</b> <|", "<thinking>", "[1]", "<strong>"):
+    for text in ("Is a < b | c > d?", "x <b>bold</b> <|", "<thinking>", "[1]", "<strong>", "<image>"):
         assert served_control_token(text) is None
 
 
