@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -31,6 +32,7 @@ from vcsd.models.hub import load_model, model_folder
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
+from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
@@ -155,15 +157,16 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         trainer.check_resume(recipe.resume == "auto")
-        _write_config(output / "config.json", recipe)
+        _write(output / "config.json", recipe.to_json())
+        _write(output / ENVIRONMENT, json.dumps({"hardware": hardware(), **versions()}, indent=2) + "\n")
         trainer.train("auto" if recipe.resume == "auto" else None)
     _refuse_idle(trainer)
     return trainer
 
 
-def _write_config(path: Path, recipe: Recipe) -> None:
+def _write(path: Path, content: str) -> None:
     try:
-        path.write_text(recipe.to_json(), encoding="utf-8")
+        path.write_text(content, encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error
 

@@ -65,6 +65,9 @@ def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, ca
     page = (tmp_path / "report.html").read_text()
     assert "vcsd demo --base" in page
     assert page.count("<figure>") == 8
+    training = (tmp_path / "training.html").read_text()
+    assert "<h1>2 runs</h1>" in training
+    assert "vcsd - opsd" in training
 
 
 def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypatch, capsys, tmp_path):

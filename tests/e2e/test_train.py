@@ -139,6 +139,8 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     run = folder / "run"
     names = {path.name for path in run.iterdir()}
     assert names >= {"config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl", "checkpoint-2", "checkpoint-4"}
+    assert "has finished: step 4 of 4." in (run / "report.html").read_text()
+    assert "torch" in json.loads((run / "environment.json").read_text())
     metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in metrics] == [1, 2, 3, 4]
     assert all("gradient_norm" in line and "seconds/rollout" in line for line in metrics)

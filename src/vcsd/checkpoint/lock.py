@@ -55,6 +55,21 @@ def only_process(folder: Path) -> Iterator[None]:
             _held.discard(folder)
 
 
+def process_in(folder: Path) -> str | None:
+    """Return the process that has locked a run's folder, such as "process 7 on here"; None if the folder is free."""
+    path = folder / NAME
+    if fcntl is None or not path.is_file():
+        return None
+    with path.open(encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip() or "another process"
+        except OSError:  # some network file systems lack locks
+            return None
+    return None
+
+
 def _opened(folder: Path) -> TextIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from vcsd import __version__
 from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
 from vcsd.cli.reproduce_command import reproduce
+from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import RunError, VcsdError
@@ -192,7 +193,7 @@ def train(
             sys.stdout.write(visible(line).rstrip("\n") + "\n")
         return
     try:
-        with OnSignal() as on_signal:
+        with reported(loaded.output), OnSignal() as on_signal:
             trainer = run.train(loaded, callbacks=[on_signal])
             on_signal.raise_if_stopped()
     except KeyboardInterrupt as stop:
@@ -223,7 +224,7 @@ def demo(
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.demo import demonstration as demonstration
     from vcsd.demo.demo_page import terminal_table
-    from vcsd.reproduce.machine import hush_transformers
+    from vcsd.monitor.machine import hush_transformers
 
     hush_transformers()
     folder = out or Path("runs") / f"demo-{family}-{seed}{'-fast' if fast else ''}"
@@ -242,7 +243,7 @@ def demo(
         raise typer.Exit(130) from None
     console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
     console.print(terminal_table(shown))
-    say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}.")
+    say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}; training.html compares both runs in detail.")
 
 
 @app.command()
@@ -267,4 +268,6 @@ def export(
 
 app.command()(evaluate)
 app.command()(contrast)
+app.command()(report)
+app.command()(watch)
 app.command()(reproduce)

@@ -44,7 +44,7 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.inspect.tile_map import tile_map
     from vcsd.inspect.token_scores import same_response, token_contrast
     from vcsd.method import Method
-    from vcsd.reproduce.machine import hush_transformers
+    from vcsd.monitor.machine import hush_transformers
 
     hush_transformers()
     if output is not None:

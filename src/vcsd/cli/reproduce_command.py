@@ -122,8 +122,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 
 def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: int, start: float) -> None:
     """Run the cells that have no result yet, then write all pages."""
+    from vcsd.monitor.machine import hush_transformers
     from vcsd.reproduce.journal import add_to_journal, create_results_folder, duration
-    from vcsd.reproduce.machine import hush_transformers
     from vcsd.reproduce.pages.write_pages import write_pages
     from vcsd.reproduce.pool import run_cells, take_stock
 

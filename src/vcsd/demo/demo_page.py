@@ -8,13 +8,13 @@ from PIL.Image import Image
 from rich.table import Table
 
 from vcsd.monitor.lines import read_lines
+from vcsd.monitor.machine import hardware, versions
 from vcsd.monitor.watch import prompt_text
 from vcsd.report import chart, parts
 from vcsd.report.chart import Chart, Line
 from vcsd.report.page import Page, PageSection, write_page
 from vcsd.report.parts import Answer, Case, Score, ScoreRow, ScoreTable, signed
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.machine import hardware, versions
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:

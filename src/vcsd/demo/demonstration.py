@@ -1,6 +1,6 @@
 """The demonstration: a tiny Qwen that sees but trusts its prior, before and after VCSD and matched OPSD, in minutes.
 
-    base -> all questions -> OPSD, all questions -> VCSD, all questions -> table, report.html
+    base -> all questions -> OPSD, all questions -> VCSD, all questions -> table, report.html, training.html
 
 It uses what real runs use: the world's prompts as files, a recipe, `run.train`, the suites through `ask` and `score`.
 After an interruption, the same command resumes: training from its checkpoint, questions from the answers on disk.
@@ -22,11 +22,13 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.scoring.compare import compare
+from vcsd.inspect.run_folder import read_runs
+from vcsd.inspect.run_report import write_run_report
 from vcsd.models.family import base_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
+from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.exam import SEVEN, Exam, world_questions
-from vcsd.reproduce.machine import hardware, versions
 from vcsd.reproduce.runners import load_base
 from vcsd.reproduce.training_prompts import FILE, prompts_folder, write_prompts
 from vcsd.teacher import fingerprint, named_tensors
@@ -157,6 +159,7 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Outcome:
     }
     (setting.out / "table.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     write_report(outcome, setting.out / "report.html")
+    write_run_report(read_runs([setting.out / method for method in ("opsd", "vcsd")]), setting.out / "training.html")
     return outcome
 
 

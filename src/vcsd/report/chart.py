@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from vcsd.report.markup import Html, text
@@ -19,13 +20,20 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
 NUM_TICKS = 4
+MOST_POINTS = 500
+"""Points drawn of one line; more would be narrower than a pixel."""
+
 SMOOTH_FROM = 24
 """Lines with at least this many points are drawn twice: faint as measured, and strong as a moving average."""
 
 
+TONES = ("vcsd", "opsd", "other", "rose", "sky", "olive", "base")
+"""The colours of the style sheet, in the order in which several runs get them."""
+
+
 @dataclass(frozen=True)
 class Line:
-    """Numbers over steps. `tone` names the colour: base, opsd, vcsd or other."""
+    """Numbers over steps. `tone` names the colour: one of TONES."""
 
     name: str
     tone: str
@@ -57,7 +65,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 20.0, 40.0, 60.0])
     """
     if not high > low:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
     raw = (high - low) / count
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * (1 - 1e-9))
@@ -127,8 +135,8 @@ def _drawn(line: Line, place: Callable[[float, float], tuple[float, float]]) -> 
     if not line.points:
         return []
     is_long = len(line.points) >= SMOOTH_FROM
-    points = smoothed(line.points) if is_long else line.points
-    parts = [_path(line.points, place, line.tone, "faint")] if is_long else []
+    points = thinned(smoothed(line.points)) if is_long else line.points
+    parts = [_path(thinned(line.points), place, line.tone, "faint")] if is_long else []
     parts.append(_path(points, place, line.tone, "strong"))
     x, y = line.points[-1]
     across, down = place(*points[-1])
@@ -151,8 +159,29 @@ def smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     [(1, 1.5), (2, 1.0), (3, 1.5)]
     """
     reach = max(1, len(points) // 16)
-    around = (points[max(0, i - reach) : i + reach + 1] for i in range(len(points)))
-    return [(x, sum(y for _, y in near) / len(near)) for (x, _), near in zip(points, around, strict=True)]
+    totals = [0.0, *accumulate(y for _, y in points)]
+
+    def mean(i: int) -> float:
+        low, high = max(0, i - reach), min(len(points), i + reach + 1)
+        return (totals[high] - totals[low]) / (high - low)
+
+    return [(x, mean(i)) for i, (x, _) in enumerate(points)]
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = MOST_POINTS) -> list[tuple[float, float]]:
+    """Keep the lowest and the highest point of each stretch of a long line, so that no peak is lost, and both ends.
+
+    >>> thinned([(x, y) for x, y in enumerate((5, 1, 9, 2, 3, 0, 7, 4))], most=6)
+    [(0, 5), (1, 1), (2, 9), (5, 0), (6, 7), (7, 4)]
+    """
+    if len(points) <= most:
+        return list(points)
+    num = max(1, (most - 2) // 2)
+    kept = {0, len(points) - 1}
+    for part in range(num):
+        stretch = range(part * len(points) // num, (part + 1) * len(points) // num)
+        kept |= {min(stretch, key=lambda i: points[i][1]), max(stretch, key=lambda i: points[i][1])}
+    return [points[i] for i in sorted(kept)]
 
 
 def interval_chart(columns: Sequence[str], rows: Sequence[ScoreRow]) -> Html:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.report.chart import interval_chart
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_SIDE = 320
 """Images are reduced to this side, so that a page with many of them stays small."""
+
+MOST_NARROW = 3
+"""Columns that fit on a narrow screen."""
 
 SampleKind = Literal["right", "wrong", "unread", "failed"]
 """How an answer ended: `unread` means that no rule could read it, `failed` that there is none."""
@@ -90,7 +94,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A question with its images and the answers of several models to it."""
+    """A question with its images and the answers of several models to it. What is unknown may be empty."""
 
     title: str
     question: str
@@ -149,15 +153,27 @@ def headline(table: ScoreTable) -> list[Tile]:
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     """Show rows of text under column names; the first cell names its row."""
     body = [
-        f'<th scope="row">{text(name)}</th>' + "".join(f"<td>{text(cell)}</td>" for cell in cells)
+        f'<th scope="row">{text(name)}</th>'
+        + "".join(
+            f"<td{_label(column, columns)}>{text(cell)}</td>"
+            for column, cell in zip_longest(columns[1:], cells, fillvalue="")
+        )
         for name, *cells in rows
     ]
-    return _table([f"<th>{text(column)}</th>" for column in columns], body)
+    return _table(columns, [f"<th>{text(column)}</th>" for column in columns], body)
 
 
-def _table(head: Sequence[str], body: Sequence[str]) -> Html:
+def _label(column: str, columns: Sequence[str]) -> str:
+    """Name a cell of a wide table, which is shown cell by cell on a narrow screen."""
+    return f' data-label="{text(column)}"' if len(columns) > MOST_NARROW else ""
+
+
+def _table(columns: Sequence[str], head: Sequence[str], body: Sequence[str]) -> Html:
     rows = "".join(f"<tr>{row}</tr>" for row in body)
-    return Html(f'<div class="wide"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{rows}</tbody></table></div>')
+    kind = "wide stack" if len(columns) > MOST_NARROW else "wide"
+    return Html(
+        f'<div class="{kind}"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
 
 
 def score_table(table: ScoreTable) -> Html:
@@ -191,9 +207,10 @@ def _scores(
     table: ScoreTable, rows: Sequence[ScoreRow], number: Callable[[str, Score], str], end: Callable[[float], str]
 ) -> Html:
     kind = {table.aggregate: ' class="all"'}
+    columns = ["", *table.names]
 
     def cell(name: str, score: Score | None) -> str:
-        opening = f"<td{kind.get(name, '')}>"
+        opening = f"<td{kind.get(name, '')}{_label(name, columns)}>"
         if score is None:
             return f"{opening}-</td>"
         if score.low is None or score.high is None:
@@ -206,7 +223,7 @@ def _scores(
         + "".join(cell(name, row.scores.get(name)) for name in table.names)
         for row in rows
     ]
-    return _table(["<th></th>", *heads], body)
+    return _table(columns, ["<th></th>", *heads], body)
 
 
 def _key(tone: str) -> str:
@@ -220,6 +237,9 @@ def cases(items: Sequence[Case]) -> Html:
 
 def _case(case: Case) -> str:
     images = "".join(picture(image) for image in case.images)
+    shown = f'<div class="images">{images}</div>' if images else ""
+    question = f'<p class="question">{text(case.question)}</p>' if case.question else ""
+    gold = f'<p class="gold">answer: <b>{text(case.gold)}</b></p>' if case.gold else ""
     answers = "".join(
         f'<li class="{"right" if answer.is_right else "wrong"}"><span class="who">{_key(answer.tone)}'
         f'{text(answer.name)}</span><span class="said">{text(answer.text) or "<em>nothing</em>"}</span>'
@@ -227,8 +247,7 @@ def _case(case: Case) -> str:
         for answer in case.answers
     )
     return (
-        f'<article><div class="images">{images}</div><div><p class="suite">{text(case.title)}</p>'
-        f'<p class="question">{text(case.question)}</p><p class="gold">answer: <b>{text(case.gold)}</b></p>'
+        f'<article>{shown}<div><p class="suite">{text(case.title)}</p>{question}{gold}'
         f"<ul>{answers}</ul></div></article>"
     )
 

@@ -21,7 +21,7 @@ from vcsd.checkpoint import lock
 from vcsd.config.recipe import load_recipe
 from vcsd.errors import RunError
 from vcsd.evaluation.reading.final_answer import READER
-from vcsd.reproduce.machine import hardware, versions
+from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.runners import RUNNERS
 from vcsd.reproduce.training_prompts import FILE, prompts_folder
 from vcsd.world.parameters import PARAMETERS

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.monitor.lines import Lines, read_lines
-from vcsd.reproduce.machine import hardware
+from vcsd.monitor.machine import hardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

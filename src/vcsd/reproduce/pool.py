@@ -21,7 +21,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias
 
-from vcsd.reproduce.machine import num_cores
+from vcsd.monitor.machine import num_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -203,7 +203,7 @@ def _set_up(logs: Path, threads: int) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     import torch
 
-    from vcsd.reproduce.machine import hush_transformers
+    from vcsd.monitor.machine import hush_transformers
 
     hush_transformers()
     torch.set_num_threads(threads)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vcsd.checkpoint.lock import NAME, only_process
+from vcsd.checkpoint.lock import NAME, only_process, process_in
 from vcsd.errors import ConfigError, RunError
 
 HOLD = """
@@ -52,3 +52,11 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
     for folder in (tmp_path / "taken", tmp_path / "taken" / "inside"):
         with pytest.raises(ConfigError, match="cannot be written to"), only_process(folder):
             pass
+
+
+def test_a_look_at_a_folder_names_its_process_and_disturbs_nobody(tmp_path, other):
+    assert process_in(tmp_path).startswith(f"process {other.pid} on")
+    other.kill()
+    other.wait()
+    assert process_in(tmp_path) is None
+    assert process_in(tmp_path / "nowhere") is None

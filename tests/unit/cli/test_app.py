@@ -28,7 +28,19 @@ def main(monkeypatch, *arguments):
 def test_help_lists_every_command_and_each_shows_an_example():
     top = invoke("--help").output
     commands = [command.callback.__name__ for command in app.app.registered_commands]
-    assert set(commands) == {"doctor", "methods", "config", "train", "export", "eval", "demo", "reproduce", "contrast"}
+    assert set(commands) == {
+        "doctor",
+        "methods",
+        "config",
+        "train",
+        "export",
+        "eval",
+        "demo",
+        "reproduce",
+        "contrast",
+        "report",
+        "watch",
+    }
     for command in commands:
         assert command in top
         assert f"Example: vcsd {command}" in invoke(command, "--help").output

@@ -7,12 +7,12 @@ import pytest
 from tiny_bases import make_base
 from vcsd.config.shipped import recipe_path
 from vcsd.evaluation.reading.final_answer import READER
+from vcsd.monitor.machine import hardware
 from vcsd.reproduce.base_folders import grouped
 from vcsd.reproduce.cell import Sweep, as_lines
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.journal import JOURNAL, add_to_journal, create_results_folder, read_journal
-from vcsd.reproduce.machine import hardware
 from vcsd.reproduce.pages.index import headline, index_page
 from vcsd.reproduce.pages.write_pages import experiment_page, judged, write_pages
 from vcsd.reproduce.pool import PoolTally

@@ -11,6 +11,9 @@ import torch
 
 from vcsd import __version__
 
+ENVIRONMENT = "environment.json"
+"""In a run's folder: the machine and the versions it last ran with."""
+
 
 def num_cores() -> int:
     """The number of cores that this process may use."""

@@ -1,0 +1,120 @@
+"""What a run's folder tells about the run, whether it is finished, running, stopped or crashed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from vcsd.checkpoint.lock import process_in
+from vcsd.errors import ConfigError
+from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.monitor.lines import read_lines
+from vcsd.monitor.machine import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.monitor.lines import JsonLine
+
+RunState = Literal["finished", "running", "stopped"]
+"""A run that crashed and one that a person stopped look alike: both have fewer steps than planned."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """A run as its files tell it. Steps, samples and evaluations are records in the order they were written."""
+
+    name: str
+    folder: Path
+    config: Mapping[str, Any]
+    environment: Mapping[str, str]
+    steps: Sequence[JsonLine]
+    samples: Sequence[JsonLine]
+    evaluations: Sequence[JsonLine]
+    scorecard: Scorecard | None
+    num_skipped: int
+    process: str | None
+    """The process that is training it now."""
+
+    @property
+    def last_step(self) -> int:
+        """The last step recorded; 0 before the first."""
+        return int(self.steps[-1]["step"]) if self.steps else 0
+
+    @property
+    def max_steps(self) -> int | None:
+        """The number of steps planned."""
+        value = self.setting("trainer", "max_steps")
+        return value if isinstance(value, int) and value > 0 else None
+
+    @property
+    def state(self) -> RunState:
+        """Whether the run is finished, running, or stopped before its end."""
+        if self.process is not None:
+            return "running"
+        return "finished" if self.max_steps is not None and self.last_step >= self.max_steps else "stopped"
+
+    def setting(self, *keys: str) -> object:
+        """Return a value of the configuration, or None."""
+        value: object = self.config
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def answers(self) -> dict[tuple[str, str], str]:
+        """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts."""
+        records = read_lines(self.folder / "predictions.jsonl")
+        return {(str(one.get("benchmark")), str(one.get("question"))): str(one.get("text", "")) for one in records}
+
+    def series(self, metric: str) -> list[tuple[float, float]]:
+        """Return (step, value) of a metric at every step that has it."""
+        return [
+            (float(record["step"]), float(value))
+            for record in self.steps
+            if isinstance(value := record.get(metric), int | float)
+        ]
+
+    def mean(self, metric: str) -> float | None:
+        """Return the mean of a metric over the steps; None if no step has it."""
+        values = [value for _, value in self.series(metric)]
+        return sum(values) / len(values) if values else None
+
+
+def read_run(folder: Path, name: str | None = None) -> RunRecord:
+    """Read a run's folder. Raise a ConfigError if it holds no run."""
+    if not (folder / "config.json").is_file() and not (folder / "metrics.jsonl").is_file():
+        advice = "Pass the folder that trainer.output_dir names; it holds config.json and metrics.jsonl."
+        raise ConfigError([f"{folder} is not the folder of a run. {advice}"])
+    card = folder / "scorecard.json"
+    return RunRecord(
+        name=name or folder.resolve().name,
+        folder=folder,
+        config=_json(folder / "config.json"),
+        environment=_json(folder / ENVIRONMENT),
+        steps=list(read_lines(folder / "metrics.jsonl")),
+        samples=list(read_lines(folder / "samples.jsonl")),
+        evaluations=list(read_lines(folder / EVALUATIONS)),
+        scorecard=load_scorecard(card) if card.is_file() else None,
+        num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),
+        process=process_in(folder),
+    )
+
+
+def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
+    """Read several runs; each is named by the last part of its path, or by the whole path if two share a name."""
+    short = [folder.resolve().name for folder in folders]
+    names = [one if short.count(one) == 1 else str(folder) for one, folder in zip(short, folders, strict=True)]
+    return [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object in a file; empty if there is none, or if a kill left half of it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,150 @@
+"""The report of runs: true to their files, finished or not, small for long runs, and unharmed by what they say."""
+
+import re
+from html import unescape
+
+import pytest
+
+from tiny_answers import option, say
+from toy_runs import write_run
+from vcsd.checkpoint.lock import only_process
+from vcsd.errors import ConfigError
+from vcsd.evaluation.scoring.score_predictions import score
+from vcsd.inspect.run_folder import read_run, read_runs
+from vcsd.inspect.run_report import run_page, score_table, tones_of, write_run_report
+from vcsd.inspect.run_sections import disagreements
+from vcsd.report.page import page_html
+
+
+def card_of(rights):
+    questions = [option(f"q{place}", "A", category="Counting") for place in range(len(rights))]
+    return score(questions, [say(f"q{place}", "BA"[right]) for place, right in enumerate(rights)], mode="exact")
+
+
+def html_of(*folders):
+    return page_html(run_page(read_runs(folders)))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        read_run(tmp_path)
+
+
+def test_a_run_is_finished_stopped_or_running(tmp_path):
+    assert read_run(write_run(tmp_path / "a")).state == "finished"
+    folder = write_run(tmp_path / "b", num_steps=7)
+    assert read_run(folder).state == "stopped"
+    with only_process(folder):
+        assert read_run(folder).state == "running"
+    assert read_run(folder).state == "stopped"
+
+
+def test_a_killed_run_with_half_a_line_and_a_half_written_file_has_a_report(tmp_path):
+    folder = write_run(tmp_path / "a", num_steps=7)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 8, "lo')
+    (folder / "environment.json").write_text('{"hard')
+    assert read_run(folder).last_step == 7
+    html = html_of(folder)
+    assert "a (vcsd) has ended before its last step: step 7 of 20." in html
+
+
+def test_a_run_without_a_step_has_a_report(tmp_path):
+    html = html_of(write_run(tmp_path / "a", num_steps=0))
+    assert "no step has been recorded yet" in html
+
+
+def test_the_report_shows_curves_phases_memory_and_settings(tmp_path):
+    html = html_of(write_run(tmp_path / "a", evaluations=[(0, 50.0), (20, 61.25)]))
+    assert "<title>a: 0.05 at 20</title>" in html  # the last loss
+    assert "<title>a: 61.25 at 20</title>" in html
+    assert "Constant: Truncated (0)." in html
+    assert re.search(r'<th scope="row">rollout</th><td>2</td>', html)
+    assert re.search(r'<th scope="row">rollout</th><td>3.00</td>', html)
+    assert "<td>59.2 to 63.2</td>" not in html
+    assert "<small>59.2 to 63.2</small>" in html
+    assert "2 cores" in html
+    assert "models/small" in html
+
+
+def test_steps_that_were_not_taken_and_skipped_rows_are_mentioned(tmp_path):
+    folder = write_run(tmp_path / "a")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    lines[4] = lines[4].replace('"is_taken": true', '"is_taken": false')
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "skipped.jsonl").write_text('{"row": 1}\n{"row": 2}\n')
+    html = html_of(folder)
+    assert "1 steps were not taken, the first is step 5" in html
+    assert "2 rows of the data were skipped" in html
+
+
+def test_alarms_are_listed_where_they_begin(tmp_path):
+    html = html_of(write_run(tmp_path / "a", guard={8: "warn", 9: "warn", 12: "warn", 13: "stop"}))
+    rows = re.findall(r'<th scope="row">a</th><td[^>]*>(\d+)</td><td[^>]*>(\w+)</td><td[^>]*>length grew', html)
+    assert rows == [("8", "warn"), ("12", "warn"), ("13", "stop")]
+
+
+def test_several_runs_share_charts_and_differ_in_the_table_of_settings(tmp_path):
+    first = write_run(tmp_path / "x" / "run", evaluations=[(20, 50.0)])
+    second = write_run(tmp_path / "y" / "run", config={"method": {"name": "opsd"}}, evaluations=[(20, 60.0)])
+    html = html_of(first, second)
+    assert "<h1>2 runs</h1>" in html
+    assert html.count(f"{first}: 0.05 at 20") == 1  # runs of the same name are told apart by their path
+    assert "&quot;vcsd&quot;</td><td>&quot;opsd&quot;" in html
+    table = score_table(read_runs([first, second]), {str(first): "vcsd", str(second): "opsd"})
+    assert [row.scores["BLINK"].value for row in table.rows] == [50.0, 60.0]
+    assert table.rows[0].tone == "vcsd"
+
+
+def test_runs_of_known_methods_keep_their_colours_and_others_get_their_own(tmp_path):
+    methods = ("opsd", "vcsd", "vcsd", "new")
+    runs = [
+        read_run(write_run(tmp_path / f"{place}", config={"method": {"name": name}}))
+        for place, name in enumerate(methods)
+    ]
+    tones = tones_of(runs)
+    assert (tones["0"], tones["1"]) == ("opsd", "vcsd")
+    assert len(set(tones.values())) == 4
+
+
+def test_scorecards_give_paired_differences_and_cases(tmp_path):
+    runs = []
+    for name, right in (("base", [1, 0, 0, 1]), ("trained", [1, 1, 0, 0])):
+        folder = write_run(tmp_path / name)
+        card_of(right).save(folder / "scorecard.json")
+        runs.append(read_run(folder))
+    tones = {"base": "vcsd", "trained": "opsd"}
+    (difference,) = score_table(runs, tones).differences
+    assert difference.name == "trained - base"
+    assert difference.scores["Acc"].value == 0
+    gained, lost = disagreements(runs, tones)
+    assert [answer.is_right for answer in gained.answers] == [False, True]
+    assert [answer.is_right for answer in lost.answers] == [True, False]
+
+
+def test_ten_thousand_steps_make_a_small_page_that_keeps_the_peaks(tmp_path):
+    folder = write_run(tmp_path / "a", num_steps=10_000)
+    html = html_of(folder)
+    assert len(html) < 1_000_000
+    longest = max(len(path.split(" L")) for path in re.findall(r'd="M([^"]*)"', html))
+    assert 300 < longest <= 500
+    assert "step 10000 of 20" in html
+
+
+def test_what_runs_say_stays_text(tmp_path):
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    config = {"method": {"name": evil}, "model": {"path": evil}, "trainer": {"max_steps": 20}}
+    folder = write_run(tmp_path / "<b>run", response=evil, config=config)
+    (folder / "environment.json").write_text('{"hardware": "<script>"}')
+    html = html_of(folder)
+    assert "<script" not in html
+    assert "<img" not in html
+    assert "<b>run" not in html
+    assert evil in unescape(html)
+
+
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
+    run = read_run(write_run(tmp_path / "a"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write_run_report([run], tmp_path / "file" / "report.html")
