@@ -104,7 +104,7 @@ def make_trainer(folder: Path | str, *, arguments: dict[str, Any] | None = None,
     """A trainer of the tiny Qwen3-VL on five examples, three of them in each step, with three answers to each."""
     given: dict[str, Any] = {
         **{"model": build_model(), "train_dataset": make_examples(5), "processing_class": build_processor()},
-        **{"rollout": RolloutSettings(Sampling(max_new_tokens=7), 3, seed=0), "prompts_per_step": 3},
+        **{"rollout": RolloutSettings(Sampling(max_new_tokens=7), 3, seed=0), "prompts_per_step": 3, "monitors": ()},
         **changes,
     }
     return VCSDTrainer(args=training_arguments(folder, **(arguments or {})), **given)

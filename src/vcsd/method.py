@@ -229,3 +229,20 @@ METHODS: Mapping[str, Method] = {
 }
 """All methods, at the `paper` preset. `opsd` matches VCSD in everything but what the teacher is shown. `opsd_published`
 is the baseline of the paper's main table, with the conventions of its public code; no preset changes them."""
+
+TRAINER_DEFAULTS: Mapping[str, str | int | float | bool] = {
+    "output_dir": "runs/vcsd",
+    "max_steps": 90,
+    "learning_rate": 2e-6,
+    "lr_scheduler_type": "constant_with_warmup",
+    "warmup_steps": 10,
+    "max_grad_norm": 1.0,
+    "bf16": True,
+    "logging_steps": 1,
+    "save_steps": 10,
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+"""The paper's training configuration (Section 4.1) as TrainingArguments, clipping from the authors' code, and defaults
+for precision, logging and saving."""

@@ -25,10 +25,10 @@ from vcsd.evaluation.asking.presets import parse_sampling
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
+from vcsd.inputs import check_count, check_fields, check_rows
 from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
-from vcsd.method import NEEDS
 from vcsd.models.freeze import freeze
-from vcsd.models.hub import load_model, model_folder
+from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch
@@ -88,30 +88,15 @@ def load(recipe: Recipe) -> Loaded:
     if recipe.offload:
         refuse_offload(arguments, has_adapters=recipe.lora.rank is not None)
     folder = model_folder(recipe.model.path)
+    require_image_model(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
     examples = load_examples(**recipe.data.model_dump(exclude={"max_prompt_tokens", "max_skipped_share"}))
-    if len(examples) < recipe.prompts_per_step:
-        raise ConfigError(
-            [
-                f"prompts_per_step = {recipe.prompts_per_step}, but the data has only {len(examples)} rows, and a step "
-                "uses each at most once. Lower it, or add data."
-            ]
-        )
-    _check_columns(recipe, examples)
-    return Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
-
-
-def _check_columns(recipe: Recipe, examples: Source) -> None:
-    """Check that the data has the column that the teacher's view shows. Rows without a value are skipped later."""
-    view = recipe.method.target_view
-    field = NEEDS.get(view)
-    if field is not None and not examples.provides(field):
-        raise ConfigError(
-            [
-                f"method.target_view = {view!r} shows the column {field!r}, but {examples.table.name} lacks it. "
-                f"Add it, set data.columns.{field} to another column, or choose target_view: original."
-            ]
-        )
+    check_count(examples, recipe.prompts_per_step)
+    check_fields(examples, recipe.method)
+    loaded = Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
+    skips = Skips(loaded.output / "skipped.jsonl", max_share=1.0)
+    check_rows(examples, recipe.method, processor, loaded.prompt_settings, skips)
+    return loaded
 
 
 def _exam(recipe: Recipe) -> LiveExam | None:
@@ -147,6 +132,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
             offload=recipe.offload,
             prompt_settings=loaded.prompt_settings,
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+            monitors=(),
             callbacks=list(callbacks),
         )
         guard = Guard(()) if recipe.guard == "off" else Guard()

@@ -33,6 +33,7 @@ RANKS = [
     "checkpoint",
     "monitor",
     "data",
+    "inputs",
     "trainer",
     "report",
     "world",

@@ -27,7 +27,7 @@ from vcsd.config.sections import AdapterConfig, DataConfig, EvaluationConfig, Mo
 from vcsd.config.shipped import recipe_path
 from vcsd.config.yaml_text import parse_yaml
 from vcsd.errors import ConfigError, did_you_mean, shown
-from vcsd.method import METHODS, PRESETS, Method
+from vcsd.method import METHODS, PRESETS, TRAINER_DEFAULTS, Method
 from vcsd.types import HALF_PAIR
 
 if TYPE_CHECKING:
@@ -40,23 +40,6 @@ if TYPE_CHECKING:
 
 TrainerValues = dict[str, Any]
 """The `trainer` section. Its values have the types of transformers.TrainingArguments."""
-
-TRAINER_DEFAULTS: Mapping[str, JsonValue] = {
-    "output_dir": "runs/vcsd",
-    "max_steps": 90,
-    "learning_rate": 2e-6,
-    "lr_scheduler_type": "constant_with_warmup",
-    "warmup_steps": 10,
-    "max_grad_norm": 1.0,
-    "bf16": True,
-    "logging_steps": 1,
-    "save_steps": 10,
-    "save_total_limit": 2,
-    "report_to": "none",
-    "disable_tqdm": True,
-}
-"""The paper's training configuration (Section 4.1) as TrainingArguments, clipping from the authors' code, and defaults
-for precision, logging and saving."""
 
 ADAPTER_LEARNING_RATE = "1e-4"
 """The learning rate that an error proposes for adapters: see docs/lora.md."""

@@ -15,7 +15,7 @@ from vcsd.errors import UNGIVEN, ConfigError, DataError
 from vcsd.monitor.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from os import PathLike
 
 MAX_SKIPPED_SHARE = 0.05
@@ -26,6 +26,15 @@ MIN_ROWS_SEEN = 100
 
 REASONS = ("malformed_row", "missing_file", "outside_folder", "broken_image", "over_long_prompt", UNGIVEN)
 """Why a row may be skipped."""
+
+
+FIXES = {
+    "malformed_row": "Correct the rows, or name other columns with data.columns.",
+    "missing_file": "Correct the paths, or set data.images to the folder that they start from.",
+    "broken_image": "Save the images again as PNG or JPEG.",
+    "over_long_prompt": "Raise data.max_prompt_tokens, or lower model.max_pixels.",
+}
+"""What to do about the reasons that most rows share; messages of other reasons say it themselves."""
 
 
 class SkipsState(TypedDict):
@@ -104,11 +113,25 @@ class Skips:
         self.num_seen += 1
         self.counts[error.reason] += 1
         self.last = error
+        self._list(error, position)
+        if self.num_seen >= self._min_rows and self.share > self._max_share:
+            raise ConfigError([self._too_many(error)])
+
+    def none_usable(self, errors: Sequence[DataError], name: str) -> str:
+        """List rows of which none can be used, and say why the first cannot, where they are listed, and what to do."""
+        for position, error in enumerate(errors):
+            self.counts[error.reason] += 1
+            self._list(error, position)
+        summary, listed = self.summary(), f" All are listed in {self._lines.path}." if self._lines else ""
+        self.counts.clear()
+        fix = FIXES.get(errors[0].reason, "")
+        start = f"none of the first {len(errors)} rows of {name} can be used ({summary})."
+        return f"{start} The first: {errors[0]}{listed} {fix}".rstrip()
+
+    def _list(self, error: DataError, position: int) -> None:
         if self._lines is not None:
             details = {"reason": error.reason, "file": error.file, "message": error.message}
             self._lines.append({"position": position, "id": error.example_id, **details})
-        if self.num_seen >= self._min_rows and self.share > self._max_share:
-            raise ConfigError([self._too_many(error)])
 
     def _too_many(self, error: DataError) -> str:
         listed = f" All are listed in {self._lines.path}." if self._lines else ""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.rollout.sampling import Sampling
-    from vcsd.trainer.trainer import VCSDTrainer
+    from vcsd.trainer.trainer import DistillationTrainer
     from vcsd.types import Question
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LiveExam:
 class LiveEvaluation(TrainerCallback):
     """Examines the student of a trainer. `answerer(step)` answers with the student's weights after that step."""
 
-    def __init__(self, trainer: VCSDTrainer, exam: LiveExam, answerer: Callable[[int], Answerer]) -> None:
+    def __init__(self, trainer: DistillationTrainer, exam: LiveExam, answerer: Callable[[int], Answerer]) -> None:
         self.trainer, self.exam, self.answerer = trainer, exam, answerer
         self.folder = Path(str(trainer.args.output_dir))
         self.lines = Lines(self.folder / FILE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,26 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
         return Path(snapshot_download(path))
     except Exception as error:  # the client can raise anything if there is no such model
         raise ConfigError([f"{key} = {path!r} is neither a folder nor a model on the hub: {error}"]) from error
+
+
+def require_image_model(folder: Path) -> None:
+    """Raise a ConfigError if a folder holds no model that reads images. Only its configuration is read."""
+    path = folder / "config.json"
+    if not path.is_file():
+        found = "adapter weights without their base" if (folder / "adapter_config.json").is_file() else "no config.json"
+        raise ConfigError([f"{folder} holds {found}. Give the folder of a whole model, or one from vcsd export."])
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{path} cannot be read: {error}. Download the model again."]) from error
+    if isinstance(config, dict) and "vision_config" not in config:
+        kind = config.get("model_type")
+        raise ConfigError(
+            [
+                f"the model in {folder} ({kind}) has no vision tower: its config.json lacks vision_config. Choose a "
+                "vision-language model, such as Qwen/Qwen3-VL-2B-Instruct."
+            ]
+        )
 
 
 def load_model(folder: Path, dtype: dtype) -> Any:

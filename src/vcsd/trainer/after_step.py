@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from vcsd.trainer.trainer import VCSDTrainer
+    from vcsd.trainer.trainer import DistillationTrainer
 
 _NOT_EVERY_STEP = ("evaluation/", "language_drift")
 """Metrics that some steps lack: those of an evaluation, and `language_drift` if no prompt has letters."""
@@ -23,7 +23,7 @@ _NOT_EVERY_STEP = ("evaluation/", "language_drift")
 class AfterStep(TrainerCallback):
     """Updates the teacher and calls the monitors. Stateless, because Trainer rebuilds callbacks on resume."""
 
-    def __init__(self, trainer: VCSDTrainer) -> None:
+    def __init__(self, trainer: DistillationTrainer) -> None:
         self.trainer = trainer
 
     def on_pre_optimizer_step(self, *args: object, **kwargs: object) -> None:

@@ -33,6 +33,7 @@ from vcsd.checkpoint import (
     write_checkpoint,
 )
 from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.progress import Progress
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
 from vcsd.errors import ConfigError, RunError
 from vcsd.host_teacher import HostTeacher
@@ -44,7 +45,6 @@ from vcsd.parallel.ranks import this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
-from vcsd.trainer.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -326,6 +326,9 @@ class ResumableTrainer(Trainer):
             self.progress.token_budget = min(wanted, self.progress.token_budget)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
         step = TrainerState.load_from_json(str(folder / TRAINER_STATE)).global_step
+        if len(run["monitors"]) != len(self.monitors):
+            log.warning("%s has the state of other monitors; those of this run start anew.", folder)
+            return
         for monitor, state in zip(self.monitors, run["monitors"], strict=True):
             monitor.restore(state, step)
 

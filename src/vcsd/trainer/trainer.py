@@ -1,8 +1,6 @@
-"""VCSDTrainer: `transformers.Trainer` with one step of the algorithm as its `training_step`.
+"""DistillationTrainer: `transformers.Trainer` with one step of the algorithm as its `training_step`.
 
-    trainer = VCSDTrainer(model, TrainingArguments("runs/first", max_steps=90), method=METHODS["vcsd"],
-                          train_dataset=examples, processing_class=processor)
-    trainer.train()
+It takes a loaded model, a processor and Examples. `VCSDTrainer` (`vcsd_trainer.py`) builds one from what people have.
 
 Trainer's hooks and what they do here (`resumable.py` has those for checkpoints):
 
@@ -29,6 +27,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from vcsd.batch import Batch, Shown, show
+from vcsd.checkpoint.progress import Progress
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
 from vcsd.errors import ConfigError, RunError
@@ -51,7 +50,6 @@ from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_
 from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.phases import Phases
-from vcsd.trainer.progress import Progress
 from vcsd.trainer.resumable import ResumableTrainer
 from vcsd.trainer.run_identity import content_of
 
@@ -79,7 +77,7 @@ MAX_NONFINITE = 3
 """A run stops after this many steps in a row without a finite loss and gradient."""
 
 
-class VCSDTrainer(ResumableTrainer):
+class DistillationTrainer(ResumableTrainer):
     """Trains a student towards the targets of its own teacher. `prompts_per_step` counts the whole step.
 
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by

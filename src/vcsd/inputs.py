@@ -1,0 +1,240 @@
+"""What a caller passes to VCSDTrainer, checked and completed: settings and data first, weights last.
+
+A model may be a name, a dataset may be rows, a method may be a word. What TRL's trainers also take and this one does
+not is rejected with what to use instead.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from transformers import TrainingArguments
+
+from vcsd.batch import show
+from vcsd.data import Skips, Source, open_examples
+from vcsd.errors import ConfigError, DataError, did_you_mean
+from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
+from vcsd.models.hub import load_model, model_folder, require_image_model
+from vcsd.models.processor import load_processor
+from vcsd.monitor import Watch
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import RolloutSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from transformers import PreTrainedModel
+
+    from vcsd.data.stream import ExampleSource
+    from vcsd.models.processor import Processor
+
+_INSTEAD = {
+    "eval_dataset": "Set evaluation.every and evaluation.benchmarks in a recipe, or score the exported student with "
+    "`vcsd eval STUDENT --tsv my.tsv`.",
+    "peft_config": "This version trains all weights; leave it out.",
+    "reward_funcs": "VCSD needs no rewards: the teacher's scores with and without the image are the signal.",
+    "data_collator": "Rows are read and packed by the trainer; pass the rows as they are.",
+    "compute_metrics": "Score the exported student with `vcsd eval`.",
+}
+"""Keywords of TRL's trainers, and what to use instead."""
+
+
+_ROWS_TRIED = 32
+"""Rows that are tried before a run starts; one that can be used is enough."""
+
+_STEPS_OF_AN_EPOCH = 1000
+"""Steps for which rows of an iterable dataset are read, if the run is counted in epochs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The parts of a run."""
+
+    model: PreTrainedModel
+    examples: ExampleSource
+    processor: Processor
+
+
+def default_arguments() -> TrainingArguments:
+    """Return the paper's TrainingArguments. bfloat16 needs a GPU here: without one, the run computes in float32."""
+    has_gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    return TrainingArguments(**{**TRAINER_DEFAULTS, "bf16": has_gpu})  # type: ignore[arg-type]
+
+
+def check_arguments(args: object) -> TrainingArguments:
+    """Return the arguments, or the paper's if there are none. Raise a ConfigError for fields that nobody would read."""
+    if args is None:
+        return default_arguments()
+    if not isinstance(args, TrainingArguments):
+        raise ConfigError(
+            [f"args is {type(args).__name__}. Pass transformers.TrainingArguments('runs/first'), or leave it out."]
+        )
+    own = {field.name for field in fields(TrainingArguments)}
+    others = [field.name for field in fields(args) if field.name not in own]
+    if others:
+        listed = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+        raise ConfigError(
+            [
+                f"args is {type(args).__name__}, whose fields {listed} would be ignored. Pass "
+                "transformers.TrainingArguments, and rollout=RolloutSettings(...) for how the student answers."
+            ]
+        )
+    return args
+
+
+def as_method(method: Method | str) -> Method:
+    """Return a method given by itself or by its name."""
+    if isinstance(method, Method):
+        return method
+    if not isinstance(method, str) or method not in METHODS:
+        raise ConfigError([f"method = {method!r} is not a method. {did_you_mean(method, METHODS)}"])
+    return METHODS[method]
+
+
+def rollout_settings(rollout: RolloutSettings | None, num_generations: int | None, *, seed: int) -> RolloutSettings:
+    """Return how the student answers. `num_generations` is TRL's word for rollouts per prompt."""
+    if rollout is not None and not isinstance(rollout, RolloutSettings):
+        raise ConfigError([f"rollout is {type(rollout).__name__}. Pass vcsd.step.RolloutSettings(Sampling(...), 8)."])
+    if rollout is not None and num_generations is not None:
+        raise ConfigError(["num_generations and rollout are both given. Set num_per_prompt in RolloutSettings alone."])
+    if rollout is not None:
+        return rollout
+    if num_generations is None:
+        return RolloutSettings(Sampling(), seed=seed)
+    if not isinstance(num_generations, int) or num_generations < 1:
+        raise ConfigError([f"num_generations = {num_generations!r} must be a whole number of at least 1."])
+    return RolloutSettings(Sampling(), num_generations, seed=seed)
+
+
+def refuse_others(given: Mapping[str, object]) -> None:
+    """Raise a ConfigError for keywords of TRL's trainers that have no meaning here, and for unknown ones."""
+    problems = [
+        f"{name} cannot be used. {_INSTEAD[name]}"
+        if name in _INSTEAD
+        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, _KEYWORDS)}"
+        for name, value in given.items()
+        if value is not None or name not in _INSTEAD
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+_KEYWORDS = (
+    *("model", "args", "train_dataset", "processing_class", "method", "rollout", "num_generations", "teacher"),
+    *("prompts_per_step", "token_budget", "prompt_settings", "skips", "monitors", "callbacks"),
+)
+
+
+def open_inputs(
+    model: PreTrainedModel | str | PathLike[str],
+    train_dataset: object,
+    processing_class: Processor | None,
+    method: Method,
+    prompts_per_step: int,
+    args: TrainingArguments,
+    prompt_settings: Mapping[str, Any],
+    skips: Skips,
+) -> Inputs:
+    """Open data and processor, check that rows can be used, and load the weights last."""
+    folder = model_folder(str(model), key="model") if isinstance(model, str | PathLike) else None
+    if folder is not None:
+        require_image_model(folder)
+    elif not isinstance(model, nn.Module):
+        raise ConfigError([f"model is {type(model).__name__}. Give a folder, a hub id or a loaded model."])
+    num_steps = args.max_steps if args.max_steps > 0 else _STEPS_OF_AN_EPOCH
+    examples = open_examples(train_dataset, max_rows=num_steps * prompts_per_step)
+    check_fields(examples, method)
+    check_count(examples, prompts_per_step)
+    processor = _processor(processing_class, folder, model)
+    check_rows(examples, method, processor, prompt_settings, skips)
+    loaded: Any = model if folder is None else load_model(folder, torch.float32)
+    return Inputs(loaded, examples, processor)
+
+
+def check_count(examples: ExampleSource, prompts_per_step: int) -> None:
+    """Raise a ConfigError if there are fewer rows than a step needs."""
+    if len(examples) < prompts_per_step:
+        raise ConfigError(
+            [
+                f"prompts_per_step = {prompts_per_step}, but the data has only {len(examples)} rows, and a step uses "
+                "each at most once. Lower it, or add data."
+            ]
+        )
+
+
+def check_fields(examples: ExampleSource, method: Method) -> None:
+    """Check that the data has the field that the teacher's view shows. Rows without a value are skipped later."""
+    field = NEEDS.get(method.target_view)
+    if field is not None and isinstance(examples, Source) and not examples.provides(field):
+        raise ConfigError(
+            [
+                f"method.target_view = {method.target_view!r} shows the column {field!r}, but {examples.table.name} "
+                f"lacks it. Add it, set data.columns.{field} to another column, or choose target_view: original."
+            ]
+        )
+
+
+def check_rows(
+    examples: ExampleSource, method: Method, processor: Processor, settings: Mapping[str, Any], skips: Skips
+) -> None:
+    """Raise a ConfigError if none of the first rows can be used. They are then listed in the file of `skips`."""
+    errors = []
+    for row in range(min(len(examples), _ROWS_TRIED)):
+        try:
+            show(examples[row], method, processor, **settings)
+        except DataError as error:
+            errors.append(error)
+        else:
+            return
+    name = examples.table.name if isinstance(examples, Source) else "the data"
+    raise ConfigError([skips.none_usable(errors, name)])
+
+
+def _processor(given: Processor | None, folder: Path | None, model: object) -> Processor:
+    """Return the processor given, or load that of the model's folder."""
+    if given is None:
+        name = str(getattr(getattr(model, "config", None), "_name_or_path", "")) if folder is None else ""
+        if folder is None and not name:
+            raise ConfigError(["processing_class is missing. Pass load_processor(FOLDER), or the model by its name."])
+        return load_processor(folder if folder is not None else model_folder(name, key="model"))
+    if isinstance(given, str | PathLike):
+        return load_processor(model_folder(str(given), key="processing_class"))
+    if getattr(given, "tokenizer", None) is None or getattr(given, "image_processor", None) is None:
+        raise ConfigError(
+            [
+                f"processing_class is {type(given).__name__}, which cannot read images. Pass the model's processor "
+                "(vcsd.models.processor.load_processor), or leave it out."
+            ]
+        )
+    return given
+
+
+def watch_of(args: TrainingArguments, inputs: Inputs, prompts_per_step: int) -> Watch:
+    """Return the monitor of a run that was given none: metrics, samples, a progress bar and the guard."""
+    max_steps = args.max_steps
+    if max_steps <= 0:
+        max_steps = int(max(1, len(inputs.examples) // prompts_per_step) * args.num_train_epochs)
+    return Watch(Path(str(args.output_dir)), inputs.processor.tokenizer, max_steps=max_steps)
+
+
+def write_settings(
+    folder: Path, args: TrainingArguments, method: Method, rollout: RolloutSettings, prompts_per_step: int
+) -> None:
+    """Write a run's settings next to its metrics."""
+    settings = {
+        "method": asdict(method),
+        "rollout": asdict(rollout),
+        "prompts_per_step": prompts_per_step,
+        "trainer": args.to_dict(),  # type: ignore[no-untyped-call]
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(settings, indent=2, default=str) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{folder} cannot be written: {error}. Choose another output_dir."]) from error

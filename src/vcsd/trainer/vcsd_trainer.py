@@ -1,0 +1,110 @@
+"""VCSDTrainer: the trainer as a user builds it, from a model's name and rows as they are.
+
+    trainer = VCSDTrainer("Qwen/Qwen3-VL-2B-Instruct", train_dataset=dataset, method="vcsd")
+    trainer.train()
+
+Settings and data are checked before weights are loaded. Without other `monitors`, the run folder gets metrics.jsonl,
+samples.jsonl, skipped.jsonl and config.json, and the terminal a progress bar.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PrinterCallback, ProgressCallback
+
+from vcsd.data.skips import Skips
+from vcsd.inputs import (
+    as_method,
+    check_arguments,
+    open_inputs,
+    refuse_others,
+    rollout_settings,
+    watch_of,
+    write_settings,
+)
+from vcsd.trainer.arguments import own_arguments
+from vcsd.trainer.trainer import DistillationTrainer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
+    from transformers.trainer_utils import TrainOutput
+
+    from vcsd.method import Method
+    from vcsd.models.processor import Processor
+    from vcsd.monitor.observation import Monitor
+    from vcsd.step import RolloutSettings
+    from vcsd.teacher import Teacher
+
+
+class VCSDTrainer(DistillationTrainer):
+    """Trains a student by VCSD or a relative of it.
+
+    `model` is a hub id, a folder or a loaded model in float32. `train_dataset` is a list of dictionaries, a
+    `datasets.Dataset` or `IterableDataset`, a path, or Examples (docs/data.md). Without `args`, the paper's are used;
+    without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. `monitors` None
+    watches the run and writes its folder; () does not.
+    """
+
+    def __init__(  # noqa: PLR0913  one keyword for each part of a run
+        self,
+        model: PreTrainedModel | str | PathLike[str],
+        args: TrainingArguments | None = None,
+        *,
+        train_dataset: object = None,
+        processing_class: Processor | None = None,
+        method: Method | str = "vcsd",
+        rollout: RolloutSettings | None = None,
+        num_generations: int | None = None,
+        teacher: Teacher | None = None,
+        prompts_per_step: int = 32,
+        token_budget: int | None = None,
+        prompt_settings: Mapping[str, Any] | None = None,
+        skips: Skips | None = None,
+        monitors: Sequence[Monitor] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        **others: object,
+    ) -> None:
+        refuse_others(others)
+        method, args = as_method(method), check_arguments(args)
+        own_arguments(args, prompts_per_step)  # raises for what cannot be used, before anything is loaded
+        rollout = rollout_settings(rollout, num_generations, seed=args.seed)
+        folder = Path(str(args.output_dir))
+        skips = Skips(folder / "skipped.jsonl") if skips is None else skips
+        settings = dict(prompt_settings or {})
+        parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)
+        self._watch = watch_of(args, parts, prompts_per_step) if monitors is None else None
+        watched = [] if self._watch is None else [self._watch]
+        super().__init__(
+            parts.model,
+            args,
+            train_dataset=parts.examples,
+            processing_class=parts.processor,
+            method=method,
+            rollout=rollout,
+            teacher=teacher,
+            prompts_per_step=prompts_per_step,
+            token_budget=token_budget,
+            prompt_settings=settings,
+            skips=skips,
+            monitors=watched if monitors is None else monitors,
+            callbacks=callbacks,
+        )
+        if self._watch is not None:  # it shows every step
+            self.remove_callback(PrinterCallback)
+            self.remove_callback(ProgressCallback)
+
+    def train(  # type: ignore[override]
+        self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any
+    ) -> TrainOutput:
+        """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
+        if self._watch is None:
+            return super().train(resume_from_checkpoint, **kwargs)
+        self.check_resume(resume_from_checkpoint)
+        write_settings(Path(str(self.args.output_dir)), self.args, self.method, self.rollout, self.prompts_per_step)
+        with self._watch:
+            return super().train(resume_from_checkpoint, **kwargs)

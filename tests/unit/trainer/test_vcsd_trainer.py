@@ -1,0 +1,128 @@
+"""VCSDTrainer takes what people have, and checks it before it loads weights."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from transformers import TrainingArguments
+
+from tiny_examples import picture
+from tiny_step import make_examples, training_arguments
+from vcsd import VCSDTrainer
+from vcsd.bases.shipped_bases import shipped_base
+from vcsd.errors import ConfigError
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import RolloutSettings
+
+BASE = shipped_base("qwen3_vl")
+ROLLOUT = RolloutSettings(Sampling(max_new_tokens=4), 2)
+ROWS = [
+    {
+        "messages": [
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What color is the circle?"}]},
+            {"role": "assistant", "content": "red"},
+        ],
+        "images": [picture(64, 64)],
+    }
+] * 3
+
+
+def build(folder, model=BASE, *, args=None, **changes):
+    given = {"train_dataset": ROWS, "rollout": ROLLOUT, "prompts_per_step": 2, **changes}
+    args = training_arguments(folder, max_steps=1) if args is None else args
+    return VCSDTrainer(model, args, **given)
+
+
+def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_path):
+    trainer = build(tmp_path / "run", method="no_contrast")
+    trainer.train()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1]
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (settings["method"]["name"], settings["rollout"]["num_per_prompt"]) == ("no_contrast", 2)
+    assert trainer.stream.rows[0].answer == "red"
+
+
+def test_num_generations_is_the_number_of_rollouts(tmp_path):
+    assert build(tmp_path, rollout=None, num_generations=3).rollout.num_per_prompt == 3
+
+
+@dataclass
+class Config(TrainingArguments):
+    """Stands for TRL's configurations, which add fields that nobody here would read."""
+
+    num_generations: int = 8
+
+
+def test_a_configuration_of_another_trainer_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="args is Config, whose fields num_generations would be ignored"):
+        build(tmp_path, args=Config(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "vscd"}, "method = 'vscd' is not a method. Did you mean 'vcsd'?"),
+        ({"train_dataset": None}, "train_dataset is missing. Give Examples"),
+        ({"train_dataset": {"train": ROWS}}, "Pass one split, such as dataset['train']"),
+        ({"train_dataset": ROWS[:1]}, "prompts_per_step = 2, but the data has only 1 rows"),
+        ({"train_dataset": make_examples(1)}, "prompts_per_step = 2, but the data has only 1 rows"),
+        ({"eval_dataset": ROWS}, "eval_dataset cannot be used. Set evaluation.every"),
+        ({"peft_config": object()}, "peft_config cannot be used"),
+        ({"reward_funcs": len}, "VCSD needs no rewards"),
+        ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
+        ({"num_generations": 2}, "num_generations and rollout are both given"),
+        ({"rollout": None, "num_generations": 0}, "num_generations = 0 must be a whole number of at least 1"),
+        ({"rollout": 8}, "rollout is int. Pass vcsd.step.RolloutSettings"),
+        ({"args": {"max_steps": 1}}, "args is dict. Pass transformers.TrainingArguments"),
+        ({"model": 7}, "model is int. Give a folder, a hub id or a loaded model."),
+        ({"model": "nowhere/at/all"}, "model = 'nowhere/at/all' is neither a folder nor a model on the hub"),
+        ({"processing_class": "BASE tokenizer"}, "which cannot read images. Pass the model's processor"),
+        ({"method": "opsd", "train_dataset": [{"prompt": "?", "image": picture()}] * 2}, "shows the column 'answer'"),
+        ({"train_dataset": [{"prompt": "?", "image": "a.png"}] * 2}, "there is no file 'a.png'. All are listed in"),
+    ],
+)
+def test_what_is_wrong_is_said_before_weights_are_loaded(tmp_path, monkeypatch, changes, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vcsd.inputs.load_model", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", _refuse)
+    if changes.get("processing_class") == "BASE tokenizer":
+        from transformers import AutoTokenizer
+
+        changes = {**changes, "processing_class": AutoTokenizer.from_pretrained(BASE)}
+    with pytest.raises(ConfigError) as error:
+        build(tmp_path / "run", **changes)
+    assert words in str(error.value)
+
+
+def _refuse(name):
+    raise OSError(f"{name} is not on the hub")
+
+
+def test_a_folder_without_a_vision_tower_is_refused(tmp_path):
+    folder = Path(tmp_path / "text")
+    folder.mkdir()
+    for content, words in (
+        (None, "holds no config.json"),
+        ('{"model_type": "qwen3"}', "(qwen3) has no vision tower"),
+        ("{", "cannot be read"),
+    ):
+        if content is not None:
+            (folder / "config.json").write_text(content)
+        with pytest.raises(ConfigError) as error:
+            build(tmp_path / "run", folder)
+        assert words in str(error.value)
+
+
+def test_rows_that_cannot_be_used_are_listed_with_a_path_and_a_fix(tmp_path):
+    rows = [{"prompt": "?", "image": f"images/{number}.png"} for number in range(3)]
+    with pytest.raises(ConfigError) as error:
+        build(tmp_path / "run", train_dataset=rows)
+    skipped = tmp_path / "run" / "skipped.jsonl"
+    assert str(error.value) == (
+        "none of the first 3 rows of train_dataset can be used (3 missing_file). The first: example "
+        f"'train_dataset-00000000': there is no file 'images/0.png'. All are listed in {skipped}. "
+        "Correct the paths, or set data.images to the folder that they start from."
+    )
+    assert len(skipped.read_text().splitlines()) == 3
