@@ -8,7 +8,8 @@ import pytest
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
-from toy_benchmarks import ROWS, write_parquets, write_tsvs
+from tiny_step import make_trainer
+from toy_benchmarks import ROWS, coded, write_parquets, write_tsv, write_tsvs
 from toy_server import completion, toy_server
 from vcsd.cli import app
 from vcsd.evaluation.scoring.scorecard import load_scorecard
@@ -244,3 +245,24 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     assert ["evaluation/acc" in line for line in metrics] == [False, True, True]
     assert metrics[1]["evaluation/VStarBench"] == lines[1]["benchmarks"]["VStarBench"]["entry"]
     assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}
+
+
+def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(folder, tmp_path, monkeypatch, capsys):
+    rows = [
+        {"index": str(number), "image": coded(number), "question": "Is it red?", "answer": "Yes"} for number in range(3)
+    ]
+    file = write_tsv(tmp_path / "mine.tsv", rows)
+    make_trainer(tmp_path / "run", arguments={"max_steps": 1, "save_strategy": "steps", "save_steps": 1}).train()
+    capsys.readouterr()
+    for model, out in ((folder / "model", "a"), (tmp_path / "run", "b")):
+        command = ("eval", model, "--tsv", file, "--out", tmp_path / out, "--sampling", "greedy,max_new_tokens=4")
+        code, shown, err = vcsd(monkeypatch, capsys, *command)
+        assert code == 0, err
+        assert "mine" in shown
+        assert max(len(line.rstrip()) for line in shown.splitlines() if line.startswith(" ")) <= 80
+    monkeypatch.chdir(tmp_path)
+    code, _, err = vcsd(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "b")
+    assert code == 0, err
+    page = (tmp_path / "runs" / "eval" / "b-against-a" / "report.html").read_text()
+    assert "b against a" in page
+    assert "gained: " in page

@@ -100,6 +100,11 @@ def _merged(checkpoint: Path, weights: Path, base: Path | None) -> PreTrainedMod
     )
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a run with a checkpoint, or a checkpoint."""
+    return folder.is_dir() and ((folder / MANIFEST).is_file() or latest_checkpoint(folder) is not None)
+
+
 def _checkpoint_of(run: Path) -> Path:
     if (run / MANIFEST).is_file():
         return run

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
+from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
 from vcsd.terminal import say, show_log
 
@@ -17,43 +18,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from vcsd.evaluation.asking.ask import Answerer
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.benchmarks.loading import LoadedBenchmark
+    from vcsd.evaluation.evaluate import Asking
     from vcsd.evaluation.reading.marking import Marking
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for each option
-    model: Annotated[
-        str | None, typer.Argument(help="A model folder or hub id; with --server, the model's name there.")
-    ] = None,
-    benchmarks: Annotated[str, typer.Option(help="all, world, or a list such as BLINK,world/small.")] = "all",
-    data: Annotated[Path | None, typer.Option(help="Folder of the benchmark files; default: $LMUData.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/eval/MODEL.")] = None,
-    style: Annotated[str, typer.Option(help="Prompt style: vlmevalkit, direct or cot.")] = "vlmevalkit",
-    mode: Annotated[str, typer.Option(help="How answers are read: final, exact or judge.")] = "final",
-    rules: Annotated[str, typer.Option(help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.")] = "2026-06",
-    sampling: Annotated[
-        str, typer.Option(help="paper or greedy, with changes: paper,temperature=0.7,max_new_tokens=512.")
-    ] = "paper",
-    seeds: Annotated[str, typer.Option(help="One seed, or several: 0,1,2.")] = "0",
-    server: Annotated[str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.")] = None,
-    judge: Annotated[str | None, typer.Option(help="For --mode judge: reads what the rules cannot.")] = None,
-    judge_server: Annotated[str | None, typer.Option(help="The judge's server: http://localhost:8001/v1.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Ask at most N questions per benchmark, spread evenly.")] = None,
-    thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.")] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Reduce larger images; default: the model's limit.")] = None,
-    jpeg75: Annotated[bool, typer.Option("--jpeg75", help="Re-encode HRBench images as VLMEvalKit does.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Questions answered at a time.")] = 64,
-    allow_unknown_data: Annotated[
-        bool, typer.Option("--allow-unknown-data", help="Accept files that are not the published ones.")
-    ] = False,
-    allow_failed: Annotated[bool, typer.Option("--allow-failed", help="Count failed questions as wrong.")] = False,
-    compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Compare two results, A and B, without asking a model.")
-    ] = None,
+    model: options.Model = None,
+    tsv: options.Tsv = None,
+    benchmarks: options.Benchmarks = None,
+    data: options.Data = None,
+    limit: options.Limit = None,
+    style: options.Style = "vlmevalkit",
+    jpeg75: options.Jpeg75 = False,
+    allow_unknown_data: options.AllowUnknownData = False,
+    sampling: options.Sampling = "paper",
+    seeds: options.Seeds = "0",
+    thinking: options.Thinking = None,
+    max_pixels: options.MaxPixels = None,
+    batch_size: options.BatchSize = 64,
+    server: options.Server = None,
+    mode: options.Mode = "final",
+    rules: options.Rules = "2026-06",
+    judge: options.Judge = None,
+    judge_server: options.JudgeServer = None,
+    allow_failed: options.AllowFailed = False,
+    out: options.Out = None,
+    compare: options.Compare = None,
 ) -> None:
-    """Ask a model the questions of benchmarks and score its answers. The same command resumes an interrupted run.
+    """Ask a model questions and score its answers. The same command resumes an interrupted run.
 
-    Example: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`
+    Your own data: `vcsd eval runs/first --tsv my.tsv`
+
+    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`
 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """
@@ -61,21 +60,42 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
         _compare(*compare, model, out)
         return
     if model is None:
-        raise ConfigError(["MODEL is missing. Pass a model folder or a hub id: vcsd eval MODEL --data DIR."])
+        raise ConfigError(["MODEL is missing. Pass a folder, a hub id or a run: vcsd eval MODEL --tsv my.tsv."])
     show_log()
     from vcsd.evaluation.asking.presets import parse_sampling
-    from vcsd.evaluation.evaluate import Asking, Scoring, evaluate, load_questions
+    from vcsd.evaluation.evaluate import Asking, Scoring, evaluate
 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
     folder = out or Path("runs/eval") / Path(model.rstrip("/")).name
-    scoring = Scoring(_marking(mode, rules, judge, judge_server, folder), allow_failed)
+    marking = _marking(mode, rules, judge, judge_server, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with _resumable():
         remote = None if server is None else _server(server, model, switches, max_pixels, batch_size)
-        loaded = load_questions(benchmarks, data, asking)
+        loaded, suites = _questions(tsv or [], benchmarks, data, asking)
         answerer = remote or _local(model, switches, max_pixels, batch_size)
-        cards = evaluate(loaded, answerer, folder, asking, scoring, title=model)
+        cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     _show(cards, folder)
+
+
+def _questions(
+    files: Sequence[Path], benchmarks: str | None, data: Path | None, asking: Asking
+) -> tuple[list[LoadedBenchmark], dict[str, Benchmark]]:
+    """Load the questions of files and of benchmarks: all benchmarks if nothing else is asked for."""
+    from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
+    from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+    from vcsd.evaluation.evaluate import load_questions
+
+    loaded, suites = [], dict(ALL_BENCHMARKS)
+    for path in files:
+        benchmark, questions = load_own_tsv(path, style=asking.style, limit=asking.limit)
+        if benchmark.name in suites:
+            raise ConfigError([f"two files are named {benchmark.name}. Rename one: results are kept by name."])
+        suites[benchmark.name] = benchmark
+        loaded.append(questions)
+        say(questions.report.line())
+    if benchmarks is not None or not files:
+        loaded += load_questions(benchmarks or "all", data, asking)
+    return loaded, suites
 
 
 @contextmanager
@@ -117,18 +137,33 @@ def _local(model: str, switches: Mapping[str, object], max_pixels: int | None, b
     import torch
 
     from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
-    from vcsd.models.hub import load_model, model_folder
+    from vcsd.models.hub import load_model
     from vcsd.models.processor import load_processor
     from vcsd.rollout.engine import TransformersEngine
 
-    folder = model_folder(model, key="model")
     is_cuda = torch.cuda.is_available()
     dtype = torch.bfloat16 if is_cuda else torch.float32
-    processor, weights = load_processor(folder, max_pixels=max_pixels), load_model(folder, dtype)
+    with _model_files(model) as folder:
+        processor, weights = load_processor(folder, max_pixels=max_pixels), load_model(folder, dtype)
+        name = folder_identity(folder)
     weights.to("cuda" if is_cuda else "cpu")
     engine = TransformersEngine(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
-    name = folder_identity(folder)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
+
+
+@contextmanager
+def _model_files(model: str) -> Iterator[Path]:
+    """Yield the folder of a model. The student of a run is exported for as long as it is read."""
+    from vcsd.checkpoint.export import export, is_run
+    from vcsd.models.hub import model_folder
+
+    if not is_run(Path(model)):
+        yield model_folder(model, key="model")
+        return
+    with TemporaryDirectory(prefix="vcsd-student-") as folder:
+        checkpoint = export(Path(model), Path(folder) / "student")
+        say(f"Asking the student of {checkpoint}, as vcsd export writes it.")
+        yield Path(folder) / "student"
 
 
 def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int) -> Answerer:
@@ -157,27 +192,37 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     from dataclasses import asdict
 
     from vcsd.evaluation.scoring.compare import compare
+    from vcsd.evaluation.scoring.comparison_page import comparison_page
     from vcsd.evaluation.scoring.scorecard import load_scorecard
     from vcsd.evaluation.scoring.terminal_tables import comparison_table
+    from vcsd.report.page import write_page
 
     if model is not None:
         raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
-    paths = [path / "scorecard.json" if path.is_dir() else path for path in (first, second)]
-    comparison = compare(*(load_scorecard(path) for path in paths))
-    Console().print(comparison_table(comparison, *_short_names(first, second)))
+    cards = [load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in (first, second)]
+    comparison, names = compare(*cards), _short_names(first, second)
+    Console().print(comparison_table(comparison, *names))
+    if names == ("A", "B"):
+        say(f"A is {first}, B is {second}.", style="dim")
     for key, (before, after) in comparison.made_differently.items():
         say(f"{key}: {_brief(before)} -> {_brief(after)}", style="dim")
-    if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "comparison.json").write_text(json.dumps(asdict(comparison), indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError([f"the comparison cannot be written: {error}. Choose another folder (--out)."]) from error
+    folder = Path("runs/eval") / f"{names[1]}-against-{names[0]}" if out is None else out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comparison.json").write_text(json.dumps(asdict(comparison), indent=2) + "\n", encoding="utf-8")
+        write_page(comparison_page(comparison, cards[0], cards[1], names), folder / "report.html")
+    except OSError as error:
+        raise ConfigError([f"the comparison cannot be written: {error}. Choose another folder (--out)."]) from error
+    say(f"comparison.json and report.html are in {folder}.")
+
+
+_LONGEST_NAME = 12
+"""Of a result, as the head of a column."""
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:
     names = tuple(path.parent.name if path.suffix == ".json" else path.name for path in (first, second))
-    return (names[0], names[1]) if names[0] != names[1] else ("A", "B")
+    return (names[0], names[1]) if names[0] != names[1] and max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
 
 
 def _brief(value: object) -> str:

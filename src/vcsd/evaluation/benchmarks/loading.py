@@ -135,7 +135,7 @@ def load_benchmark(
             f"Its columns: {', '.join(table.columns)}."
         ])  # fmt: skip
     rows = [_recoded(row) for row in table.rows] if jpeg75 and published.is_localized else table.rows
-    questions = _questions(benchmark, rows, style)
+    questions = questions_of(benchmark, rows, style)
     doubts = (*_doubts(benchmark, table, questions), *table.problems[:_FEW])
     if doubts and not allow_unknown_data:
         raise ConfigError([
@@ -187,7 +187,8 @@ def _missing(benchmark: Benchmark, folder: Path) -> list[str]:
     ]
 
 
-def _questions(benchmark: Benchmark, rows: Sequence[Record], style: str) -> list[Question]:
+def questions_of(benchmark: Benchmark, rows: Sequence[Record], style: str) -> list[Question]:
+    """Turn rows into questions. A ConfigError lists the first rows that make no sense."""
     questions, problems = [], []
     for row in rows:
         try:

@@ -91,7 +91,8 @@ def normalise(question: Question, extraction: str) -> str | None:
             return str(list(values)) if isinstance(values, list | tuple) else None
     except (ValueError, OverflowError, SyntaxError):
         return None
-    return extraction.strip()
+    # Free text is rare in MathVista, but common in own files.
+    return " ".join(extraction.split()).removesuffix(".").casefold()
 
 
 def _letter(extraction: str) -> str:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.evaluation.scoring.uncertainty import Interval
 
+_LONGEST_NAME = 20
+"""Of a benchmark, in characters; the table must fit 80 columns."""
+
 COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
 _SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
 """Shorter names, so that the table fits a terminal of 80 columns."""
@@ -91,5 +94,6 @@ def _range(interval: Interval) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(plain(column), justify="left" if index == 0 else "right", no_wrap=True)
+        width = _LONGEST_NAME if index == 0 else None
+        table.add_column(plain(column), justify="left" if index == 0 else "right", no_wrap=True, max_width=width)
     return table

@@ -1,0 +1,82 @@
+"""The options of `vcsd eval`, in the groups that its help shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_ASKED, _READ = "What is asked", "How answers are read"
+_MODEL, _RESULT = "The model", "Results"
+
+Model = Annotated[
+    str | None,
+    typer.Argument(help="A model folder, a hub id, a run, or one of its checkpoints. With --server: its name there."),
+]
+Tsv = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Your own questions: a TSV with index, question, answer, image or image_path, and options A to Z if there "
+        "are any. May be repeated.",
+        rich_help_panel=_ASKED,
+    ),
+]
+Benchmarks = Annotated[
+    str | None,
+    typer.Option(help="all (the default), world, or a list such as BLINK,world/small.", rich_help_panel=_ASKED),
+]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of the benchmark files; default: $LMUData.", rich_help_panel=_ASKED)
+]
+Limit = Annotated[
+    int | None, typer.Option(help="Ask at most N questions per benchmark, spread evenly.", rich_help_panel=_ASKED)
+]
+Style = Annotated[str, typer.Option(help="Prompt style: vlmevalkit, direct or cot.", rich_help_panel=_ASKED)]
+Jpeg75 = Annotated[
+    bool, typer.Option("--jpeg75", help="Re-encode HRBench images as VLMEvalKit does.", rich_help_panel=_ASKED)
+]
+AllowUnknownData = Annotated[
+    bool,
+    typer.Option("--allow-unknown-data", help="Accept files that are not the published ones.", rich_help_panel=_ASKED),
+]
+Sampling = Annotated[
+    str,
+    typer.Option(
+        help="paper or greedy, with changes: paper,temperature=0.7,max_new_tokens=512.", rich_help_panel=_MODEL
+    ),
+]
+Seeds = Annotated[str, typer.Option(help="One seed, or several: 0,1,2.", rich_help_panel=_MODEL)]
+Thinking = Annotated[
+    bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.", rich_help_panel=_MODEL)
+]
+MaxPixels = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Reduce larger images; default: the model's limit.", rich_help_panel=_MODEL),
+]
+BatchSize = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Questions answered at a time.", rich_help_panel=_MODEL)
+]
+Server = Annotated[
+    str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL)
+]
+Mode = Annotated[str, typer.Option(help="final, exact or judge.", rich_help_panel=_READ)]
+Rules = Annotated[
+    str, typer.Option(help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.", rich_help_panel=_READ)
+]
+Judge = Annotated[
+    str | None, typer.Option(help="For --mode judge: reads what the rules cannot.", rich_help_panel=_READ)
+]
+JudgeServer = Annotated[
+    str | None, typer.Option(help="The judge's server: http://localhost:8001/v1.", rich_help_panel=_READ)
+]
+AllowFailed = Annotated[
+    bool, typer.Option("--allow-failed", help="Count failed questions as wrong.", rich_help_panel=_READ)
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for results; default: runs/eval/MODEL.", rich_help_panel=_RESULT)
+]
+Compare = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(help="Compare two results, A and B, without asking a model; writes a page.", rich_help_panel=_RESULT),
+]

@@ -1,0 +1,112 @@
+"""A user's own questions as a benchmark: a TSV with VLMEvalKit's columns, under the name of its file.
+
+Needed: `index`, `question`, `answer`, and `image` (base64) or `image_path`. Options A to Z make a question one of
+letters; without them, the gold answer decides: Yes or No, a whole number, another number, or free text, which must be
+equal apart from case and a final full stop.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.files.tsv import read_tsv
+from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, questions_of, spread
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, multiple_choice
+from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from vcsd.evaluation.benchmarks.files.records import Record
+    from vcsd.types import AnswerKind
+
+COLUMNS = ("index", "question", "answer")
+_GROUPS = ("category", "l2-category", "split")
+_WHOLE = re.compile(r"[-+]?\d+")
+_NUMBER = re.compile(r"[-+]?\d*\.\d+")
+
+
+def load_own_tsv(
+    path: str | PathLike[str], *, style: str = "vlmevalkit", limit: int | None = None
+) -> tuple[Benchmark, LoadedBenchmark]:
+    """Load the questions of a file; at most `limit`, spread evenly over it."""
+    path = Path(path)
+    _check_path(path)
+    table = read_tsv(path)
+    absent = [column for column in COLUMNS if column not in table.columns]
+    if absent:
+        raise ConfigError(
+            [
+                f"{path} has no column {', '.join(map(repr, absent))}. It needs index, question, answer, and image "
+                f"or image_path. Its columns: {', '.join(table.columns)}."
+            ]
+        )
+    if table.problems:
+        raise ConfigError([f"{path}: {problem}" for problem in table.problems[:5]])
+    breakdown = tuple(name for name in _GROUPS if name in table.columns)
+    benchmark = replace(_OWN, name=path.stem, title=path.stem, breakdown=breakdown)
+    questions = questions_of(benchmark, table.rows, style)
+    chosen = questions if limit is None else spread(questions, limit)
+    report = DataReport(
+        *(benchmark.name, table.path.name, table.kind, table.md5, False),
+        *(len(questions), len(chosen), table.num_without_image),
+    )
+    return benchmark, LoadedBenchmark(tuple(chosen), report)
+
+
+def _check_path(path: Path) -> None:
+    if path.is_dir():
+        raise ConfigError([f"{path} is a folder. Pass a TSV file, or the folder of benchmarks as --data."])
+    if not path.is_file():
+        raise ConfigError([f"there is no file {str(path)!r}. Pass a TSV with index, question, answer and image."])
+    if path.suffix.lower() != ".tsv":
+        raise ConfigError([f"{path} does not end in .tsv. Write the questions with tabs between their cells."])
+    if path.stem in ALL_BENCHMARKS:
+        raise ConfigError(
+            [
+                f"{path.stem} is a published benchmark. Ask it with --benchmarks {path.stem} --data {path.parent}, or "
+                "rename the file."
+            ]
+        )
+
+
+def read_own(row: Record) -> ParsedRecord:
+    """Read a row. Options make it a question of letters; else the gold answer tells what it is."""
+    if any(row.get(letter) is not None for letter in ascii_uppercase):
+        return multiple_choice(row)
+    gold = row.need("answer").strip()
+    groups = {name: group for name in _GROUPS if (group := row.get(name)) is not None}
+    question, hint = row.need("question"), row.get("hint")
+    if gold.lower() in ("yes", "no"):
+        return ParsedRecord(question, "yes_no", "yes_no", gold.capitalize(), groups=groups, hint=hint)
+    return ParsedRecord(question, "open", _kind(gold), gold, groups=groups, hint=hint)
+
+
+def _kind(gold: str) -> AnswerKind:
+    """Return what a gold answer is.
+
+    >>> _kind("7"), _kind("-0.5"), _kind("red")
+    ('integer', 'float', 'text')
+    """
+    if _WHOLE.fullmatch(gold):
+        return "integer"
+    return "float" if _NUMBER.fullmatch(gold) else "text"
+
+
+_OWN = Benchmark(
+    "own",
+    files=BenchmarkFiles(
+        names=(),
+        md5="",
+        source="your own file",
+        columns=COLUMNS,
+        read=read_own,
+        parquet=ParquetFiles("", (), lambda row: {}),
+    ),
+)

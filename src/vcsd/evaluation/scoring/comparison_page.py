@@ -1,0 +1,83 @@
+"""The page of a comparison: paired differences, and which questions were gained and lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcsd.report.chart import interval_chart
+from vcsd.report.markup import Html, text
+from vcsd.report.page import Page, PageSection
+from vcsd.report.parts import Score, ScoreRow, Tile, plain_table
+
+if TYPE_CHECKING:
+    from vcsd.evaluation.scoring.compare import Comparison, Difference
+    from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Scorecard
+
+_MOST_LISTED = 200
+"""Questions listed of each kind."""
+
+_LONGEST = 300
+
+
+def comparison_page(comparison: Comparison, first: Scorecard, second: Scorecard, names: tuple[str, str]) -> Page:
+    """Build the page of two scorecards. `names` are those of the first and the second."""
+    changes = {**comparison.benchmarks, "Acc": comparison.acc}
+    scores = {
+        name: Score(change.difference, change.interval.low, change.interval.high) for name, change in changes.items()
+    }
+    chart = interval_chart(list(scores), [ScoreRow(f"{names[1]} minus {names[0]}", "vcsd", scores)])
+    sections = [
+        PageSection("Differences in points", Html(_table(changes, names) + chart)),
+        PageSection("Questions gained and lost", _moved(first, second)),
+        PageSection("What was made differently", _settings(comparison)),
+    ]
+    acc = comparison.acc
+    interval = f"{acc.interval.low:+.2f} to {acc.interval.high:+.2f}"
+    tiles = [
+        Tile(names[0], f"{acc.a:.2f}"),
+        Tile(names[1], f"{acc.b:.2f}", "", "vcsd"),
+        Tile("difference", f"{acc.difference:+.2f}", interval, "vcsd"),
+    ]
+    return Page(f"{names[1]} against {names[0]}", sections, tiles=tiles)
+
+
+def _table(changes: dict[str, Difference], names: tuple[str, str]) -> Html:
+    rows = [
+        [
+            name,
+            f"{change.a:.2f}",
+            f"{change.b:.2f}",
+            f"{change.difference:+.2f}",
+            f"{change.interval.low:+.2f} to {change.interval.high:+.2f}",
+            str(change.num_gained),
+            str(change.num_lost),
+        ]
+        for name, change in changes.items()
+    ]
+    return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost"), rows)
+
+
+def _moved(first: Scorecard, second: Scorecard) -> Html:
+    """List the ids of questions that only one of the two answers correctly."""
+    parts = []
+    for name, score in first.benchmarks.items():
+        gained, lost = moved_ids(score, second.benchmarks[name])
+        lists = f"<p>gained: {_ids(gained)}</p><p>lost: {_ids(lost)}</p>"
+        parts.append(f"<h3>{text(score.title)}</h3>{lists}")
+    return Html("".join(parts))
+
+
+def moved_ids(first: BenchmarkScore, second: BenchmarkScore) -> tuple[list[str], list[str]]:
+    """Return the ids of questions that only the second answers correctly, and that only the first does."""
+    rows = list(zip(first.tally.ids, first.tally.is_right, second.tally.is_right, strict=True))
+    return [name for name, was, now in rows if now and not was], [name for name, was, now in rows if was and not now]
+
+
+def _ids(ids: list[str]) -> str:
+    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
+    return text(", ".join(ids[:_MOST_LISTED]) + more) if ids else "none"
+
+
+def _settings(comparison: Comparison) -> Html:
+    rows = [[key, *(str(value)[:_LONGEST] for value in pair)] for key, pair in comparison.made_differently.items()]
+    return plain_table(("setting", "first", "second"), rows)

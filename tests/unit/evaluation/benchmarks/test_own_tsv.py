@@ -1,0 +1,80 @@
+"""A user's own TSV is a benchmark under the name of its file."""
+
+import pytest
+
+from toy_benchmarks import coded, write_tsv
+from vcsd.errors import ConfigError
+from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
+from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.types import Prediction
+
+ROWS = [
+    {
+        "index": "1",
+        "image": coded(1),
+        "question": "Which?",
+        "A": "red",
+        "B": "blue",
+        "answer": "B",
+        "category": "color",
+    },
+    {"index": "2", "image": coded(2), "question": "Is it red?", "answer": "no", "category": "color"},
+    {"index": "3", "image": "1", "question": "How many?", "answer": "7", "category": "number"},
+    {"index": "4", "image": coded(4), "question": "How long?", "answer": "0.25", "category": "number"},
+    {"index": "5", "image": coded(5), "question": "What is it?", "answer": "A cat", "category": "name"},
+]
+
+
+def test_the_gold_answer_and_the_options_tell_what_a_question_is(tmp_path):
+    benchmark, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS))
+    assert (benchmark.name, benchmark.breakdown, loaded.report.benchmark) == ("mine", ("category",), "mine")
+    assert [question.kind for question in loaded.questions] == ["option", "yes_no", "integer", "float", "text"]
+    assert [question.gold for question in loaded.questions] == ["B", "No", "7", "0.25", "A cat"]
+    assert len(loaded.questions[2].example.images) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "rights"),
+    [
+        (("B", "No", "7", "0.25", "a cat."), (True,) * 5),
+        (("A", "Yes", "8", "0.35", "a cat on a mat"), (False,) * 5),
+    ],
+)
+def test_answers_are_marked_by_the_kind_of_their_question(tmp_path, answers, rights):
+    benchmark, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS))
+    predictions = [
+        Prediction(question.id, text, "end") for question, text in zip(loaded.questions, answers, strict=True)
+    ]
+    verdicts = mark(loaded.questions, predictions, Marking("final"), {"mine": benchmark})
+    assert tuple(verdict.is_right for verdict in verdicts) == rights
+
+
+def test_a_limit_spreads_over_the_file(tmp_path):
+    _, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS), limit=2)
+    assert [question.id for question in loaded.questions] == ["1", "3"]
+    assert (loaded.report.num_questions, loaded.report.num_asked) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "words"),
+    [
+        ("mine.tsv", [{"index": "1", "image": coded(1), "question": "?"}], "has no column 'answer'. It needs index"),
+        ("mine.tsv", [{"index": "1", "question": "?", "answer": "7"}], "neither a column 'image' nor 'image_path'"),
+        ("mine.tsv", [{**ROWS[0], "answer": "E"}], "the answer 'E' is none of its options A, B"),
+        ("mine.tsv", [{**ROWS[1], "image": "9"}], "its image is that of row '9', which is not there"),
+        ("mine.tsv", [{**ROWS[1], "answer": ""}], "has nothing under 'answer'"),
+        ("mine.tsv", [ROWS[1], ROWS[1]], "indices occur in several rows: '2'. Make them unique"),
+        ("mine.csv", ROWS, "does not end in .tsv"),
+        ("BLINK.tsv", ROWS, "BLINK is a published benchmark. Ask it with --benchmarks BLINK"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_with_advice(tmp_path, name, rows, words):
+    with pytest.raises(ConfigError) as error:
+        load_own_tsv(write_tsv(tmp_path / name, rows))
+    assert words in str(error.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    for path, words in ((tmp_path / "mine.tsv", "there is no file"), (tmp_path, "is a folder. Pass a TSV file")):
+        with pytest.raises(ConfigError, match=words):
+            load_own_tsv(path)
