@@ -29,6 +29,7 @@ from vcsd.step import RolloutSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from peft import PeftModel
     from transformers import PreTrainedModel
 
     from vcsd.data.stream import ExampleSource
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _INSTEAD = {
     "eval_dataset": "Set evaluation.every and evaluation.benchmarks in a recipe, or score the exported student with "
     "`vcsd eval STUDENT --tsv my.tsv`.",
-    "peft_config": "This version trains all weights; leave it out.",
     "reward_funcs": "VCSD needs no rewards: the teacher's scores with and without the image are the signal.",
     "data_collator": "Rows are read and packed by the trainer; pass the rows as they are.",
     "compute_metrics": "Score the exported student with `vcsd eval`.",
@@ -127,12 +127,12 @@ def refuse_others(given: Mapping[str, object]) -> None:
 
 _KEYWORDS = (
     *("model", "args", "train_dataset", "processing_class", "method", "rollout", "num_generations", "teacher"),
-    *("prompts_per_step", "token_budget", "prompt_settings", "skips", "monitors", "callbacks"),
+    *("prompts_per_step", "token_budget", "prompt_settings", "skips", "monitors", "callbacks", "peft_config"),
 )
 
 
 def open_inputs(
-    model: PreTrainedModel | str | PathLike[str],
+    model: PreTrainedModel | PeftModel | str | PathLike[str],
     train_dataset: object,
     processing_class: Processor | None,
     method: Method,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
+    from peft import PeftConfig, PeftModel
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import TrainOutput
 
@@ -47,12 +48,12 @@ class VCSDTrainer(DistillationTrainer):
     `model` is a hub id, a folder or a loaded model in float32. `train_dataset` is a list of dictionaries, a
     `datasets.Dataset` or `IterableDataset`, a path, or Examples (docs/data.md). Without `args`, the paper's are used;
     without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. `monitors` None
-    watches the run and writes its folder; () does not.
+    watches the run and writes its folder; () does not. With `peft_config`, LoRA adapters are trained (docs/lora.md).
     """
 
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
         self,
-        model: PreTrainedModel | str | PathLike[str],
+        model: PreTrainedModel | PeftModel | str | PathLike[str],
         args: TrainingArguments | None = None,
         *,
         train_dataset: object = None,
@@ -67,6 +68,7 @@ class VCSDTrainer(DistillationTrainer):
         skips: Skips | None = None,
         monitors: Sequence[Monitor] | None = None,
         callbacks: list[TrainerCallback] | None = None,
+        peft_config: PeftConfig | None = None,
         **others: object,
     ) -> None:
         refuse_others(others)
@@ -93,6 +95,7 @@ class VCSDTrainer(DistillationTrainer):
             skips=skips,
             monitors=watched if monitors is None else monitors,
             callbacks=callbacks,
+            peft_config=peft_config,
         )
         if self._watch is not None:  # it shows every step
             self.remove_callback(PrinterCallback)

@@ -69,7 +69,6 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"train_dataset": ROWS[:1]}, "prompts_per_step = 2, but the data has only 1 rows"),
         ({"train_dataset": make_examples(1)}, "prompts_per_step = 2, but the data has only 1 rows"),
         ({"eval_dataset": ROWS}, "eval_dataset cannot be used. Set evaluation.every"),
-        ({"peft_config": object()}, "peft_config cannot be used"),
         ({"reward_funcs": len}, "VCSD needs no rewards"),
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
         ({"num_generations": 2}, "num_generations and rollout are both given"),
