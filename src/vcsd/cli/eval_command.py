@@ -50,7 +50,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 ) -> None:
     """Ask a model questions and score its answers. The same command resumes an interrupted run.
 
-    Your own data: `vcsd eval runs/first --tsv my.tsv`
+    Example: `vcsd eval runs/first --tsv my.tsv`
 
     Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`
 
