@@ -127,7 +127,16 @@ def refuse_others(given: Mapping[str, object]) -> None:
 
 _KEYWORDS = (
     *("model", "args", "train_dataset", "processing_class", "method", "rollout", "num_generations", "teacher"),
-    *("prompts_per_step", "token_budget", "prompt_settings", "skips", "monitors", "callbacks", "peft_config"),
+    *(
+        "prompts_per_step",
+        "token_budget",
+        "prompt_settings",
+        "skips",
+        "monitors",
+        "callbacks",
+        "peft_config",
+        "offload",
+    ),
 )
 
 
