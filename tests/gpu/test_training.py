@@ -8,7 +8,9 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 
+from tiny_lora import lora_model
 from tiny_step import losses_of, make_trainer
+from vcsd.models.freeze import is_adapter
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 
@@ -72,3 +74,20 @@ def test_with_full_determinism_a_resumed_run_is_the_uninterrupted_one_bit_for_bi
     for model, other in ((resumed.model, whole.model), (resumed.teacher.module, whole.teacher.module)):
         for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_adapters_train_on_one_base_that_all_copies_share(tmp_path):
+    """Also after the move to the device, with rollouts as graphs and gradient checkpointing."""
+    trainer = make_trainer(
+        tmp_path,
+        model=lora_model(dtype=torch.bfloat16),
+        arguments={**ON_GPU, "gradient_checkpointing": True},
+        rollout=RolloutSettings(Sampling(max_new_tokens=80), 3, seed=0),
+    )
+    trainer.train()
+    assert len(losses_of(trainer)) == 4
+    named = [dict(model.named_parameters()) for model in (trainer.teacher.module, trainer.half.module)]
+    for name, parameter in trainer.model.named_parameters():
+        assert parameter.is_cuda
+        if not is_adapter(name):
+            assert all(copy[name].data_ptr() == parameter.data_ptr() for copy in named), name
