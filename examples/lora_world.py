@@ -28,9 +28,6 @@ from vcsd.reproduce.paired_runs import shown
 from vcsd.reproduce.runners import exam_of, load_base, scores
 from vcsd.reproduce.training_prompts import write_prompts
 
-FULL, TINY = (1024, ()), (64, ("trainer.max_steps=2", "prompts_per_step=4"))
-"""Prompts, overrides of the recipe."""
-
 
 class ExactAverage(TrainerCallback):
     """The moving average of the student's effective weights, next to the teacher's average of factors."""
@@ -93,10 +90,13 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="train whole weights too, at the recipe's rate")
     parser.add_argument("--base", type=Path, default=shipped_base("qwen3_vl"), help="default: the shipped Qwen3-VL")
     parser.add_argument("--questions", type=int, default=256, help="per suite")
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--tiny", action="store_true", help="run two steps, as a smoke test")
     options = parser.parse_args()
-    num_prompts, changes = TINY if options.tiny else FULL
-    sweep = Sweep(recipe_path("world/demo"), options.out, options.questions, num_prompts, (*changes, "resume=never"))
+    changes = [f"trainer.max_steps={2 if options.tiny else options.steps}", "resume=never"]
+    changes += ["prompts_per_step=4"] if options.tiny else []
+    num_prompts = 64 if options.tiny else 1024
+    sweep = Sweep(recipe_path("world/demo"), options.out, options.questions, num_prompts, tuple(changes))
     exam = exam_of(options.base, options.questions)
     base = scores(exam, exam.take(load_base(options.base), name="base"))
     print(f"base: Acc {base['acc']:.2f}, usual {base['usual']:.2f}", flush=True)
