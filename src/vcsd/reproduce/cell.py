@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("trainer", "logging_dir"))
 """Recipe keys that only say where files are."""
 
-_ADDED = (("method", "student_top_k", None), ("method", "importance_clip", None), ("lora", "rank", None))
-"""Later additions to recipes: section, key, and the value that means as before. Older results lack them."""
+_ADDED = {"student_top_k": None, "importance_clip": None}
+"""Later additions to methods, and the value that means as before. Older results lack them."""
 
 _FEW_UNREAD = 0.002
 """Results of earlier rules are kept up to this share of unread answers: they could raise Acc by 0.2 points at most."""
@@ -113,11 +113,7 @@ class Cell:
         tree = json.loads(self.recipe().to_json())
         for group, key in _NOT_PART:
             tree[group].pop(key, None)
-        for group, key, before in _ADDED:
-            if tree[group][key] == before:
-                del tree[group][key]
-        if "rank" not in tree["lora"]:
-            del tree["lora"]  # its other keys have no effect
+        _drop_added(tree)
         identity: dict[str, JsonValue] = {
             "kind": kind,
             "base": self.base.digest,
@@ -219,3 +215,17 @@ def run_cell(cell: Cell) -> CellResult:
     partial.replace(cell.path)
     shutil.rmtree(work, ignore_errors=True)
     return result
+
+
+def _drop_added(tree: dict[str, JsonValue]) -> None:
+    """Remove keys that were added to recipes later and change nothing, so that finished cells keep their names."""
+    method, lora = tree["method"], tree["lora"]
+    assert isinstance(method, dict)
+    assert isinstance(lora, dict)
+    for key, before in _ADDED.items():
+        if method[key] == before:
+            del method[key]
+    if lora["rank"] is None:
+        del tree["lora"]
+    if not tree["offload"]:
+        del tree["offload"]
