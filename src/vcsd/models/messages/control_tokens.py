@@ -47,6 +47,9 @@ RELEASED = (
 """The added tokens of the released tokenizers, in the order of their ids. Qwen3-VL's are 151643 to 151668, Qwen3.5's
 are the same ones from 248044 on; the last seven, for sound, are in Qwen3-Omni and in later releases of Qwen3.5."""
 
+_PLACEHOLDER = "<|placeholder|>"
+"""What some processors of transformers write in place of image tokens, and turn into image tokens later."""
+
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _NOT_TEXT = ("role", "type")
 """Keys of messages and parts whose values the chat template compares with words of its own."""
@@ -106,6 +109,7 @@ class ControlTokens:
         self._are_normalized = any(token.normalized for token in added.values())
         words = {token.content for token in added.values()}
         words |= {word for name, word in vars(processor).items() if name.endswith("_token") and isinstance(word, str)}
+        words |= {_PLACEHOLDER}
         self._words = sorted(words - {""}, key=len, reverse=True)
         pattern = "|".join(map(re.escape, self._words)) or "(?!)"
         self._whole = re.compile(pattern)

@@ -165,7 +165,8 @@ def test_a_word_that_only_the_processor_replaces_is_protected_too() -> None:
     processor = build_processor("llava")
     processor.tokenizer.add_tokens(["<img>"])
     processor.image_token = "<picture>"
-    assert control_tokens(processor).are_in(processor, [{"role": "user", "content": "a <picture>"}])
+    for word in ("<picture>", "<|placeholder|>"):
+        assert control_tokens(processor).are_in(processor, [{"role": "user", "content": f"a {word}"}])
 
 
 def test_a_tokenizer_that_cannot_keep_text_refuses_the_row() -> None:
