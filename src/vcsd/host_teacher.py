@@ -34,8 +34,10 @@ class HostTeacher(Teacher):
         self._gap: float | None = None
         if kind == "current":
             return
-        for parameter in self._weights.parameters():
-            parameter.data = in_host_memory(parameter.data)
+        self._homes = [in_host_memory(parameter.data) for parameter in self._weights.parameters()]
+        """The weights' memory, which is page-locked as long as these tensors exist."""
+        for parameter, home in zip(self._weights.parameters(), self._homes, strict=True):
+            parameter.data = home
         self.module = copy.deepcopy(self._weights)
         for parameter in self.module.parameters():
             parameter.data = parameter.data.to(torch.bfloat16)

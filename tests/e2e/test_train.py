@@ -79,6 +79,16 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert not (folder / "run").exists()
 
 
+def test_a_dry_run_says_what_offload_moves_to_the_host(folder, monkeypatch, capsys):
+    arguments = ("train", folder / "recipe.yaml", "--dry-run", "offload=true")
+    code, out, _ = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=true")
+    assert code == 0
+    assert "host memory for teacher and moments: 0.01 GiB" in out
+    code, _, err = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=false")
+    assert code != 0
+    assert "Set trainer.bf16: true, or offload: false." in " ".join(err.split())
+
+
 def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, capsys):
     _, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method=opsd", "--dry-run")
     student, target = out.split("--- student")[1].split("--- target (hint)")

@@ -186,7 +186,10 @@ class _DeviceCopies(_Copies):
 
 
 def in_host_memory(tensor: Tensor, *, copy: bool = False) -> Tensor:
-    """Return a tensor in host memory, page-locked if there is a CUDA device; the same tensor if it is there already."""
+    """Return a tensor in host memory, in place if it is there already.
+
+    If there is a CUDA device, the memory is page-locked as long as the returned tensor exists: keep it.
+    """
     host = tensor.detach().to("cpu", copy=copy).contiguous()
     if torch.cuda.is_available() and host.nbytes >= _LOCKED_FROM and not host.is_pinned():
         _lock(host)

@@ -1,6 +1,7 @@
 """Offloading changes where tensors live, and not one bit of an update."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -170,3 +171,51 @@ def test_a_copied_student_does_not_share_its_teachers_memory():
     with torch.no_grad():
         student[0].weight.add_(1)
     assert torch.equal(teacher.weights[0].weight, before)
+
+
+class LockedMemory:
+    """Stands in for the CUDA runtime, and remembers what is page-locked."""
+
+    def __init__(self, code=0):
+        self.code, self.sizes = code, {}
+
+    def cudaHostRegister(self, address, size, flags):
+        assert address not in self.sizes, "memory can be locked only once"
+        if not self.code:
+            self.sizes[address] = size
+        return self.code
+
+    def cudaHostUnregister(self, address):
+        del self.sizes[address]
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    made = LockedMemory()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
+    monkeypatch.setattr(offload, "_LOCKED_FROM", 1)
+    return made
+
+
+def test_memory_is_locked_as_long_as_it_is_used(memory):
+    student = model()
+    teacher, optimizer = HostTeacher(student), optimizer_of(OffloadedAdamW, student)
+    for number in range(1, 3):
+        step(student, optimizer, number)
+        teacher.update()
+    moments = [t for name, t in optimizer_state(optimizer, student)[0].items() if not name.endswith("/step")]
+    expected = {t.data_ptr(): t.nbytes for t in (*teacher.weights.parameters(), *moments)}
+    assert memory.sizes == expected
+    del teacher, optimizer, moments
+    gc.collect()
+    assert memory.sizes == {}
+
+
+def test_memory_that_cannot_be_locked_is_used_as_it_is(memory, caplog):
+    memory.code = 2
+    student = model()
+    optimizer = optimizer_of(OffloadedAdamW, student)
+    step(student, optimizer, 1)
+    assert "Host memory cannot be page-locked (CUDA error 2)" in caplog.text
+    assert optimizer_state(optimizer, student)[0]
