@@ -39,13 +39,13 @@ from vcsd.models.family import family_of
 from vcsd.models.features import Constant
 from vcsd.models.inside import inside
 from vcsd.models.packed.packing import Group
+from vcsd.projection.project import Sizes
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, distill
 from vcsd.teacher import Teacher
 from vcsd.trainer.phases import Phases
-from vcsd.trainer.projection import Sizes
 from vcsd.types import Scores
 
 NUM_TEXT = 40

@@ -7,13 +7,13 @@ import math
 import os
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, PrinterCallback
+from transformers import PrinterCallback
 
 from vcsd.batch import show
 from vcsd.checkpoint.folder import latest_checkpoint, refuse_full_disk
@@ -26,28 +26,30 @@ from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.inputs import check_count, check_fields, check_rows
-from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
-from vcsd.models.freeze import freeze
-from vcsd.models.hub import load_model, model_folder, require_image_model
+from vcsd.models.hub import load_model, local_folder, model_folder, require_image_model
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.processor import load_processor
+from vcsd.models.shapes import known_shape
 from vcsd.monitor import Guard, Watch
 from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
+from vcsd.projection.machines import Machine, measure_card
+from vcsd.projection.needs import empty_model, from_shapes, job_of, machine_lines, size_lines, time_line
+from vcsd.projection.project import project
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
+from vcsd.student import base_dtype, trained
 from vcsd.trainer import VCSDTrainer
 from vcsd.trainer.arguments import own_arguments, refuse_offload
-from vcsd.trainer.projection import Sizes, Step, measure_speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from peft import PeftModel
-    from transformers import PretrainedConfig, PreTrainedModel, TrainerCallback, TrainingArguments
+    from transformers import PretrainedConfig, TrainerCallback, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config.recipe import Recipe
     from vcsd.models.processor import Processor
+    from vcsd.projection.project import Job, Sizes, Step
 
 
 class PromptSettings(TypedDict):
@@ -81,11 +83,14 @@ class Loaded:
         return {"max_tokens": self.recipe.data.max_prompt_tokens, "chat_template_kwargs": dict(kwargs)}
 
 
-def load(recipe: Recipe) -> Loaded:
-    """Open everything that loads quickly, and report all problems that do not involve the model."""
-    arguments = recipe.training_arguments()
+def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
+    """Open everything that loads quickly, and report all problems that do not involve the model.
+
+    A dry load accepts settings that only another machine supports, such as bf16 without a GPU.
+    """
+    arguments = recipe.training_arguments(on_any_machine=is_dry)
     own_arguments(arguments, recipe.prompts_per_step)
-    if recipe.offload:
+    if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
         refuse_offload(arguments, has_adapters=recipe.lora.rank is not None)
     folder = model_folder(recipe.model.path)
     require_image_model(folder)
@@ -115,9 +120,9 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     """Run a recipe to its end, from the start or from its latest checkpoint. Callbacks are those of transformers."""
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
-    model = load_model(loaded.folder, _base_dtype(loaded))
+    model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
     model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
-    model = _trained(model, recipe, loaded.arguments.seed)
+    model = trained(model, recipe, loaded.arguments.seed)
     with ExitStack() as stack:
         stack.enter_context(only_process(output))
         trainer = VCSDTrainer(
@@ -187,7 +192,22 @@ def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
     return ModelAnswerer(trainer.engine, loaded.processor, name=name, chat_template_kwargs=switches)
 
 
-def dry_run(loaded: Loaded) -> Iterator[str]:
+def preview(recipe: Recipe, machine: Machine | None = None) -> Iterator[str]:
+    """Yield lines about what a run would do and need; from shapes alone if weights or data are not on this machine.
+
+    With a machine, the projection is for it instead of for the smallest that fits.
+    """
+    has_data = Path(recipe.data.path).exists()
+    has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
+    if has_data and has_weights:
+        yield from dry_run(load(recipe, is_dry=True), machine)
+        return
+    own_arguments(recipe.training_arguments(on_any_machine=True), recipe.prompts_per_step)
+    yield recipe.to_json()
+    yield from from_shapes(recipe, machine)
+
+
+def dry_run(loaded: Loaded, machine: Machine | None = None) -> Iterator[str]:
     """Yield lines about what `train` would do. Raise a ConfigError if it does not fit."""
     recipe, arguments = loaded.recipe, loaded.arguments
     yield recipe.to_json()
@@ -195,59 +215,50 @@ def dry_run(loaded: Loaded) -> Iterator[str]:
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"
         yield f"evaluation: {len(loaded.exam.questions)} questions {when}"
-    config = AutoConfig.from_pretrained(loaded.folder, trust_remote_code=False)
-    shown = _first(loaded, config)
+    model, _ = empty_model(recipe)
+    shown = _first(loaded, model.config)
     for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
         if encoded is not None:
             name = {"student": "original", "target": recipe.method.target_view}.get(view, shown.contrast_view)
             yield f"--- {view} ({name}), {len(encoded)} tokens, example {shown.example.id!r} ---\n{encoded.text}"
-    with torch.device("meta"):
-        model = AutoModelForImageTextToText.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-    model = _trained(model, recipe, arguments.seed)
-    is_cuda, has_teacher = arguments.device.type == "cuda", recipe.method.teacher != "current"
-    sizes = Sizes.of(
-        model,
-        has_teacher=has_teacher,
-        has_half_copy=is_cuda and bool(arguments.bf16),
-        base_bytes=_base_dtype(loaded).itemsize,
-        is_offloaded=recipe.offload,
-    )
-    rollout = recipe.rollout
-    step = Step(recipe.prompts_per_step, rollout.num_per_prompt, shown.num_prompt_tokens, rollout.max_new_tokens)
-    yield from _needs(loaded, sizes, step)
+    job = job_of(recipe, model, shown.num_prompt_tokens)
+    yield from size_lines(recipe, job)
+    _refuse_small_budget(loaded, job.step)
+    is_for_another_machine = machine is not None or (recipe.trainer["bf16"] and not arguments.bf16)
+    if not is_for_another_machine:
+        yield from _needs_here(loaded, job)
+    yield from machine_lines(recipe, job, machine)
 
 
-def _needs(loaded: Loaded, sizes: Sizes, step: Step) -> Iterator[str]:
-    recipe, arguments = loaded.recipe, loaded.arguments
-    budget = recipe.token_budget or "measured before the first step"
-    yield (
-        f"steps: {arguments.max_steps}, each with {step.num_prompts} prompts x {step.num_rollouts} rollouts and up to "
-        f"{step.num_tokens:,} tokens; tokens per row: {budget}"
-    )
-    yield f"parameters: {sizes.num_parameters:,}, trained: {sizes.num_trained:,}"
-    yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {arguments.device}"
-    if sizes.host_bytes:
-        yield f"host memory for teacher and moments: {sizes.host_bytes / 2**30:.2f} GiB"
-    yield f"a checkpoint: {sizes.checkpoint_bytes / 2**30:.2f} GiB {_when_saved(arguments)}"
-    dtype = torch.bfloat16 if arguments.bf16 and arguments.device.type == "cuda" else torch.float32
-    seconds = step.seconds(sizes.num_parameters, measure_speed(arguments.device, dtype))
-    total = seconds * arguments.max_steps
-    duration = f"{total / 3600:.2g} h" if total >= 3600 else f"{total / 60:.2g} min"
-    yield f"time, roughly: {seconds:.3g} s per step and {duration} in total, if every response has full length"
-    _refuse_misfits(loaded, sizes, step)
+def _needs_here(loaded: Loaded, job: Job) -> Iterator[str]:
+    """Yield memory and time on this machine. Raise a ConfigError if the run does not fit."""
+    device, is_half = loaded.arguments.device, bool(loaded.arguments.bf16)
+    is_cuda = device.type == "cuda"
+    base_bytes = base_dtype(loaded.recipe, is_half=is_half).itemsize
+    sizes = replace(job.sizes, has_half_copy=is_cuda and is_half, base_bytes=base_bytes)
+    yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {device}"
+    _refuse_misfits(loaded, sizes)
+    dtype = torch.bfloat16 if is_half and is_cuda else torch.float32
+    here = Machine(measure_card(device, dtype, _memory_of(device)))
+    yield f"on this machine, {time_line(loaded.recipe, job, project(job, here))}"
 
 
-def _when_saved(arguments: TrainingArguments) -> str:
-    kept = f"keeping {arguments.save_total_limit or 'all'}"
-    if arguments.save_strategy != "steps":
-        return f"(trainer.save_strategy: {getattr(arguments.save_strategy, 'value', arguments.save_strategy)}), {kept}"
-    steps = arguments.save_steps if arguments.save_steps >= 1 else math.ceil(arguments.save_steps * arguments.max_steps)
-    return f"every {steps:g} steps, {kept}"
+def _refuse_small_budget(loaded: Loaded, step: Step) -> None:
+    """Raise an error if a row cannot hold the first prompt with one response."""
+    budget = loaded.recipe.token_budget
+    longest = step.prompt_tokens + step.response_tokens
+    if budget is not None and budget < longest:
+        raise ConfigError(
+            [
+                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
+                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
+            ]
+        )
 
 
-def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
+def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
     """Raise an error if memory or disk is too small for the run."""
-    device, budget = loaded.arguments.device, loaded.recipe.token_budget
+    device = loaded.arguments.device
     if sizes.memory_bytes > (total := _memory_of(device)):
         can_offload = device.type == "cuda" and not loaded.recipe.offload
         advice = f"Train LoRA adapters (lora.rank: 32), {'set offload: true, ' if can_offload else ''}freeze"
@@ -263,14 +274,6 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes, step: Step) -> None:
                 f"offload = true needs {sizes.host_bytes / 2**30:.1f} GiB of host memory for teacher and moments, this "
                 f"machine has {total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32) instead, freeze a part of "
                 "the model, or choose a smaller one."
-            ]
-        )
-    longest = step.prompt_tokens + step.response_tokens
-    if budget is not None and budget < longest:
-        raise ConfigError(
-            [
-                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
-                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
             ]
         )
     existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
@@ -297,22 +300,3 @@ def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
     method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
     settings = within_model(loaded.prompt_settings, config, max_new_tokens)
     return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]
-
-
-def _base_dtype(loaded: Loaded) -> torch.dtype:
-    """Return the type of the weights: float32 if they are trained, that of the run's products if adapters are."""
-    is_frozen = loaded.recipe.lora.rank is not None
-    return torch.bfloat16 if is_frozen and loaded.arguments.bf16 else torch.float32
-
-
-def _trained(model: PreTrainedModel, recipe: Recipe, seed: int) -> PreTrainedModel | PeftModel:
-    """Return the model with the parts that a recipe trains: adapters on a frozen base, or parts of the model itself."""
-    lora = recipe.lora
-    if lora.rank is None:
-        frozen = [part for part in ("vision", "projector", "language") if getattr(recipe.model, f"freeze_{part}")]
-        freeze(model, *frozen)
-        return model
-    adapted = with_adapters(model, recipe_config(model, lora.rank, lora.scale, parts=lora.parts), seed=seed)
-    if not lora.train_a:
-        freeze_first_factors(adapted)
-    return adapted

@@ -103,7 +103,6 @@ def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, caps
         ("token_budget=20", "token_budget = 20 is less than the first prompt with one full response"),
         ("model.freeze_vision=true model.freeze_projector=true model.freeze_language=true", "nothing to train"),
         ("prompts_per_step=8", "prompts_per_step = 8, but the data has only 7 rows"),
-        ("data.path=nowhere.jsonl", "there is no data at 'nowhere.jsonl'"),
         ("data.columns={prompt: problem}", "columns.prompt = 'problem' is not a column"),
         ("trainer.auto_find_batch_size=true", "The token budget is halved when out of memory"),
         ("model.chat_template_kwargs={enable_thinking: false}", "the chat template has no such switch"),

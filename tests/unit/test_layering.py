@@ -39,6 +39,8 @@ RANKS = [
     "world",
     "evaluation",
     "config",
+    "student",
+    "projection",
     "run",
     "bases",
     "inspect",

@@ -187,11 +187,11 @@ def train(
     from vcsd import run
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
-    loaded = run.load(settings)
     if dry_run:
-        for line in run.dry_run(loaded):
+        for line in run.preview(settings):
             sys.stdout.write(visible(line).rstrip("\n") + "\n")
         return
+    loaded = run.load(settings)
     try:
         with reported(loaded.output), OnSignal() as on_signal:
             trainer = run.train(loaded, callbacks=[on_signal])

@@ -133,12 +133,19 @@ class Recipe(Section):
         default_factory=lambda: _check_trainer({})
     )
 
-    def training_arguments(self) -> TrainingArguments:
-        """Build transformers' own object from the `trainer` section. Raise a ConfigError if it refuses the values."""
-        from transformers import TrainingArguments
+    def training_arguments(self, *, on_any_machine: bool = False) -> TrainingArguments:
+        """Build transformers' own object from the `trainer` section. Raise a ConfigError if it refuses the values.
 
+        `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it.
+        """
+        from transformers import TrainingArguments
+        from transformers.utils.import_utils import is_torch_bf16_gpu_available
+
+        values = dict(self.trainer)
+        if on_any_machine and not is_torch_bf16_gpu_available():
+            values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
-            return TrainingArguments(**self.trainer)
+            return TrainingArguments(**values)
         except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
             raise ConfigError([f"trainer: transformers refuses these arguments: {error}"]) from error
 

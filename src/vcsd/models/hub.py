@@ -44,6 +44,19 @@ def require_image_model(folder: Path) -> None:
         )
 
 
+def local_folder(path: str) -> Path | None:
+    """The folder of a model that is already on this machine, complete; None if it would have to be downloaded."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(path, local_files_only=True))
+    except Exception:  # the client raises various errors for what it has not downloaded
+        return None
+    return folder if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")) else None
+
+
 def load_model(folder: Path, dtype: dtype) -> Any:
     """Load a model from safetensors. Code in its folder is never run, and a missing weight is an error."""
     from transformers import AutoModelForImageTextToText

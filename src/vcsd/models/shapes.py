@@ -1,6 +1,6 @@
 """The shapes of the paper's six models as data, each with its source, and any model's cost in operations.
 
-Shapes need no weights: they are enough to count parameters, operations and bytes (`vcsd.trainer.projection`), and to
+Shapes need no weights: they are enough to count parameters, operations and bytes (`vcsd.projection`), and to
 build a model with random weights for a benchmark.
 """
 
@@ -114,12 +114,12 @@ class Operations:
 
 def work_of(config: Any, num_visual: int) -> Operations:
     """Count 2 per weight and token, and 4 per pair, head and width; ignore norms and other small operations."""
-    text, vision = TextShape.of(config), config.vision_config
+    text, vision = TextShape.of(config), VisionShape.of(config)
     weights = text.num_layers * 3 * text.width * text.inner + text.num_full * text.attention
     weights += text.num_linear * text.linear
-    patches, tower = 4 * num_visual, vision.hidden_size
-    per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.intermediate_size)
-    merger = num_visual * 4 * tower * (4 * tower + vision.out_hidden_size) * (1 + len(_deepstack(vision)))
+    patches, tower = 4 * num_visual, vision.width
+    per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.inner)
+    merger = num_visual * 4 * tower * (4 * tower + text.width) * vision.num_mergers
     image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
     return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary)
 
@@ -167,7 +167,7 @@ class TextShape:
             len(types) - num_linear,
             num_linear,
             wide,
-            text.intermediate_size,
+            getattr(text, "intermediate_size", None) or 4 * wide,
             heads,
             key_values,
             attention,
@@ -177,8 +177,22 @@ class TextShape:
         )
 
 
-def _deepstack(vision: Any) -> list[int]:
-    return list(getattr(vision, "deepstack_visual_indexes", None) or [])
+@dataclass(frozen=True)
+class VisionShape:
+    """The sizes of a vision tower that decide its cost; zeros for a tower that is described in another way."""
+
+    depth: int
+    width: int
+    inner: int
+    num_mergers: int
+
+    @classmethod
+    def of(cls, config: Any) -> VisionShape:
+        """Read the sizes from a config of transformers."""
+        vision = getattr(config, "vision_config", None)
+        depth = getattr(vision, "depth", None) or getattr(vision, "num_hidden_layers", None) or 0
+        width, inner = (getattr(vision, name, None) or 0 for name in ("hidden_size", "intermediate_size"))
+        return cls(depth, width, inner, 1 + len(getattr(vision, "deepstack_visual_indexes", None) or []))
 
 
 def shared_flops(work: Operations, prompt: int, responses: Sequence[int]) -> float:

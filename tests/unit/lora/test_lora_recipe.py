@@ -14,8 +14,8 @@ from vcsd.checkpoint.export import export
 from vcsd.config.recipe import build_recipe
 from vcsd.errors import ConfigError
 from vcsd.models.freeze import is_adapter, part_of
+from vcsd.projection.project import Sizes
 from vcsd.teacher import own_tensors
-from vcsd.trainer.projection import Sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is not of a family that shares prefixes")
 

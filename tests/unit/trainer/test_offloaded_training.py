@@ -10,7 +10,7 @@ from vcsd.errors import ConfigError
 from vcsd.host_teacher import HostTeacher
 from vcsd.models.freeze import freeze
 from vcsd.parallel.offload import OffloadedAdamW
-from vcsd.run import Sizes
+from vcsd.projection.project import Sizes
 from vcsd.teacher import Teacher, fingerprint, named_tensors
 
 

@@ -1,0 +1,130 @@
+"""Cards and machines as data, for projections: memory, speed and links from vendors' data sheets.
+
+parse_machine("h200")       one H200
+parse_machine("8xh100")     one node with eight H100
+parse_machine("24GB")       the card of that size that most people have
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+
+GPUS_PER_NODE = 8
+PLAIN_PRODUCT = 0.71
+"""The share of a data sheet's rate that a plain matrix product reaches: 705 of 989 TFLOP/s on an H200."""
+
+BETWEEN_NODES = 50e9
+"""Bytes per second and GPU between nodes: one 400 Gbit/s link each."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU. Memory is what the driver reports; rates are the data sheet's, dense bfloat16 and device memory."""
+
+    name: str
+    gib: float
+    flops: float
+    bandwidth: float
+    link: float
+    """Bytes per second to the other GPUs of its node, in one direction."""
+
+
+CARDS: Mapping[str, Card] = {
+    "rtx4090": Card("RTX 4090", 24.0, 165e12, 1.01e12, 25e9),
+    "l40s": Card("L40S", 45.0, 362e12, 0.86e12, 25e9),
+    "a100-80": Card("A100 80 GB", 79.3, 312e12, 2.04e12, 300e9),
+    "h100": Card("H100 80 GB", 79.2, 989e12, 3.35e12, 450e9),
+    "h200": Card("H200", 139.8, 989e12, 4.8e12, 450e9),
+    "b200": Card("B200", 178.4, 2250e12, 8.0e12, 900e9),
+}
+"""From small to large."""
+
+ALIASES = {"24gb": "rtx4090", "48gb": "l40s", "80gb": "a100-80", "a100": "a100-80", "141gb": "h200"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One or more cards of one kind, eight to a node.
+
+    >>> Machine(CARDS["h100"], 16).name
+    '16x H100 80 GB (2 nodes)'
+    """
+
+    card: Card
+    num_gpus: int = 1
+
+    @property
+    def name(self) -> str:
+        """The machine in words."""
+        nodes = -(-self.num_gpus // GPUS_PER_NODE)
+        several = f"{self.num_gpus}x {self.card.name}"
+        return self.card.name if self.num_gpus == 1 else several if nodes == 1 else f"{several} ({nodes} nodes)"
+
+    @property
+    def link(self) -> float:
+        """Bytes per second that each GPU sends to the others, the slowest link of a ring."""
+        return self.card.link if self.num_gpus <= GPUS_PER_NODE else min(self.card.link, BETWEEN_NODES)
+
+
+MACHINES = [
+    *(Machine(card) for card in CARDS.values()),
+    *(Machine(CARDS[name], GPUS_PER_NODE) for name in ("a100-80", "h100", "h200", "b200")),
+    Machine(CARDS["h100"], 16),
+    Machine(CARDS["h200"], 16),
+]
+"""Machines to propose, from small to large."""
+
+
+def measure_card(device: torch.device, dtype: torch.dtype, total_bytes: float) -> Card:
+    """Time a matrix product and a copy on a device, and describe it as a card. It takes about a second on a CPU."""
+    import torch
+
+    side = 8192 if device.type == "cuda" else 512
+    square = torch.randn(side, side, device=device, dtype=dtype)
+    product = _seconds(lambda: square @ square, device)
+    block = torch.empty(16 * side * side, device=device, dtype=torch.uint8)
+    copy = _seconds(block.clone, device)
+    flops = 2 * side**3 / product / PLAIN_PRODUCT
+    return Card(str(device), total_bytes / 2**30, flops, 2 * block.numel() / copy, 25e9)
+
+
+def _seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+    import torch
+
+    times = []
+    for _ in range(repeats):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def parse_machine(text: str) -> Machine:
+    """Read a machine such as `h200`, `8xh100` or `24GB`. Raise a ConfigError if it is unknown.
+
+    >>> parse_machine("8xH100").num_gpus
+    8
+    """
+    match = re.fullmatch(r"(?:(\d{1,4})x)?(.+)", text.strip().lower().replace(" ", ""))
+    number, key = (match[1] or "1", match[2].replace("_", "-")) if match else ("1", "")
+    key = ALIASES.get(key, key)
+    if key not in CARDS:
+        known = [*CARDS, *ALIASES]
+        raise ConfigError([f"card {text!r} is not known. {did_you_mean(key, known)} Several: 8xh100."])
+    if not 1 <= int(number) <= 1024:
+        raise ConfigError([f"card {text!r} has {number} GPUs. Allowed: 1 to 1024."])
+    return Machine(CARDS[key], int(number))

@@ -1,0 +1,325 @@
+"""Project what a run needs on a machine, from shapes alone: memory, time and disk. No weights, data or GPU.
+
+Memory. Weights, teacher, gradients and Adam's moments in float32 and the copy that samples rollouts are counted
+exactly; with LoRA these are adapters, next to one base that all of them share. The memory of a row is a formula per
+token and layer (`row_memory.py`).
+Time. Operations of scoring and of the loss at a share of the card's bfloat16 rate; bytes that each decoding step reads
+at a share of its bandwidth; FSDP2's traffic at the speed of the slowest link, not hidden behind computation.
+The shares were measured on one H200 with Qwen3-VL-2B shapes; for other cards they are assumed to be the same.
+docs/scaling.md compares projections with measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vcsd.models.freeze import is_adapter
+from vcsd.models.shapes import TextShape, shared_flops, work_of
+from vcsd.projection.row_memory import RowMemory
+from vcsd.rollout.memory import CacheCost, cache_cost, rows_that_fit
+from vcsd.trainer.budget import LARGEST_BUDGET
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vcsd.projection.machines import Machine
+
+_FLOAT, _HALF = 4, 2
+
+SHARE_OF_RATE = 0.36
+"""Scoring reached 359 of 989 TFLOP/s: benchmarks/results/full_step.json."""
+
+SHARE_OF_BANDWIDTH = 0.30
+"""Decoding reached this share, many small kernels included: the rollout phase of the same file."""
+
+CHUNKED_LOSS = 3.0
+"""How much longer the loss in plain torch takes than the kernel: benchmarks/results/loss_head.json."""
+
+_BYTES_PER_UPDATE = 44
+"""Traffic of AdamW, clipping and the EMA per trained parameter."""
+
+_MARGIN = 0.1
+"""Share of the memory beside weights and moments that stays free, as in `budget.py`."""
+
+NUM_TEXT = 40
+"""Text tokens of a prompt; the others are its image."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model that decide its memory.
+
+    >>> sizes = Sizes(num_parameters=2_000, num_trained=1_000, has_teacher=True, has_half_copy=True)
+    >>> sizes.memory_bytes, sizes.checkpoint_bytes
+    (32000, 24000)
+    >>> Sizes(2_000, 100, has_half_copy=True, num_adapter=200, base_bytes=2).memory_bytes
+    6400
+    >>> sizes = Sizes(num_parameters=2_000, num_trained=1_000, has_half_copy=True, is_offloaded=True)
+    >>> sizes.memory_bytes, sizes.host_bytes
+    (20000, 16000)
+    """
+
+    num_parameters: int
+    num_trained: int
+    has_teacher: bool = True
+    has_half_copy: bool = False
+    num_adapter: int = 0
+    """How many of the parameters are LoRA adapters; the others are then a base that all models share."""
+    base_bytes: int = _FLOAT
+    """Bytes of each parameter of such a base."""
+    is_offloaded: bool = False
+    """Whether moments and float32 teacher are in host memory."""
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        *,
+        has_teacher: bool,
+        has_half_copy: bool,
+        base_bytes: int = _FLOAT,
+        is_offloaded: bool = False,
+    ) -> Sizes:
+        """Count a model's parameters; a model on the meta device will do."""
+        named = dict(model.named_parameters())
+        trained = sum(parameter.numel() for parameter in named.values() if parameter.requires_grad)
+        adapter = sum(parameter.numel() for name, parameter in named.items() if is_adapter(name))
+        total = sum(parameter.numel() for parameter in named.values())
+        return cls(total, trained, has_teacher, has_half_copy, adapter, base_bytes, is_offloaded)
+
+    @property
+    def num_own(self) -> int:
+        """The parameters that each model has for itself and a checkpoint holds."""
+        return self.num_adapter or self.num_parameters
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes on the device: weights, teacher, gradients, moments and the copy for rollouts."""
+        base = self.num_parameters - self.num_own
+        has_half_base = self.has_half_copy and self.base_bytes != _HALF
+        teacher = self._num_averaged * (_HALF if self.is_offloaded else _FLOAT) * self.has_teacher
+        own = self.num_own * (_FLOAT + _HALF * self.has_half_copy) + teacher
+        trained = self.num_trained * _FLOAT * (1 if self.is_offloaded else 3)
+        return base * (self.base_bytes + _HALF * has_half_base) + own + trained
+
+    @property
+    def sharded_bytes(self) -> int:
+        """The part of these bytes that FSDP2 divides among ranks: all but the copy for rollouts."""
+        has_half_base = self.has_half_copy and self.base_bytes != _HALF
+        halves = self.num_own * self.has_half_copy + (self.num_parameters - self.num_own) * has_half_base
+        return self.memory_bytes - _HALF * halves
+
+    @property
+    def num_cast(self) -> int:
+        """The parameters of which autocast keeps a half-precision copy: those that are not in half precision."""
+        return self.num_own if self.base_bytes == _HALF else self.num_parameters
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes in host memory: teacher and moments, if they are offloaded."""
+        teacher = self._num_averaged * _FLOAT * self.has_teacher
+        return (teacher + self.num_trained * _FLOAT * 2) * self.is_offloaded
+
+    @property
+    def _num_averaged(self) -> int:
+        """The teacher's own parameters. Frozen factors of adapters are shared."""
+        return self.num_trained if self.num_adapter else self.num_parameters
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of student, teacher and both moments."""
+        return self.num_own * _FLOAT * (1 + self.has_teacher) + self.num_trained * _FLOAT * 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """The tokens of a step: the number of prompts, rollouts per prompt, and their lengths.
+
+    >>> step = Step(num_prompts=32, num_rollouts=8, prompt_tokens=1000, response_tokens=300)
+    >>> step.num_tokens
+    108800
+    """
+
+    num_prompts: int
+    num_rollouts: int
+    prompt_tokens: int
+    response_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to score, counting each prompt once."""
+        return self.num_prompts * self.group_tokens
+
+    @property
+    def group_tokens(self) -> int:
+        """Tokens of one prompt with all its responses."""
+        return self.prompt_tokens + self.num_rollouts * self.response_tokens
+
+    def share(self, num_ranks: int) -> Step:
+        """The part of the largest of several ranks."""
+        return Step(-(-self.num_prompts // num_ranks), self.num_rollouts, self.prompt_tokens, self.response_tokens)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run as a projection sees it: shapes, what a step holds, and what the teacher and the loss do."""
+
+    config: Any
+    """The model's config, as transformers builds it."""
+    sizes: Sizes
+    cache: CacheCost
+    step: Step
+    longest_prompt: int
+    num_looks: int = 2
+    """Forward passes of the teacher: two with a contrast, else one."""
+    is_checkpointed: bool = False
+    token_budget: int | None = None
+    loss_factor: float = 1.0
+    """How much longer the loss takes than the kernel's."""
+
+    @classmethod
+    def of(cls, model: Any, sizes: Sizes, step: Step, longest_prompt: int, **more: Any) -> Job:
+        """Read the shapes of a model; one on the meta device will do."""
+        import torch
+
+        return cls(model.config, sizes, cache_cost(model, torch.bfloat16), step, longest_prompt, **more)
+
+    @property
+    def rows(self) -> RowMemory:
+        """The memory of rows."""
+        return RowMemory.of(self.config, is_checkpointed=self.is_checkpointed)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a run needs on a machine: bytes per GPU, seconds of each phase of a step, bytes of a checkpoint."""
+
+    machine: Machine
+    constant_bytes: float
+    """Per GPU, whatever the rows: weights, teacher, gradients, moments, copies, the workspace of the loss."""
+    smallest_bytes: float
+    """Per GPU with the smallest row that the run may need: the longest prompt with one full response."""
+    budget: int
+    """Tokens per row."""
+    peak_bytes: float
+    seconds: dict[str, float]
+    checkpoint_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the smallest row fits beside everything else."""
+        return self.smallest_bytes <= self.machine.card.gib * 2**30
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of a whole step."""
+        return sum(self.seconds.values())
+
+
+def project(job: Job, machine: Machine) -> Projection:
+    """Project a run on a machine: alone on one GPU, with FSDP2 over several."""
+    constant = _constant_bytes(job, machine.num_gpus)
+    rows, step = job.rows, job.step.share(machine.num_gpus)
+    smallest = constant + rows.bytes_of(job.longest_prompt + step.response_tokens, 4 * job.longest_prompt)
+    smallest = max(smallest, _rollout_bytes(job, machine.num_gpus))
+    room = machine.card.gib * 2**30 * (1 - _MARGIN) + _MARGIN * constant
+    budget = job.token_budget or _budget(rows, step, room - constant)
+    tokens = min(budget, step.num_tokens)
+    peak = max(constant + rows.bytes_of(tokens, _patches(step, tokens)), smallest)
+    return Projection(
+        machine, constant, smallest, budget, peak, _seconds(job, machine, step, budget), job.sizes.checkpoint_bytes
+    )
+
+
+def smallest_machine(job: Job, machines: list[Machine]) -> Projection | None:
+    """Project a run on the first machine on which it fits; None if it fits on none."""
+    return next((found for machine in machines if (found := project(job, machine)).fits), None)
+
+
+def _constant_bytes(job: Job, num_gpus: int) -> float:
+    """Bytes on each GPU while rows are scored, apart from the rows."""
+    sizes, text = job.sizes, TextShape.of(job.config)
+    head = text.width * text.vocabulary
+    workspace = RowMemory.LOSS_TILES + (0 if sizes.num_adapter else _FLOAT * head)  # and the head's gradient
+    if num_gpus == 1:
+        return sizes.memory_bytes + _HALF * sizes.num_cast + workspace
+    gathered = 2 * _HALF * 2 * head  # embedding and head of student and teacher stay gathered during a row
+    unreduced = _FLOAT * sizes.num_trained  # gradients are reduced once per step, after the last row
+    return sizes.sharded_bytes / num_gpus + gathered + unreduced + workspace
+
+
+def _rollout_bytes(job: Job, num_gpus: int) -> float:
+    """Bytes on each GPU while one prompt is answered; there are no gradients then."""
+    cache = job.cache.of(job.longest_prompt, job.step.response_tokens, 1, is_shared=True)
+    return _kept_while_sampling(job.sizes, num_gpus) + cache
+
+
+def _kept_while_sampling(sizes: Sizes, num_gpus: int) -> float:
+    """Bytes on each GPU during rollouts apart from the cache: several GPUs gather a whole copy for them."""
+    gradients = _FLOAT * sizes.num_trained
+    if num_gpus == 1:
+        return sizes.memory_bytes - gradients
+    return (sizes.sharded_bytes - gradients) / num_gpus + _HALF * sizes.num_parameters
+
+
+def _patches(step: Step, tokens: int) -> int:
+    """Patches of the images in a row: four for each of a prompt's visual tokens."""
+    num_prompts = max(1, tokens // step.group_tokens)
+    return 4 * num_prompts * max(0, step.prompt_tokens - NUM_TEXT)
+
+
+def _budget(rows: RowMemory, step: Step, room: float) -> int:
+    """The largest row that fits, rounded down to a multiple of 256; the smallest if none does."""
+    low, high = 1, LARGEST_BUDGET // 256
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = rows.bytes_of(256 * middle, _patches(step, 256 * middle)) <= room
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return 256 * low
+
+
+def _seconds(job: Job, machine: Machine, step: Step, budget: int) -> dict[str, float]:
+    """Seconds of each phase on the busiest GPU, if every response has full length."""
+    card, rate = machine.card, machine.card.flops * SHARE_OF_RATE
+    work = work_of(job.config, max(1, step.prompt_tokens - NUM_TEXT))
+    forward = step.num_prompts * shared_flops(work, step.prompt_tokens, [step.response_tokens] * step.num_rollouts)
+    positions = step.num_prompts * step.num_rollouts * step.response_tokens
+    product = work.per_position / 5  # of one projection
+    # forward and the gradient of the inputs; recomputation; the gradient of the weights, unless they are frozen
+    passes = 2 + job.is_checkpointed + (not job.sizes.num_adapter)
+    return {
+        "rollout": _rollout_seconds(job, machine, step),
+        "teacher": job.num_looks * forward / rate,
+        "student": passes * forward / rate,
+        "loss": job.loss_factor * positions * product * (3 + job.num_looks) / rate,
+        "update": job.sizes.num_trained * _BYTES_PER_UPDATE / machine.num_gpus / (0.6 * card.bandwidth),
+        "traffic": _traffic_seconds(job, machine, step, budget),
+    }
+
+
+def _rollout_seconds(job: Job, machine: Machine, step: Step) -> float:
+    """Prefill, then one pass over weights and caches per token, in as many batches as memory needs."""
+    card, sizes, cache = machine.card, job.sizes, job.cache
+    work = work_of(job.config, max(1, step.prompt_tokens - NUM_TEXT))
+    prefill = step.num_prompts * shared_flops(work, step.prompt_tokens, []) / (card.flops * SHARE_OF_RATE)
+    free = max(0, int(card.gib * 2**30 - _kept_while_sampling(sizes, machine.num_gpus)))
+    lengths = (step.prompt_tokens, step.response_tokens, step.num_rollouts)
+    at_once = rows_that_fit(cache, free, *lengths, is_shared=True)
+    num_rollouts = step.num_prompts * step.num_rollouts
+    batches = -(-num_rollouts // at_once)
+    mean_cache = step.num_prompts * cache.of(
+        step.prompt_tokens, step.response_tokens // 2, step.num_rollouts, is_shared=True
+    )
+    per_token = batches * _HALF * sizes.num_parameters + mean_cache
+    return prefill + step.response_tokens * per_token / (card.bandwidth * SHARE_OF_BANDWIDTH)
+
+
+def _traffic_seconds(job: Job, machine: Machine, step: Step, budget: int) -> float:
+    """FSDP2: weights are gathered for every pass of every row, once for the rollouts, and gradients reduced once."""
+    if machine.num_gpus == 1:
+        return 0.0
+    rows = max(1, -(-step.num_tokens // budget))
+    gathers = rows * (2 + job.is_checkpointed + job.num_looks) * _HALF + _FLOAT  # rollouts gather float32 shards
+    num_bytes = job.sizes.num_parameters * gathers + _FLOAT * job.sizes.num_trained
+    return num_bytes * (machine.num_gpus - 1) / machine.num_gpus / machine.link

@@ -1,0 +1,35 @@
+"""The student of a recipe: which parts of a model are trained, and the type of its weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from vcsd.lora.attach import freeze_first_factors, recipe_config, with_adapters
+from vcsd.models.freeze import freeze
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+    from vcsd.config.recipe import Recipe
+
+
+def base_dtype(recipe: Recipe, *, is_half: bool) -> torch.dtype:
+    """Return the type of the weights: float32 if they are trained, that of the run's products if adapters are."""
+    return torch.bfloat16 if recipe.lora.rank is not None and is_half else torch.float32
+
+
+def trained(model: PreTrainedModel, recipe: Recipe, seed: int) -> PreTrainedModel | PeftModel:
+    """Return the model with the parts that a recipe trains: adapters on a frozen base, or parts of the model itself."""
+    lora = recipe.lora
+    if lora.rank is None:
+        freeze(
+            model, *(part for part in ("vision", "projector", "language") if getattr(recipe.model, f"freeze_{part}"))
+        )
+        return model
+    adapted = with_adapters(model, recipe_config(model, lora.rank, lora.scale, parts=lora.parts), seed=seed)
+    if not lora.train_a:
+        freeze_first_factors(adapted)
+    return adapted

@@ -1,0 +1,151 @@
+"""Projections against what was measured: benchmarks/results holds runs on one H200."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from tiny_models import build_model
+from tiny_step import make_trainer
+from vcsd.errors import ConfigError
+from vcsd.models.freeze import freeze
+from vcsd.models.shapes import SHAPES, TextShape
+from vcsd.projection.machines import CARDS, MACHINES, Machine, measure_card, parse_machine
+from vcsd.projection.project import Job, Sizes, Step, project, smallest_machine
+from vcsd.projection.row_memory import RowMemory
+
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
+H200, STEP = Machine(CARDS["h200"]), Step(32, 8, 1064, 300)
+
+
+@cache
+def empty(name):
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(SHAPES[name].config())
+
+
+def job(name="qwen3_vl_2b", step=STEP, longest=1064, **more):
+    sizes = Sizes.of(empty(name), has_teacher=True, has_half_copy=True)
+    return Job.of(empty(name), sizes, step, longest, **more)
+
+
+def scoring_cases():
+    """(family, visual tokens, response tokens, measured case) of every row timed in the trainer's precision."""
+    for family in ("qwen3_vl", "qwen3_5"):
+        for file in (f"prefix_sharing_{family}.json", f"prefix_sharing_{family}_1000.json"):
+            for name, case in json.loads((RESULTS / file).read_text()).items():
+                if " autocast " in name and "groups_in_row" in case:
+                    yield family, *map(int, name.split()[2:]), case
+
+
+def test_the_checkpoint_is_as_large_as_was_said(tmp_path):
+    """Within a percent: the files hold headers, generators and JSON too."""
+    trainer = make_trainer(tmp_path, arguments={"max_steps": 2, "save_strategy": "steps", "save_steps": 2})
+    said = Sizes.of(trainer.model, has_teacher=True, has_half_copy=False).checkpoint_bytes
+    trainer.train()
+    assert trainer.contents().num_bytes == pytest.approx(said, rel=0.01)
+    written = sum(path.stat().st_size for path in (tmp_path / "checkpoint-2").iterdir())
+    assert written == pytest.approx(said, rel=0.02)
+
+
+def test_frozen_parts_have_neither_gradient_nor_moments():
+    model = build_model()
+    whole = Sizes.of(model, has_teacher=True, has_half_copy=True)
+    freeze(model, "vision")
+    part = Sizes.of(model, has_teacher=True, has_half_copy=True)
+    frozen = whole.num_trained - part.num_trained
+    assert frozen > 0
+    assert whole.memory_bytes - part.memory_bytes == 12 * frozen
+    assert whole.checkpoint_bytes - part.checkpoint_bytes == 8 * frozen
+
+
+def test_a_student_that_is_its_own_teacher_needs_no_second_copy():
+    with_teacher, alone = (Sizes(100, 100, has_teacher=has) for has in (True, False))
+    assert with_teacher.memory_bytes - alone.memory_bytes == 400
+    assert with_teacher.checkpoint_bytes - alone.checkpoint_bytes == 400
+
+
+def test_the_projected_step_is_near_the_measured_one():
+    measured = json.loads((RESULTS / "full_step.json").read_text())["ours"]
+    found = project(job(token_budget=13_856), H200)  # what the rows of that run held: four prompts each
+    scoring = sum(measured["seconds"][phase] for phase in ("teacher", "student", "backward"))
+    assert found.step_seconds == pytest.approx(measured["total_seconds"], rel=0.05)
+    assert found.seconds["rollout"] == pytest.approx(measured["seconds"]["rollout"], rel=0.05)
+    assert sum(found.seconds[phase] for phase in ("teacher", "student", "loss")) == pytest.approx(scoring, rel=0.05)
+    assert found.peak_bytes / 2**30 == pytest.approx(max(measured["peak_gib"].values()), rel=0.05)
+
+
+def test_projected_rows_are_near_all_rows_that_were_measured():
+    """Qwen3-VL and Qwen3.5, 256 to 4,080 visual tokens, responses of 100 to 1,000. No row needs more than was said."""
+    cases = list(scoring_cases())
+    assert len(cases) == 18
+    for family, visual, response, case in cases:
+        groups, text = case["groups_in_row"], TextShape.of(empty(f"{family}_2b").config)
+        prompt = case["tokens_in_row"] // groups - 8 * response
+        work = job(f"{family}_2b", Step(groups, 8, prompt, response), is_checkpointed=True)
+        seconds = project(work, H200).seconds
+        scoring = seconds["teacher"] + seconds["student"] + seconds["loss"]
+        assert scoring == pytest.approx(case["shared"]["teacher_s"] + case["shared"]["student_s"], rel=0.15)
+        casts, head = 2 * work.sizes.num_parameters, 4 * text.width * text.vocabulary
+        row = work.rows.bytes_of(case["tokens_in_row"], 4 * groups * (prompt - 40))
+        needed = (row + casts + head + RowMemory.LOSS_TILES) / 2**30
+        assert case["shared"]["peak_gib"] <= needed <= 1.15 * case["shared"]["peak_gib"], (family, visual, response)
+
+
+def test_checkpointing_trades_time_for_memory():
+    plain, saved = (project(job(token_budget=16_384, is_checkpointed=is_saved), H200) for is_saved in (False, True))
+    assert saved.peak_bytes < 0.7 * plain.peak_bytes
+    assert plain.step_seconds < saved.step_seconds < 1.3 * plain.step_seconds
+
+
+def test_a_method_without_contrast_looks_once_and_a_chunked_loss_is_slower():
+    both = project(job(), H200).seconds
+    once, chunked = project(job(num_looks=1), H200).seconds, project(job(loss_factor=3.0), H200).seconds
+    assert once["teacher"] == both["teacher"] / 2
+    assert chunked["loss"] == pytest.approx(3 * both["loss"])
+
+
+def test_eight_gpus_shard_the_memory_and_cannot_be_eight_times_as_fast():
+    one, eight = (project(job(is_checkpointed=True), Machine(CARDS["h200"], count)) for count in (1, 8))
+    assert eight.constant_bytes < one.constant_bytes
+    assert one.step_seconds / 8 < eight.step_seconds < one.step_seconds / 2
+    assert eight.seconds["traffic"] > 0 == one.seconds["traffic"]
+    two_nodes = project(job(is_checkpointed=True), Machine(CARDS["h200"], 16))
+    assert two_nodes.seconds["traffic"] > eight.seconds["traffic"]
+
+
+def test_the_smallest_machine_is_the_first_that_fits():
+    paper = {"step": Step(32, 8, 1064, 1024), "longest": 6144, "is_checkpointed": True}
+    names = {name: smallest_machine(job(name, **paper), MACHINES).machine.name for name in SHAPES}
+    assert names["qwen3_vl_2b"] == "A100 80 GB"
+    assert names["qwen3_vl_4b"] == "H200"
+    assert names["qwen3_vl_8b"].startswith("8x ")
+    for name in SHAPES:
+        fitting = [project(job(name, **paper), machine).fits for machine in MACHINES]
+        assert MACHINES[fitting.index(True)].name == names[name]
+    assert smallest_machine(job("qwen3_5_9b", **paper), MACHINES[:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [("h200", "H200", 1), ("8xH100", "H100 80 GB", 8), ("24GB", "RTX 4090", 1), ("2x a100_80", "A100 80 GB", 2)],
+)
+def test_machines_are_read_as_people_write_them(text, name, count):
+    machine = parse_machine(text)
+    assert (machine.card.name, machine.num_gpus) == (name, count)
+
+
+@pytest.mark.parametrize("text", ["h300", "", "0xh100", "9999xh100", "8x", "xh100"])
+def test_an_unknown_machine_is_an_error_that_names_it(text):
+    with pytest.raises(ConfigError, match=f"card '{text}'"):
+        parse_machine(text)
+
+
+def test_this_machine_can_be_measured_as_a_card():
+    card = measure_card(torch.device("cpu"), torch.float32, 8 * 2**30)
+    assert card.gib == 8
+    assert card.flops > 1e6
+    assert card.bandwidth > 1e6
