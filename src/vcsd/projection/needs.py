@@ -135,7 +135,8 @@ def machine_lines(recipe: Recipe, job: Job, machine: Machine | None) -> Iterator
 
 def time_line(recipe: Recipe, job: Job, found: Projection) -> str:
     """The seconds of a step by phase, and the duration of the run."""
-    parts = ", ".join(f"{name} {seconds:.2g}" for name, seconds in found.seconds.items() if seconds >= 0.05)
+    shown = {name: f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" for name, seconds in found.seconds.items()}
+    parts = ", ".join(f"{name} {seconds}" for name, seconds in shown.items() if float(seconds))
     total = found.step_seconds * recipe.trainer["max_steps"]
     duration = f"{total / 3600:.2g} h" if total >= 3600 else f"{total / 60:.2g} min"
     return (

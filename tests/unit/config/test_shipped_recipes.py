@@ -63,6 +63,16 @@ def test_each_ablation_changes_the_value_that_it_is_named_after_and_no_other():
         assert recipe.model == load_recipe("paper/qwen3_vl_2b").model
 
 
+@pytest.mark.parametrize("name", ["qwen3_vl_2b_24gb", "qwen3_vl_4b_24gb", "qwen3_vl_8b_48gb", "qwen3_vl_8b_80gb"])
+def test_lora_recipes_change_how_and_not_what_is_learned(name):
+    recipe, whole = load_recipe(f"lora/{name}"), load_recipe(f"paper/{name.rpartition('_')[0]}")
+    assert sorted(names("lora")) == ["qwen3_vl_2b_24gb", "qwen3_vl_4b_24gb", "qwen3_vl_8b_48gb", "qwen3_vl_8b_80gb"]
+    assert (recipe.lora.rank, recipe.lora.vision) == (32, name.endswith("80gb"))
+    changed = {key for key, value in recipe.trainer.items() if value != whole.trainer.get(key)}
+    assert changed == {"output_dir", "learning_rate"}
+    assert (recipe.method, recipe.model, recipe.data) == (whole.method, whole.model, whole.data)
+
+
 def test_training_curves_are_evaluated_every_ten_steps():
     assert sorted(names("curves")) == ["opsd_published", "vcsd"]
     for name in names("curves"):

@@ -28,7 +28,10 @@ def test_every_shipped_recipe_can_be_projected_on_a_machine_that_has_nothing(nam
     assert "there is no data at" in "".join(told)
     assert any(line.startswith("memory per GPU: ") for line in told)
     assert any(line.startswith("time, roughly: ") for line in told)
-    if "_2b" in name or name.startswith(("ablations/", "curves/")):
+    sizes = {"24gb": "RTX 4090", "48gb": "L40S", "80gb": "L40S"}
+    if name.startswith("lora/"):
+        assert sizes[name.rpartition("_")[2]] in machine
+    elif "_2b" in name or name.startswith(("ablations/", "curves/")):
         assert "A100 80 GB" in machine
     assert not list(tmp_path.iterdir())
 
