@@ -149,6 +149,8 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
         ((), "MODEL is missing"),
         (("m", "--compare", "a", "b"), "does not ask 'm'"),
         (("--compare", "a", "b"), "there is no scorecard at a"),
+        (("m", "--decode", "beam", "--data", "."), "Choose plain or contrast"),
+        (("m", "--decode", "contrast", "--server", "http://localhost:1/v1", "--data", "."), "Omit --server"),
         (("m", "--benchmarks", "BLNK", "--data", "."), "Did you mean 'BLINK'"),
         (("m", "--data", "/nowhere/at/all"), "does not exist"),
         (("m", "--data", "."), "BLINK is not in ."),

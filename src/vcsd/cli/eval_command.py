@@ -40,6 +40,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     max_pixels: options.MaxPixels = None,
     batch_size: options.BatchSize = 64,
     server: options.Server = None,
+    decode: options.Decode = "plain",
     mode: options.Mode = "final",
     rules: options.Rules = "2026-06",
     judge: options.Judge = None,
@@ -66,13 +67,15 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     from vcsd.evaluation.evaluate import Asking, Scoring, evaluate
 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
-    folder = out or Path("runs/eval") / Path(model.rstrip("/")).name
+    name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
+    folder = out or Path("runs/eval") / name
     marking = _marking(mode, rules, judge, judge_server, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with _resumable():
+        _refuse_decode(decode, server)
         remote = None if server is None else _server(server, model, switches, max_pixels, batch_size)
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
-        answerer = remote or _local(model, switches, max_pixels, batch_size)
+        answerer = remote or _local(model, switches, max_pixels, batch_size, decode)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     _show(cards, folder)
 
@@ -132,13 +135,23 @@ def _marking(mode: str, rules: str, judge: str | None, server: str | None, folde
     return Marking(mode, rules, Judge(client, judge, cache=folder / "judge.jsonl"))
 
 
-def _local(model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int) -> Answerer:
+def _refuse_decode(decode: str, server: str | None) -> None:
+    if decode not in ("plain", "contrast"):
+        raise ConfigError([f"--decode {decode!r} is not a choice. Choose plain or contrast."])
+    if decode == "contrast" and server is not None:
+        raise ConfigError(["--decode contrast compares two views at every token; a server cannot. Omit --server."])
+
+
+def _local(
+    model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int, decode: str = "plain"
+) -> Answerer:
     """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU."""
     import torch
 
     from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
     from vcsd.models.hub import load_model
     from vcsd.models.processor import load_processor
+    from vcsd.rollout.contrast_engine import ContrastEngine
     from vcsd.rollout.engine import TransformersEngine
 
     is_cuda = torch.cuda.is_available()
@@ -147,7 +160,8 @@ def _local(model: str, switches: Mapping[str, object], max_pixels: int | None, b
         processor, weights = load_processor(folder, max_pixels=max_pixels), load_model(folder, dtype)
         name = folder_identity(folder)
     weights.to("cuda" if is_cuda else "cpu")
-    engine = TransformersEngine(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
+    engine_class = ContrastEngine if decode == "contrast" else TransformersEngine
+    engine = engine_class(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
 
 

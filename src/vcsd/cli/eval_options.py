@@ -60,6 +60,9 @@ BatchSize = Annotated[
 Server = Annotated[
     str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL)
 ]
+Decode = Annotated[
+    str, typer.Option(help="plain, or contrast: from the target, at twice the cost.", rich_help_panel=_MODEL)
+]
 Mode = Annotated[str, typer.Option(help="final, exact or judge.", rich_help_panel=_READ)]
 Rules = Annotated[
     str, typer.Option(help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.", rich_help_panel=_READ)

@@ -8,16 +8,19 @@ write_contrast([seen], "contrast.html")
 """
 
 from vcsd.inspect.contrast_file import write_contrast
+from vcsd.inspect.contrast_generate import ContrastLogits, contrast_inputs
 from vcsd.inspect.opened import OpenedModel, open_model
 from vcsd.inspect.tile_map import TileMap, tile_map
 from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore, token_contrast
 
 __all__ = [
     "CandidateScore",
+    "ContrastLogits",
     "OpenedModel",
     "ResponseContrast",
     "TileMap",
     "TokenScore",
+    "contrast_inputs",
     "open_model",
     "tile_map",
     "token_contrast",
