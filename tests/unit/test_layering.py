@@ -58,6 +58,7 @@ SUB_RANKS = {
     "data": ["formats"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
+    "inspect": ["precheck"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
     "reproduce": ["pages"],

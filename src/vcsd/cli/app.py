@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from vcsd import __version__
 from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
+from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
@@ -268,6 +269,7 @@ def export(
 
 app.command()(evaluate)
 app.command()(contrast)
+app.command()(precheck)
 app.command()(report)
 app.command()(watch)
 app.command()(reproduce)

@@ -26,6 +26,7 @@ from vcsd.method import METHODS
 from vcsd.models.family import base_model, family_of
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import score
+from vcsd.monitor.watch import prompt_text
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Scores, user_message
@@ -116,6 +117,23 @@ def token_contrast(
     a `student`, the model is its own student, as in the first step of training.
     """
     example = Example(id="contrast", images=[image], prompt=[user_message(question, num_images=1)])
+    seen = example_contrast(
+        opened, example, response=response, method=method, student=student, max_new_tokens=max_new_tokens
+    )
+    return replace(seen, question=question)
+
+
+@torch.no_grad()
+def example_contrast(
+    opened: OpenedModel,
+    example: Example,
+    *,
+    response: str | Sequence[int] | None = None,
+    method: Method = METHODS["vcsd"],
+    student: nn.Module | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> ResponseContrast:
+    """Score every token of a response to an example, as `token_contrast` does for an image and a question."""
     shown, control = _shown(example, method, opened)
     objective = method.objective(_end_token_ids(opened))
     token_ids = _token_ids(opened, shown, response, max_new_tokens)
@@ -128,7 +146,7 @@ def token_contrast(
     tokens = scored_tokens(views, token_ids, objective, opened.processor.tokenizer)
     return ResponseContrast(
         opened.name,
-        question,
+        prompt_text(example),
         _images(VIEWS["original"](example)),
         _images(control) or _images(VIEWS["black"](example)),
         method,

@@ -40,6 +40,7 @@ def test_help_lists_every_command_and_each_shows_an_example():
         "contrast",
         "report",
         "watch",
+        "precheck",
     }
     for command in commands:
         assert command in top

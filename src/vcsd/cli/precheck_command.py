@@ -1,0 +1,82 @@
+"""`vcsd precheck`: can training help this model on this data? Heavy imports wait until the command runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vcsd.errors import ConfigError
+from vcsd.terminal import plain, say, show_log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vcsd.types import Example
+
+
+def precheck(
+    model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
+    data: Annotated[Path | None, typer.Option(help="Data as for vcsd train; default for world: its own.")] = None,
+    num: Annotated[int, typer.Option(min=2, help="Examples to look at, spread over the data.")] = 200,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/precheck/MODEL.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer.")] = 256,
+    max_pixels: Annotated[int | None, typer.Option(help="Reduce larger images; default: the model's limit.")] = None,
+    thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.")] = None,
+) -> None:
+    """Measure, without training, how much the image matters to a model and what training could gain.
+
+    The same command resumes an interrupted check.
+
+    Example: `vcsd precheck world --num 64`
+    """
+    from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.evaluation.asking.model_answerer import folder_identity
+    from vcsd.inspect.opened import WORLD, open_model
+    from vcsd.inspect.precheck.diagnosis import diagnose
+    from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
+    from vcsd.method import METHODS
+    from vcsd.models.hub import model_folder
+    from vcsd.monitor.machine import hush_transformers
+    from vcsd.report.page import write_page
+
+    show_log()
+    hush_transformers()
+    examples = _examples(model, data, num)
+    switches = {} if thinking is None else {"enable_thinking": thinking}
+    opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
+    folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
+    name = folder_identity(shipped_base() if model == WORLD else model_folder(model, key="model"))
+    found = diagnose(
+        opened, examples, folder, METHODS["vcsd"], name=f"{name} {max_pixels}", max_new_tokens=max_new_tokens
+    )
+    if not found.examples:
+        reasons = "; ".join(list(found.skipped.values())[:1])
+        raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for row in rows_of(found):
+        table.add_row(*map(plain, row))
+    Console().print(table)
+    say(verdict(found))
+    (folder / "precheck.json").write_text(json.dumps(diagnosis_json(found), indent=2) + "\n", encoding="utf-8")
+    write_page(diagnosis_page(found, {one.id: one for one in examples}, opened.name), folder / "precheck.html")
+    say(f"precheck.html and precheck.json are in {folder}.")
+
+
+def _examples(model: str, data: Path | None, num: int) -> Sequence[Example]:
+    """Return examples spread over the data, or the world's own."""
+    from vcsd.data import load_examples
+    from vcsd.evaluation.benchmarks.loading import spread
+    from vcsd.inspect.opened import WORLD
+    from vcsd.world.questions.examples import training_examples
+
+    if data is None:
+        if model != WORLD:
+            raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
+        return training_examples(num)
+    source = load_examples(data)
+    return [source[index] for index in spread(range(len(source)), num)]

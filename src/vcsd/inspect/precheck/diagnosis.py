@@ -1,0 +1,244 @@
+"""Answers and statistics of a model on some examples, without training: what the image changes, and what it is worth.
+
+The model answers each example three times, greedily: with the image, with the control, and by contrast decoding. Its
+answer with the image is then scored token by token. Everything is stored as it comes, so the same command resumes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from statistics import mean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcsd.errors import DataError
+from vcsd.evaluation.asking.ask import ask
+from vcsd.evaluation.asking.asking_bar import AskingBar
+from vcsd.evaluation.asking.model_answerer import ModelAnswerer
+from vcsd.evaluation.reading import read_answer
+from vcsd.inspect.token_scores import example_contrast
+from vcsd.models.encode import encode
+from vcsd.monitor.lines import Lines, read_lines
+from vcsd.monitor.watch import prompt_text
+from vcsd.rollout.contrast_engine import ContrastEngine
+from vcsd.rollout.engine import TransformersEngine
+from vcsd.rollout.sampling import Sampling
+from vcsd.types import Question
+from vcsd.views import VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vcsd.inspect.opened import OpenedModel
+    from vcsd.inspect.token_scores import ResponseContrast
+    from vcsd.method import Method
+    from vcsd.models.packed.packing import Prompt
+    from vcsd.types import AnswerKind, Example, Prediction
+
+BENCHMARK = "precheck"
+VIEWS_ASKED = ("image", "control", "contrast")
+BATCH = 64
+NUM_RESAMPLES = 2000
+
+_OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ExampleStatistics:
+    """One example: the texts of its three answers, whether they are right, and means over the response's tokens.
+
+    `is_right` is None where the data has no answer or none can be read. `end_contrast` is what the end token would gain
+    without the guard; `largest_contrast` is that of the most visual token.
+    """
+
+    id: str
+    kind: str
+    texts: Mapping[str, str]
+    is_right: Mapping[str, bool | None]
+    num_tokens: Mapping[str, int]
+    contrasts: Sequence[float]
+    support_size: float
+    kl_target_original: float
+    argmax_changed: float
+    end_contrast: float | None
+
+    @property
+    def largest_contrast(self) -> float:
+        """The contrast of the most visual token."""
+        return max(self.contrasts)
+
+    @property
+    def is_same_without_image(self) -> bool:
+        """Whether the answer with the control is the same text."""
+        return self.texts["image"].strip() == self.texts["control"].strip()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The statistics of every example, and the examples that could not be used with the reason."""
+
+    examples: Sequence[ExampleStatistics]
+    skipped: Mapping[str, str]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a number over the examples; nan without examples."""
+        values = [float(value) for one in self.examples if (value := getattr(one, name)) is not None]
+        return mean(values) if values else float("nan")
+
+    def accuracy(self, view: str) -> float | None:
+        """Return the share of right answers in percent; None if the data has no answers."""
+        marks = [mark for one in self.examples if (mark := one.is_right[view]) is not None]
+        return 100 * mean(marks) if marks else None
+
+    def decoding_gain(self) -> tuple[float, float, float] | None:
+        """Return the points that contrast decoding gains, with the paired 95% bootstrap interval over the examples."""
+        both = [one.is_right for one in self.examples if one.is_right["image"] is not None]
+        if not both:
+            return None
+        change_N = np.array([100.0 * (bool(one["contrast"]) - bool(one["image"])) for one in both])
+        drawn = np.random.default_rng(0).integers(len(change_N), size=(NUM_RESAMPLES, len(change_N)))
+        low, high = np.percentile(change_N[drawn].mean(1), [2.5, 97.5])
+        return float(change_N.mean()), float(low), float(high)
+
+
+def diagnose(
+    opened: OpenedModel, examples: Sequence[Example], folder: Path, method: Method, *, name: str, max_new_tokens: int
+) -> Diagnosis:
+    """Ask and score all examples, or resume in the folder. `name` identifies the weights in what is stored."""
+    skipped, usable = {}, []
+    for example in examples:
+        try:
+            method.check(example)
+            usable.append(replace(example, images=VIEWS["original"](example).images))
+        except DataError as error:
+            skipped[example.id] = error.message
+    questions = [Question(one, BENCHMARK, answer_kind(one.answer), one.answer or "") for one in usable]
+    folder.mkdir(parents=True, exist_ok=True)
+    said = {
+        view: ask(
+            questions,
+            _answerer(opened, view, method, name),
+            sampling=Sampling(max_new_tokens=max_new_tokens, temperature=0.0),
+            path=folder / f"{view}.jsonl",
+            bar=AskingBar({"image": "plain", "control": "with the control", "contrast": "contrast decoding"}[view]),
+        )
+        for view in VIEWS_ASKED
+    }
+    key = f"{name} {method!r} {max_new_tokens}"
+    found = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
+    errors = {
+        question.id: problem
+        for index, question in enumerate(questions)
+        if (problem := next((said[view][index].error for view in said if said[view][index].error), None)) is not None
+    }
+    return Diagnosis(found, {**skipped, **errors})
+
+
+def _scored(
+    opened: OpenedModel,
+    questions: Sequence[Question],
+    said: Mapping[str, Sequence[Prediction]],
+    path: Path,
+    method: Method,
+    key: str,
+) -> list[ExampleStatistics]:
+    """Score the answers that have no error. What the file holds under the same key is not scored again."""
+    known = {record["id"]: record for record in read_lines(path) if record.get("key") == key}
+    lines, found = Lines(path), []
+    with AskingBar("scoring") as bar:
+        bar.begin(sum(question.id in known for question in questions), len(questions))
+        for index, question in enumerate(questions):
+            own = {view: said[view][index] for view in VIEWS_ASKED}
+            if any(one.error is not None for one in own.values()):
+                continue
+            if question.id not in known:
+                known[question.id] = {"key": key, **asdict(_statistics(opened, question, own, method))}
+                lines.append(known[question.id])
+                bar.step(is_failed=False)
+            found.append(ExampleStatistics(**{k: v for k, v in known[question.id].items() if k != "key"}))
+    return found
+
+
+def _answerer(opened: OpenedModel, view: str, method: Method, name: str) -> ModelAnswerer:
+    tokenizer, switches = opened.processor.tokenizer, opened.chat_template_kwargs
+    plain = TransformersEngine(opened.model, tokenizer=tokenizer, keeps_broken=True)
+    engine = ContrastEngine(opened.model, method=method, tokenizer=tokenizer) if view == "contrast" else plain
+
+    def control(question: Question) -> Prompt:
+        assert method.contrast_view is not None
+        return encode(opened.processor, VIEWS[method.contrast_view](question.example), chat_template_kwargs=switches)
+
+    return ModelAnswerer(
+        engine,
+        opened.processor,
+        name=name,
+        chat_template_kwargs=switches,
+        batch_size=BATCH,
+        prompt_of=control if view == "control" else None,
+        identity={"model": name, "view": view, "method": repr(method), "switches": repr(dict(switches))},
+    )
+
+
+def _statistics(
+    opened: OpenedModel, question: Question, said: Mapping[str, Prediction], method: Method
+) -> ExampleStatistics:
+    text = said["image"].text
+    seen = example_contrast(
+        opened, question.example, response=text or opened.processor.tokenizer.eos_token, method=method
+    )
+    tokens, last = seen.tokens, seen.tokens[-1]
+    raw_end = last.realised.log_p_original - last.realised.log_p_control
+    return ExampleStatistics(
+        id=question.id,
+        kind=question.kind if question.gold else "no answer",
+        texts={view: one.text for view, one in said.items()},
+        is_right={view: is_right(one.text, question) for view, one in said.items()},
+        num_tokens={view: one.num_tokens or 0 for view, one in said.items()},
+        contrasts=[round(token.realised.contrast, 5) for token in tokens],
+        support_size=mean(token.support_size for token in tokens),
+        kl_target_original=mean(token.kl_target_original for token in tokens),
+        argmax_changed=mean(_is_changed(seen, place) for place in range(len(tokens))),
+        end_contrast=raw_end if last.is_end else None,
+    )
+
+
+def _is_changed(seen: ResponseContrast, place: int) -> bool:
+    """Whether the target prefers another token than the model with the image."""
+    candidates = seen.tokens[place].candidates
+    return candidates[0].log_p_original < max(one.log_p_original for one in candidates)
+
+
+def answer_kind(answer: str | None) -> AnswerKind:
+    """Guess what an answer of the data is.
+
+    >>> answer_kind("B"), answer_kind("no"), answer_kind("7"), answer_kind("2.5"), answer_kind("a cat")
+    ('option', 'yes_no', 'integer', 'float', 'text')
+    """
+    text = (answer or "").strip().strip(".")
+    if re.fullmatch(r"[A-H]", text):
+        return "option"
+    if text.lower() in ("yes", "no"):
+        return "yes_no"
+    if re.fullmatch(r"-?\d+", text):
+        return "integer"
+    return "float" if re.fullmatch(r"-?\d*\.\d+", text) else "text"
+
+
+def is_right(text: str, question: Question) -> bool | None:
+    """Whether an answer is that of the data; None if the data has none. An answer that cannot be read is wrong."""
+    if not question.gold:
+        return None
+    options = dict(_OPTION.findall(prompt_text(question.example)))
+    found = read_answer(text, question.kind, options).found
+    return found is not None and _plain(found) == _plain(question.gold)
+
+
+def _plain(answer: str) -> str:
+    text = answer.strip().strip(".").lower()
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text

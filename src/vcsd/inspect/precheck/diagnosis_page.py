@@ -1,0 +1,152 @@
+"""The page of a pre-check, its JSON, and the verdict: what was measured, and what that is worth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from itertools import pairwise
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from PIL.Image import Image
+
+from vcsd.inspect.precheck.calibration import CALIBRATED, expected_gain
+from vcsd.report import parts
+from vcsd.report.chart import ShareBar, bar_chart
+from vcsd.report.page import Page, PageSection
+from vcsd.report.parts import Answer, Case, Tile, plain_table, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics
+    from vcsd.report.markup import Html
+    from vcsd.types import Example
+
+MOST_CASES = 4
+"""Examples shown of the most and of the least visual ones."""
+
+BINS = (-4.0, -2.0, -1.0, -0.5, -0.1, 0.1, 0.5, 1.0, 2.0, 4.0)
+"""Edges of the histogram of contrasts, in nats."""
+
+NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """Say what training is expected to gain, with the interval and what the expectation rests on."""
+    gain = diagnosis.decoding_gain()
+    if gain is None:
+        return (
+            "No verdict: the data has no answers, and without them no statistic predicts the gain of training well "
+            "enough. Add an answer column to some rows."
+        )
+    expected = expected_gain(gain[0], (gain[2] - gain[1]) / 2)
+    return (
+        f"Contrast decoding gains {signed(gain[0])} points here (95%: {signed(gain[1])} to {signed(gain[2])}). Over "
+        f"{len(CALIBRATED)} bases of the offline world, training gained about as much: {signed(expected.value)} points "
+        f"expected, {signed(expected.low)} to {signed(expected.high)} for another base like them. These were tiny "
+        "models of one family with synthetic pictures, and all of them gained: for a real model, take this as a sign, "
+        "not as a forecast."
+    )
+
+
+def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
+    """Return every statistic with its meaning, for tables on the page and in the terminal."""
+    accuracies = {view: diagnosis.accuracy(view) for view in NAMES}
+    length = {view: mean(one.num_tokens[view] for one in diagnosis.examples) for view in NAMES}
+    contrasts = [value for one in diagnosis.examples for value in one.contrasts]
+    same = mean(one.is_same_without_image for one in diagnosis.examples)
+    rows = [
+        ["examples", str(len(diagnosis.examples)), f"{len(diagnosis.skipped)} could not be used"],
+        ["contrast", f"{mean(contrasts):+.4f} nats", "mean over the tokens of the answers"],
+        ["largest contrast", f"{diagnosis.mean('largest_contrast'):+.4f} nats", "of an answer's most visual token"],
+        ["support", f"{diagnosis.mean('support_size'):.3f}", "plausible candidates per token"],
+        ["pull", f"{diagnosis.mean('kl_target_original'):.4f} nats", "KL(target || image) per token"],
+        ["changed choices", f"{diagnosis.mean('argmax_changed'):.1%}", "tokens where the target prefers another one"],
+        [
+            "end token, unguarded",
+            f"{diagnosis.mean('end_contrast'):+.4f} nats",
+            "its contrast, which the guard removes",
+        ],
+        ["same without image", f"{same:.1%}", "answers that the control does not change"],
+        ["length", f"{length['image']:.1f}", f"tokens; {length['contrast']:.1f} by contrast decoding"],
+    ]
+    for view, value in accuracies.items():
+        if value is not None:
+            rows.append([f"accuracy, {NAMES[view]}", f"{value:.1f}", "percent of the rows with an answer"])
+    return rows
+
+
+def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
+    """Return the statistics as JSON values."""
+    gain = diagnosis.decoding_gain()
+    names = ("support_size", "kl_target_original", "argmax_changed", "end_contrast", "largest_contrast")
+    return {
+        "num_examples": len(diagnosis.examples),
+        "skipped": dict(diagnosis.skipped),
+        "accuracy": {NAMES[view]: diagnosis.accuracy(view) for view in NAMES},
+        "decoding_gain": gain,
+        "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
+        "calibrated_on": sorted(CALIBRATED),
+        "same_without_image": mean(one.is_same_without_image for one in diagnosis.examples),
+        "contrast": mean(value for one in diagnosis.examples for value in one.contrasts),
+        **{name: diagnosis.mean(name) for name in names},
+        "verdict": verdict(diagnosis),
+    }
+
+
+def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title: str) -> Page:
+    """Build the page. `examples` holds what was asked, by id."""
+    tiles = [
+        Tile(f"accuracy, {NAMES[view]}", f"{value:.1f}", tone=tone)
+        for view, tone in (("control", "base"), ("image", "opsd"), ("contrast", "vcsd"))
+        if (value := diagnosis.accuracy(view)) is not None
+    ]
+    ranked = sorted(diagnosis.examples, key=lambda one: -one.largest_contrast)
+    notes = [f"{len(diagnosis.skipped)} examples could not be used."] if diagnosis.skipped else []
+    sections = [
+        PageSection("Statistics", plain_table(["", "value", "what it is"], rows_of(diagnosis))),
+        PageSection("Contrast of the tokens", _histogram(diagnosis), "In nats, over all tokens of all answers."),
+        PageSection("By kind of answer", _by_kind(diagnosis)),
+        PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
+        PageSection("The least visual questions", _cases(ranked[::-1][:MOST_CASES], examples)),
+    ]
+    return Page(f"Pre-check: {title}", sections, verdict(diagnosis), tiles, notes)
+
+
+def _histogram(diagnosis: Diagnosis) -> Html:
+    values = [value for one in diagnosis.examples for value in one.contrasts]
+    counts = Counter(sum(value >= edge for edge in BINS) for value in values)
+    names = [f"below {BINS[0]:g}", *(f"{low:g} to {high:g}" for low, high in pairwise(BINS))]
+    names.append(f"{BINS[-1]:g} and more")
+    bars = [
+        ShareBar(name, 100 * counts[place] / len(values), f"% of {len(values)}") for place, name in enumerate(names)
+    ]
+    return bar_chart("", bars)
+
+
+def _by_kind(diagnosis: Diagnosis) -> Html:
+    rows = []
+    for kind in dict.fromkeys(one.kind for one in diagnosis.examples):
+        own = [one for one in diagnosis.examples if one.kind == kind]
+        shares = [[one.is_right[view] for one in own if one.is_right[view] is not None] for view in NAMES]
+        cells = [f"{100 * mean(map(bool, marks)):.1f}" if marks else "-" for marks in shares]
+        rows.append(
+            [kind.replace("_", " "), str(len(own)), *cells, f"{mean(one.largest_contrast for one in own):+.3f}"]
+        )
+    return plain_table(["", "N", *(f"accuracy, {name}" for name in NAMES.values()), "largest contrast"], rows)
+
+
+def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example]) -> Html:
+    tones = {"image": "opsd", "control": "base", "contrast": "vcsd"}
+    cases = []
+    for one in chosen:
+        example = examples[one.id]
+        images = [image for image in example.images if isinstance(image, Image)]
+        answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], bool(one.is_right[view])) for view in NAMES]
+        from_prompt = "\n".join(
+            part["text"] for message in example.prompt for part in message["content"] if part["type"] == "text"
+        )
+        title = f"{one.id}: largest contrast {one.largest_contrast:+.3f} nats"
+        cases.append(Case(title, from_prompt[:600], example.answer or "", images, answers))
+    return parts.cases(cases)

@@ -1,0 +1,137 @@
+"""The pre-check: what it counts, that it resumes, and that its verdict says what it rests on."""
+
+import math
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vcsd.inspect import open_model
+from vcsd.inspect.precheck import diagnosis as module
+from vcsd.inspect.precheck.calibration import CALIBRATED, base_statistics, calibrate, expected_gain
+from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
+from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
+from vcsd.method import METHODS
+from vcsd.report.page import page_html
+from vcsd.types import Example, Question, user_message
+from vcsd.world.questions.examples import training_examples
+
+CELLS = Path(__file__).parents[4] / "docs" / "results" / "cells"
+
+
+def example(name="a", text="What color?", answer="red"):
+    return Example(name, [Image.new("RGB", (8, 8))], [user_message(text, num_images=1)], answer)
+
+
+def statistics(name, plain, control, contrast, contrasts=(0.5, -0.25), texts=("x", "y", "z")):
+    views = ("image", "control", "contrast")
+    return ExampleStatistics(
+        name,
+        "option",
+        dict(zip(views, texts, strict=True)),
+        dict(zip(views, (plain, control, contrast), strict=True)),
+        dict.fromkeys(views, 7),
+        list(contrasts),
+        **{"support_size": 2.0, "kl_target_original": 0.1, "argmax_changed": 0.5, "end_contrast": 0.01},
+    )
+
+
+def toy():
+    rights = [(True, False, True), (False, False, True), (False, False, True), (True, True, False)]
+    return Diagnosis([statistics(f"q{place}", *right) for place, right in enumerate(rights)], {"bad": "no image"})
+
+
+def test_the_calibration_equals_the_results_it_came_from():
+    bases = base_statistics(CELLS)
+    found = {
+        name: (own["gain of contrast decoding"], own["gain"])
+        for name, own in bases.items()
+        if "gain of contrast decoding" in own
+    }
+    assert found.keys() == CALIBRATED.keys()
+    for name, pair in found.items():
+        assert CALIBRATED[name] == pytest.approx(pair, abs=1e-3)
+
+
+def test_the_published_calibration_equals_the_results():
+    page = (CELLS.parents[1] / "inspect.md").read_text()
+    for one in calibrate(CELLS):
+        name = one.name.replace("|", "\\|")
+        numbers = f"{one.correlation:+.2f} | {one.low:+.2f} to {one.high:+.2f}"
+        assert f"| {name} | {one.num_bases} | {numbers} |" in page
+
+
+def test_the_verdict_quotes_the_strongest_predictor():
+    predictors = calibrate(CELLS)
+    assert predictors[0].name == "gain of contrast decoding"
+    assert predictors[0].low < predictors[0].correlation < predictors[0].high
+    strengths = [abs(one.correlation) for one in predictors]
+    assert strengths == sorted(strengths, reverse=True)
+
+
+def test_the_expected_gain_covers_every_calibrated_base_and_widens_with_doubt():
+    for decoding, training in CALIBRATED.values():
+        assert expected_gain(decoding).low < training < expected_gain(decoding).high
+    sure, unsure = expected_gain(10.0), expected_gain(10.0, 20.0)
+    assert unsure.high - unsure.value == pytest.approx(math.hypot(sure.high - sure.value, 20.0))
+
+
+def test_accuracies_and_the_gain_are_counted_by_hand():
+    found = toy()
+    assert [found.accuracy(view) for view in ("image", "control", "contrast")] == [50.0, 25.0, 75.0]
+    gain, low, high = found.decoding_gain()
+    assert gain == 25.0  # two gained, one lost, of four
+    assert low < 25.0 < high
+    assert diagnosis_json(found)["decoding_gain"][0] == 25.0
+    assert "Contrast decoding gains +25.0 points here" in verdict(found)
+    assert "5 bases of the offline world" in verdict(found)
+
+
+def test_data_without_answers_gets_no_verdict():
+    found = Diagnosis([statistics("q", None, None, None)], {})
+    assert found.accuracy("image") is None
+    assert verdict(found).startswith("No verdict: the data has no answers")
+    assert not any(row[0].startswith("accuracy") for row in rows_of(found))
+
+
+def test_the_page_shows_statistics_histogram_and_cases_as_text():
+    evil = "<script>alert(1)</script>"
+    found = Diagnosis([statistics("q0", True, False, True, texts=(evil, evil, evil))], {"bad": "no image"})
+    html = page_html(diagnosis_page(found, {"q0": example("q0", evil)}, evil))
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;alert(1)") > 5
+    assert "1 examples could not be used." in html
+    assert "0.5 to 1" in html
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "right"),
+    [
+        ("B", "It is green. The answer is B.", True),
+        ("B", "The answer is A.", False),
+        ("no", "The answer is no.", True),
+        ("3", "There are 3 things. The answer is 3.", True),
+        ("0.50", "The answer is 0.5.", True),
+        ("red", "The ring is red. The answer is red.", True),
+        ("red", "", False),
+    ],
+)
+def test_answers_are_compared_by_their_kind(answer, text, right):
+    asked = example(text="What?\nA. red\nB. green", answer=answer)
+    assert is_right(text, Question(asked, "precheck", answer_kind(answer), answer)) is right
+
+
+def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkeypatch):
+    world = open_model("world")
+    examples = [*training_examples(4), Example("text", [], [user_message("Why?")], "because")]
+    options = {"name": "world", "max_new_tokens": 24}
+    first = diagnose(world, examples, tmp_path, METHODS["vcsd"], **options)
+    assert len(first.examples) == 4
+    assert list(first.skipped) == ["text"]
+    for one in first.examples:
+        assert one.end_contrast is not None
+        assert len(one.contrasts) == one.num_tokens["image"]
+    monkeypatch.setattr(module, "example_contrast", pytest.fail)  # nothing is scored again
+    monkeypatch.setattr(module.TransformersEngine, "sample", pytest.fail)
+    again = diagnose(world, examples, tmp_path, METHODS["vcsd"], **options)
+    assert diagnosis_json(again) == diagnosis_json(first)
