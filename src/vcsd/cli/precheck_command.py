@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, DataError
 from vcsd.terminal import plain, say, show_log
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def precheck(
 
     show_log()
     hush_transformers()
-    examples = _examples(model, data, num)
+    examples, unreadable = _examples(model, data, num)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
@@ -54,6 +55,7 @@ def precheck(
     found = diagnose(
         opened, examples, folder, METHODS["vcsd"], name=f"{name} {max_pixels}", max_new_tokens=max_new_tokens
     )
+    found = replace(found, skipped={**unreadable, **found.skipped})
     if not found.examples:
         reasons = "; ".join(list(found.skipped.values())[:1])
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
@@ -67,8 +69,8 @@ def precheck(
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
-def _examples(model: str, data: Path | None, num: int) -> Sequence[Example]:
-    """Return examples spread over the data, or the world's own."""
+def _examples(model: str, data: Path | None, num: int) -> tuple[Sequence[Example], dict[str, str]]:
+    """Return examples spread over the data, or the world's own, and the reason for each row that cannot be read."""
     from vcsd.data import load_examples
     from vcsd.evaluation.benchmarks.loading import spread
     from vcsd.inspect.opened import WORLD
@@ -77,6 +79,11 @@ def _examples(model: str, data: Path | None, num: int) -> Sequence[Example]:
     if data is None:
         if model != WORLD:
             raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
-        return training_examples(num)
-    source = load_examples(data)
-    return [source[index] for index in spread(range(len(source)), num)]
+        return training_examples(num), {}
+    source, examples, skipped = load_examples(data), [], {}
+    for index in spread(range(len(source)), num):
+        try:
+            examples.append(source[index])
+        except DataError as error:
+            skipped[error.example_id] = error.message
+    return examples, skipped

@@ -84,12 +84,12 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one model said, and whether it was right."""
+    """What one model said, and whether it was right; None if that is unknown."""
 
     name: str
     tone: str
     text: str
-    is_right: bool
+    is_right: bool | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,15 +240,19 @@ def _case(case: Case) -> str:
     shown = f'<div class="images">{images}</div>' if images else ""
     question = f'<p class="question">{text(case.question)}</p>' if case.question else ""
     gold = f'<p class="gold">answer: <b>{text(case.gold)}</b></p>' if case.gold else ""
-    answers = "".join(
-        f'<li class="{"right" if answer.is_right else "wrong"}"><span class="who">{_key(answer.tone)}'
-        f'{text(answer.name)}</span><span class="said">{text(answer.text) or "<em>nothing</em>"}</span>'
-        f'<span class="mark">{"right" if answer.is_right else "wrong"}</span></li>'
-        for answer in case.answers
-    )
+    answers = "".join(_answer(answer) for answer in case.answers)
     return (
         f'<article>{shown}<div><p class="suite">{text(case.title)}</p>{question}{gold}'
         f"<ul>{answers}</ul></div></article>"
+    )
+
+
+def _answer(answer: Answer) -> str:
+    kind = "" if answer.is_right is None else "right" if answer.is_right else "wrong"
+    mark = f'<span class="mark">{kind}</span>' if kind else ""
+    return (
+        f'<li class="{kind}"><span class="who">{_key(answer.tone)}'
+        f'{text(answer.name)}</span><span class="said">{text(answer.text) or "<em>nothing</em>"}</span>{mark}</li>'
     )
 
 

@@ -13,14 +13,15 @@ from PIL.Image import Image
 from vcsd.inspect.precheck.calibration import CALIBRATED, expected_gain
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
+from vcsd.report.markup import Html
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import Answer, Case, Tile, plain_table, signed
+from vcsd.views import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics
-    from vcsd.report.markup import Html
     from vcsd.types import Example
 
 MOST_CASES = 4
@@ -105,7 +106,10 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
     ranked = sorted(diagnosis.examples, key=lambda one: -one.largest_contrast)
     notes = [f"{len(diagnosis.skipped)} examples could not be used."] if diagnosis.skipped else []
     sections = [
-        PageSection("Statistics", plain_table(["", "value", "what it is"], rows_of(diagnosis))),
+        PageSection(
+            "Statistics",
+            Html(f'<div class="prose">{plain_table(["", "value", "what it is"], rows_of(diagnosis))}</div>'),
+        ),
         PageSection("Contrast of the tokens", _histogram(diagnosis), "In nats, over all tokens of all answers."),
         PageSection("By kind of answer", _by_kind(diagnosis)),
         PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
@@ -142,8 +146,9 @@ def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example])
     cases = []
     for one in chosen:
         example = examples[one.id]
-        images = [image for image in example.images if isinstance(image, Image)]
-        answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], bool(one.is_right[view])) for view in NAMES]
+        shown = VIEWS["original"](example).images
+        images = [image for image in shown if isinstance(image, Image)]
+        answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], one.is_right[view]) for view in NAMES]
         from_prompt = "\n".join(
             part["text"] for message in example.prompt for part in message["content"] if part["type"] == "text"
         )

@@ -1,0 +1,35 @@
+import json
+
+from typer.testing import CliRunner
+
+from tiny_examples import picture
+from vcsd.cli import app
+from vcsd.errors import ConfigError
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app.app, ["precheck", *map(str, arguments)])
+
+
+def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_called_wrong(tmp_path):
+    picture(64, 64).save(tmp_path / "0.png")
+    rows = [
+        {"id": "good", "question": "What color is the circle?", "image": "0.png"},
+        {"id": "gone", "question": "What color is the ring?", "image": "missing.png"},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = invoke("world", "--data", tmp_path / "train.jsonl", "--out", tmp_path / "out", "--max-new-tokens", 8)
+    assert result.exit_code == 0, result.output
+    assert "No verdict: the data has no answers" in result.output.replace("\n", " ")
+    stored = json.loads((tmp_path / "out" / "precheck.json").read_text())
+    assert stored["num_examples"] == 1
+    assert list(stored["skipped"]) == ["gone"]
+    page = (tmp_path / "out" / "precheck.html").read_text()
+    assert "data:image/png" in page
+    assert 'class="mark"' not in page
+
+
+def test_a_model_without_data_is_told_to_bring_some():
+    error = invoke("nowhere").exception
+    assert isinstance(error, ConfigError)
+    assert "--data is missing" in str(error)
