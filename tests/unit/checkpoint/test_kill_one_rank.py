@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
-from tiny_ranks import exit_codes, on_ranks, shard, tiny_model
+from tiny_ranks import exit_codes, on_ranks
 from vcsd.checkpoint import Contents, TensorFile, check_checkpoint, checkpoints_of, write_checkpoint
 from vcsd.errors import RunError
-from vcsd.teacher import named_tensors
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir", "shutil.rmtree"}
 FILE, RANDOM = "student.safetensors", "random.safetensors"
@@ -20,10 +21,8 @@ DIED, STOPPED, DONE = 77, 3, 0
 
 
 def contents(step):
-    model = tiny_model()
-    for parameter in model.parameters():
-        torch.nn.init.constant_(parameter, step)
-    tensors = {FILE: named_tensors(shard(model)), RANDOM: {"rank": torch.tensor(dist.get_rank())}}
+    weight = distribute_tensor(torch.full((3, 2), float(step)), init_device_mesh("cpu", (2,)), [Shard(0)])
+    tensors = {FILE: {"weight": weight}, RANDOM: {"rank": torch.tensor(dist.get_rank())}}
     return Contents(tensors, {"b.json": "{}"}, {"seed": 0}, of_rank={RANDOM})
 
 
@@ -77,7 +76,7 @@ def test_whatever_the_event_every_checkpoint_is_whole_and_the_next_save_cleans_u
         assert steps[-1] == 3 or steps == [1, 2], len(roots)
         for step, folder in checkpoints_of(root).items():
             check_checkpoint(folder, {"seed": 0}, needs=[FILE, RANDOM])
-            assert (TensorFile(folder / FILE)["0.weight"] == step).all()
+            assert (TensorFile(folder / FILE)["weight"] == step).all()
         roots.append(root)
     assert codes == [DONE, DONE]
     assert len(roots) > (30 if victim == 0 else 4)
