@@ -108,7 +108,9 @@ def main() -> None:
             if number and "whole weights" in ACC:
                 print(f"    minus whole weights: {ACC[variant.name][-1] - ACC['whole weights'][-1]:+.2f}", flush=True)
     for name, values in ACC.items():
-        print(f"{name}: Acc {shown(spread(values))} over {len(values)} seeds")
+        gaps = [mine - whole for mine, whole in zip(values, ACC.get("whole weights", []), strict=False)]
+        difference = f", minus whole weights {shown(spread(gaps))}" if gaps and name != "whole weights" else ""
+        print(f"{name}: Acc {shown(spread(values))}{difference}, mean ± standard deviation over {len(values)} seeds")
 
 
 if __name__ == "__main__":

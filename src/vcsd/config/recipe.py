@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TrainerValues = dict[str, Any]
 """The `trainer` section. Its values have the types of transformers.TrainingArguments."""
 
-ADAPTER_LEARNING_RATE = "1e-4"
+ADAPTER_LEARNING_RATE = "6e-5"
 """The learning rate that an error proposes for adapters: see docs/lora.md."""
 
 _MAX_KEY = 60
