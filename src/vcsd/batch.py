@@ -140,6 +140,16 @@ class Batch:
         views = (self.student, self.target, self.contrast)
         return longest_view([view for view in views if view is not None])
 
+    def part(self, groups: Sequence[int]) -> Batch:
+        """Some of the groups, by number, under the same views."""
+        contrast = None if self.contrast is None else [self.contrast[group] for group in groups]
+        return Batch([self.student[group] for group in groups], [self.target[group] for group in groups], contrast)
+
+    def joined(self, other: Batch) -> Batch:
+        """These groups and then those of another batch, under the same views."""
+        contrast = None if self.contrast is None else [*self.contrast, *(other.contrast or [])]
+        return Batch([*self.student, *other.student], [*self.target, *other.target], contrast)
+
     def rows(self, plan: PackingPlan) -> Iterator[Batch]:
         """The batch of each packed row, under the same views."""
         for row in range(len(plan.rows)):

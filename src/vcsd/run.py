@@ -32,6 +32,8 @@ from vcsd.models.processor import load_processor
 from vcsd.models.shapes import known_shape
 from vcsd.monitor import Guard, Watch
 from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
+from vcsd.parallel.launch import refused_engines, without_accelerates_fsdp
+from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.projection.machines import Machine, measure_card
 from vcsd.projection.needs import empty_model, from_shapes, job_of, machine_lines, size_lines, time_line
 from vcsd.projection.project import project
@@ -88,6 +90,8 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
 
     A dry load accepts settings that only another machine supports, such as bf16 without a GPU.
     """
+    if problems := refused_engines():
+        raise ConfigError(problems)
     arguments = recipe.training_arguments(on_any_machine=is_dry)
     own_arguments(arguments, recipe.prompts_per_step)
     if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
@@ -99,7 +103,7 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     check_count(examples, recipe.prompts_per_step)
     check_fields(examples, recipe.method)
     loaded = Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
-    skips = Skips(loaded.output / "skipped.jsonl", max_share=1.0)
+    skips = Skips(loaded.output / "skipped.jsonl" if is_first() else None, max_share=1.0)
     check_rows(examples, recipe.method, processor, loaded.prompt_settings, skips)
     return loaded
 
@@ -120,11 +124,12 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     """Run a recipe to its end, from the start or from its latest checkpoint. Callbacks are those of transformers."""
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
-    model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
+    with without_accelerates_fsdp():
+        model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
     model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
     model = trained(model, recipe, loaded.arguments.seed)
     with ExitStack() as stack:
-        stack.enter_context(only_process(output))
+        stack.enter_context(entered_by_first(lambda: only_process(output)))
         trainer = VCSDTrainer(
             model,
             loaded.arguments,
@@ -148,11 +153,16 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         trainer.check_resume(recipe.resume == "auto")
-        _write(output / "config.json", recipe.to_json())
-        _write(output / ENVIRONMENT, json.dumps({"hardware": hardware(), **versions()}, indent=2) + "\n")
+        on_first(lambda: _describe(output, recipe))
         trainer.train("auto" if recipe.resume == "auto" else None)
     _refuse_idle(trainer)
     return trainer
+
+
+def _describe(output: Path, recipe: Recipe) -> None:
+    """Write what was asked for, and where it runs."""
+    _write(output / "config.json", recipe.to_json())
+    _write(output / ENVIRONMENT, json.dumps({"hardware": hardware(), **versions()}, indent=2) + "\n")
 
 
 def _write(path: Path, content: str) -> None:

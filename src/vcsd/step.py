@@ -10,8 +10,8 @@
 `transformers.Trainer`, which calls `Teacher.update` after the optimizer step (`trainer/after_step.py`).
 
 What a step needs besides lives elsewhere: views and prompts in `batch.py`, rows of a bounded size in `models/packed`,
-FSDP2 and autocast in `models/inside.py`, cached vision features in `models/features.py`; out-of-memory retries, checks
-for finite values and logging in `trainer/`.
+FSDP2 and autocast in `models/inside.py`, cached vision features in `models/features.py`; ranks and their gradients in
+`parallel/`; out-of-memory retries, checks for finite values and logging in `trainer/`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ from vcsd.loss import distillation_loss
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.inside import inside_both
-from vcsd.models.packed.packing import plan_rows
 from vcsd.models.score import hidden_states, with_pixels_on
+from vcsd.parallel.exchange import all_rollouts
+from vcsd.parallel.gradients import GradientSync
+from vcsd.parallel.padding import in_step
+from vcsd.parallel.ranks import num_ranks, this_rank
+from vcsd.parallel.sharding import towers_gathered
+from vcsd.parallel.split import balanced, plan_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,15 +67,17 @@ class RolloutSettings:
 
 @dataclass(frozen=True, eq=False)
 class Distiller:
-    """The student that learns, the teacher it learns from, and the method."""
+    """The student that learns, the teacher it learns from, the method, and which of how many ranks this is."""
 
     student: nn.Module
     teacher: nn.Module
     method: Method
     end_token_ids: frozenset[int]
-    num_ranks: int = 1
     phase: Phase = _untimed
     features: FeatureCache = field(default_factory=FeatureCache)
+    sync: GradientSync = field(default_factory=GradientSync)
+    rank: int = 0
+    num_ranks: int = 1
 
 
 def sample(
@@ -83,10 +90,12 @@ def sample(
 ) -> Batch:
     """Let the student answer every prompt. The key of a rollout is (seed, step, example id, index).
 
-    `with_log_probs` records the log-probability of every token, which `Method.importance_clip` needs.
+    Each rank samples for its share of the prompts. All ranks return the rollouts of all. `with_log_probs` records the
+    log-probability of every token, which `Method.importance_clip` needs.
     """
+    share = balanced([len(prompt.student) for prompt in prompts], num_ranks(), evenly=True)[this_rank()]
     sampled = engine.sample(
-        [prompt.student for prompt in prompts],
+        [prompts[index].student for index in share],
         rollouts.sampling,
         num_rollouts=rollouts.num_per_prompt,
         seed=rollouts.seed,
@@ -94,7 +103,7 @@ def sample(
         with_log_probs=with_log_probs,
     )
     log_probs = None if sampled.log_probs is None else [logs.tolist() for logs in sampled.log_probs]
-    return gather(prompts, sampled.rollouts, log_probs)
+    return gather(prompts, *all_rollouts(sampled.rollouts, log_probs, [prompt.example.id for prompt in prompts]))
 
 
 def distill(
@@ -103,19 +112,35 @@ def distill(
     """Compute the step's loss (Eq. 10) in rows of at most `budget` tokens, and its gradient by calling `backward`.
 
     Returns the loss without gradient, and the statistics of each row's positions. How the batch is cut into rows does
-    not matter: the weight of each position accounts for the whole step, and the losses of the rows add up.
+    not matter: the weight of each position accounts for the whole step, and the losses of the rows add up. With several
+    ranks, the result is this rank's part; its gradients are complete after `distiller.sync.finish()`.
     """
     student = base_model(distiller.student)
-    plan = plan_rows(batch.sizes(), budget, family_of(student).cost)
+    rows = _own_rows(distiller, batch, budget)
     loss, statistics = torch.zeros((), device=student.device), []
-    with distiller.features.step(distiller.student, distiller.teacher):
-        for row in batch.rows(plan):
-            row_loss, row_statistics = _distill_row(distiller, row, _weights(distiller, batch, row).to(student.device))
-            with distiller.phase("backward"):
-                backward(row_loss)
+    with (
+        distiller.features.step(distiller.student, distiller.teacher),
+        towers_gathered(distiller.student, distiller.teacher),
+    ):
+        for number, (row, filler) in enumerate(rows, start=1):
+            weights_N = _weights(distiller, batch, row, filler).to(student.device)
+            with distiller.sync.row(is_last=number == len(rows)):
+                whole_row = row if filler is None else row.joined(filler)
+                row_loss, row_statistics = _distill_row(distiller, whole_row, weights_N)
+                with distiller.phase("backward"):
+                    backward(row_loss)
             loss += row_loss.detach() / distiller.num_ranks
-            statistics.append(row_statistics)
+            statistics.append(row_statistics.rows(0, row.num_tokens))
     return loss, statistics
+
+
+def _own_rows(distiller: Distiller, batch: Batch, budget: int) -> list[tuple[Batch, Batch | None]]:
+    """This rank's rows, each with the filler it needs if all ranks must run in step."""
+    plans = plan_ranks(batch.sizes(), budget, family_of(distiller.student).cost, distiller.num_ranks)
+    rows = list(batch.rows(plans[distiller.rank]))
+    if not distiller.sync.in_step:
+        return [(row, None) for row in rows]
+    return in_step(batch, rows, max(len(plan.rows) for plan in plans))
 
 
 def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[Tensor, Statistics]:
@@ -150,16 +175,12 @@ def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[T
     return inside_both(distiller.teacher, distiller.student, look_twice, look, compare)
 
 
-def _weights(distiller: Distiller, batch: Batch, row: Batch) -> Tensor:
-    """The factor of each of the row's positions in the step's loss."""
-    method, lengths = distiller.method, torch.tensor(row.lengths)
+def _weights(distiller: Distiller, batch: Batch, row: Batch, filler: Batch | None) -> Tensor:
+    """The factor of each of the row's positions in the step's loss: zero for those of a filler."""
+    method, lengths = distiller.method, torch.tensor(row.lengths, dtype=torch.long)
+    scale, ranks = method.loss_factor, distiller.num_ranks
     if method.reduction == "response_mean":
-        return response_weights(
-            lengths,
-            num_responses=batch.num_responses,
-            loss_scale=method.loss_factor,
-            num_ranks=distiller.num_ranks,
-        )
-    return token_weights(
-        lengths, num_tokens=batch.num_tokens, loss_scale=method.loss_factor, num_ranks=distiller.num_ranks
-    )
+        own_N = response_weights(lengths, num_responses=batch.num_responses, loss_scale=scale, num_ranks=ranks)
+    else:
+        own_N = token_weights(lengths, num_tokens=batch.num_tokens, loss_scale=scale, num_ranks=ranks)
+    return own_N if filler is None else torch.cat([own_N, own_N.new_zeros(filler.num_tokens)])

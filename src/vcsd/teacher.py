@@ -7,7 +7,8 @@ periodic   a copy of the student, renewed every few optimizer steps
 
 The teacher starts as a copy of the student, checked bit for bit, and stays in eval mode without gradients. Its moving
 weights are at least float32: at a rate of 0.05 and a learning rate of 2e-6, a bfloat16 teacher would not move. Build it
-before the student is wrapped or sharded; after that it cannot be copied.
+before the student is wrapped or sharded; after that it cannot be copied. Both are sharded the same way, and each rank
+updates its own shards.
 
 With LoRA the teacher has its own adapters around the student's frozen base, and only the adapters move.
 """
@@ -21,6 +22,9 @@ import torch
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.models.freeze import copy_of, is_adapter
+from vcsd.models.inside import reshard
+from vcsd.parallel.ranks import gathered
+from vcsd.parallel.sharding import is_sharded, local_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,6 +72,7 @@ class Teacher:
     def update(self) -> None:
         """Follow the student. Call it after each optimizer step that was taken, not after a skipped one."""
         self.num_updates += 1
+        reshard(self.student, self._weights)  # an update of gathered weights would be lost
         if self.kind == "ema":
             theirs, ours = zip(*self._pairs(), strict=True)
             torch._foreach_lerp_(list(ours), list(theirs), self.ema_rate)
@@ -88,13 +93,19 @@ class Teacher:
         for student, teacher in self._pairs():
             gaps.append((teacher - student).norm().double())
             sizes.append(student.norm().double())
-        return float(torch.stack(gaps).norm() / torch.stack(sizes).norm())
+        gap, size = torch.stack(gaps).norm(), torch.stack(sizes).norm()
+        if is_sharded(self.student):
+            gap, size = torch.tensor(gathered([gap.item(), size.item()]), dtype=torch.float64).norm(dim=0)
+        return float(gap / size)
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (student, teacher) for every trained parameter. Frozen ones cannot differ."""
+        """Yield (student, teacher) for every trained parameter, of sharded ones this rank's part.
+
+        Frozen ones cannot differ.
+        """
         for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
             if student.requires_grad:
-                yield student.detach(), teacher.detach()
+                yield local_part(student.detach()), local_part(teacher.detach())
 
 
 def _frozen_copy(student: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 
 from rich.console import Console
@@ -27,6 +28,17 @@ def say(text: str, *, style: str = "", to_stderr: bool = False) -> None:
     console.print(plain(encodable, style), soft_wrap=True)
 
 
+def is_replica() -> bool:
+    """Whether a launcher started this process as one of several, and not as the first, which speaks for all."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+def say_once(text: str) -> None:
+    """Print text, in the first of several processes only."""
+    if not is_replica():
+        say(text)
+
+
 class _VisibleRecord(logging.LogRecord):
     def getMessage(self) -> str:
         return visible(super().getMessage())
@@ -48,6 +60,7 @@ _format_warning = warnings.formatwarning
 
 
 def show_log() -> None:
-    """Show the package's log on the terminal."""
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("vcsd").setLevel(logging.INFO)
+    """Show the package's log on the terminal; of several processes, that of the first, and errors of all."""
+    level = logging.ERROR if is_replica() else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s")
+    logging.getLogger("vcsd").setLevel(logging.ERROR if is_replica() else logging.INFO)

@@ -22,7 +22,7 @@ from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import RunError, VcsdError
-from vcsd.terminal import guard_terminal, plain, say, show_log
+from vcsd.terminal import guard_terminal, is_replica, plain, say, say_once, show_log
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ def train(
 ) -> None:
     """Train a student with a recipe. Resumes from the latest checkpoint in the run's folder.
 
+    On several GPUs: `torchrun --nproc-per-node 8 -m vcsd train RECIPE`, with `trainer.fsdp=true` to shard the weights.
+
     Example: `vcsd train paper/qwen3_vl_2b trainer.output_dir=runs/first --dry-run`
     """
     from vcsd.config.recipe import load_recipe
@@ -186,10 +188,11 @@ def train(
     settings = load_recipe(recipe, overrides or ())
     show_log()
     from vcsd import run
+    from vcsd.parallel.ranks import leave
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
     if dry_run:
-        for line in run.preview(settings):
+        for line in () if is_replica() else run.preview(settings):
             sys.stdout.write(visible(line).rstrip("\n") + "\n")
         return
     loaded = run.load(settings)
@@ -199,12 +202,13 @@ def train(
             on_signal.raise_if_stopped()
     except KeyboardInterrupt as stop:
         by, code = (f" by {stop.signal.name}", stop.exit_code) if isinstance(stop, Stopped) else ("", 130)
-        say(f"Stopped{by}. {run.how_to_resume(loaded)}")
+        say_once(f"Stopped{by}. {run.how_to_resume(loaded)}")
         raise typer.Exit(code) from None
     skips = trainer.stream.skips
     if skips.num_skipped:
-        say(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")
-    say(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
+        say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")
+    say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
+    leave()
 
 
 @app.command()

@@ -332,7 +332,7 @@ def _training_argument_types() -> dict[str, object]:
     """Return the names and types of TrainingArguments' fields. The import is here because it takes seconds."""
     from transformers import TrainingArguments
 
-    hints = get_type_hints(TrainingArguments)
+    hints = get_type_hints(TrainingArguments) | {"fsdp": bool | None}  # transformers also reads its old form, a text
     return {field.name: hints[field.name] for field in fields(TrainingArguments) if field.init}
 
 

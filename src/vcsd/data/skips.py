@@ -94,6 +94,10 @@ class Skips:
         self.last: DataError | None = None
         """The error of the row that was skipped last."""
 
+    def without_file(self) -> Skips:
+        """Return one that counts with the same limits but lists nothing: only one rank writes the file."""
+        return Skips(max_share=self._max_share, min_rows=self._min_rows)
+
     @property
     def num_skipped(self) -> int:
         """How many rows were skipped, for any reason."""

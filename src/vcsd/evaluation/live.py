@@ -26,6 +26,7 @@ from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.evaluation.scoring.score_predictions import scorecard_of
 from vcsd.monitor.lines import Lines
+from vcsd.parallel.ranks import on_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ class LiveEvaluation(TrainerCallback):
     ) -> None:
         """Remove the lines of steps that will be repeated; examine the student before its first step."""
         is_new = state.global_step == 0
-        num_removed = self.lines.keep_until("step", -1 if is_new else state.global_step)
+        num_removed = on_first(lambda: self.lines.keep_until("step", -1 if is_new else state.global_step))
         if num_removed:
             log.warning("%s: repeating %d evaluations after step %d.", self.lines.path, num_removed, state.global_step)
         if is_new:
@@ -99,14 +100,17 @@ class LiveEvaluation(TrainerCallback):
             self.trainer.best_values.append(numbers[args.metric_for_best_model])
 
     def examine(self, step: int) -> dict[str, float]:
-        """Ask, mark and record the answers; return the numbers by name."""
+        """Ask, mark and record the answers; return the numbers by name. Rank 0 asks, once it has all weights."""
+        answerer = self.answerer(step)
+        return on_first(lambda: self._examine(step, answerer))
+
+    def _examine(self, step: int, answerer: Answerer) -> dict[str, float]:
         start = time.monotonic()
         path = self.folder / "evaluation" / f"step-{step}.jsonl"
         if step:  # remove the answers of an earlier attempt at this step, which had other weights
             path.unlink(missing_ok=True)
         exam = self.exam
         bar = AskingBar(f"evaluation after step {step}", Console(stderr=True, force_terminal=False))
-        answerer = self.answerer(step)
         predictions = ask(exam.questions, answerer, sampling=exam.sampling, path=path, seed=exam.seed, bar=bar)
         verdicts = mark(exam.questions, predictions, exam.marking, exam.suites)
         card = scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)

@@ -24,7 +24,7 @@ from vcsd.models.family import base_model
 from vcsd.models.inside import reshard
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
 CONSTANT_BYTES = 512 * 2**20
 """Features of constant images that are kept between steps: images of many sizes have many grids."""
@@ -43,7 +43,9 @@ class Constant:
 class FeatureCache:
     """Vision features by image key and grid, valid for one step, or for one version of the weights if constant."""
 
-    def __init__(self) -> None:
+    def __init__(self, agree: Callable[[bool], bool] = bool) -> None:
+        """`agree` tells whether a statement about this rank's weights holds on all ranks that share them."""
+        self._agree = agree
         self._version: Hashable = None
         self._of_step: dict[Hashable, Levels] = {}
         self._constant: dict[Hashable, Levels] = {}
@@ -74,7 +76,7 @@ class FeatureCache:
         """Whether both towers have the same weights; compared once per version of them."""
         version = _versions(student, teacher)
         if self._compared is None or self._compared[0] != version:
-            self._compared = version, same_weights(tower_of(student), tower_of(teacher))
+            self._compared = version, self._agree(same_weights(tower_of(student), tower_of(teacher)))
         return self._compared[1]
 
     def begin_step(self, version: Hashable | None) -> None:

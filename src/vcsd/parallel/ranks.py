@@ -49,8 +49,10 @@ def is_first() -> bool:
 
 
 def leave() -> None:
-    """Close the connections to the other ranks, at the end of a run."""
+    """Close the connections to the other ranks, once all have finished: a rank that still waits for one would abort."""
     if dist.is_available() and dist.is_initialized():
+        with reported_losses():
+            dist.barrier()
         dist.destroy_process_group()
 
 

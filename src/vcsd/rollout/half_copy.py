@@ -36,3 +36,6 @@ class HalfCopy:
         torch._foreach_copy_([mine for mine, _ in own], [other for _, other in own])
         for mine, buffer in zip(self.module.buffers(), self.student.buffers(), strict=True):
             mine.copy_(buffer)
+
+    def release(self) -> None:
+        """Keep the weights: they are overwritten before the next step."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from transformers import TrainerCallback
 
 from vcsd.errors import ConfigError, did_you_mean
+from vcsd.parallel.ranks import on_first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
+    from vcsd.monitor.observation import Observation
     from vcsd.trainer.trainer import DistillationTrainer
 
 _NOT_EVERY_STEP = ("evaluation/", "language_drift")
@@ -44,18 +46,24 @@ class AfterStep(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Show the completed step to the monitors, and log the metrics they return."""
+        """Show the completed step to the monitors, and log the metrics they return. Rank 0 alone has monitors."""
         trainer, seen = self.trainer, self.trainer.seen
+        if trainer.half is not None:
+            trainer.half.release()  # an evaluation may have filled it
         if seen is None:
             return
         metrics = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
         completed = replace(seen, metrics=metrics)
-        for monitor in trainer.monitors:
-            metrics = {**metrics, **monitor.observe(completed)}
-        trainer.seen = replace(seen, metrics=metrics)
+        trainer.seen = replace(seen, metrics=on_first(lambda: self._observed(completed)))
         trainer.stop_if_broken(seen.loss)
         if args.metric_for_best_model is not None and seen.is_taken:
             self._remember(args.metric_for_best_model, {"loss": seen.loss, **trainer.seen.metrics}, seen.step)
+
+    def _observed(self, completed: Observation) -> dict[str, float]:
+        metrics = dict(completed.metrics)
+        for monitor in self.trainer.monitors:
+            metrics |= monitor.observe(completed)
+        return metrics
 
     def _remember(self, name: str, metrics: Mapping[str, float], step: int) -> None:
         """Keep the metric that checkpoints are compared by. If the first step lacks it, its name is wrong."""

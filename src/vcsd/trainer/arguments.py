@@ -13,6 +13,7 @@ import torch
 from transformers import integrations
 
 from vcsd.errors import ConfigError
+from vcsd.parallel.launch import launch_problems, wants_shards
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,11 +60,7 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
             "trainer.save_strategy = 'best' would save nothing. Set metric_for_best_model: the best checkpoint is kept."
         )
     problems += _reporter_problems(args)
-    if args.world_size > 1 or args.n_gpu > 1:
-        problems.append(
-            f"{max(args.world_size, args.n_gpu)} devices were found; this version trains on one. "
-            "Set CUDA_VISIBLE_DEVICES to the one to use."
-        )
+    problems += launch_problems(args)
     if prompts_per_step < 1:
         problems.append(f"prompts_per_step = {prompts_per_step} must be at least 1.")
     if problems:
@@ -72,6 +69,9 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
     own.remove_unused_columns = False
     own.logging_nan_inf_filter = False  # it would log the running mean in place of a NaN loss
     own.data_seed = args.seed if args.data_seed is None else args.data_seed
+    own.fsdp = own.fsdp_plugin_args = None  # the trainer shards by itself
+    own.ddp_find_unused_parameters = False  # the last pass of a step touches all of them
+    own.ddp_broadcast_buffers = False  # they are the same on all ranks
     return own
 
 
@@ -92,6 +92,8 @@ def refuse_offload(args: TrainingArguments, *, has_adapters: bool) -> None:
         raise ConfigError(
             ["offload = true has no use with LoRA: adapters and their moments are small. Set offload: false."]
         )
+    if wants_shards(args):
+        raise ConfigError(["offload = true works with whole weights. With FSDP2, use more ranks instead."])
     if not args.bf16:
         raise ConfigError(
             [

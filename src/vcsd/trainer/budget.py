@@ -18,6 +18,7 @@ from vcsd.batch import Batch, Shown, gather
 from vcsd.errors import ConfigError
 from vcsd.kernels.device import free_bytes
 from vcsd.models.packed.packing import Cost, shared_cost
+from vcsd.parallel.sharding import local_part
 from vcsd.types import Rollout
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Room:
 
 def room_of(model: nn.Module, device: torch.device, *, has_moments: bool = True) -> Room:
     """Measure the free memory of a CUDA device before the optimizer allocates its state, if it stays there."""
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    trained = sum(local_part(parameter).numel() for parameter in model.parameters() if parameter.requires_grad)
     return Room(free_bytes(device), _BYTES_OF_MOMENTS * trained * has_moments)
 
 

@@ -7,8 +7,9 @@
 SIGTERM, SIGINT   finish the step, save, and stop; a second one stops at once
 SIGUSR1           save after the step, and continue
 
-Outside of training, SIGTERM and SIGINT stop at once: there is nothing to save. Signals that the program ignores or
-handles itself are left alone.
+With several ranks, all of them save and stop after the same step, whichever got the signal. Outside of training,
+SIGTERM and SIGINT stop at once: there is nothing to save. Signals that the program ignores or handles itself are left
+alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import time
 from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
+
+from vcsd.parallel.ranks import gathered
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -97,14 +100,23 @@ class OnSignal(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Ask Trainer to save, and to stop after that, if a signal came."""
+        """Ask Trainer to save, and to stop after that, if a signal came to any rank."""
+        self._agree()
         if self.stop is not None or self._wants_save:
             control.should_save = True
         if self.stop is not None:
             control.should_training_stop = True
 
+    def _agree(self) -> None:
+        """Tell the other ranks: all of them save and stop after the same step."""
+        signals = gathered((0 if self.stop is None else int(self.stop), self._wants_save))
+        number = max(number for number, _ in signals)
+        self.stop = signal.Signals(number) if number else None
+        self._wants_save = any(wants for _, wants in signals)
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         """Say that a save is done which a signal asked for, or which it came in time for."""
+        self._agree()
         if self.stop is not None:
             control.should_training_stop = True
             log.warning("Saved checkpoint-%d, as %s asked.", state.global_step, self.stop.name)

@@ -41,7 +41,7 @@ from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, 
 from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
 from vcsd.models.processor import has_processor_files, save_processor_files
-from vcsd.parallel.ranks import this_rank
+from vcsd.parallel.ranks import entered_by_first, is_first, reported_losses, this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
@@ -102,7 +102,8 @@ class ResumableTrainer(Trainer):
         self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any
     ) -> TrainOutput:
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
-        with only_process(Path(str(self.args.output_dir))), old_objects_frozen():
+        folder = Path(str(self.args.output_dir))
+        with entered_by_first(lambda: only_process(folder)), old_objects_frozen(), reported_losses():
             return self._train(self._resolve(resume_from_checkpoint), **kwargs)
 
     def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
@@ -329,8 +330,9 @@ class ResumableTrainer(Trainer):
         if len(run["monitors"]) != len(self.monitors):
             log.warning("%s has the state of other monitors; those of this run start anew.", folder)
             return
-        for monitor, state in zip(self.monitors, run["monitors"], strict=True):
-            monitor.restore(state, step)
+        if is_first():
+            for monitor, state in zip(self.monitors, run["monitors"], strict=True):
+                monitor.restore(state, step)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:

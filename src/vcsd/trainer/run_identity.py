@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 from vcsd.data.content import cells_hash, examples_hash, file_hash
+from vcsd.errors import ConfigError
 from vcsd.models.processor import TOKENIZER_FILES
+from vcsd.parallel.ranks import gathered
 from vcsd.teacher import weights_hash
 
 if TYPE_CHECKING:
@@ -47,6 +49,19 @@ def content_of(model: nn.Module, processor: Processor, rows: ExampleSource) -> C
         "chat_template": None if template is None else cells_hash([json.dumps(template, sort_keys=True)]),
         "image_size": None if size is None else cells_hash(sorted((key, n) for key, n in dict(size).items() if n)),
     }
+
+
+def refuse_different_content(content: Content) -> None:
+    """Raise a ConfigError unless all ranks have the same data, weights, tokenizer and chat template."""
+    parts = gathered(content)
+    different = [name for name in content if len({part[name] for part in parts}) > 1]  # type: ignore[literal-required]
+    if different:
+        raise ConfigError(
+            [
+                f"the ranks differ in {', '.join(different)}. All machines must read the same files; with accelerate, "
+                "set fsdp_cpu_ram_efficient_loading: false, so that every rank loads the weights."
+            ]
+        )
 
 
 def _tokenizer_hash(processor: Processor) -> str | None:

@@ -36,11 +36,18 @@ from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
 from vcsd.models.family import base_model, family_of
+from vcsd.models.features import FeatureCache
 from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.monitor.observation import Monitor, Observation
+from vcsd.parallel.exchange import all_statistics
+from vcsd.parallel.gradients import gradient_sync, replica_of
+from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.offload import OffloadedAdamW
+from vcsd.parallel.ranks import gathered, is_first, num_ranks, this_rank
+from vcsd.parallel.sharding import shard, whole
 from vcsd.rollout.engine import TransformersEngine
+from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, sample
@@ -49,9 +56,10 @@ from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
+from vcsd.trainer.finite import ruined
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.resumable import ResumableTrainer
-from vcsd.trainer.run_identity import content_of
+from vcsd.trainer.run_identity import content_of, refuse_different_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,6 +113,7 @@ class DistillationTrainer(ResumableTrainer):
         callbacks: list[TrainerCallback] | None = None,
         peft_config: PeftConfig | None = None,
     ) -> None:
+        self.shards = wants_shards(args)
         args = own_arguments(args, prompts_per_step)
         args.per_device_train_batch_size = prompts_per_step
         if teacher is not None and peft_config is not None:
@@ -127,12 +136,14 @@ class DistillationTrainer(ResumableTrainer):
             model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every
         )
         family.prepare(self.teacher.module)
-        self.half = HalfCopy(model) if args.bf16 and args.device.type == "cuda" else None
+        self.half = self._copy_for_rollouts(model, args)
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
         assert args.data_seed is not None
         self.content = content_of(model, processing_class, train_dataset)
+        refuse_different_content(self.content)
         self.base = base_record(model) if has_adapters(model) else None
-        self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips)
+        skips = Skips() if skips is None else skips
+        self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips if is_first() else skips.without_file())
         self.progress = Progress(token_budget=token_budget)
         self.phases = Phases(args.device)
         self.updating = ExitStack()
@@ -145,6 +156,23 @@ class DistillationTrainer(ResumableTrainer):
             callbacks=callbacks,
         )
         self.add_callback(AfterStep(self))
+
+    def _copy_for_rollouts(self, model: nn.Module, args: TrainingArguments) -> HalfCopy | GatheredCopy | None:
+        """Return the copy of the student that samples; None if the student itself does."""
+        dtype = torch.bfloat16 if args.bf16 and args.device.type == "cuda" else None
+        if self.shards:
+            return GatheredCopy(model, dtype)
+        return None if dtype is None else HalfCopy(model, dtype)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create the accelerator, which must not shard."""
+        with without_accelerates_fsdp():
+            super().create_accelerator_and_postprocess()
+
+    def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
+        """Leave a model where it is if it will be sharded: layer by layer, its shards move to the device."""
+        if not self.shards:
+            super()._move_model_to_device(model, device)
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """Return one entry per step of an epoch. The cursor decides what a step reads."""
@@ -165,20 +193,24 @@ class DistillationTrainer(ResumableTrainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader[int], resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader[int]]:
+        if self.shards:
+            self._shard()
         model, loader = super()._prepare_for_training(  # type: ignore[no-untyped-call]
             max_steps, train_dataloader, resume_from_checkpoint
         )
+        replica = replica_of(model)
         if self.teacher.kind == "current":
-            self.teacher.module = model
+            self.teacher.module = replica
         elif not getattr(self.teacher.module, "_is_accelerate_prepared", False):
             self.teacher.module = self.accelerator.prepare_model(self.teacher.module, evaluation_mode=True)
         if isinstance(self.teacher, HostTeacher):
             self.teacher.refresh()
-        dtype = torch.bfloat16 if self.args.bf16 and self.half is None else None
+        samples_in_half = self.args.bf16 and self.args.device.type == "cuda"
+        dtype = torch.bfloat16 if self.args.bf16 and not samples_in_half else None
         tokenizer = getattr(self.processing_class, "tokenizer", None)
         source = base_model(model) if self.half is None else self.half.module
         if self.half is not None:
-            self.half.refresh()
+            self.half.refresh()  # the engine looks at a model's type and device
         use_graph = self.args.device.type == "cuda" and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM
         self.engine = TransformersEngine(
             source,
@@ -187,8 +219,25 @@ class DistillationTrainer(ResumableTrainer):
             use_graph=use_graph,
             keeps_broken=True,  # logits that are not finite also make the loss so, which stops the run
         )
-        self.distiller = Distiller(model, self.teacher.module, self.method, self.end_token_ids, phase=self.phases)
+        self.distiller = Distiller(
+            replica,
+            self.teacher.module,
+            self.method,
+            self.end_token_ids,
+            phase=self.phases,
+            features=FeatureCache(lambda holds: all(gathered(holds)) if self.shards else holds),
+            sync=gradient_sync(model),
+            rank=this_rank(),
+            num_ranks=num_ranks(),
+        )
         return model, loader
+
+    def _shard(self) -> None:
+        """Shard student and teacher, before the optimizer is made of their weights."""
+        assert self.model is not None
+        dtype = torch.bfloat16 if self.args.bf16 else None
+        for module in (self.model, self.teacher.module):
+            shard(module, self.args.device, dtype)
 
     def training_step(
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
@@ -205,6 +254,8 @@ class DistillationTrainer(ResumableTrainer):
                 self.half.refresh()
             needs_log_probs = self.method.importance_clip is not None
             batch = sample(self.engine, taken.items, self.rollout, step, with_log_probs=needs_log_probs)
+            if self.half is not None:
+                self.half.release()
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()
@@ -249,11 +300,10 @@ class DistillationTrainer(ResumableTrainer):
                 log.warning(
                     "A prompt with one response has %d tokens, more than the budget; it gets its own row.", least
                 )
-            try:
-                return distill(self.distiller, batch, budget, self.accelerator.backward)
-            except torch.OutOfMemoryError:
-                if budget <= least:
-                    raise RunError(_too_long(budget)) from None
+            result = self._attempt(batch, budget, least)
+            if result is not None:
+                self.distiller.sync.finish()
+                return self._of_all_ranks(*result)
             model.zero_grad(set_to_none=True)  # not in the handler, where the traceback holds the row's tensors
             torch.cuda.empty_cache()
             self.progress.token_budget = max(budget // 2, least)
@@ -261,6 +311,26 @@ class DistillationTrainer(ResumableTrainer):
                 "Out of memory with rows of %d tokens: repeating the step with rows of %d, also used from now on.",
                 *(budget, self.progress.token_budget),
             )
+
+    def _attempt(self, batch: Batch, budget: int, least: int) -> tuple[Tensor, list[Statistics]] | None:
+        """Distill in rows of at most `budget` tokens. None if that does not fit into the memory of any rank."""
+        result = None
+        try:
+            result = distill(self.distiller, batch, budget, self.accelerator.backward)
+        except torch.OutOfMemoryError:
+            if self.shards and num_ranks() > 1:  # the other ranks wait inside a row
+                raise RunError(_too_long_for_shards(budget)) from None
+        fits = all(gathered(result is not None))
+        if not fits and budget <= least:
+            raise RunError(_too_long(budget))
+        return result if fits else None
+
+    def _of_all_ranks(self, loss: Tensor, statistics: list[Statistics]) -> tuple[Tensor, list[Statistics]]:
+        """Add up the loss of all ranks, and put their statistics together."""
+        if num_ranks() > 1:
+            loss = torch.tensor(sum(gathered(loss.item())), device=loss.device)
+        has_realised = self.method.contrast_view is not None
+        return loss, all_statistics(statistics, has_realised=has_realised)
 
     def _least(self, model: nn.Module, batch: Batch) -> int:
         """Return the cost of the longest prompt with one response: no row can be smaller."""
@@ -275,14 +345,17 @@ class DistillationTrainer(ResumableTrainer):
         def measure(row: Batch) -> int:
             torch.cuda.empty_cache()
             before, phases = torch.cuda.memory_allocated(device), Phases(device)
-            distill(replace(self.distiller, phase=phases), row, _NO_LIMIT, self.accelerator.backward)
+            # Every rank runs the whole row.
+            distiller = replace(self.distiller, phase=phases, rank=0, num_ranks=1)
+            distill(distiller, row, _NO_LIMIT, self.accelerator.backward)
             model.zero_grad(set_to_none=True)
             return max(phases.peak_bytes.values()) - before
 
         family, longest = family_of(base_model(model)), self.rollout.sampling.max_new_tokens
         word = next(token for token in range(10, 1000) if token not in family.vision_token_ids(base_model(model)))
         row_of = partial(worst_row, [*shown, *self._longest_ahead()], word, max_new_tokens=longest)
-        budget = calibrate(measure, room_of(model, device, has_moments=not self.offload), row_of, family.cost)
+        room = room_of(model, device, has_moments=not self.offload)
+        budget = min(gathered(calibrate(measure, room, row_of, family.cost)))
         log.info("Token budget: rows of up to %d tokens.", budget)
         return budget
 
@@ -298,7 +371,7 @@ class DistillationTrainer(ResumableTrainer):
     def _is_finite(self, model: nn.Module, batch: Batch, loss: Tensor) -> bool:
         """Whether the step can be taken. If not, drop its gradients and save its batch for inspection."""
         gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         self.gradient_norm = norm.item()
         if loss.isfinite() and norm.isfinite():
             self.progress.num_nonfinite_in_a_row = 0
@@ -307,7 +380,10 @@ class DistillationTrainer(ResumableTrainer):
         self.progress.num_nonfinite_steps += 1
         self.progress.num_nonfinite_in_a_row += 1
         numbers = {"loss": loss.item(), "gradient_norm": norm.item()}
-        path = save_for_inspection(self._inspect_folder, self._step_number, batch, base_model(model), numbers)
+        path = self._inspect_folder / f"step-{self._step_number}.json"
+        bad = ruined({name: p.grad for name, p in base_model(model).named_parameters() if p.grad is not None})
+        if is_first():
+            save_for_inspection(path, self._step_number, batch, bad, numbers)
         model.zero_grad(set_to_none=True)  # the optimizer ignores parameters without a gradient
         log.warning(
             "Skipping the update of step %d: loss %g, gradient norm %g. See %s.",
@@ -344,6 +420,14 @@ class DistillationTrainer(ResumableTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _too_long_for_shards(num_tokens: int) -> str:
+    return (
+        f"rank {this_rank()} is out of memory with rows of up to {num_tokens} tokens. Other ranks are in the middle of "
+        f"the same row, so the step cannot be repeated. Set token_budget={num_tokens // 2}; the same command then "
+        "resumes from the latest checkpoint."
+    )
 
 
 def _too_long(num_tokens: int) -> str:

@@ -1,0 +1,155 @@
+"""`torchrun -m vcsd train` and `accelerate launch -m vcsd train` on two processes, from files to files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+RECIPE = """
+model: {{path: {folder}/model}}
+data: {{path: {folder}/train.jsonl}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 3
+token_budget: 4000
+trainer: {{max_steps: 4, save_steps: 2, learning_rate: 1e-3, warmup_steps: 1, use_cpu: true, bf16: false}}
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LONG = "trainer.max_steps=100000"
+SECONDS = 600
+"""A hang, not a slow machine."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model folder, data with one broken row, and a recipe."""
+    folder = tmp_path_factory.mktemp("ranks")
+    build_model().save_pretrained(folder / "model")
+    write_processor_files(folder / "model")
+    rows = []
+    for index in range(7):
+        picture(64 + 32 * (index % 2), 64).save(folder / f"{index}.png")
+        image = f"{index}.png" if index != 3 else "missing.png"
+        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": image, "answer": str(index)})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    return folder
+
+
+def start(folder: Path, out: Path, *overrides: str, launcher: list[str] = TORCHRUN) -> subprocess.Popen[str]:
+    command = [*launcher, "-m", "vcsd", "train", str(folder / "recipe.yaml"), f"trainer.output_dir={out}", *overrides]
+    return subprocess.Popen(
+        [sys.executable, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    try:
+        output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+def steps_of(out: Path) -> list[dict]:
+    path = out / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """The process ids of the ranks, which the launcher started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children]
+
+
+def wait_for_steps(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    until = time.monotonic() + SECONDS
+    while len(steps_of(out)) < count:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until, "the run does not start"
+        time.sleep(0.2)
+
+
+def losses(out: Path) -> list[float]:
+    return [step["loss"] for step in steps_of(out)]
+
+
+@pytest.fixture(scope="module")
+def alone(folder, tmp_path_factory):
+    """The losses of one process."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    code, output = end(start(folder, out, launcher=[]))
+    assert code == 0, output
+    return losses(out)
+
+
+@pytest.mark.parametrize("override", ["trainer.fsdp=null", "trainer.fsdp=true"])
+def test_torchrun_trains_and_resumes_with_the_losses_of_one_process(folder, tmp_path, alone, override):
+    out = tmp_path / "run"
+    code, output = end(start(folder, out, override, "trainer.max_steps=2"))
+    assert code == 0, output
+    code, output = end(start(folder, out, override))
+    assert code == 0, output
+    assert output.count("Finished 4 steps.") == 1
+    assert losses(out) == pytest.approx(alone, rel=1e-4)
+    assert len((out / "skipped.jsonl").read_text().splitlines()) == 1
+    assert sorted(path.name for path in out.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_a_run_continues_on_another_number_of_ranks(folder, tmp_path, alone):
+    out = tmp_path / "run"
+    code, output = end(start(folder, out, "trainer.fsdp=true", "trainer.max_steps=2"))
+    assert code == 0, output
+    code, output = end(start(folder, out, launcher=[]))
+    assert code == 0, output
+    assert losses(out) == pytest.approx(alone, rel=1e-4)
+
+
+def test_accelerate_launches_fsdp2(folder, tmp_path, alone):
+    out = tmp_path / "run"
+    launcher = ["-m", "accelerate.commands.launch", "--use_fsdp", "--fsdp_version", "2", "--num_processes", "2"]
+    launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    code, output = end(start(folder, out, launcher=launcher))
+    assert code == 0, output
+    assert losses(out) == pytest.approx(alone, rel=1e-4)
+    assert (out / "checkpoint-4" / "student").is_dir(), "the weights were not sharded"
+
+
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(folder, tmp_path):
+    out = tmp_path / "run"
+    process = start(folder, out, LONG)
+    wait_for_steps(process, out, 2)
+    os.kill(workers_of(process)[1], signal.SIGTERM)
+    code, output = end(process)
+    assert code != 0
+    assert "Stopped by SIGTERM." in output
+    last = max(int(path.name.split("-")[1]) for path in out.glob("checkpoint-*"))
+    assert [step["step"] for step in steps_of(out)] == list(range(1, last + 1))
+
+
+def test_when_one_rank_is_killed_the_other_stops_with_a_message_and_the_run_resumes(folder, tmp_path):
+    out = tmp_path / "run"
+    process = start(folder, out, LONG, "trainer.fsdp=true")
+    wait_for_steps(process, out, 3)
+    os.kill(workers_of(process)[1], signal.SIGKILL)
+    code, output = end(process)
+    assert code != 0
+    assert "cannot reach the other ranks" in output
+    saved = max(int(path.name.split("-")[1]) for path in out.glob("checkpoint-*"))
+    code, output = end(start(folder, out, f"trainer.max_steps={saved + 1}", "trainer.fsdp=true"))
+    assert code == 0, output
+    assert steps_of(out)[-1]["step"] == saved + 1

@@ -1,0 +1,223 @@
+"""Short training runs of tiny models, alone or on several ranks, and what they leave behind to compare.
+
+    results = run_alone(cases)                      in this process
+    results = run_on_ranks(2, cases, folder)        in processes of their own, over gloo
+
+A case names a model, how weights are held ("ddp" or "fsdp2") and the number of steps.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from tiny_fallbacks import build_fallback
+from tiny_models import build_model
+from tiny_processor import build_processor
+from tiny_step import losses_of, make_examples, make_trainer
+from vcsd.method import METHODS
+from vcsd.monitor.observation import Observation
+from vcsd.parallel.ranks import leave
+from vcsd.parallel.sharding import local_part, whole
+from vcsd.rollout.sampling import Sampling
+from vcsd.step import RolloutSettings
+from vcsd.trainer import VCSDTrainer
+from vcsd.types import Example
+
+SECONDS = 900
+"""A hang, not a slow machine."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. `text_only` is the number of examples without an image; `freezes` the tower."""
+
+    name: str
+    family: str = "qwen3_vl"
+    kind: str = "ddp"
+    num_steps: int = 3
+    num_prompts: int = 5
+    tied: bool = True
+    text_only: int = 0
+    freezes: bool = False
+    token_budget: int | None = 400
+    method: str = "vcsd"
+    teacher: str = "ema"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Started:
+    """The process of a rank, and the file of its output."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+
+class Recorder:
+    """Keeps the loss, the numbers and the rollouts of every step, and how the weights are held after it."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+
+    def observe(self, seen: Observation) -> dict[str, float]:
+        rollouts = [] if seen.batch is None else seen.batch.rollouts
+        num_positions = sum(len(statistics.divergence) for statistics in seen.statistics)
+        divergence = sum(float(statistics.divergence.sum()) for statistics in seen.statistics)
+        self.steps.append(
+            {
+                "loss": seen.loss,
+                "rollouts": [[r.example_id, r.index, list(r.token_ids)] for r in rollouts],
+                "num_positions": num_positions,
+                "divergence": divergence,
+                "gradient_norm": seen.metrics["gradient_norm"],
+                "teacher_distance": seen.metrics["teacher_distance"],
+            }
+        )
+        return {}
+
+    def state(self) -> dict[str, object]:
+        return {}
+
+    def restore(self, state: object, step: int) -> None:
+        pass
+
+
+def _model(case: Case) -> Any:
+    if case.family in ("llava", "qwen3_vl", "qwen3_5"):
+        return build_model(case.family, tie_word_embeddings=case.tied)
+    return build_fallback(case.family)
+
+
+def _examples(case: Case) -> list[Example]:
+    examples = make_examples(max(5, case.num_prompts))
+    text = [{"type": "text", "text": "what colour is the square?"}]
+    blind = [replace(e, images=(), boxes=(), prompt=({"role": "user", "content": text},)) for e in examples]
+    return [*blind[: case.text_only], *examples[case.text_only :]]
+
+
+def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCSDTrainer:
+    """Build the trainer of a case."""
+    model = _model(case)
+    if case.freezes:
+        model.model.visual.requires_grad_(False)
+    arguments: dict[str, Any] = {"max_steps": case.num_steps, "learning_rate": 1e-4, **case.arguments}
+    if case.kind == "fsdp2" and "RANK" in os.environ:
+        arguments["fsdp"] = True
+    return make_trainer(
+        folder,
+        arguments=arguments,
+        model=model,
+        train_dataset=_examples(case),
+        processing_class=build_processor(case.family if case.family in ("llava", "qwen3_5") else "qwen3_vl"),
+        rollout=RolloutSettings(Sampling(max_new_tokens=6), 2, seed=0),
+        prompts_per_step=case.num_prompts,
+        token_budget=case.token_budget,
+        method=replace(METHODS[case.method], teacher=case.teacher),
+        monitors=[recorder],
+        **more,
+    )
+
+
+def run(case: Case, folder: Path) -> dict[str, Any]:
+    """Train, and return what was recorded with the final weights and how this rank holds them."""
+    recorder = Recorder()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trainer = trainer_of(case, folder / case.name, recorder)
+        trainer.train()
+    teacher = trainer.teacher.weights or trainer.model
+    return {
+        "steps": recorder.steps,
+        "losses": losses_of(trainer),
+        "held": how_held(trainer),
+        "student_norm": norms_of(trainer.model),
+        "teacher_norm": norms_of(teacher),
+    }
+
+
+def norms_of(model: nn.Module) -> list[float]:
+    """The norm of every weight."""
+    return [float(whole(weight.detach()).double().norm()) for weight in model.parameters()]
+
+
+def how_held(trainer: VCSDTrainer) -> dict[str, Any]:
+    """Whether weights are sharded on this rank, and how many values of them it holds, of how many."""
+    modules = {"student": trainer.model, "teacher": trainer.teacher.weights or trainer.model}
+    own = {name: list(module.parameters()) for name, module in modules.items()}
+    copied = [] if trainer.half is None else list(trainer.half.module.parameters())
+    return {
+        "wrapper": type(trainer.model_wrapped).__name__,
+        "fsdp_modules": {n: sum(isinstance(m, FSDPModule) for m in module.modules()) for n, module in modules.items()},
+        "whole_weights": {n: sum(not isinstance(p, DTensor) for p in weights) for n, weights in own.items()},
+        "num_here": {n: sum(local_part(p).numel() for p in weights) for n, weights in own.items()},
+        "num_all": {n: sum(p.numel() for p in weights) for n, weights in own.items()},
+        "num_copied": sum(p.numel() for p in copied),
+    }
+
+
+def run_alone(cases: Sequence[Case], folder: Path) -> dict[str, dict[str, Any]]:
+    """Run cases in this process."""
+    return {case.name: run(case, folder) for case in cases}
+
+
+def run_on_ranks(num_ranks: int, cases: Sequence[Case], folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """Run cases on several ranks, one after the other in the same processes; return the results of each rank."""
+    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
+    outputs = finished(start_ranks(num_ranks, [__file__, str(folder)], folder))
+    failed = [output for code, output in outputs if code]
+    assert not failed, "\n---\n".join(failed)
+    return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(num_ranks)]
+
+
+def start_ranks(num_ranks: int, command: Sequence[str], folder: Path, **more: str) -> list[Started]:
+    """Start a Python program once per rank, with the environment that torchrun gives it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks)}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    shared = {**os.environ, **address, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **more}
+    started = []
+    for rank in range(num_ranks):
+        output = folder / f"output-{rank}.txt"
+        environment = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with output.open("w") as file:
+            process = subprocess.Popen([sys.executable, *command], env=environment, stdout=file, stderr=file)
+        started.append(Started(process, output))
+    return started
+
+
+def finished(ranks: Sequence[Started]) -> list[tuple[int, str]]:
+    """Wait for all ranks, and return the exit code and the output of each. Ranks that hang are killed."""
+    try:
+        for rank in ranks:
+            rank.process.wait(timeout=SECONDS)
+    finally:
+        for rank in ranks:
+            rank.process.kill()
+    return [(rank.process.returncode, rank.output.read_text()) for rank in ranks]
+
+
+def main(folder: Path) -> None:
+    """Run the cases of a folder on this rank."""
+    torch.set_num_threads(1)
+    cases = [Case(**case) for case in json.loads((folder / "cases.json").read_text())]
+    results = run_alone(cases, folder)
+    (folder / f"rank-{os.environ['RANK']}.json").write_text(json.dumps(results))
+    leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
