@@ -32,7 +32,7 @@ from vcsd.models.processor import load_processor
 from vcsd.models.shapes import known_shape
 from vcsd.monitor import Guard, Watch
 from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
-from vcsd.parallel.launch import refused_engines, without_accelerates_fsdp
+from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.projection.machines import Machine, measure_card
 from vcsd.projection.needs import empty_model, from_shapes, job_of, machine_lines, size_lines, time_line
@@ -95,7 +95,7 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     arguments = recipe.training_arguments(on_any_machine=is_dry)
     own_arguments(arguments, recipe.prompts_per_step)
     if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
-        refuse_offload(arguments, has_adapters=recipe.lora.rank is not None)
+        refuse_offload(arguments, has_adapters=recipe.lora.rank is not None, is_sharded=wants_shards(arguments))
     folder = model_folder(recipe.model.path)
     require_image_model(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)

@@ -13,7 +13,7 @@ import torch
 from transformers import integrations
 
 from vcsd.errors import ConfigError
-from vcsd.parallel.launch import launch_problems, wants_shards
+from vcsd.parallel.launch import launch_problems
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,13 +86,13 @@ def _reporter_problems(args: TrainingArguments) -> list[str]:
     return []
 
 
-def refuse_offload(args: TrainingArguments, *, has_adapters: bool) -> None:
+def refuse_offload(args: TrainingArguments, *, has_adapters: bool, is_sharded: bool) -> None:
     """Raise a ConfigError if a run cannot keep its moments and its teacher in host memory, or has no reason to."""
     if has_adapters:
         raise ConfigError(
             ["offload = true has no use with LoRA: adapters and their moments are small. Set offload: false."]
         )
-    if wants_shards(args):
+    if is_sharded:
         raise ConfigError(["offload = true works with whole weights. With FSDP2, use more ranks instead."])
     if not args.bf16:
         raise ConfigError(
