@@ -51,8 +51,8 @@ def content_of(model: nn.Module, processor: Processor, rows: ExampleSource) -> C
     }
 
 
-def refuse_different_content(content: Content) -> None:
-    """Raise a ConfigError unless all ranks have the same data, weights, tokenizer and chat template."""
+def same_content(content: Content) -> Content:
+    """Return the hashes. Raise a ConfigError unless they are the same on all ranks."""
     parts = gathered(content)
     different = [name for name in content if len({part[name] for part in parts}) > 1]  # type: ignore[literal-required]
     if different:
@@ -62,6 +62,7 @@ def refuse_different_content(content: Content) -> None:
                 "set fsdp_cpu_ram_efficient_loading: false, so that every rank loads the weights."
             ]
         )
+    return content
 
 
 def _tokenizer_hash(processor: Processor) -> str | None:

@@ -59,7 +59,7 @@ from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.resumable import ResumableTrainer
-from vcsd.trainer.run_identity import content_of, refuse_different_content
+from vcsd.trainer.run_identity import content_of, same_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -139,14 +139,11 @@ class DistillationTrainer(ResumableTrainer):
         self.half = self._copy_for_rollouts(model, args)
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
         assert args.data_seed is not None
-        self.content = content_of(model, processing_class, train_dataset)
-        refuse_different_content(self.content)
+        self.content = same_content(content_of(model, processing_class, train_dataset))
         self.base = base_record(model) if has_adapters(model) else None
-        skips = Skips() if skips is None else skips
-        self.stream = Stream(train_dataset, seed=args.data_seed, skips=skips if is_first() else skips.without_file())
+        self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
-        self.phases = Phases(args.device)
-        self.updating = ExitStack()
+        self.phases, self.updating = Phases(args.device), ExitStack()
         self.is_taken, self.seen, self.best_values = False, None, []
         super().__init__(
             model=model,
@@ -420,6 +417,11 @@ class DistillationTrainer(ResumableTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _of_rank(skips: Skips) -> Skips:
+    """Let rank 0 alone list skipped rows in a file."""
+    return skips if is_first() else skips.without_file()
 
 
 def _too_long_for_shards(num_tokens: int) -> str:
