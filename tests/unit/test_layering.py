@@ -61,7 +61,7 @@ SUB_RANKS = {
     "inspect": ["precheck"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
-    "reproduce": ["pages"],
+    "reproduce": ["paper", "pages"],
     "world": ["questions"],
 }
 """The sub-packages of each package, in the same order: one may import those above it, and no other."""

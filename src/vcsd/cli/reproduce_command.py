@@ -47,6 +47,12 @@ Questions = Annotated[
     int | None, typer.Option(help=f"Questions per suite. Default: {NUM_QUESTIONS}, or {QUICK_QUESTIONS} with --quick.")
 ]
 Split = Annotated[str, typer.Option(help="Questions to ask: test for results, dev for choosing parameters.")]
+Setting = Annotated[str, typer.Option(help="world: tiny models, offline. paper: the paper's models and benchmarks.")]
+Models = Annotated[str, typer.Option(help="With --setting paper: models such as qwen3_vl_2b,qwen3_5_9b. Default: all.")]
+BenchmarkData = Annotated[
+    Path | None, typer.Option("--data", help="With --setting paper: folder of the benchmarks. Default: $LMUData.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --setting paper: print what every row would cost.")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Override a recipe value in every run, such as trainer.learning_rate=5e-5; repeatable."),
@@ -82,12 +88,22 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     questions: Questions = None,
     split: Split = "test",
     change: Changes = None,
+    setting: Setting = "world",
+    models: Models = "",
+    data: BenchmarkData = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Test a table or figure of the paper in the offline world: runs, tables, a plot, and verdicts on the claims.
 
     Resumes if interrupted. Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
+
+    With real models: `vcsd reproduce main --setting paper --models qwen3_vl_2b --dry-run`
     """
     start = time.monotonic()
+    if setting != "world" or models or data is not None or dry_run:
+        refuse_no_folder(out)
+        _reproduce_paper(experiment, setting, out, models, data, change or [], is_dry=dry_run)
+        return
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.config.shipped import recipe_path
     from vcsd.reproduce.base_folders import FAMILY_TITLES, grouped
@@ -118,6 +134,34 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     for line in _announcement(requested, experiments, results):
         say(line)
     _run_and_write(experiments, results, jobs, start)
+
+
+def _reproduce_paper(
+    experiment: str, setting: str, out: Path, models: str, data: Path | None, changes: Sequence[str], *, is_dry: bool
+) -> None:
+    """Train, export and evaluate the rows of a table with the paper's models, or say what that would cost."""
+    from vcsd.evaluation.asking.presets import parse_sampling
+    from vcsd.evaluation.evaluate import Asking
+    from vcsd.reproduce.paper.paper_setting import PaperSetting, rows_of, table
+
+    if setting != "paper":
+        given = (
+            f"--setting {setting!r} is not world or paper" if setting != "world" else "--models, --data and --dry-run"
+        )
+        raise ConfigError([f"{given}{'.' if setting != 'world' else ' need --setting paper.'}"])
+    rows = rows_of(experiment, [model for model in models.split(",") if model])
+    plan = PaperSetting(out, Asking(sampling=parse_sampling("paper")), data, tuple(changes))
+    if is_dry:
+        for row in rows:
+            say(plan.costs(row))
+        return
+    try:
+        cards = [plan.score(row, say) for row in rows]
+    except KeyboardInterrupt:
+        say(f"Stopped. The same command resumes from {out}.")
+        raise typer.Exit(INTERRUPTED) from None
+    for line in table(rows, cards):
+        say(line)
 
 
 def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: int, start: float) -> None:

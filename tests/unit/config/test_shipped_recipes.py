@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from accelerate.commands.config.config_args import load_config_from_file
 
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_folder, shipped_names
@@ -79,6 +80,15 @@ def test_training_curves_are_evaluated_every_ten_steps():
         recipe = load_recipe(f"curves/{name}")
         assert (recipe.evaluation.every, recipe.evaluation.benchmarks) == (10, ["all"])
         assert recipe.method == METHODS[name]
+
+
+@pytest.mark.parametrize(("name", "num_machines"), [("8gpus", 1), ("2nodes", 2)])
+def test_accelerate_reads_its_configs_as_fsdp2_on_eight_gpus_per_node(name, num_machines):
+    config = load_config_from_file(str(shipped_folder() / "accelerate" / f"{name}.yaml"))
+    assert (config.num_machines, config.num_processes) == (num_machines, 8 * num_machines)
+    assert (config.distributed_type, config.fsdp_config["fsdp_version"]) == ("FSDP", 2)
+    refused = ("fsdp_offload_params", "fsdp_activation_checkpointing")
+    assert not any(config.fsdp_config[key] for key in refused), "vcsd refuses these"
 
 
 def test_no_two_recipes_share_a_run_folder():

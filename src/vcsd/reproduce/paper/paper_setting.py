@@ -1,0 +1,140 @@
+"""The paper's tables with its own models: train, export and evaluate each row, and print it next to the paper's.
+
+    out/paper/qwen3_vl_2b/run        the training run; resumes from its latest checkpoint
+    out/paper/qwen3_vl_2b/student    the exported student
+    out/paper/qwen3_vl_2b/eval       answers and scorecard of the seven benchmarks
+
+Whatever is complete is not repeated, so the same command resumes. Training needs the recipe's machine; `costs` says,
+from shapes alone, what that is and how long it takes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from vcsd import run
+from vcsd.checkpoint.export import export
+from vcsd.config import load_recipe
+from vcsd.config.shipped import shipped_names
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
+from vcsd.evaluation.evaluate import Scoring, evaluate, load_questions
+from vcsd.evaluation.reading.marking import Marking
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.models.hub import load_model, model_folder
+from vcsd.models.processor import load_processor
+from vcsd.models.shapes import SHAPES
+from vcsd.projection.machines import MACHINES
+from vcsd.projection.needs import empty_model, job_of
+from vcsd.projection.project import smallest_machine
+from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
+from vcsd.rollout.engine import TransformersEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from vcsd.config import Recipe
+    from vcsd.evaluation.evaluate import Asking
+    from vcsd.evaluation.scoring.scorecard import Scorecard
+
+_ABLATIONS = {
+    "alpha": [f"alpha_{alpha}" for alpha in ("0", "0.5", "1.25", "1.5", "2")],
+    "support": ["no_support", "support"],
+    "divergence": ["jsd", "reverse_kl"],
+    "control": ["noise", "blur", "no_image"],
+    "anchor": ["no_anchor"],
+}
+EXPERIMENTS = ("main", *_ABLATIONS, "dynamics")
+
+
+def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
+    """The rows of a table: names of recipes, and `base/MODEL` for a model that is not trained."""
+    unknown = [model for model in models if model not in SHAPES]
+    if unknown:
+        raise ConfigError([f"--models {unknown[0]!r} is not a model of the paper. {did_you_mean(unknown[0], SHAPES)}"])
+    if experiment == "main":
+        return [f"{kind}/{model}" for model in models or SHAPES for kind in ("base", "opsd_published", "paper")]
+    if experiment == "dynamics":
+        return ["curves/opsd_published", "curves/vcsd"]
+    if experiment not in _ABLATIONS:
+        advice = did_you_mean(experiment, EXPERIMENTS)
+        raise ConfigError([f"experiment {experiment!r} has no table with --setting paper. {advice}"])
+    return ["paper/qwen3_vl_2b", *(f"ablations/{name}" for name in _ABLATIONS[experiment])]
+
+
+@dataclass(frozen=True)
+class PaperSetting:
+    """Where results go, what is changed in every recipe, and how the benchmarks are asked."""
+
+    out: Path
+    asking: Asking
+    data: Path | None = None
+    overrides: tuple[str, ...] = ()
+
+    def recipe(self, row: str) -> Recipe:
+        """The recipe of a row, with its run folder."""
+        name = row if row in shipped_names() else row.replace("base/", "paper/", 1)
+        return load_recipe(name, [*self.overrides, f"trainer.output_dir={self.out / row / 'run'}"])
+
+    def score(self, row: str, say: Callable[[str], None]) -> Scorecard:
+        """Train, export and evaluate a row, or read its scorecard if that is complete."""
+        folder, recipe = self.out / row, self.recipe(row)
+        finished = folder / "eval" / "scorecard.json"
+        if finished.is_file():
+            return load_scorecard(finished)
+        model = recipe.model.path
+        if not row.startswith("base/"):
+            model = str(self._student(folder, recipe, say))
+        say(f"{row}: evaluating {model}")
+        loaded = load_questions("all", self.data, self.asking)
+        (card,) = evaluate(
+            loaded, _answerer(model, recipe), folder / "eval", self.asking, Scoring(Marking("final")), title=row
+        )
+        return card
+
+    def _student(self, folder: Path, recipe: Recipe, say: Callable[[str], None]) -> Path:
+        student, unfinished = folder / "student", folder / "student-unfinished"
+        if not student.is_dir():
+            say(f"training in {folder / 'run'}")
+            run.train(run.load(recipe))
+            shutil.rmtree(unfinished, ignore_errors=True)
+            export(folder / "run", unfinished)
+            unfinished.rename(student)
+        return student
+
+    def costs(self, row: str) -> str:
+        """What a row needs, projected from shapes."""
+        if row.startswith("base/"):
+            return f"{row}: evaluation only"
+        recipe = self.recipe(row)
+        found = smallest_machine(job_of(recipe, empty_model(recipe)[0]), MACHINES)
+        if found is None:
+            return f"{row}: fits no machine that is known"
+        hours = found.step_seconds * recipe.trainer["max_steps"] / 3600
+        disk = 3 * found.checkpoint_bytes / 2**30
+        return f"{row}: {hours:.1f} h on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
+
+
+def _answerer(model: str, recipe: Recipe) -> ModelAnswerer:
+    """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU."""
+    is_cuda, folder = torch.cuda.is_available(), model_folder(model)
+    processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
+    weights = load_model(folder, torch.bfloat16 if is_cuda else torch.float32).to("cuda" if is_cuda else "cpu").eval()
+    engine = TransformersEngine(weights, tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
+    switches = dict(recipe.model.chat_template_kwargs)
+    return ModelAnswerer(engine, processor, name=folder_identity(folder), chat_template_kwargs=switches)
+
+
+def table(rows: Sequence[str], cards: Sequence[Scorecard]) -> Iterator[str]:
+    """Our scores of each row in percent, and below them the paper's where it gives them."""
+    yield f"{'':32}" + "".join(f"{name[:10]:>11}" for name in (*COLUMNS, "Acc"))
+    for row, card in zip(rows, cards, strict=True):
+        scores = [card.benchmarks[name].entry if name in card.benchmarks else None for name in COLUMNS]
+        yield f"{row:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in (*scores, card.acc))
+        if row in PAPER_SCORES:
+            yield f"{'  paper':32}" + "".join(f"{x:>11.2f}" for x in PAPER_SCORES[row])

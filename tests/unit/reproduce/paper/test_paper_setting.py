@@ -1,0 +1,106 @@
+"""The paper's tables with its own models, end to end on tiny folders in their place."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from toy_benchmarks import write_tsvs
+from vcsd.cli.app import app
+from vcsd.config import load_recipe
+from vcsd.config.shipped import shipped_names
+from vcsd.errors import ConfigError
+from vcsd.evaluation.evaluate import Asking
+from vcsd.models.shapes import SHAPES
+from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
+from vcsd.reproduce.paper.paper_setting import EXPERIMENTS, PaperSetting, rows_of, table
+from vcsd.rollout.sampling import Sampling
+
+TINY = (
+    *("trainer.max_steps=1", "trainer.bf16=false", "trainer.use_cpu=true", "trainer.gradient_checkpointing=false"),
+    *(
+        "prompts_per_step=2",
+        "rollout.num_per_prompt=2",
+        "rollout.max_new_tokens=5",
+        "trainer.save_steps=1",
+        "guard=off",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper")
+    build_model().save_pretrained(folder / "model")
+    write_processor_files(folder / "model")
+    write_tsvs(folder / "benchmarks")
+    picture(64, 64).save(folder / "a.png")
+    rows = [{"id": f"q{n}", "image": "a.png", "question": "how many?", "answer": "1"} for n in range(4)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def setting(folder):
+    asking = Asking(sampling=Sampling(max_new_tokens=4), allow_unknown_data=True)
+    paths = (f"model.path={folder / 'model'}", f"data.path={folder / 'train.jsonl'}")
+    return PaperSetting(folder / "out", asking, folder / "benchmarks", (*TINY, *paths))
+
+
+def test_a_row_is_trained_exported_evaluated_and_printed_next_to_the_papers(folder):
+    plan, said = setting(folder), []
+    rows = rows_of("main", ["qwen3_vl_2b"])
+    assert rows == ["base/qwen3_vl_2b", "opsd_published/qwen3_vl_2b", "paper/qwen3_vl_2b"]
+    cards = [plan.score(row, said.append) for row in rows]
+    assert sum(line.startswith("training in") for line in said) == 2
+    assert (folder / "out/paper/qwen3_vl_2b/student/model.safetensors").is_file()
+    assert [plan.score(row, pytest.fail).acc for row in rows] == [card.acc for card in cards], "nothing is repeated"
+    printed = list(table(rows, cards))
+    assert printed[-1].split() == ["paper", *(f"{x:.2f}" for x in PAPER_SCORES["paper/qwen3_vl_2b"])]
+    assert printed[-2].split()[-1] == f"{cards[-1].acc:.2f}"
+
+
+def test_every_experiment_names_recipes_that_ship():
+    for experiment in EXPERIMENTS:
+        trained = [row for row in rows_of(experiment, []) if not row.startswith("base/")]
+        assert set(trained) <= set(shipped_names())
+    with pytest.raises(ConfigError, match="has no table with --setting paper"):
+        rows_of("pmi", [])
+    with pytest.raises(ConfigError, match="Did you mean 'qwen3_vl_2b'"):
+        rows_of("main", ["qwen3_vl_2bb"])
+
+
+def test_the_papers_accuracy_is_the_mean_of_its_seven_columns():
+    assert len(PAPER_SCORES) == 3 * len(SHAPES) + 6
+    for row, (*scores, acc) in PAPER_SCORES.items():
+        assert len(scores) == 7
+        assert acc == pytest.approx(sum(scores) / 7, abs=0.011), row
+
+
+def test_a_dry_run_says_what_each_row_costs(tmp_path):
+    command = [
+        "reproduce",
+        "main",
+        "--setting",
+        "paper",
+        "--models",
+        "qwen3_vl_2b",
+        "--out",
+        str(tmp_path),
+        "--dry-run",
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    base, opsd, vcsd = result.output.splitlines()
+    assert base == "base/qwen3_vl_2b: evaluation only"
+    assert " h on A100 80 GB" in opsd
+    assert vcsd.startswith("paper/qwen3_vl_2b: ")
+    assert load_recipe("paper/qwen3_vl_2b").trainer["max_steps"] == 90
+
+
+def test_options_of_the_paper_need_its_setting():
+    for options in (["--dry-run"], ["--setting", "moon"]):
+        result = CliRunner().invoke(app, ["reproduce", "main", *options])
+        assert isinstance(result.exception, ConfigError)
