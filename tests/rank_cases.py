@@ -23,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from tiny_fallbacks import build_fallback
+from tiny_lora import EVERYWHERE, lora_model
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer
@@ -41,7 +42,7 @@ SECONDS = 900
 
 @dataclass(frozen=True)
 class Case:
-    """One run. `text_only` is the number of examples without an image; `freezes` the tower."""
+    """One run. `text_only` is the number of examples without an image; `freezes` the tower; `lora` trains adapters."""
 
     name: str
     family: str = "qwen3_vl"
@@ -51,6 +52,7 @@ class Case:
     tied: bool = True
     text_only: int = 0
     freezes: bool = False
+    lora: bool = False
     token_budget: int | None = 400
     method: str = "vcsd"
     teacher: str = "ema"
@@ -95,6 +97,8 @@ class Recorder:
 
 
 def _model(case: Case) -> Any:
+    if case.lora:
+        return lora_model(case.family, EVERYWHERE, both=True)
     if case.family in ("llava", "qwen3_vl", "qwen3_5"):
         return build_model(case.family, tie_word_embeddings=case.tied)
     return build_fallback(case.family)

@@ -26,6 +26,9 @@ PAIRS = [
     Case("fsdp2 frozen tower", kind="fsdp2", freezes=True, **UNEVEN),
     Case("fsdp2 short rows", kind="fsdp2", token_budget=60, num_prompts=3, num_steps=2),
     Case("fsdp2 checkpointing", kind="fsdp2", num_steps=2, arguments={"gradient_checkpointing": True}),
+    *(Case(f"{kind} LoRA", kind=kind, lora=True) for kind in KINDS),
+    Case("fsdp2 LoRA qwen3_5", family="qwen3_5", kind="fsdp2", lora=True, **ALONE),
+    Case("fsdp2 LoRA fallback", family="llava", kind="fsdp2", lora=True),
     *(Case(f"{kind} is its own teacher", kind=kind, teacher="current", num_steps=2) for kind in KINDS),
 ]
 QUADS = [Case(f"{kind} on four ranks", kind=kind, num_prompts=5, num_steps=2) for kind in KINDS]
