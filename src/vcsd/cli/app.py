@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
-from vcsd.errors import RunError, VcsdError
+from vcsd.errors import RunError, VcsdError, shown
 from vcsd.terminal import guard_terminal, is_replica, plain, say, say_once, show_log
 from vcsd.visible import visible, visible_json
 
@@ -65,6 +66,9 @@ app.add_typer(world, name="world")
 _NO_ROOM = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 """Error numbers of a write to a full disk or beyond a quota."""
 
+_BAD_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EROFS, errno.EACCES, errno.EPERM}
+"""Error numbers of a path that cannot be read or written, whatever the program does."""
+
 
 def main() -> None:
     """Run the command line. Errors meant for users end it with exit code 2, unforeseen ones with 70."""
@@ -76,6 +80,9 @@ def main() -> None:
     except OSError as error:
         if error.errno in _NO_ROOM:
             _fail(RunError(f"the disk is full: {error}. Free some space and start again; saved files are intact."))
+        if error.errno in _BAD_PATH and error.filename is not None:
+            path = shown(os.fspath(error.filename), 200) if not isinstance(error.filename, int) else "a file"
+            _fail(RunError(f"{path} cannot be read or written: {error.strerror}. Check the path and its permissions."))
         _fail_unforeseen(error)
     except Exception as error:
         _fail_unforeseen(error)

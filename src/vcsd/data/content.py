@@ -4,7 +4,10 @@ file_hash       the bytes of a table's file
 cells_hash      the cells of columns, where a table is more than one file
 examples_hash   examples of a list, or a sample of those that are built when they are asked for
 
-An image that is named by its path counts as that path: reading every image would take longer than loading the model.
+images_hash     the files of a sample of images
+
+Elsewhere, an image that is named by its path counts as that path: reading every image would take longer than loading
+the model.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import fields
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL.Image import Image
@@ -21,13 +26,13 @@ from vcsd.views.image_hash import image_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from vcsd.data.stream import ExampleSource
     from vcsd.types import Example
 
 NUM_SAMPLED = 64
-"""How many examples are hashed of data that is not a list: each may have to be downloaded or drawn."""
+"""How many examples are hashed of data that is not a list, and whose image files are read: each may have to be
+downloaded or drawn."""
 
 
 def file_hash(path: Path) -> str:
@@ -57,6 +62,26 @@ def examples_hash(rows: ExampleSource) -> str:
     count = len(rows)
     step = 1 if isinstance(rows, list | tuple) else max(1, count // NUM_SAMPLED)
     return cells_hash(_example_cells(rows, row) for row in range(0, count, step))
+
+
+def images_hash(rows: ExampleSource) -> str | None:
+    """Hash the image files of a sample of examples, evenly spread; None if no image is named by its path.
+
+    It notices another folder of images, or images that were converted or resized. It does not notice a change in an
+    image outside the sample.
+    """
+    step = max(1, len(rows) // NUM_SAMPLED)
+    files = [file for row in range(0, len(rows), step) for file in _image_files(rows, row)]
+    return cells_hash(files) if files else None
+
+
+def _image_files(rows: ExampleSource, row: int) -> list[str]:
+    try:
+        images = rows[row].images
+    except DataError:
+        return []
+    paths = [Path(image) for image in images if isinstance(image, str | PathLike)]
+    return [file_hash(path) if path.is_file() else "missing" for path in paths]
 
 
 def _example_cells(rows: ExampleSource, row: int) -> object:

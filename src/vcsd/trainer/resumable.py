@@ -171,7 +171,9 @@ class ResumableTrainer(Trainer):
             needs=needs if self.teacher.weights is None else [*needs, TEACHER],
         )
         if PROVENANCE in manifest["files"]:
-            refuse_other_run(folder, {"content": _read(folder / PROVENANCE)["content"]}, {"content": self.content})
+            before = _read(folder / PROVENANCE)["content"]
+            now = {name: value for name, value in self.content.items() if name in before}  # early ones lack images
+            refuse_other_run(folder, {"content": before}, {"content": now})
         else:
             log.warning(
                 "%s is from an earlier version, which did not record the content of data, weights, tokenizer and chat "

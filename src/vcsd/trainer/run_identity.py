@@ -1,4 +1,4 @@
-"""What a run is made of, as hashes: its data, the weights it starts from, its tokenizer and its chat template.
+"""What a run is made of, as hashes: data, some images, first weights, tokenizer and chat template.
 
 A checkpoint holds them, and a run resumes only with the same ones. They are taken before the first step, when the
 student still has the weights of its folder.
@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
-from vcsd.data.content import cells_hash, examples_hash, file_hash
+from vcsd.data.content import cells_hash, examples_hash, file_hash, images_hash
 from vcsd.errors import ConfigError
 from vcsd.models.processor import TOKENIZER_FILES
 from vcsd.parallel.ranks import gathered
@@ -27,6 +27,7 @@ class Content(TypedDict):
     """The hashes."""
 
     data: str
+    images: str | None
     weights: str
     tokenizer: str | None
     chat_template: str | None
@@ -44,6 +45,7 @@ def content_of(model: nn.Module, processor: Processor, rows: ExampleSource) -> C
     size = getattr(getattr(processor, "image_processor", None), "size", None)
     return {
         "data": rows.content_hash() if isinstance(rows, _HasContent) else examples_hash(rows),
+        "images": images_hash(rows),
         "weights": weights_hash(model.named_parameters()),
         "tokenizer": _tokenizer_hash(processor),
         "chat_template": None if template is None else cells_hash([json.dumps(template, sort_keys=True)]),

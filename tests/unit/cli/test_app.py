@@ -3,6 +3,7 @@ import json
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -90,9 +91,25 @@ def test_a_full_disk_is_told_without_a_traceback(monkeypatch, capsys):
     assert "error: the disk is full: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EROFS])
+def test_a_path_that_cannot_be_used_is_named_without_a_traceback(number, monkeypatch, capsys):
+    failing(monkeypatch, OSError(number, os.strerror(number), "runs/" + "a" * 5000))
+    assert main(monkeypatch, "doctor") == 2
+    line = capsys.readouterr().err
+    assert f"cannot be read or written: {os.strerror(number)}. Check the path" in line
+    assert len(line) < 400
+
+
+@pytest.mark.parametrize("out", ["/dev/null/x", "a" * 5000])
+def test_an_export_to_an_impossible_path_is_one_sentence(out, monkeypatch, capsys):
+    run = Path(__file__).parents[2] / "golden" / "old_checkpoint"
+    assert main(monkeypatch, "export", str(run), "--out", out) == 2
+    assert "cannot be read or written" in capsys.readouterr().err
+
+
 UNFORESEEN = [
     ValueError("bad\nvalue."),
-    PermissionError(errno.EACCES, os.strerror(errno.EACCES), "x"),
+    OSError(errno.EIO, os.strerror(errno.EIO), "x"),
     AssertionError(),
     MemoryError(),
     RecursionError("deep"),

@@ -1,5 +1,6 @@
 """A run resumes only with the data, weights, tokenizer and template that it started with."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -12,7 +13,7 @@ from tiny_models import build_model
 from tiny_processor import write_processor_files
 from tiny_step import make_examples, make_trainer
 from vcsd.data import load_examples
-from vcsd.data.content import NUM_SAMPLED, cells_hash, examples_hash
+from vcsd.data.content import NUM_SAMPLED, cells_hash, examples_hash, images_hash
 from vcsd.errors import ConfigError, DataError
 from vcsd.models.processor import load_processor
 
@@ -60,6 +61,40 @@ def test_other_rows_of_the_same_number_are_refused(folder, change):
     write_rows(folder / "train.jsonl", **change)
     with pytest.raises(ConfigError, match=r"belongs to another run: content.data was '"):
         trainer_in(folder).check_resume("auto")
+
+
+def test_other_pixels_in_files_of_the_same_names_are_refused(folder):
+    picture(32, 64).save(folder / "2.png")
+    with pytest.raises(ConfigError, match=r"belongs to another run: content.images was '"):
+        trainer_in(folder).check_resume("auto")
+
+
+def test_a_checkpoint_that_recorded_no_images_resumes(folder):
+    path = folder / "run" / "checkpoint-1" / "provenance.json"
+    provenance = json.loads(path.read_text())
+    assert provenance["content"].pop("images")
+    size = path.stat().st_size
+    path.write_text(json.dumps(provenance, indent=1))
+    manifest = json.loads(path.with_name("manifest.json").read_text())
+    entry = manifest["files"]["provenance.json"]
+    assert entry["bytes"] == size
+    entry |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    path.with_name("manifest.json").write_text(json.dumps(manifest))
+    picture(32, 64).save(folder / "2.png")
+    trainer_in(folder).check_resume("auto")
+
+
+def test_images_are_sampled_over_all_rows_and_only_files_count(tmp_path):
+    for number in range(2):
+        picture(8, 6 + number).save(tmp_path / f"{number}.png")
+    examples = [replace(example, images=(tmp_path / "0.png",)) for example in make_examples(1) for _ in range(130)]
+    others = [replace(example, images=(tmp_path / "1.png",)) for example in examples]
+    assert images_hash(examples) != images_hash(others)
+    assert images_hash([*examples[:64], others[64], *examples[65:]]) != images_hash(examples)  # every second is read
+    assert images_hash([*examples[:63], others[63], *examples[64:]]) == images_hash(examples)
+    assert images_hash(make_examples(3)) is None
+    (tmp_path / "0.png").unlink()
+    assert images_hash(examples) != images_hash(others)
 
 
 def test_other_weights_of_the_same_shapes_are_refused(folder):
