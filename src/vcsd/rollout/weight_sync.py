@@ -1,0 +1,185 @@
+"""Sending the student's weights to an inference engine, and proving that they arrived.
+
+A sync that goes wrong is silent in every engine: names that are left out keep their old values, features of images
+survive in a cache, a restarted server serves the weights of its folder. So each sync
+
+1. compares the names and shapes that are sent with those of a model built from the configuration alone;
+2. sends them under a version, and reads the version back;
+3. clears the caches of prefixes, images and encoder outputs;
+4. has the engine answer a fixed question, and compares its log-probabilities with the student's (`sync_probe.py`).
+
+Names are those of a released checkpoint. Tensors are sent one at a time, whole, in the engine's dtype.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from transformers import AutoModelForImageTextToText
+
+from vcsd.errors import RunError
+from vcsd.models.family import base_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from torch import Tensor, nn
+    from transformers import PretrainedConfig
+
+Named = tuple[str, "Tensor"]
+_NAMED_IN_ERROR = 5
+_CHUNK = 2**24
+_PRIME = 2**31 - 1
+
+
+class SyncTarget(Protocol):
+    """An engine that takes new weights, in vLLM's protocol."""
+
+    def start_weight_update(self) -> None:
+        """Begin an update."""
+
+    def load(self, weights: Iterable[Named]) -> None:
+        """Take the weights."""
+
+    def finish_weight_update(self, version: str) -> None:
+        """End an update under a version."""
+
+    def weight_version(self) -> str:
+        """Return the version of the weights in use."""
+
+    def clear_caches(self) -> None:
+        """Forget prefixes, images and encoder outputs."""
+
+
+@dataclass(frozen=True)
+class SyncRecord:
+    """One sync, as a line of the run's `weight_sync.jsonl`."""
+
+    step: int
+    version: str
+    num_tensors: int
+    num_bytes: int
+    manifest: str
+    """A hash of the names, shapes and contents that were sent."""
+    seconds: float
+    probe_mean: float | None = None
+    probe_max: float | None = None
+    """Differences of log-probabilities between the engine and the student, in nats."""
+
+    def as_line(self) -> dict[str, object]:
+        """Return the record as plain values."""
+        return asdict(self)
+
+
+def expected_shapes(config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of every weight of a model, from its configuration alone; tied weights once."""
+    plain = type(config).from_dict(config.to_dict())  # without what was patched into the live model's configuration
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(plain, trust_remote_code=False)  # type: ignore[no-untyped-call]
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def student_weights(student: nn.Module, dtype: torch.dtype) -> Iterator[Named]:
+    """Yield the student's weights one at a time: whole and in the engine's dtype."""
+    for name, parameter in base_model(student).named_parameters():
+        whole = parameter.detach()
+        if hasattr(whole, "full_tensor"):  # a shard: all ranks gather it together
+            whole = whole.full_tensor()
+        yield name, whole.to(dtype)
+
+
+class WeightSync:
+    """Sends weights to an engine, and checks what it can check without asking the engine a question."""
+
+    def __init__(self, expected: Mapping[str, tuple[int, ...]]) -> None:
+        self._expected = dict(expected)
+
+    def send(self, target: SyncTarget, weights: Callable[[], Iterable[Named]], step: int) -> SyncRecord:
+        """Send all weights under the version of a step. Raise a RunError if something is missing or not in use."""
+        start, version = time.monotonic(), f"step-{step}"
+        manifest = _Manifest()
+        target.start_weight_update()
+        target.load(manifest.noting(weights()))
+        target.finish_weight_update(version)
+        self.refuse_incomplete(manifest.shapes)
+        target.clear_caches()
+        refuse_other_version(target, version)
+        return SyncRecord(
+            step, version, len(manifest.shapes), manifest.num_bytes, manifest.digest(), time.monotonic() - start
+        )
+
+    def refuse_incomplete(self, sent: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise a RunError unless exactly the expected names and shapes were sent."""
+        missing = sorted(self._expected.keys() - sent.keys())
+        unknown = sorted(sent.keys() - self._expected.keys())
+        other = sorted(name for name in self._expected.keys() & sent.keys() if self._expected[name] != sent[name])
+        problems = [
+            f"{what}: {_few(names)}"
+            for what, names in (("missing", missing), ("unknown", unknown), ("of another shape", other))
+            if names
+        ]
+        if problems:
+            raise RunError(
+                f"the weights sent for rollouts are not those of the model; {'; '.join(problems)}. The engine would "
+                "keep old values there without an error."
+            )
+
+
+def refuse_other_version(target: SyncTarget, version: str) -> None:
+    """Raise a RunError unless the engine uses the weights of a version."""
+    used = target.weight_version()
+    if used != version:
+        raise RunError(
+            f"the rollout engine uses the weights {used!r} instead of {version!r}. It was restarted, or another trainer "
+            "sends weights to it."
+        )
+
+
+class _Manifest:
+    """Notes the name, shape and a checksum of each tensor that passes by."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.num_bytes = 0
+        self._checksums: list[tuple[str, Tensor]] = []
+
+    def noting(self, weights: Iterable[Named]) -> Iterator[Named]:
+        for name, tensor in weights:
+            if name in self.shapes:
+                raise RunError(f"the weight {name} would be sent twice.")
+            self.shapes[name] = tuple(tensor.shape)
+            self.num_bytes += tensor.numel() * tensor.element_size()
+            self._checksums.append((name, checksum(tensor)))
+            yield name, tensor
+
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for name, number in self._checksums:
+            digest.update(f"{name} {self.shapes[name]} {number.item()}\n".encode())
+        return digest.hexdigest()[:16]
+
+
+def checksum(tensor: Tensor) -> Tensor:
+    """Hash the bits of a tensor on its device, position by position: two swapped values change it.
+
+    >>> a = torch.tensor([1.0, 2.0])
+    >>> bool(checksum(a) == checksum(a.clone())), bool(checksum(a) == checksum(a.flip(0)))
+    (True, False)
+    """
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(tensor.element_size(), torch.int64)
+    flat = tensor.detach().contiguous().view(-1).view(words)
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
+    for start in range(0, len(flat), _CHUNK):
+        part = flat[start : start + _CHUNK].long() % _PRIME
+        place = torch.arange(start + 1, start + 1 + len(part), device=part.device) % 65_521
+        total = (total * 31 + (part * place % _PRIME).sum()) % _PRIME
+    return total
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_IN_ERROR} more" if len(names) > _NAMED_IN_ERROR else ""
+    return ", ".join(names[:_NAMED_IN_ERROR]) + more
