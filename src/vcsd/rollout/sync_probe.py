@@ -84,8 +84,9 @@ class SyncProbe:
         limit = min(MOST[self._dtype], max(NOISE[self._dtype], JUMP * usual))
         if not gap.mean <= limit:  # NaN fails as well
             raise RunError(
-                f"rollouts of {version} are not the student's: on the probe, the engine's log-probabilities differ from "
-                f"the student's by {gap.mean:.2g} nats on average ({gap.max:.2g} at most); up to {limit:.2g} is "
-                "rounding. A weight did not arrive, a cache is out of date, or the engine computes in another precision."
+                f"rollouts of {version} are not the student's: on the probe, the engine's log-probabilities differ "
+                f"from the student's by {gap.mean:.2g} nats on average ({gap.max:.2g} at most); up to {limit:.2g} is "
+                "rounding. A weight did not arrive, a cache is out of date, or the engine computes in another "
+                "precision."
             )
         self.first = usual

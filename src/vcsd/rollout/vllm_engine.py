@@ -14,13 +14,15 @@ Runs on the CPU in this project's tests. On a GPU it has not been run.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import AutoConfig, BatchFeature
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model, family_of
@@ -35,6 +37,7 @@ from vcsd.rollout.vllm_requests import (
     to_rollout,
     token_log_probs,
 )
+from vcsd.rollout.vllm_transfer import BACKEND, hand_over, register
 from vcsd.rollout.weight_sync import WeightSync, expected_shapes, refuse_other_version, student_weights
 
 if TYPE_CHECKING:
@@ -51,7 +54,6 @@ VERSION = "0.30.0"
 """The release of vLLM that this file is written for and tested with."""
 
 FAMILIES = ("qwen3_vl", "qwen3_5")
-BACKEND = "vcsd_in_process"
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process, where the weights are
     "VLLM_NO_USAGE_STATS": "1",
@@ -59,14 +61,12 @@ _ENVIRONMENT = {
     "VLLM_CONFIGURE_LOGGING": "0",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the threads are the trainer's
 }
-_waiting: dict[str, Iterable[Named]] = {}
-"""Weights on their way from the trainer to vLLM's worker in the same process."""
 
 
 class VLLMEngine:
     """Draws rollouts with vLLM in this process. `refresh` must be called before `sample`."""
 
-    def __init__(  # noqa: PLR0913  one keyword for each limit of an engine
+    def __init__(
         self,
         student: nn.Module,
         folder: str | PathLike[str],
@@ -168,8 +168,6 @@ class VLLMEngine:
             "pixel_values": modality.MultiModalFieldConfig.flat_from_sizes("image", prompt.grid_thw.prod(-1)),
             "image_grid_thw": modality.MultiModalFieldConfig.batched("image", keep_on_cpu=True),
         }
-        from transformers import BatchFeature
-
         tensors = {"pixel_values": prompt.pixel_values.to(self.dtype), "image_grid_thw": prompt.grid_thw}
         items = modality.MultiModalKwargsItems.from_hf_inputs(BatchFeature(tensors), config)
         names = [f"{salt}/{_name(patch, grid)}" for patch, grid in zip(patches, prompt.grid_thw, strict=True)]
@@ -178,10 +176,10 @@ class VLLMEngine:
 
 
 def _name(patches: Tensor, grid: Tensor) -> str:
-    """Name an image by its content."""
-    from vcsd.teacher import fingerprint
-
-    return fingerprint({"patches": patches, "grid": grid})
+    """Name an image by its patches."""
+    digest = hashlib.blake2b(repr(grid.tolist()).encode(), digest_size=16)
+    digest.update(patches.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 class InProcess:
@@ -197,11 +195,7 @@ class InProcess:
 
     def load(self, weights: Iterable[Named]) -> None:
         """Hand the weights over to vLLM's worker."""
-        _waiting["weights"] = weights
-        try:
-            self._llm.update_weights({"update_info": {"key": "weights"}})
-        finally:
-            _waiting.clear()
+        hand_over(self._llm, weights)
 
     def finish_weight_update(self, version: str) -> None:
         """End an update under a version."""
@@ -226,7 +220,8 @@ class InProcess:
         `LLM.generate` would take the token ids of these inputs and silently drop their images.
         """
         vllm: Any = importlib.import_module("vllm")
-        engine, replies = self._llm.llm_engine, {}
+        engine = self._llm.llm_engine
+        replies: dict[str, Any] = {}
         names = [f"rollout-{place}" for place in range(len(inputs))]
         try:
             for name, request, value in zip(names, inputs, values, strict=True):
@@ -265,7 +260,7 @@ def _start(folder: str | PathLike[str], dtype: torch.dtype, max_tokens: int | No
     is_cuda = torch.cuda.is_available()
     if not is_cuda:
         _keep_plain_weights()
-    _register_backend()
+    register()
     config: Any = importlib.import_module("vllm.config")
     return vllm.LLM(
         str(folder),
@@ -279,21 +274,21 @@ def _start(folder: str | PathLike[str], dtype: torch.dtype, max_tokens: int | No
         trust_remote_code=False,
         enforce_eager=not is_cuda,
         weight_transfer_config=config.WeightTransferConfig(backend=BACKEND),
-        **({"gpu_memory_utilization": memory_share, "enable_sleep_mode": True} if is_cuda else {}),
+        **(_on_cuda(memory_share) if is_cuda else _on_cpu(folder)),
     )
 
 
-def _register_backend() -> None:
-    """Register the backend that hands weights over within the process. Idempotent."""
-    transfer: Any = importlib.import_module("vllm.distributed.weight_transfer")
-    factory = transfer.WeightTransferEngineFactory
-    if BACKEND not in factory._registry:
-        factory.register_engine(BACKEND, "vcsd.rollout.vllm_transfer", "HandOver")
+def _on_cuda(memory_share: float) -> dict[str, object]:
+    return {"gpu_memory_utilization": memory_share, "enable_sleep_mode": True}
 
 
-def waiting_weights(key: str) -> Iterable[Named]:
-    """Return the weights that the trainer has put down for vLLM's worker."""
-    return _waiting[key]
+def _on_cpu(folder: str | PathLike[str]) -> dict[str, object]:
+    """Never read a prompt in two parts: such a prompt cannot be sampled with a seed (vLLM 0.30, CPU only).
+
+    Delta nets can share prefixes only if prompts may be cut, so they share none.
+    """
+    model_type = AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
+    return {"enable_chunked_prefill": False, "enable_prefix_caching": not model_type.startswith("qwen3_5")}
 
 
 def _keep_plain_weights() -> None:

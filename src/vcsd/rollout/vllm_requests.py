@@ -13,6 +13,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+
 from vcsd.errors import ConfigError, RunError
 from vcsd.types import Rollout
 
@@ -74,7 +76,9 @@ def image_spans(prompt: Prompt, image_token_id: int, merge_size: int) -> list[Im
     return spans
 
 
-def sampling_values(sampling: Sampling, key: str, end_ids: Collection[int], banned: Collection[int]) -> dict[str, object]:
+def sampling_values(
+    sampling: Sampling, key: str, end_ids: Collection[int], banned: Collection[int]
+) -> dict[str, object]:
     """Return the arguments of vLLM's SamplingParams for one rollout. Nothing is left to vLLM's defaults."""
     return {
         "n": 1,
@@ -88,6 +92,7 @@ def sampling_values(sampling: Sampling, key: str, end_ids: Collection[int], bann
         "stop_token_ids": sorted(end_ids),
         "logit_bias": dict.fromkeys(sorted(banned), BAN),
         "detokenize": False,
+        "watermarking": False,
     }
 
 
@@ -140,5 +145,7 @@ def patches_of_images(pixel_values: Tensor, grid_thw: Tensor) -> list[Tensor]:
     """Cut the patches of a prompt into those of each image."""
     sizes = grid_thw.prod(-1).tolist()
     if sum(sizes) != len(pixel_values):
-        raise ConfigError([f"{len(pixel_values)} patches for images of {sum(sizes)}. vLLM rollouts need a Qwen family."])
-    return list(pixel_values.split(sizes))
+        raise ConfigError(
+            [f"{len(pixel_values)} patches for images of {sum(sizes)}. vLLM rollouts need a Qwen family."]
+        )
+    return list(torch.split(pixel_values, sizes))

@@ -1,54 +1,72 @@
-"""The worker's side of a weight sync within one process. vLLM imports this module; nothing else should."""
+"""A backend of vLLM's weight-transfer protocol that hands tensors over within one process."""
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
-from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-from vllm.platforms import current_platform
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-from vcsd.rollout.vllm_engine import waiting_weights
+    from vcsd.rollout.weight_sync import Named
 
-
-@dataclass
-class NoInfo(WeightTransferInitInfo):
-    """Nothing has to be known in advance."""
+BACKEND = "vcsd_in_process"
+_waiting: list[Iterable[Named]] = []
+"""Weights on their way from the trainer to vLLM's worker."""
 
 
-@dataclass
-class WaitingKey(WeightTransferUpdateInfo):
-    """Where the weights are put down."""
+def hand_over(llm: Any, weights: Iterable[Named]) -> None:
+    """Send weights to an engine in this process, between the start and the end of an update."""
+    _waiting[:] = [weights]
+    try:
+        llm.update_weights({"update_info": {}})
+    finally:
+        _waiting.clear()
 
-    key: str
+
+def register() -> None:
+    """Register the backend with vLLM. Idempotent."""
+    transfer: Any = importlib.import_module("vllm.distributed.weight_transfer")
+    factory = transfer.WeightTransferEngineFactory
+    if BACKEND not in factory._registry:
+        factory.register_engine(BACKEND, _worker_side())
 
 
-class HandOver(WeightTransferEngine[NoInfo, WaitingKey]):
-    """Takes weights that the trainer has put down in the same process."""
+def _worker_side() -> type:
+    """Define the worker's side. It is defined here because its base classes are vLLM's."""
+    base: Any = importlib.import_module("vllm.distributed.weight_transfer.base")
+    reload: Any = importlib.import_module("vllm.model_executor.model_loader.reload")
 
-    init_info_cls = NoInfo
-    update_info_cls = WaitingKey
+    @dataclass
+    class NoInit(base.WeightTransferInitInfo):  # type: ignore[misc]
+        """There is no connection to open."""
 
-    def init_transfer_engine(self, init_info: NoInfo) -> None:
-        """Do nothing: there is no connection."""
+    @dataclass
+    class NoUpdate(base.WeightTransferUpdateInfo):  # type: ignore[misc]
+        """The weights lie ready in this process."""
 
-    def start_weight_update(self) -> None:
-        """Bring the layers back to the layout of a checkpoint. On a CPU they have kept it."""
-        if True:
-            initialize_layerwise_reload(self.model)
+    class HandOver(base.WeightTransferEngine):  # type: ignore[misc]
+        """Loads the weights that lie ready, with vLLM's own steps before and after, as its NCCL backend does."""
 
-    def receive_weights(self, update_info: WaitingKey) -> None:
-        """Load the weights, one at a time."""
-        self.model.load_weights(iter(waiting_weights(update_info.key)))
+        init_info_cls, update_info_cls = NoInit, NoUpdate
 
-    def finish_weight_update(self) -> None:
-        """Bring the layers into the layout of the kernels."""
-        if True:
-            finalize_layerwise_reload(self.model, self.model_config)
+        def init_transfer_engine(self, init_info: object) -> None:
+            """Do nothing: there is no connection."""
 
-    def shutdown(self) -> None:
-        """Do nothing: there is no connection."""
+        def start_weight_update(self) -> None:
+            """Bring the layers back into the layout of a checkpoint."""
+            reload.initialize_layerwise_reload(self.model)
+
+        def receive_weights(self, update_info: object) -> None:
+            """Load the weights, one tensor at a time."""
+            self.model.load_weights(iter(_waiting.pop()))
+
+        def finish_weight_update(self) -> None:
+            """Bring the layers into the layout of the kernels."""
+            reload.finalize_layerwise_reload(self.model, self.model_config)
+
+        def shutdown(self) -> None:
+            """Do nothing: there is no connection."""
+
+    return HandOver

@@ -134,8 +134,8 @@ def refuse_other_version(target: SyncTarget, version: str) -> None:
     used = target.weight_version()
     if used != version:
         raise RunError(
-            f"the rollout engine uses the weights {used!r} instead of {version!r}. It was restarted, or another trainer "
-            "sends weights to it."
+            f"the rollout engine uses the weights {used!r} instead of {version!r}. It was restarted, or another "
+            "trainer sends weights to it."
         )
 
 

@@ -1,0 +1,173 @@
+"""Rollouts by the real vLLM, on a CPU: `make test-vllm` runs this file in an environment of its own."""
+
+import os
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM has an environment of its own: make test-vllm")
+
+os.environ.update(
+    HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_DISABLE="1", VLLM_LOGGING_LEVEL="ERROR"
+)
+
+import torch
+
+from tiny_examples import example, picture
+from tiny_models import build_model
+from tiny_processor import build_processor, write_processor_files
+from vcsd.errors import RunError
+from vcsd.models.encode import encode
+from vcsd.models.family import family_of
+from vcsd.rollout.engine import TransformersEngine
+from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.sync_probe import student_log_probs
+from vcsd.rollout.vllm_engine import VLLMEngine
+from vcsd.rollout.weight_sync import student_weights
+from vcsd.views import VIEWS
+
+BF16 = torch.bfloat16
+SAMPLING = Sampling(max_new_tokens=12)
+
+
+def prompt(*pictures, text="How many?"):
+    return encode(build_processor(), VIEWS["original"](example(*pictures, text=text)))
+
+
+def start(folder, dtype=torch.float32, **settings):
+    model = build_model(**settings)
+    write_processor_files(folder, settings.get("family", "qwen3_vl"))
+    model.save_pretrained(folder)
+    family_of(model).prepare(model)
+    engine = VLLMEngine(model, folder, tokenizer=build_processor().tokenizer, dtype=dtype, max_tokens=512)
+    return model, engine
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A student and an engine with its weights. Tests may change the student, if they refresh the engine."""
+    return start(tmp_path_factory.mktemp("model"))
+
+
+def change(model, part=""):
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if part in name:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+
+
+def largest_gap(model, engine, prompts):
+    drawn = engine.sample(prompts, SAMPLING, num_rollouts=4, seed=0, with_log_probs=True)
+    by_prompt = [prompt for prompt in prompts for _ in range(4)]
+    return max(
+        (student_log_probs(model, prompt, rollout.token_ids) - log_probs).abs().max().item()
+        for prompt, rollout, log_probs in zip(by_prompt, drawn.rollouts, drawn.log_probs, strict=True)
+    )
+
+
+PROBE = prompt(picture())
+
+
+def test_vllm_gives_its_tokens_the_students_probabilities(running):
+    model, engine = running
+    engine.refresh(1, PROBE)
+    several = [PROBE, prompt(picture(64, 64), picture(96, 32), text="Which is wider?"), prompt(text="how many?")]
+    assert largest_gap(model, engine, several) < 1e-4
+
+
+def test_after_a_change_of_the_vision_tower_a_repeated_image_is_seen_with_the_new_one(running):
+    model, engine = running
+    engine.refresh(1, PROBE)
+    before = engine.sample([PROBE], SAMPLING, num_rollouts=1, seed=0, with_log_probs=True)
+    change(model, "visual")
+    record = engine.refresh(2, PROBE)
+    assert (record.version, engine.version) == ("step-2", "step-2")
+    assert largest_gap(model, engine, [PROBE]) < 1e-4
+    old = student_log_probs(model, PROBE, before.rollouts[0].token_ids)
+    assert (old - before.log_probs[0]).abs().max() > 1e-2  # the change matters
+
+
+def test_without_the_cache_reset_old_features_would_be_used(running, monkeypatch):
+    model, engine = running
+    engine.refresh(1, PROBE)
+    monkeypatch.setattr(engine._target, "clear_caches", lambda: None)
+    monkeypatch.setattr(type(engine), "_input", without_version(type(engine)._input))
+    engine.sample([PROBE], SAMPLING, num_rollouts=1, seed=0)
+    change(model, "visual")
+    with pytest.raises(RunError, match=r"rollouts of step-2 are not the student's: on the probe"):
+        engine.refresh(2, PROBE)
+
+
+def without_version(build):
+    """Make the inputs of an engine that names images and prefixes by their content alone."""
+
+    def plain(self, prompt):
+        request = build(self, prompt)
+        names = [name.partition("/")[2] for name in request["mm_hashes"]["image"]]
+        return {**request, "mm_hashes": {"image": names}, "cache_salt": "same"}
+
+    return plain
+
+
+def test_a_sync_that_leaves_out_every_query_projection_is_refused(running, monkeypatch):
+    model, engine = running
+    without = [(name, weight) for name, weight in student_weights(model, torch.float32) if "q_proj" not in name]
+    monkeypatch.setattr("vcsd.rollout.vllm_engine.student_weights", lambda *args: iter(without))
+    with pytest.raises(RunError, match=r"missing: model\.language_model\.layers\.0\.self_attn\.q_proj\.weight"):
+        engine.refresh(3, PROBE)
+
+
+def test_stale_weights_under_the_right_names_are_caught_by_the_probe(running, monkeypatch):
+    model, engine = running
+    engine.refresh(1, PROBE)
+    stale = [
+        (name, torch.zeros_like(weight) if "q_proj" in name else weight)
+        for name, weight in student_weights(model, torch.float32)
+    ]
+    monkeypatch.setattr("vcsd.rollout.vllm_engine.student_weights", lambda *args: iter(stale))
+    with pytest.raises(RunError, match="on the probe"):
+        engine.refresh(2, PROBE)
+
+
+def test_weights_of_another_version_are_refused(running):
+    _, engine = running
+    engine.refresh(1, PROBE)
+    engine._target._llm.update_weight_version("step-0")
+    with pytest.raises(RunError, match="uses the weights 'step-0' instead of 'step-1'"):
+        engine.sample([PROBE], SAMPLING, num_rollouts=1, seed=0)
+
+
+def test_rollouts_depend_on_their_key_alone_and_hold_no_placeholder(running):
+    _, engine = running
+    engine.refresh(1, PROBE)
+    other = prompt(picture(64, 64), text="What colour?")
+    together = engine.sample([PROBE, other], SAMPLING, num_rollouts=3, seed=5, step=7).rollouts
+    alone = engine.sample([other], SAMPLING, num_rollouts=3, seed=5, step=7).rollouts
+    assert [rollout.token_ids for rollout in together[3:]] == [rollout.token_ids for rollout in alone]
+    assert len({rollout.token_ids for rollout in together}) == 6
+    placeholders = set(engine.vision_ids)
+    assert not any(placeholders & set(rollout.token_ids) for rollout in together)
+
+
+def test_both_engines_draw_from_the_same_distribution(running):
+    """The first token, 2,000 times each: its mean log-probability, and how often the likeliest token is drawn."""
+    model, engine = running
+    engine.refresh(1, PROBE)
+    one = Sampling(max_new_tokens=1)
+    theirs = engine.sample([PROBE], one, num_rollouts=2000, seed=1, with_log_probs=True)
+    own = TransformersEngine(model, tokenizer=build_processor().tokenizer)
+    ours = own.sample([PROBE], one, num_rollouts=2000, seed=1, with_log_probs=True)
+    means = [torch.cat(list(drawn.log_probs)).double() for drawn in (theirs, ours)]
+    error = (means[0].var() / 2000 + means[1].var() / 2000).sqrt()
+    assert abs(means[0].mean() - means[1].mean()) < 4 * error
+    assert error < 0.05
+
+
+def test_qwen3_5_agrees_in_bfloat16_after_a_sync(tmp_path):
+    wide = {"linear_key_head_dim": 64, "linear_value_head_dim": 64}
+    text = {**build_model("qwen3_5").config.text_config.to_dict(), **wide}
+    model, engine = start(tmp_path, BF16, family="qwen3_5", text_config=text)
+    asked = encode(build_processor("qwen3_5"), VIEWS["original"](example(picture())), chat_template_kwargs={})
+    change(model)
+    record = engine.refresh(1, asked)
+    assert record.probe_mean < 0.03
