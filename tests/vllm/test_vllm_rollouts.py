@@ -6,9 +6,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: make test-vllm")
 
-os.environ.update(
-    HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_DISABLE="1", VLLM_LOGGING_LEVEL="ERROR"
-)
+os.environ.update(HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_DISABLE="1", VLLM_LOGGING_LEVEL="ERROR")
 
 import torch
 

@@ -15,7 +15,6 @@ Runs on the CPU in this project's tests. On a GPU it has not been run.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import sys
 from dataclasses import replace
@@ -158,12 +157,14 @@ class VLLMEngine:
         """The prompt as vLLM takes it after its own processing: ids, patches and where they belong."""
         assert self.version is not None
         ids, salt = prompt.input_ids.tolist(), self.version
-        inputs: Any = importlib.import_module("vllm.inputs.engine")
+        from vllm.inputs import engine as inputs
+
         if prompt.pixel_values is None or prompt.grid_thw is None:
             return inputs.tokens_input(ids, cache_salt=salt)
         spans = image_spans(prompt, self.base.config.image_token_id, self._merge_size)
         patches = patches_of_images(prompt.pixel_values, prompt.grid_thw)
-        modality: Any = importlib.import_module("vllm.multimodal.inputs")
+        from vllm.multimodal import inputs as modality
+
         config = {
             "pixel_values": modality.MultiModalFieldConfig.flat_from_sizes("image", prompt.grid_thw.prod(-1)),
             "image_grid_thw": modality.MultiModalFieldConfig.batched("image", keep_on_cpu=True),
@@ -219,13 +220,14 @@ class InProcess:
 
         `LLM.generate` would take the token ids of these inputs and silently drop their images.
         """
-        vllm: Any = importlib.import_module("vllm")
+        from vllm import SamplingParams
+
         engine = self._llm.llm_engine
         replies: dict[str, Any] = {}
         names = [f"rollout-{place}" for place in range(len(inputs))]
         try:
             for name, request, value in zip(names, inputs, values, strict=True):
-                engine.add_request(name, request, vllm.SamplingParams(**value))
+                engine.add_request(name, request, SamplingParams(**value))
             while engine.has_unfinished_requests():
                 finished = [reply for reply in engine.step() if reply.finished]
                 replies |= {reply.request_id: reply for reply in finished}
@@ -252,7 +254,7 @@ def _start(folder: str | PathLike[str], dtype: torch.dtype, max_tokens: int | No
     """Start vLLM with random weights."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
     try:
-        vllm: Any = importlib.import_module("vllm")
+        import vllm
     except ImportError as error:
         raise ConfigError([f"rollout.engine = vllm needs vLLM: pip install 'vcsd[vllm]' ({error})."]) from error
     if not str(vllm.__version__).startswith(VERSION):
@@ -261,7 +263,8 @@ def _start(folder: str | PathLike[str], dtype: torch.dtype, max_tokens: int | No
     if not is_cuda:
         _keep_plain_weights()
     register()
-    config: Any = importlib.import_module("vllm.config")
+    from vllm.config import WeightTransferConfig
+
     return vllm.LLM(
         str(folder),
         dtype=str(dtype).removeprefix("torch."),
@@ -273,7 +276,7 @@ def _start(folder: str | PathLike[str], dtype: torch.dtype, max_tokens: int | No
         mm_processor_cache_gb=0,  # prompts are processed by the trainer
         trust_remote_code=False,
         enforce_eager=not is_cuda,
-        weight_transfer_config=config.WeightTransferConfig(backend=BACKEND),
+        weight_transfer_config=WeightTransferConfig(backend=BACKEND),
         **(_on_cuda(memory_share) if is_cuda else _on_cpu(folder)),
     )
 
@@ -297,7 +300,8 @@ def _keep_plain_weights() -> None:
     They pack them when a model is loaded: later updates would raise, or be ignored silently.
     """
     name = "dispatch_cpu_unquantized_gemm"
-    layers: Any = importlib.import_module("vllm.model_executor.layers.utils")
+    from vllm.model_executor.layers import utils as layers
+
     packed = getattr(layers, name)
     if getattr(packed, "keeps_plain_weights", False):
         return

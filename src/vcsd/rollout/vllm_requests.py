@@ -36,7 +36,7 @@ class TokenLogProb(Protocol):
     logprob: float
 
 
-class Completion(Protocol):
+class VLLMReply(Protocol):
     """One reply of vLLM."""
 
     token_ids: Sequence[int]
@@ -106,7 +106,7 @@ def request_seed(key: str) -> int:
 
 
 def to_rollout(
-    reply: Completion, example_id: str, index: int, end_ids: Collection[int], banned: Collection[int], most: int
+    reply: VLLMReply, example_id: str, index: int, end_ids: Collection[int], banned: Collection[int], most: int
 ) -> Rollout:
     """Turn a reply into a rollout. Raise a RunError if it is not one that the student could have drawn."""
     ids = tuple(int(token) for token in reply.token_ids)
@@ -123,7 +123,7 @@ def to_rollout(
     return Rollout(example_id, index, ids, "end" if is_ended else "length")
 
 
-def token_log_probs(reply: Completion) -> list[float]:
+def token_log_probs(reply: VLLMReply) -> list[float]:
     """Return the log-probability of each token of a reply."""
     if reply.logprobs is None:
         raise RunError("vLLM returned no log-probabilities, although they were asked for.")

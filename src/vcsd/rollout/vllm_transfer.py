@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +26,16 @@ def hand_over(llm: Any, weights: Iterable[Named]) -> None:
 
 def register() -> None:
     """Register the backend with vLLM. Idempotent."""
-    transfer: Any = importlib.import_module("vllm.distributed.weight_transfer")
-    factory = transfer.WeightTransferEngineFactory
+    from vllm.distributed.weight_transfer import WeightTransferEngineFactory as factory  # noqa: N813
+
     if BACKEND not in factory._registry:
         factory.register_engine(BACKEND, _worker_side())
 
 
 def _worker_side() -> type:
     """Define the worker's side. It is defined here because its base classes are vLLM's."""
-    base: Any = importlib.import_module("vllm.distributed.weight_transfer.base")
-    reload: Any = importlib.import_module("vllm.model_executor.model_loader.reload")
+    from vllm.distributed.weight_transfer import base
+    from vllm.model_executor.model_loader import reload
 
     @dataclass
     class NoInit(base.WeightTransferInitInfo):  # type: ignore[misc]

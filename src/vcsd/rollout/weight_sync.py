@@ -23,6 +23,7 @@ from transformers import AutoModelForImageTextToText
 
 from vcsd.errors import RunError
 from vcsd.models.family import base_model
+from vcsd.models.freeze import is_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -84,12 +85,30 @@ def expected_shapes(config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
 
 
 def student_weights(student: nn.Module, dtype: torch.dtype) -> Iterator[Named]:
-    """Yield the student's weights one at a time: whole and in the engine's dtype."""
-    for name, parameter in base_model(student).named_parameters():
-        whole = parameter.detach()
-        if hasattr(whole, "full_tensor"):  # a shard: all ranks gather it together
-            whole = whole.full_tensor()
-        yield name, whole.to(dtype)
+    """Yield the student's weights one at a time: whole, with adapters merged, and in the engine's dtype."""
+    base = base_model(student)
+    adapted = {name: module for name, module in base.named_modules() if hasattr(module, "base_layer")}
+    for name, parameter in base.named_parameters():
+        if is_adapter(name):
+            continue
+        weight = _whole(parameter.detach())
+        layer, is_adapted, rest = name.partition(".base_layer.")
+        if is_adapted and rest == "weight":
+            weight = weight.float() + _change(adapted[layer])
+        yield (f"{layer}.{rest}" if is_adapted else name), weight.to(dtype)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor; all ranks take part."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
+@torch.no_grad()
+def _change(layer: nn.Module) -> Tensor:
+    """What the active adapters of a layer add to its weight, in float32."""
+    changes = [layer.get_delta_weight(adapter) for adapter in layer.active_adapters]  # type: ignore[operator, union-attr]
+    return torch.stack([_whole(change).float() for change in changes]).sum(0)
 
 
 class WeightSync:

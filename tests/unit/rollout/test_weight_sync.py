@@ -38,7 +38,7 @@ class ToyTarget:
 
 
 def weights(**more):
-    return lambda: {"a": torch.tensor([1.0, 2.0]), "b": torch.zeros(1, 2), **more}.items()
+    return {"a": torch.tensor([1.0, 2.0]), "b": torch.zeros(1, 2), **more}.items
 
 
 def test_a_sync_sends_everything_under_a_version_and_clears_the_caches():
@@ -59,7 +59,7 @@ def test_the_manifest_changes_with_the_weights_and_only_then():
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        (lambda: {"a": torch.zeros(2)}.items(), "missing: b"),
+        ({"a": torch.zeros(2)}.items, "missing: b"),
         (weights(c=torch.zeros(1)), "unknown: c"),
         (weights(b=torch.zeros(2)), "of another shape: b"),
     ],
@@ -92,6 +92,19 @@ def test_weights_travel_in_the_engines_dtype():
     assert {weight.dtype for weight in sent.values()} == {torch.bfloat16}
 
 
+def test_adapters_are_merged_into_the_weights_they_change():
+    from peft import LoraConfig, get_peft_model
+
+    plain = build_model()
+    adapted = get_peft_model(build_model(), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    sent = dict(student_weights(adapted, torch.float32))
+    assert {name: tuple(weight.shape) for name, weight in sent.items()} == expected_shapes(plain.config)
+    merged = dict(adapted.merge_and_unload().named_parameters())
+    assert all(torch.allclose(weight, merged[name], atol=1e-6) for name, weight in sent.items())
+    own = dict(plain.named_parameters())
+    assert {name for name in sent if not torch.equal(sent[name], own[name])} == {n for n in own if "q_proj" in n}
+
+
 def test_a_checksum_sees_every_bit():
     tensor = torch.randn(1000)
     changed = tensor.clone()
@@ -106,7 +119,11 @@ def test_the_student_scores_a_response_as_a_plain_forward_does():
     ids = torch.cat([asked.input_ids, torch.tensor(response)])[None]
     kinds = (ids == model.config.image_token_id).int()
     with torch.no_grad():
-        inputs = {"pixel_values": asked.pixel_values.float(), "image_grid_thw": asked.grid_thw, "mm_token_type_ids": kinds}
+        inputs = {
+            "pixel_values": asked.pixel_values.float(),
+            "image_grid_thw": asked.grid_thw,
+            "mm_token_type_ids": kinds,
+        }
         log_p = model(input_ids=ids, **inputs).logits[0].log_softmax(-1)
     start = len(asked.input_ids) - 1
     plain = torch.stack([log_p[start + place, token] for place, token in enumerate(response)])
@@ -120,14 +137,16 @@ def test_a_gap_is_the_absolute_difference():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "first", "later"),
-    [(torch.float32, 1e-6, 5e-4), (torch.bfloat16, 0.01, 0.06), (torch.float32, 2e-3, 0), (torch.bfloat16, 0.2, 0)],
+    ("dtype", "means"),
+    [(torch.float32, [1e-6, 5e-4]), (torch.bfloat16, [0.01, 0.06]), (torch.float32, [2e-3]), (torch.bfloat16, [0.2])],
 )
-def test_a_jump_is_refused_and_so_is_a_bad_start(dtype, first, later):
+def test_a_jump_is_refused_and_so_is_a_bad_start(dtype, means):
     probe = SyncProbe(dtype)
+    *good, bad = (Gap(mean, mean) for mean in means)
+    for gap in good:
+        probe.check(gap, "step-1")
     with pytest.raises(RunError, match="are not the student's"):
-        for step, mean in enumerate((first, later)):
-            probe.check(Gap(mean, mean), f"step-{step}")
+        probe.check(bad, "step-2")
 
 
 def test_rounding_passes_however_small_the_first_gap_was():
