@@ -38,6 +38,7 @@ from vcsd.projection.machines import Machine, measure_card
 from vcsd.projection.needs import empty_model, from_shapes, job_of, machine_lines, size_lines, time_line
 from vcsd.projection.project import project
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
 from vcsd.trainer import VCSDTrainer
@@ -144,6 +145,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
             monitors=(),
             callbacks=list(callbacks),
+            vllm=_vllm(loaded),
         )
         guard = Guard(()) if recipe.guard == "off" else Guard()
         tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps
@@ -163,6 +165,15 @@ def _describe(output: Path, recipe: Recipe) -> None:
     """Write what was asked for, and where it runs."""
     _write(output / "config.json", recipe.to_json())
     _write(output / ENVIRONMENT, json.dumps({"hardware": hardware(), **versions()}, indent=2) + "\n")
+
+
+def _vllm(loaded: Loaded) -> VLLMSettings | None:
+    """Return how to start vLLM; None if transformers draws the rollouts."""
+    rollout, longest = loaded.recipe.rollout, loaded.prompt_settings["max_tokens"]
+    if rollout.engine == "transformers":
+        return None
+    max_tokens = None if longest is None else longest + rollout.max_new_tokens
+    return VLLMSettings(loaded.folder, max_tokens, rollout.vllm_memory_share)
 
 
 def _write(path: Path, content: str) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from vcsd.loss import Statistics
     from vcsd.method import Method
-    from vcsd.rollout.engine import TransformersEngine
+    from vcsd.rollout.engine import RolloutEngine
     from vcsd.rollout.sampling import Sampling
     from vcsd.types import Scores
 
@@ -81,7 +81,7 @@ class Distiller:
 
 
 def sample(
-    engine: TransformersEngine,
+    engine: RolloutEngine,
     prompts: Sequence[Shown],
     rollouts: RolloutSettings,
     step: int,

@@ -18,9 +18,9 @@ from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.sync_probe import student_log_probs
-from vcsd.rollout.vllm_engine import VLLMEngine
-from vcsd.rollout.weight_sync import student_weights
+from vcsd.rollout.vllm.sync_probe import student_log_probs
+from vcsd.rollout.vllm.vllm_engine import VLLMEngine
+from vcsd.rollout.vllm.weight_sync import student_weights
 from vcsd.views import VIEWS
 
 SAMPLING = Sampling(max_new_tokens=12)
@@ -109,7 +109,7 @@ def without_version(build):
 def test_a_sync_that_leaves_out_every_query_projection_is_refused(running, monkeypatch):
     model, engine = running
     without = [(name, weight) for name, weight in student_weights(model, torch.float32) if "q_proj" not in name]
-    monkeypatch.setattr("vcsd.rollout.vllm_engine.student_weights", lambda *args: iter(without))
+    monkeypatch.setattr("vcsd.rollout.vllm.vllm_engine.student_weights", lambda *args: iter(without))
     with pytest.raises(RunError, match=r"missing: model\.language_model\.layers\.0\.self_attn\.q_proj\.weight"):
         engine.refresh(3, PROBE)
 
@@ -121,7 +121,7 @@ def test_stale_weights_under_the_right_names_are_caught_by_the_probe(running, mo
         (name, torch.zeros_like(weight) if "q_proj" in name else weight)
         for name, weight in student_weights(model, torch.float32)
     ]
-    monkeypatch.setattr("vcsd.rollout.vllm_engine.student_weights", lambda *args: iter(stale))
+    monkeypatch.setattr("vcsd.rollout.vllm.vllm_engine.student_weights", lambda *args: iter(stale))
     with pytest.raises(RunError, match="on the probe"):
         engine.refresh(2, PROBE)
 

@@ -145,6 +145,8 @@ class RolloutConfig(Section):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
     top_k: int | None = Field(None, ge=1, description="null keeps every token.")
+    engine: Literal["transformers", "vllm"] = Field("transformers", description="vllm needs the extra of that name.")
+    vllm_memory_share: float = Field(0.3, gt=0, lt=1, description="Of the GPU's memory, while vLLM samples.")
 
     @model_validator(mode="after")
     def _check_temperature(self) -> RolloutConfig:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 
@@ -61,6 +61,23 @@ class Sampled:
 
     rollouts: tuple[Rollout, ...]
     log_probs: tuple[Tensor, ...] | None = None
+
+
+class RolloutEngine(Protocol):
+    """What draws rollouts: transformers or vLLM."""
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        num_rollouts: int,
+        seed: int,
+        step: int = 0,
+        with_log_probs: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> Sampled:
+        """Draw `num_rollouts` rollouts of every prompt."""
 
 
 @dataclass(frozen=True)

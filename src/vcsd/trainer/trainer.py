@@ -39,6 +39,7 @@ from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
+from vcsd.monitor.lines import Lines
 from vcsd.monitor.observation import Monitor, Observation
 from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
@@ -50,6 +51,7 @@ from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts
 from vcsd.step import Distiller, RolloutSettings, distill, sample
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
+    from vcsd.rollout.engine import RolloutEngine
+    from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
     from vcsd.types import Example
 
 log = logging.getLogger(__name__)
@@ -112,6 +116,7 @@ class DistillationTrainer(ResumableTrainer):
         monitors: Sequence[Monitor] = (),
         callbacks: list[TrainerCallback] | None = None,
         peft_config: PeftConfig | None = None,
+        vllm: VLLMSettings | None = None,
     ) -> None:
         self.shards = wants_shards(args)
         args = own_arguments(args, prompts_per_step)
@@ -144,6 +149,8 @@ class DistillationTrainer(ResumableTrainer):
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
         self.phases, self.updating = Phases(args.device), ExitStack()
+        self._vllm_settings = vllm
+        self.vllm: ProvenRollouts | None = None
         self.is_taken, self.seen, self.best_values = False, None, []
         super().__init__(
             model=model,
@@ -227,6 +234,8 @@ class DistillationTrainer(ResumableTrainer):
             rank=this_rank(),
             num_ranks=num_ranks(),
         )
+        if self._vllm_settings is not None:
+            self.vllm = self._start_vllm(model, self._vllm_settings)
         return model, loader
 
     def _shard(self) -> None:
@@ -235,6 +244,15 @@ class DistillationTrainer(ResumableTrainer):
         dtype = torch.bfloat16 if self.args.bf16 else None
         for module in (self.model, self.teacher.module):
             shard(module, self.args.device, dtype)
+
+    def _start_vllm(self, model: nn.Module, settings: VLLMSettings) -> ProvenRollouts:
+        """Start vLLM. A resumed run drops the records of the steps that it repeats."""
+        if num_ranks() > 1:
+            raise ConfigError(["rollout.engine = vllm runs in one process. Use rollout.engine=transformers here."])
+        lines = Lines(Path(str(self.args.output_dir)) / SYNC_FILE)
+        lines.keep_until("step", self.state.global_step)
+        tokenizer = getattr(self.processing_class, "tokenizer", None)
+        return ProvenRollouts(model, tokenizer, settings, bf16=bool(self.args.bf16), record=lines.append)
 
     def training_step(
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
@@ -247,12 +265,7 @@ class DistillationTrainer(ResumableTrainer):
             taken = self.stream.take_prepared(self.progress.cursor, self.prompts_per_step, self._show)
         self.progress.cursor = taken.cursor
         with self.phases("rollout"):
-            if self.half is not None:
-                self.half.refresh()
-            needs_log_probs = self.method.importance_clip is not None
-            batch = sample(self.engine, taken.items, self.rollout, step, with_log_probs=needs_log_probs)
-            if self.half is not None:
-                self.half.release()
+            batch = self._sample(taken.items, step)
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()
@@ -268,6 +281,23 @@ class DistillationTrainer(ResumableTrainer):
             self._step_number, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch)
         )
         return loss if self.is_taken else torch.zeros_like(loss)
+
+    def _sample(self, prompts: Sequence[Shown], step: int) -> Batch:
+        """Let the student as it is now answer every prompt."""
+        needs_log_probs = self.method.importance_clip is not None
+
+        def draw(engine: RolloutEngine) -> Batch:
+            return sample(engine, prompts, self.rollout, step, with_log_probs=needs_log_probs)
+
+        if self.vllm is not None:
+            encoded = [shown.student for shown in prompts]
+            return self.vllm.draw(encoded, step + 1, draw)
+        if self.half is not None:
+            self.half.refresh()
+        batch = draw(self.engine)
+        if self.half is not None:
+            self.half.release()
+        return batch
 
     @property
     def _step_number(self) -> int:

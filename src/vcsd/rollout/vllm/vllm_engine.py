@@ -27,8 +27,8 @@ from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model, family_of
 from vcsd.rollout.engine import Sampled
 from vcsd.rollout.sampling import Sampling, rollout_key
-from vcsd.rollout.sync_probe import NUM_TOKENS, Gap, SyncProbe, gap_of, student_log_probs
-from vcsd.rollout.vllm_requests import (
+from vcsd.rollout.vllm.sync_probe import NUM_TOKENS, Gap, SyncProbe, gap_of, student_log_probs
+from vcsd.rollout.vllm.vllm_requests import (
     image_spans,
     patches_of_images,
     refuse_other_prompt,
@@ -36,8 +36,8 @@ from vcsd.rollout.vllm_requests import (
     to_rollout,
     token_log_probs,
 )
-from vcsd.rollout.vllm_transfer import BACKEND, hand_over, register
-from vcsd.rollout.weight_sync import WeightSync, expected_shapes, refuse_other_version, student_weights
+from vcsd.rollout.vllm.vllm_transfer import BACKEND, hand_over, register
+from vcsd.rollout.vllm.weight_sync import WeightSync, expected_shapes, refuse_other_version, student_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from vcsd.models.packed.packing import Prompt
     from vcsd.rollout.engine import ProgressCallback
-    from vcsd.rollout.weight_sync import Named, SyncRecord
+    from vcsd.rollout.vllm.weight_sync import Named, SyncRecord
 
 VERSION = "0.30.0"
 """The release of vLLM that this file is written for and tested with."""

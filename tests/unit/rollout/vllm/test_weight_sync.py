@@ -7,8 +7,8 @@ from tiny_groups import make_prompt
 from tiny_models import build_model
 from vcsd.errors import RunError
 from vcsd.models.family import family_of
-from vcsd.rollout.sync_probe import Gap, SyncProbe, gap_of, student_log_probs
-from vcsd.rollout.weight_sync import WeightSync, checksum, expected_shapes, student_weights
+from vcsd.rollout.vllm.sync_probe import Gap, SyncProbe, gap_of, student_log_probs
+from vcsd.rollout.vllm.weight_sync import WeightSync, checksum, expected_shapes, student_weights
 
 EXPECTED = {"a": (2,), "b": (1, 2)}
 

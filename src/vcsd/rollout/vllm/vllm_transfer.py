@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from vcsd.rollout.weight_sync import Named
+    from vcsd.rollout.vllm.weight_sync import Named
 
 BACKEND = "vcsd_in_process"
 _waiting: list[Iterable[Named]] = []

@@ -7,7 +7,7 @@ import torch
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.vllm_requests import (
+from vcsd.rollout.vllm.vllm_requests import (
     BAN,
     image_spans,
     patches_of_images,
