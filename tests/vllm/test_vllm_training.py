@@ -6,9 +6,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: make test-vllm")
 
-os.environ.update(
-    HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_DISABLE="1", VLLM_LOGGING_LEVEL="ERROR"
-)
+os.environ.update(HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_DISABLE="1", VLLM_LOGGING_LEVEL="ERROR")
 
 import torch
 from peft import LoraConfig
@@ -31,7 +29,9 @@ def rows():
     return [Example(f"row-{place}", shown.images, shown.prompt) for place, shown in enumerate(examples)]
 
 
-@pytest.mark.parametrize("adapters", [None, LoraConfig(r=4, target_modules=["q_proj", "v_proj"])], ids=["whole", "lora"])
+@pytest.mark.parametrize(
+    "adapters", [None, LoraConfig(r=4, target_modules=["q_proj", "v_proj"])], ids=["whole", "lora"]
+)
 def test_every_step_samples_from_the_student_of_that_step(tmp_path, adapters):
     folder = write_processor_files(tmp_path / "model")
     model = build_model()

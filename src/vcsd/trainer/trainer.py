@@ -98,6 +98,9 @@ class DistillationTrainer(ResumableTrainer):
     adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
 
+    vllm: ProvenRollouts | None = None
+    """What draws rollouts instead of `engine`, once training has begun."""
+
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
         self,
         model: PreTrainedModel | PeftModel,
@@ -148,9 +151,7 @@ class DistillationTrainer(ResumableTrainer):
         self.base = base_record(model) if has_adapters(model) else None
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
-        self.phases, self.updating = Phases(args.device), ExitStack()
-        self._vllm_settings = vllm
-        self.vllm: ProvenRollouts | None = None
+        self.phases, self.updating, self._vllm_settings = Phases(args.device), ExitStack(), vllm
         self.is_taken, self.seen, self.best_values = False, None, []
         super().__init__(
             model=model,
