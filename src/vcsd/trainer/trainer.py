@@ -153,13 +153,8 @@ class DistillationTrainer(ResumableTrainer):
         self.progress = Progress(token_budget=token_budget)
         self.phases, self.updating, self._vllm_settings = Phases(args.device), ExitStack(), vllm
         self.is_taken, self.seen, self.best_values = False, None, []
-        super().__init__(
-            model=model,
-            args=args,
-            train_dataset=train_dataset,
-            processing_class=processing_class,
-            callbacks=callbacks,
-        )
+        parts = {"train_dataset": train_dataset, "processing_class": processing_class, "callbacks": callbacks}
+        super().__init__(model=model, args=args, **parts)
         self.add_callback(AfterStep(self))
 
     def _copy_for_rollouts(self, model: nn.Module, args: TrainingArguments) -> HalfCopy | GatheredCopy | None:
