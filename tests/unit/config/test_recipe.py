@@ -93,8 +93,8 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "learning_rate": 1}, "learning_rate is not a key. Did you mean 'trainer.learning_rate'?"),
         (
             {**GOOD, "zzz": 1},
-            "zzz is not a key. Allowed: data, evaluation, guard, lora, method, model, offload, prompts_per_step, resume, "
-            "rollout, token_budget, trainer.",
+            "zzz is not a key. Allowed: data, evaluation, guard, lora, method, model, offload, prompts_per_step, "
+            "resume, rollout, token_budget, trainer.",
         ),
         ({**GOOD, "rollout": 3}, "rollout = 3 is not a section."),
         ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
