@@ -136,6 +136,7 @@ _KEYWORDS = (
         "callbacks",
         "peft_config",
         "offload",
+        "vllm",
     ),
 )
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vcsd.method import Method
     from vcsd.models.processor import Processor
     from vcsd.monitor.observation import Monitor
+    from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
     from vcsd.step import RolloutSettings
     from vcsd.teacher import Teacher
 
@@ -49,6 +50,7 @@ class VCSDTrainer(DistillationTrainer):
     `datasets.Dataset` or `IterableDataset`, a path, or Examples (docs/data.md). Without `args`, the paper's are used;
     without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. `monitors` None
     watches the run and writes its folder; () does not. With `peft_config`, LoRA adapters are trained (docs/lora.md).
+    With `vllm`, vLLM draws the rollouts (docs/vllm.md).
     """
 
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
@@ -70,6 +72,7 @@ class VCSDTrainer(DistillationTrainer):
         monitors: Sequence[Monitor] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         peft_config: PeftConfig | None = None,
+        vllm: VLLMSettings | None = None,
         **others: object,
     ) -> None:
         refuse_others(others)
@@ -98,6 +101,7 @@ class VCSDTrainer(DistillationTrainer):
             monitors=watched if monitors is None else monitors,
             callbacks=callbacks,
             peft_config=peft_config,
+            vllm=vllm,
         )
         if self._watch is not None:  # it shows every step
             self.remove_callback(PrinterCallback)
