@@ -1,5 +1,6 @@
 """VCSDTrainer takes what people have, and checks it before it loads weights."""
 
+import inspect
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from vcsd.bases.shipped_bases import shipped_base
 from vcsd.errors import ConfigError
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
+from vcsd.trainer import DistillationTrainer
 
 BASE = shipped_base("qwen3_vl")
 ROLLOUT = RolloutSettings(Sampling(max_new_tokens=4), 2)
@@ -42,6 +44,11 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     settings = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (settings["method"]["name"], settings["rollout"]["num_per_prompt"]) == ("no_contrast", 2)
     assert trainer.stream.rows[0].answer == "red"
+
+
+def test_every_part_that_the_inner_trainer_takes_can_be_given():
+    given = set(inspect.signature(VCSDTrainer.__init__).parameters)
+    assert set(inspect.signature(DistillationTrainer.__init__).parameters) - given == set()
 
 
 def test_num_generations_is_the_number_of_rollouts(tmp_path):
