@@ -10,7 +10,7 @@ WITH_TRANSFORMERS := tests/unit/models tests/unit/rollout tests/unit/views tests
   $(addprefix tests/golden/test_,loop.py old_checkpoint.py resume.py step.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-oldest test-attack check lint types coverage format clean
+.PHONY: help demo test test-slow test-browser test-oldest test-attack first-hour check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,9 @@ test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an enviro
 
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
+
+first-hour: .venv/.installed-dev  ## what a new user does, from a built wheel in an empty folder
+	$(BIN)/python tests/e2e/first_hour.py
 
 format: .venv/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -135,6 +135,7 @@ _KEYWORDS = (
         "monitors",
         "callbacks",
         "peft_config",
+        "vllm",
         "offload",
         "vllm",
     ),

@@ -18,6 +18,7 @@ from transformers import PrinterCallback
 from vcsd.batch import show
 from vcsd.checkpoint.folder import latest_checkpoint, refuse_full_disk
 from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.rewind import last_good_step, require_step, rewind
 from vcsd.data import Skips, Source, Stream, load_examples
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
@@ -30,7 +31,7 @@ from vcsd.models.hub import load_model, local_folder, model_folder, require_imag
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.processor import load_processor
 from vcsd.models.shapes import known_shape
-from vcsd.monitor import Guard, Watch
+from vcsd.monitor import Guard, Watch, read_lines
 from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
 from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
@@ -97,6 +98,7 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     own_arguments(arguments, recipe.prompts_per_step)
     if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
         refuse_offload(arguments, has_adapters=recipe.lora.rank is not None, is_sharded=wants_shards(arguments))
+    check_output(Path(str(arguments.output_dir)), recipe.resume)
     folder = model_folder(recipe.model.path)
     require_image_model(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
@@ -154,9 +156,10 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
         trainer.monitors = [stack.enter_context(watch)]
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
-        trainer.check_resume(recipe.resume == "auto")
+        on_first(lambda: _go_back(output, recipe.resume))
+        trainer.check_resume(recipe.resume != "never")
         on_first(lambda: _describe(output, recipe))
-        trainer.train("auto" if recipe.resume == "auto" else None)
+        trainer.train("auto" if recipe.resume != "never" else None)
     _refuse_idle(trainer)
     return trainer
 
@@ -174,6 +177,30 @@ def _vllm(loaded: Loaded) -> VLLMSettings | None:
         return None
     max_tokens = None if longest is None else longest + rollout.max_new_tokens
     return VLLMSettings(loaded.folder, max_tokens, rollout.vllm_memory_share)
+
+
+def check_output(output: Path, resume: int | str) -> None:
+    """Raise a ConfigError if the run's folder is a file, or lacks the checkpoint to go back to."""
+    taken = next((path for path in (output, *output.parents) if path.exists()), output)
+    if taken.exists() and not taken.is_dir():
+        raise ConfigError([f"{taken} is not a folder. Choose another trainer.output_dir."])
+    _step_to_resume(output, resume)
+
+
+def _step_to_resume(output: Path, resume: int | str) -> int | None:
+    """Return the step to go back to; None to resume from the latest checkpoint."""
+    if resume == "last_good":
+        return last_good_step(output, read_lines(output / "metrics.jsonl"))
+    if isinstance(resume, int):
+        require_step(output, resume)
+        return resume
+    return None
+
+
+def _go_back(output: Path, resume: int | str) -> None:
+    """Make the checkpoint of a step, or the last good one, the latest of the run."""
+    if (step := _step_to_resume(output, resume)) is not None:
+        rewind(output, step)
 
 
 def _write(path: Path, content: str) -> None:

@@ -62,5 +62,5 @@ _format_warning = warnings.formatwarning
 def show_log() -> None:
     """Show the package's log on the terminal; of several processes, that of the first, and errors of all."""
     level = logging.ERROR if is_replica() else logging.WARNING
-    logging.basicConfig(level=level, format="%(message)s")
+    logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("vcsd").setLevel(logging.ERROR if is_replica() else logging.INFO)

@@ -83,10 +83,10 @@ def latest_whole(root: Path, check: Callable[[Path], Manifest]) -> tuple[Path | 
 
 def move_aside(folder: Path) -> Path:
     """Rename a damaged checkpoint so that no run resumes from it, and return its new path. All ranks call it."""
-    return folder.with_name(on_first(lambda: _moved_aside(folder)))
+    return folder.with_name(on_first(lambda: moved_aside(folder)))
 
 
-def _moved_aside(folder: Path) -> str:
+def moved_aside(folder: Path) -> str:
     """Rename a damaged checkpoint, and return its new name."""
     names = (f"{_DAMAGED}{folder.name}{'' if number == 1 else f'-{number}'}" for number in itertools.count(1))
     aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))

@@ -6,6 +6,7 @@ Adapters are merged into their base in float32 and rounded once, or written in P
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,7 @@ def export(
         model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
         model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
     save_processor_files(checkpoint, partial)
+    give_ordinary_permissions(partial)
     if out.exists():
         out.rmdir()
     partial.rename(out)
@@ -98,6 +100,14 @@ def _merged(checkpoint: Path, weights: Path, base: Path | None) -> PreTrainedMod
         read_config(checkpoint),
         lambda model: load_weights(model, TensorFile(weights), weights.stem),
     )
+
+
+def give_ordinary_permissions(folder: Path) -> None:
+    """Let others read what the user's umask lets them read: safetensors creates its files for the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in folder.rglob("*"):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def is_run(folder: Path) -> bool:

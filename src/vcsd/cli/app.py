@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from vcsd import __version__
 from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
+from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import report, reported, watch
@@ -183,6 +184,9 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what the run would do and need.")] = False,
+    from_last_good: Annotated[
+        bool, typer.Option("--from-last-good", help="Resume from the last checkpoint before an alarm of the guard.")
+    ] = False,
 ) -> None:
     """Train a student with a recipe. Resumes from the latest checkpoint in the run's folder.
 
@@ -192,7 +196,7 @@ def train(
     """
     from vcsd.config.recipe import load_recipe
 
-    settings = load_recipe(recipe, overrides or ())
+    settings = load_recipe(recipe, [*(overrides or ()), *(["resume=last_good"] if from_last_good else [])])
     show_log()
     from vcsd import run
     from vcsd.parallel.ranks import leave
@@ -278,6 +282,8 @@ def export(
     say(f"Exported the {what} of {checkpoint} to {folder}.")
 
 
+app.command()(init)
+app.command()(recipes)
 app.command()(evaluate)
 app.command()(contrast)
 app.command()(precheck)

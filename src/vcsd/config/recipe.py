@@ -47,6 +47,18 @@ ADAPTER_LEARNING_RATE = "6e-5"
 _MAX_KEY = 60
 """Longer keys are cut in messages."""
 
+ALIASES: Mapping[str, str] = {
+    **{"lr": "trainer.learning_rate", "steps": "trainer.max_steps", "output": "trainer.output_dir"},
+    **{"epochs": "trainer.max_steps", "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step"},
+    **{"model_name_or_path": "model.path", "model_id": "model.path", "name": "model.path"},
+    **{"dataset": "data.path", "dataset_name": "data.path", "train_file": "data.path", "image_folder": "data.images"},
+    **{"num_generations": "rollout.num_per_prompt", "n": "rollout.num_per_prompt"},
+    **{"max_completion_length": "rollout.max_new_tokens", "max_tokens": "rollout.max_new_tokens"},
+    **{"max_prompt_length": "data.max_prompt_tokens", "max_length": "data.max_prompt_tokens"},
+    **{"lora_r": "lora.rank", "r": "lora.rank", "lora_alpha": "lora.scale"},
+}
+"""Words of other trainers, and the key each stands for here."""
+
 TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
 """TrainingArguments that no recipe may set to any value. `vcsd.trainer.arguments` says what to use instead."""
 
@@ -112,6 +124,19 @@ def _check_trainer(values: object) -> TrainerValues:
     return {**TRAINER_DEFAULTS, **values}
 
 
+RESUMES = ("auto", "never", "last_good")
+
+
+def _check_resume(value: object) -> int | str:
+    """Check a step, or one of the words."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if isinstance(value, str) and value in RESUMES:
+        return value
+    advice, meaning = did_you_mean(value, RESUMES), Recipe.model_fields["resume"].description
+    raise ConfigError([f"resume = {shown(value)} is neither a step, counted from 1, nor a choice. {advice} {meaning}"])
+
+
 class Recipe(Section):
     """A resolved recipe. Its JSON has the fields in this order."""
 
@@ -128,7 +153,11 @@ class Recipe(Section):
     )
     evaluation: EvaluationConfig = EvaluationConfig()
     guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
-    resume: Literal["auto", "never"] = Field("auto", description="auto resumes from the latest checkpoint, if any.")
+    resume: Annotated[int | str, PlainValidator(_check_resume)] = Field(
+        "auto",
+        description="auto resumes from the latest checkpoint, if any; a step from that one; last_good from the last "
+        "one before an alarm; never starts over.",
+    )
     trainer: Annotated[TrainerValues, PlainValidator(_check_trainer)] = Field(
         default_factory=lambda: _check_trainer({})
     )
@@ -312,6 +341,8 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     name = str(key) if len(str(key)) <= _MAX_KEY else str(key)[: _MAX_KEY - 3] + "..."
     path = f"{parent}.{name}" if parent else name
     elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
+    if not elsewhere and (meant := ALIASES.get(str(key))) is not None:
+        elsewhere = [f"'{meant}'"]
     advice = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(key, sorted(allowed))
     return f"{path} is not a key. {advice}"
 

@@ -13,7 +13,7 @@ The thresholds are not from the paper. They tolerate what good runs do: in the a
 responses grows from 8% to 33% while accuracy improves, and a student that learns becomes more confident. In the
 offline world, the earliest sign is `kl_target_original`: as a healthy student learns, the contrast changes less and
 less; without the support it changes more and more from step 50 on, long before responses look odd
-(docs/monitoring.md). With fewer than 64 rollouts per step a warning may be noise; a stop needs more than noise.
+(docs/monitoring.md). With fewer than MIN_ROLLOUTS rollouts per step an alarm may be noise, so that it only warns.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MIN_ROLLOUTS = 64
+"""Rollouts of a step from which on the thresholds mean something. With fewer, the guard warns but does not stop."""
 
 BASELINE_STEPS = 10
 WINDOW = 10

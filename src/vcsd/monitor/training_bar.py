@@ -7,13 +7,16 @@ length     do responses grow? The first sign of collapse
 repeat     do they repeat themselves? The second
 drift      do they leave the prompt's language? The third
 
-Without a terminal there is no bar; every LOG_EVERY steps the log gets one line with the same numbers.
+The time left is shown at every width; numbers that do not fit are left out from the end. Without a terminal there is
+no bar; every LOG_EVERY steps the log gets one line with the same numbers.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -26,7 +29,10 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY = 10
 WIDE = 110
-"""Terminal width from which on there is room for the bar itself and the time left."""
+"""Terminal width from which on there is room for the bar itself."""
+
+_BAR, _COUNT_AND_TIME = 22, 18
+"""Columns of the bar, and of the steps and the time left."""
 
 SIX: Mapping[str, tuple[str, str]] = {
     "loss": ("loss", ".4f"),
@@ -39,18 +45,32 @@ SIX: Mapping[str, tuple[str, str]] = {
 """Label -> the metric and its format."""
 
 
-def six_numbers(metrics: Mapping[str, float]) -> str:
-    """Return the six numbers in one line, with a dash for a missing one.
+def six_numbers(metrics: Mapping[str, float], width: int = 1000) -> str:
+    """Return the six numbers in one line, with a dash for a missing one, and as many of them as fit.
 
     >>> six_numbers({"loss": 0.71234, "length": 301.2, "repetition": 0.0125})
     'loss 0.7123 contrast - grad - length 301 repeat 1.2% drift -'
+    >>> six_numbers({"loss": 0.71234, "length": 301.2}, width=30)
+    'loss 0.7123 contrast - grad -'
     """
 
     def formatted(metric: str, form: str) -> str:
         value = metrics.get(metric, math.nan)
         return format(value, form) if math.isfinite(value) else "-"
 
-    return " ".join(f"{label} {formatted(metric, form)}" for label, (metric, form) in SIX.items())
+    words = [f"{label} {formatted(metric, form)}" for label, (metric, form) in SIX.items()]
+    while len(words) > 1 and len(" ".join(words)) > width:
+        words.pop()
+    return " ".join(words)
+
+
+def time_left(seconds: float, num_done: int, num_left: int) -> str:
+    """Say how long the steps that are left will take, at the pace of those that are done.
+
+    >>> time_left(60.0, 10, 80)
+    '0:08:00 left'
+    """
+    return f"{timedelta(seconds=round(seconds / max(1, num_done) * num_left))} left"
 
 
 class TrainingBar:
@@ -59,13 +79,16 @@ class TrainingBar:
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True) if console is None else console
         self._progress: Progress | None = None
+        self._start, self._first, self._last = time.monotonic(), 0, 0
 
     def begin(self, step: int, max_steps: int) -> None:
         """Show the bar after `step` completed steps."""
+        self._start, self._first, self._last = time.monotonic(), step, max_steps
         if self._console.is_terminal:
-            columns: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn("{task.fields[six]}")]
-            if self._console.width >= WIDE:
-                columns = [BarColumn(bar_width=20), *columns, TimeRemainingColumn()]
+            columns: list[ProgressColumn] = [MofNCompleteColumn(), TimeRemainingColumn()]
+            columns.append(TextColumn("{task.fields[six]}"))
+            if self._is_wide:
+                columns = [BarColumn(bar_width=20), *columns]
             self._progress = Progress(*columns, console=self._console)
             self._progress.add_task("train", total=max_steps, completed=step, six="")
             self._progress.start()
@@ -73,9 +96,15 @@ class TrainingBar:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Advance to a completed step, counted from 1."""
         if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics))
+            room = self._console.width - _COUNT_AND_TIME - (_BAR if self._is_wide else 0)
+            self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics, room))
         elif step % LOG_EVERY == 0:
-            log.info("step %d  %s", step, six_numbers(metrics))
+            left = time_left(time.monotonic() - self._start, step - self._first, self._last - step)
+            log.info("step %d of %d, %s  %s", step, self._last, left, six_numbers(metrics))
+
+    @property
+    def _is_wide(self) -> bool:
+        return self._console.width >= WIDE
 
     def end(self) -> None:
         """Leave the bar as it is and release the terminal."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from vcsd.errors import RunError
-from vcsd.monitor.guard import Guard
+from vcsd.monitor.guard import MIN_ROLLOUTS, Guard
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.metrics import Sums
 from vcsd.monitor.response_text import scripts
@@ -53,7 +53,10 @@ class WatchState(TypedDict):
 
 
 class Watch:
-    """A monitor for `VCSDTrainer`. With `stops` False the guard only warns; a guard without signals stays silent."""
+    """A monitor for `VCSDTrainer`. With `stops` False the guard only warns; a guard without signals stays silent.
+
+    A step with fewer than `min_rollouts` rollouts is too noisy to stop a run.
+    """
 
     def __init__(
         self,
@@ -63,11 +66,13 @@ class Watch:
         max_steps: int,
         guard: Guard | None = None,
         stops: bool = True,
+        min_rollouts: int = MIN_ROLLOUTS,
         bar: TrainingBar | None = None,
     ) -> None:
         self._metrics = Lines(Path(folder) / "metrics.jsonl")
         self._samples = Lines(Path(folder) / "samples.jsonl")
         self._tokenizer, self._max_steps, self._stops = tokenizer, max_steps, stops
+        self._min_rollouts = min_rollouts
         self.guard = Guard() if guard is None else guard
         self._bar = TrainingBar() if bar is None else bar
         self._last_step: int | None = None
@@ -94,12 +99,16 @@ class Watch:
         self._bar.step(seen.step, metrics)
         if alarm.is_new:
             log.warning("Step %d: %s", seen.step, alarm.message())
-        if alarm.action == "stop" and self._stops:
+        if alarm.action == "stop" and self._stops and len(rollouts) < self._min_rollouts:
+            if alarm.is_new:
+                fewest = self._min_rollouts
+                log.warning("The run continues: its steps have %d rollouts, a stop needs %d.", len(rollouts), fewest)
+        elif alarm.action == "stop" and self._stops:
             self.end()
             raise RunError(
-                f"{alarm.message()} Go back to a checkpoint at or before it: move later ones away, because a run "
-                f"resumes from the latest. See {self._samples.path}. A lower method.alpha, a higher method.beta or "
-                "fewer steps keep the target closer to the teacher."
+                f"{alarm.message()} Go back to a checkpoint at or before it: vcsd train RECIPE --from-last-good "
+                f"resumes there; add guard=warn to continue nevertheless. See {self._samples.path}. In a new run, a "
+                "lower method.alpha, a higher method.beta or fewer steps keep the target closer to the teacher."
             )
         return measured
 

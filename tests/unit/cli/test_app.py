@@ -31,6 +31,8 @@ def test_help_lists_every_command_and_each_shows_an_example():
     commands = [command.callback.__name__ for command in app.app.registered_commands]
     assert set(commands) == {
         "doctor",
+        "init",
+        "recipes",
         "methods",
         "config",
         "train",

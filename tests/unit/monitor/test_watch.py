@@ -64,7 +64,7 @@ def seen(step, *texts, **fields):
 
 @pytest.fixture
 def watch(tmp_path):
-    return Watch(tmp_path, Letters(), max_steps=90)
+    return Watch(tmp_path, Letters(), max_steps=90, min_rollouts=1)
 
 
 def test_a_step_is_one_line_with_metrics_and_the_ids_of_what_was_seen(watch, tmp_path):
@@ -135,6 +135,12 @@ def test_a_collapse_warns_keeps_samples_and_stops_with_advice(watch, tmp_path, c
     assert {21, lines[-1]["step"]} <= {line["step"] for line in read_lines(tmp_path / "samples.jsonl")}
 
 
+def test_a_step_with_few_rollouts_cannot_stop_a_run(tmp_path, caplog):
+    collapse(Watch(tmp_path, Letters(), max_steps=90))
+    assert caplog.text.count("The run continues: its steps have") == 1
+    assert list(read_lines(tmp_path / "metrics.jsonl"))[-1]["guard"] == "stop"
+
+
 def test_a_guard_may_be_told_not_to_stop_or_to_judge_nothing(tmp_path):
     collapse(Watch(tmp_path / "a", Letters(), max_steps=90, stops=False))
     collapse(Watch(tmp_path / "b", Letters(), max_steps=90, guard=Guard(())))
@@ -149,8 +155,10 @@ def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width
     with Watch(tmp_path, Letters(), max_steps=90, bar=bar) as watch:
         watch.observe(seen(1, "Seven."))
     assert "1/90" in screen.getvalue()
-    assert all(label in screen.getvalue() for label in SIX)
-    assert "loss 0.5000 contrast 1.00 grad 1.5 length 7 repeat 0.0% drift 0.0%" in screen.getvalue()
+    fitting = [label for label in SIX if width >= 110 or label != "drift"]
+    assert [label for label in SIX if f"{label} " in screen.getvalue()] == fitting
+    assert "loss 0.5000 contrast 1.00 grad 1.5 length 7 repeat 0.0%" in screen.getvalue()
+    assert "-:--:--" in screen.getvalue()  # the time left, before there is a pace
 
 
 def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
@@ -160,7 +168,7 @@ def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
     for step in range(1, 11):
         watch.observe(seen(step, "Seven."))
     assert screen.getvalue() == ""
-    assert "step 10  loss 0.5000 contrast 1.00" in caplog.text
+    assert "step 10 of 90, 0:00:00 left  loss 0.5000 contrast 1.00" in caplog.text
     assert "step 9 " not in caplog.text
 
 

@@ -1,0 +1,127 @@
+"""`vcsd init`: writes a short recipe that runs; `vcsd recipes`: lists the shipped ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vcsd.errors import ConfigError, did_you_mean
+from vcsd.terminal import plain, say
+
+_DEVICES = ("gpu", "cpu")
+
+_TEMPLATE = """\
+# {method_title} on {model_title}. Written by vcsd init.
+# vcsd train {file} --dry-run shows prompts, memory and time; vcsd train {file} trains, and resumes.
+# Every key that is not here has the paper's value: vcsd config {file} prints them all.
+model:
+  path: {model}
+data:
+  path: {data}  # {rows:,} rows
+  # images: FOLDER  # where relative image paths start; default: the folder of the file
+method: vcsd  # vcsd methods lists the others
+prompts_per_step: {prompts}  # the paper uses 32
+rollout:
+  num_per_prompt: 8  # responses to each prompt
+  max_new_tokens: 1024  # the longest response
+trainer:
+  output_dir: {output}
+  max_steps: 90
+  bf16: {bf16}  # bfloat16 needs a GPU
+"""
+
+
+def init(
+    model: Annotated[str | None, typer.Option(help="A model folder or hub id; asked for if it is left out.")] = None,
+    data: Annotated[str | None, typer.Option(help="A file, folder or hub dataset of prompts with images.")] = None,
+    device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one.")] = None,
+    out: Annotated[Path, typer.Option(help="The recipe to write.")] = Path("recipe.yaml"),
+) -> None:
+    """Write a short recipe for your model and data, after checking both. Asks for what is left out.
+
+    Example: `vcsd init --model Qwen/Qwen3-VL-2B-Instruct --data train.jsonl`
+    """
+    if out.exists():
+        raise ConfigError([f"{out} exists already. Choose another name (--out), or remove it."])
+    model = _asked("model", model, "Model folder or hub id", "Qwen/Qwen3-VL-2B-Instruct")
+    data = _asked("data", data, "File of prompts with images", None)
+    rows = _num_rows(model, data)
+    bf16 = _has_gpu() if device is None else _is_gpu(device)
+    text = _TEMPLATE.format(
+        method_title="VCSD",
+        model_title=" ".join(model.split()),
+        file=out.name,
+        model=json.dumps(model),
+        data=json.dumps(data),
+        rows=rows,
+        prompts=min(32, rows),
+        output=json.dumps(f"runs/{Path(model.rstrip('/')).name}"),
+        bf16=str(bf16).lower(),
+    )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{out} cannot be written: {error}. Choose another place (--out)."]) from error
+    from vcsd.config.recipe import load_recipe
+
+    load_recipe(out)
+    say(f"Wrote {out}. Next: vcsd train {out} --dry-run")
+
+
+def _asked(name: str, given: str | None, question: str, default: str | None) -> str:
+    """Return an option, or ask for it on a terminal."""
+    if given is not None and given.strip():
+        return given
+    if given is not None or not sys.stdin.isatty():
+        raise ConfigError([f"--{name} is missing. Pass it: vcsd init --model MODEL --data FILE."])
+    return str(typer.prompt(question, default=default))
+
+
+def _num_rows(model: str, data: str) -> int:
+    """Check model and data, without loading weights or downloading a model, and count the rows."""
+    from vcsd.data import load_examples
+    from vcsd.models.hub import require_image_model
+
+    if Path(model).is_dir():
+        require_image_model(Path(model))
+    elif model.count("/") != 1 or model.startswith((".", "/")):
+        raise ConfigError([f"--model {model!r} is neither a folder nor a hub id such as Qwen/Qwen3-VL-2B-Instruct."])
+    source = load_examples(data)
+    say(source.report(), style="dim")
+    return len(source)
+
+
+def _is_gpu(device: str) -> bool:
+    if device not in _DEVICES:
+        raise ConfigError([f"--device {device!r} is not a choice. {did_you_mean(device, _DEVICES)}"])
+    return device == "gpu"
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def recipes() -> None:
+    """List the shipped recipes. A name can be given to `vcsd train` in place of a path.
+
+    Example: `vcsd recipes`
+    """
+    from vcsd.config.shipped import recipe_path, shipped_names
+
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it is")
+    for name in shipped_names():
+        first = recipe_path(name).read_text(encoding="utf-8").partition("\n")[0]
+        table.add_row(plain(name), plain(first.removeprefix("#").strip() if first.startswith("#") else ""))
+    Console().print(table)
+    say("vcsd train NAME --dry-run shows memory and time; vcsd config NAME prints every key.", style="dim")

@@ -1,0 +1,187 @@
+"""Mistakes that people make: each ends the command with one sentence and a fix, before weights are loaded.
+
+Those of Python callers are in tests/unit/trainer/test_vcsd_trainer.py and tests/unit/data/test_accept.py.
+"""
+
+import base64
+import json
+import sys
+
+import pytest
+
+from tiny_examples import picture
+from vcsd.bases.shipped_bases import shipped_base
+from vcsd.cli import app
+
+pytestmark = pytest.mark.e2e
+
+BASE = str(shipped_base("qwen3_vl"))
+RECIPE = f"""\
+model: {{path: {BASE}}}
+data: {{path: train.jsonl}}
+prompts_per_step: 2
+rollout: {{num_per_prompt: 2, max_new_tokens: 4}}
+trainer: {{output_dir: runs/a, max_steps: 1, bf16: false, use_cpu: true}}
+"""
+QUESTION = "What color is the circle?"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with pictures, a good recipe, and files with one mistake each."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    (folder / "images").mkdir()
+    picture(32, 32).save(folder / "images" / "a.png")
+    picture(32, 32).save(folder.parent / "outside.png")
+    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "tab.yaml").write_text("model:\n\tpath: x\n")
+    (folder / "list.yaml").write_text("- model\n- data\n")
+    (folder / "twice.yaml").write_text(RECIPE + "prompts_per_step: 3\n")
+    (folder / "text.txt").write_text("hello")
+    (folder / "empty.jsonl").write_text("")
+    (folder / "broken.jsonl").write_text("{'prompt': 1}\n" * 3)
+    (folder / "object.json").write_text('{"prompt": "?"}')
+    (folder / "runs").mkdir()
+    (folder / "runs" / "file").write_text("")
+    (folder / "only_text").mkdir()
+    (folder / "only_text" / "config.json").write_text('{"model_type": "qwen3"}')
+    (folder / "nothing").mkdir()
+    write(folder, "train", image="images/a.png")
+    write(folder, "missing", image="img/a.png")
+    write(folder, "web", image="https://example.org/a.png")
+    write(folder, "outside", image=str(folder.parent / "outside.png"))
+    write(folder, "cut", image=base64.b64encode(b"\xff\xd8\xff" + bytes(300)).decode()[:-3])
+    write(folder, "number", image=7)
+    write(folder, "no_image")
+    write(folder, "promt", promt="?", question=None, image="images/a.png")
+    write(folder, "twice", id="a", image="images/a.png")
+    write(folder, "gold", question=None, messages=[{"role": "assistant", "content": "red"}], image="images/a.png")
+    write(folder, "tool", question=None, messages=[{"role": "tool", "content": "red"}], image="images/a.png")
+    write(folder, "marks", question="<image><image>?", image="images/a.png")
+    write(folder, "both", question=None, image="images/a.png", messages=[
+        {"role": "user", "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "?"}]}
+    ])  # fmt: skip
+    (folder / "questions.tsv").write_text("index\tquestion\n1\t?\n")
+    return folder
+
+
+def write(folder, name, **cells):
+    cells = {key: cell for key, cell in {"question": QUESTION, **cells}.items() if cell is not None}
+    (folder / f"{name}.jsonl").write_text((json.dumps(cells) + "\n") * 3)
+
+
+def data(name):
+    return ("train", "recipe.yaml", f"data.path={name}.jsonl")
+
+
+def train(*overrides):
+    return ("train", "recipe.yaml", *overrides)
+
+
+MISTAKES = [
+    # the recipe
+    (("train", "nowhere.yaml"), "neither such a file nor a shipped recipe"),
+    (("train", "papre/qwen3_vl_2b"), "Did you mean 'paper/qwen3_vl_2b'?"),
+    (("train", "tab.yaml"), "line 2"),
+    (("train", "list.yaml"), "a recipe has sections"),
+    (("train", "twice.yaml"), "the key 'prompts_per_step' is repeated"),
+    (train("trainer.lr=1e-5"), "Did you mean 'trainer.learning_rate'?"),
+    (train("lr=1e-5"), "Did you mean 'trainer.learning_rate'?"),
+    (train("epochs=3"), "Did you mean 'trainer.max_steps'?"),
+    (train("batch_size=8"), "Did you mean 'prompts_per_step'?"),
+    (train("num_generations=8"), "Did you mean 'rollout.num_per_prompt'?"),
+    (train("rollout.max_completion_length=8"), "Did you mean 'rollout.max_new_tokens'?"),
+    (train("model_name_or_path=x"), "Did you mean 'model.path'?"),
+    (train("method=vscd"), "Did you mean 'vcsd'?"),
+    (train("method.alhpa=1"), "Did you mean 'alpha'?"),
+    (train("method.beta=2"), "method.beta = 2 is outside [0, 1]"),
+    (train("method.alpha"), "is not of the form key.key=value"),
+    (train("prompts_per_step=2", "prompts_per_step=3"), "is overridden twice"),
+    (train("guard=stopp"), "guard = 'stopp' is not a choice"),
+    (train("resume=yes"), "is neither a step, counted from 1, nor a choice. Allowed: auto, never, last_good."),
+    (train("resume=5"), "has no checkpoint-5. Its checkpoints are of steps: none."),
+    (train("--from-last-good"), "has no checkpoint at or before step 0"),
+    # arguments of the trainer
+    (train("trainer.max_steps=0"), "must be at least 1; a run is not counted in epochs"),
+    (train("trainer.max_steps=many"), "is not of type int"),
+    (train("trainer.learning_rate=fast"), "is not of type float"),
+    (train("trainer.num_train_epochs=3"), "Set trainer.max_steps"),
+    (train("trainer.fp16=true"), "Use bf16"),
+    (train("trainer.gradient_accumulation_steps=4"), "Set prompts_per_step"),
+    (train("trainer.per_device_train_batch_size=2"), "Set prompts_per_step"),
+    (train("trainer.push_to_hub=true"), "export the run and upload the folder yourself"),
+    (train("trainer.load_best_model_at_end=true"), "export the checkpoint you want"),
+    (train("trainer.eval_strategy=steps"), "Set evaluation.every"),
+    (train("trainer.optim=sgd"), "Allowed: adamw_torch"),
+    (train("trainer.output_dir=runs/file"), "is not a folder. Choose another trainer.output_dir"),
+    # the model
+    (train("model.path=nowhere/model"), "is neither a folder nor a model on the hub"),
+    (train("model.path=only_text"), "has no vision tower"),
+    (train("model.path=nothing"), "holds no config.json. Give the folder of a whole model"),
+    (train("model.max_pixels=10", "model.min_pixels=20"), "model.min_pixels = 20 exceeds model.max_pixels = 10"),
+    # the data
+    (data("nowhere"), "there is no data at 'nowhere.jsonl'. Give a file"),
+    (train("data.path=images"), "holds no data. It needs a file that ends in one of .jsonl"),
+    (train("data.path=text.txt"), ".txt is not a format. Allowed: .jsonl"),
+    (train("data.path=object.json"), "is not a list of objects"),
+    (data("empty"), "is empty. Write one JSON object per line."),
+    (data("broken"), "is not JSON Lines"),
+    (data("promt"), "Did you mean 'promt'? Set data.columns.prompt"),
+    (data("no_image"), "For data without images, set data.columns.images to null"),
+    (data("twice"), "repeat the id of an earlier one: 'a', 'a'. Make ids unique"),
+    (data("missing"), "img/a.png'. All are listed in runs/a/skipped.jsonl. Correct the paths, or set data.images"),
+    (data("web"), "Nothing is downloaded: save it to disk and give its path."),
+    (data("outside"), "is outside the data folder '.'. Set data.images"),
+    (data("cut"), "broken base64"),
+    (data("number"), "an image is int. Give a path, a PIL image"),
+    (data("gold"), "a user must ask last"),
+    (data("tool"), "the role 'tool' is not read. Allowed: system, user"),
+    (data("marks"), "its prompt has 2 places for images, but it has 1 images"),
+    (data("both"), "Keep them in one place"),
+    (train("data.images=nowhere"), "data.images = 'nowhere' is not a folder"),
+    (train("data.split=train"), "is a single file, but data.split = 'train'. Leave it out."),
+    (train("data.columns.prompt=quest"), "Did you mean 'question'?"),
+    (train("data.max_prompt_tokens=3"), "Raise data.max_prompt_tokens, or lower model.max_pixels."),
+    (train("prompts_per_step=100"), "the data has only 3 rows, and a step uses each at most once. Lower it"),
+    (train("method=opsd"), "shows the column 'answer', but train.jsonl lacks it. Add it"),
+    # other commands
+    (("init", "--out", "b.yaml"), "--model is missing. Pass it"),
+    (("init", "--model", BASE, "--out", "b.yaml"), "--data is missing. Pass it"),
+    (("init", "--model", BASE, "--data", "train.jsonl", "--out", "recipe.yaml"), "exists already. Choose another name"),
+    (
+        ("init", "--model", BASE, "--data", "train.jsonl", "--device", "tpu", "--out", "b.yaml"),
+        "Did you mean 'gpu'?",
+    ),
+    (("init", "--model", "qwen", "--data", "train.jsonl", "--out", "b.yaml"), "neither a folder nor a hub id"),
+    (("init", "--model", BASE, "--data", "nowhere.jsonl", "--out", "b.yaml"), "there is no data at"),
+    (("eval",), "MODEL is missing. Pass a folder"),
+    (("eval", BASE, "--tsv", "nowhere.tsv"), "there is no file 'nowhere.tsv'"),
+    (("eval", BASE, "--tsv", "train.jsonl"), "does not end in .tsv"),
+    (("eval", BASE, "--tsv", "questions.tsv"), "neither a column 'image' nor 'image_path'"),
+    (("eval", BASE, "--benchmarks", "BLNK", "--data", "."), "Did you mean 'BLINK'?"),
+    (("eval", BASE, "--mode", "exakt", "--tsv", "a.tsv"), "Did you mean 'exact'?"),
+    (("eval", BASE, "--seeds", "a", "--tsv", "a.tsv"), "is not a list of numbers such as 0,1,2"),
+    (("eval", "--compare", "nothing", "nothing"), "scorecard.json"),
+    (("export", "nothing"), "holds no checkpoint. Pass the folder of a run"),
+    (("export", "nothing", "--what", "studnet"), "Did you mean 'student'?"),
+    (("config", "nowhere.yaml"), "neither such a file nor a shipped recipe"),
+]
+
+
+@pytest.mark.parametrize(("words", "advice"), MISTAKES, ids=[" ".join(words)[-60:] for words, _ in MISTAKES])
+def test_a_mistake_is_explained_before_weights_are_loaded(place, monkeypatch, capsys, words, advice):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("vcsd.run.load_model", lambda *_: pytest.fail("weights were loaded"))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", _offline)
+    monkeypatch.setattr(sys, "argv", ["vcsd", *words])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    shown = capsys.readouterr().err
+    assert stop.value.code == 2, shown
+    assert advice in " ".join(shown.split()), shown
+    assert "Traceback" not in shown
+    assert shown.count("error: ") == 1
+
+
+def _offline(name):
+    raise OSError(f"{name} cannot be reached")
