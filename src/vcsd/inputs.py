@@ -137,7 +137,6 @@ _KEYWORDS = (
         "peft_config",
         "vllm",
         "offload",
-        "vllm",
     ),
 )
 
