@@ -208,7 +208,7 @@ def train(
         return
     loaded = run.load(settings)
     try:
-        with reported(loaded.output), OnSignal() as on_signal:
+        with OnSignal() as on_signal, reported(loaded.output):  # a signal must not cut the report and the error short
             trainer = run.train(loaded, callbacks=[on_signal])
             on_signal.raise_if_stopped()
     except KeyboardInterrupt as stop:
