@@ -8,7 +8,7 @@ process all of this costs nothing.
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import torch
@@ -53,7 +53,19 @@ def leave() -> None:
     if dist.is_available() and dist.is_initialized():
         with reported_losses():
             dist.barrier()
+        _wait_until_all_are_idle()
         dist.destroy_process_group()
+
+
+def _wait_until_all_are_idle() -> None:
+    """Wait until no rank is in a collective any more.
+
+    A rank may return from a barrier while another is still inside it; closing the connection then would abort that one.
+    """
+    store = dist.distributed_c10d._get_default_store()
+    with suppress(RuntimeError):  # the store is gone once the rank that keeps it has left, and it waits for all
+        store.set(f"vcsd/idle/{dist.get_rank()}", "")
+        store.wait([f"vcsd/idle/{rank}" for rank in range(dist.get_world_size())])
 
 
 def gathered(value: Value) -> list[Value]:
