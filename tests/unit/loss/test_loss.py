@@ -231,6 +231,7 @@ def test_gradients_of_micro_batches_add_up(case, impl):
             control=problem.control[rows],
             weights=problem.weights[rows],
             realised=problem.realised[rows],
+            sampled=problem.sampled[rows],
         )
         total += part.run(impl).grad_weight
     torch.testing.assert_close(total, whole.grad_weight, atol=4e-6, rtol=1e-5)

@@ -47,8 +47,8 @@ def test_every_load_refuses_code_of_the_folder():
     assert trusting == []
 
 
-def test_nothing_reads_standard_input():
-    texts = [path.read_text(encoding="utf-8") for path in SOURCES]
+def test_nothing_reads_standard_input_but_init_which_asks_on_a_terminal():
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES if path.name != "init_command.py"]
     names = {node.id for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     assert "input" not in names
     assert not any("sys.stdin" in text for text in texts)
