@@ -21,6 +21,7 @@ from vcsd.types import Prediction
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # VLMEvalKit closes none of its files
     pytest.mark.skipif(not vlmevalkit_oracle.is_there(), reason="no VLMEvalKit beside us: make .oracle/.installed"),
 ]
 NUM_STRINGS = 120_000
