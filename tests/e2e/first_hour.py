@@ -144,7 +144,12 @@ class Machine:
     def interrupted(self, *words: str, after: Path) -> int:
         """Start a command, interrupt it once a file has two lines, and return its exit code."""
         process = subprocess.Popen(
-            [self.bin / "python", "-m", "vcsd", *words], cwd=self.work, env=self.environment, start_new_session=True
+            [self.bin / "python", "-m", "vcsd", *words],
+            cwd=self.work,
+            env=self.environment,
+            start_new_session=True,
+            # A shell lets what it starts in the background ignore interrupts; a user's terminal does not.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         deadline = time.monotonic() + WAIT
         while process.poll() is None and time.monotonic() < deadline:
