@@ -143,13 +143,10 @@ class Machine:
 
     def interrupted(self, *words: str, after: Path) -> int:
         """Start a command, interrupt it once a file has two lines, and return its exit code."""
+        # A shell lets what it starts in the background ignore interrupts; with a handler here, the command does not.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
-            [self.bin / "python", "-m", "vcsd", *words],
-            cwd=self.work,
-            env=self.environment,
-            start_new_session=True,
-            # A shell lets what it starts in the background ignore interrupts; a user's terminal does not.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            [self.bin / "python", "-m", "vcsd", *words], cwd=self.work, env=self.environment, start_new_session=True
         )
         deadline = time.monotonic() + WAIT
         while process.poll() is None and time.monotonic() < deadline:
