@@ -35,10 +35,15 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a GPU, including what torch has reserved but not allocated; for a CPU, of the machine."""
+    """Free memory of a GPU, including what torch has reserved but not allocated; for a CPU, of the machine.
+
+    A limit set by `torch.cuda.set_per_process_memory_fraction` counts as the size of the GPU.
+    """
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free, total = torch.cuda.mem_get_info(device)
+        reserved = torch.cuda.memory_reserved(device)
+        allowed = int(total * torch.cuda.get_per_process_memory_fraction(device)) - reserved
+        return max(0, min(free, allowed)) + reserved - torch.cuda.memory_allocated(device)
     for line in Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
