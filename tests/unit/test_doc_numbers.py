@@ -537,6 +537,40 @@ def experiments():
 FIELDS = ("step", "repeated", "ratio", "formula", "rate")
 SHORT = ("step", "ratio", "rate")
 CASE_FILES = {"": CASES, "_1000": LONG_CASES}
+
+
+def delta_sync():
+    """The table of weight syncs, and what the last one of the first run took."""
+    file = f"{MEASURED}delta_sync_world.json"
+
+    def row(place):
+        def read(result):
+            steps = result["runs"][place]["steps"]
+            shares = [100 * steps[step]["changed_share"] for step in (1, -1)]
+            return [*shares, *(steps[step]["fewer_bytes"] for step in (1, -1))]
+
+        return read
+
+    rates = [("2e-6", "noise"), ("2e-6", "same"), ("1e-4", "noise"), ("1e-4", "same")]
+    rows = [
+        (rf"^\| {rate} \| {kind} \| {N}% \| {N}% \| {N} \| {N} \|", file, row(place))
+        for place, (rate, kind) in enumerate(rates)
+    ]
+    last = [
+        (
+            rf"the last sync took {N} s instead of {N} s",
+            file,
+            lambda result: seconds_of(result["runs"][0]["steps"][-1]),
+        ),
+        (rf"the world model \({N} words\)", file, lambda result: [result["runs"][0]["num_words"]]),
+    ]
+    return [*rows, *last]
+
+
+def seconds_of(step):
+    return [step["delta_seconds"], step["whole_seconds"]]
+
+
 PAGES = {
     "README.md": readme(),
     "CHANGELOG.md": changelog(),
@@ -559,6 +593,7 @@ PAGES = {
     f"{SHARING}#Rollouts": rollouts(),
     SCORING: reader(),
     "docs/monitoring.md": monitoring(),
+    "docs/vllm.md#What changes between two syncs": delta_sync(),
     "docs/world.md": bases(),
     REPRODUCE: experiments(),
 }

@@ -1,0 +1,57 @@
+"""The documented command, with a recipe, in a process of its own: `vcsd train recipe.yaml rollout.engine=vllm`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM has an environment of its own: make test-vllm")
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from vcsd.monitor.lines import read_lines
+from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
+
+RECIPE = """
+model: {{path: {folder}/model}}
+data: {{path: {folder}/train.jsonl, max_prompt_tokens: 256}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 2
+token_budget: 4000
+trainer: {{max_steps: 3, save_steps: 3, learning_rate: 1e-2, warmup_steps: 0, use_cpu: true, bf16: false,
+          output_dir: {folder}/run}}
+"""
+ENVIRONMENT = {
+    **{"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"},
+    **{"VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model, rows with images, and a recipe."""
+    build_model().save_pretrained(tmp_path / "model")
+    write_processor_files(tmp_path / "model")
+    rows = []
+    for index in range(4):
+        picture(64 + 32 * (index % 2), 64).save(tmp_path / f"{index}.png")
+        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": f"{index}.png"})
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(folder=tmp_path))
+    return tmp_path
+
+
+def test_a_recipe_trains_three_steps_with_vllm(folder):
+    command = [sys.executable, "-m", "vcsd", "train", str(folder / "recipe.yaml"), "rollout.engine=vllm"]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    syncs = list(read_lines(folder / "run" / SYNC_FILE))
+    assert [line["version"] for line in syncs] == ["step-1", "step-2", "step-3"]
+    assert len({line["manifest"] for line in syncs}) == 3
+    assert all(line["probe_mean"] < 1e-4 for line in syncs)
+    steps = list(read_lines(folder / "run" / "metrics.jsonl"))
+    assert [line["is_taken"] for line in steps if "is_taken" in line] == [True] * 3
+    assert json.loads((folder / "run" / "config.json").read_text())["rollout"]["engine"] == "vllm"
