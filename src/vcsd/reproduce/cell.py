@@ -149,6 +149,37 @@ class Cell:
             raise RunError(f"{self.path} is not the result of a run. {_DELETE}")
         return None if _could_be_read_better(result) else result
 
+    def run(self) -> CellResult:
+        """Run the cell unless it has been run, write its result, and return it."""
+        known = self.result()
+        if known is not None:
+            return known
+        start = time.monotonic()
+        work = self.sweep.out / "work" / self.key
+        with lock.only_process(work):
+            _empty(work)
+            measured = RUNNERS[self.variant.kind](self, work)
+        result: CellResult = {
+            "key": self.key,
+            "variant": self.variant.name,
+            "group": self.base.group,
+            "base": self.base.folder.name,
+            "seed": self.seed,
+            **measured,
+            "seconds": round(time.monotonic() - start, 1),
+            "command": self.sweep.command,
+            "hardware": hardware(),
+            "versions": versions(),
+            "reader": READER,
+            "identity": self.identity,
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(as_lines(result), encoding="utf-8")
+        partial.replace(self.path)
+        shutil.rmtree(work, ignore_errors=True)
+        return result
+
 
 def _could_be_read_better(result: CellResult) -> bool:
     """Whether earlier reading rules left more than a few answers unread.
@@ -183,38 +214,6 @@ def _empty(work: Path) -> None:
             shutil.rmtree(path)
         elif path.name != lock.NAME:
             path.unlink()
-
-
-def run_cell(cell: Cell) -> CellResult:
-    """Run a cell unless it has been run, write its result, and return it."""
-    known = cell.result()
-    if known is not None:
-        return known
-    start = time.monotonic()
-    work = cell.sweep.out / "work" / cell.key
-    with lock.only_process(work):
-        _empty(work)
-        measured = RUNNERS[cell.variant.kind](cell, work)
-    result: CellResult = {
-        "key": cell.key,
-        "variant": cell.variant.name,
-        "group": cell.base.group,
-        "base": cell.base.folder.name,
-        "seed": cell.seed,
-        **measured,
-        "seconds": round(time.monotonic() - start, 1),
-        "command": cell.sweep.command,
-        "hardware": hardware(),
-        "versions": versions(),
-        "reader": READER,
-        "identity": cell.identity,
-    }
-    cell.path.parent.mkdir(parents=True, exist_ok=True)
-    partial = cell.path.with_suffix(".partial")
-    partial.write_text(as_lines(result), encoding="utf-8")
-    partial.replace(cell.path)
-    shutil.rmtree(work, ignore_errors=True)
-    return result
 
 
 def _drop_added(tree: dict[str, JsonValue]) -> None:

@@ -211,10 +211,8 @@ def _set_up(logs: Path, threads: int) -> None:
 
 def _attempt(cell: Cell) -> CellOutcome:
     """Run a cell; return its result, or None and the error."""
-    from vcsd.reproduce.cell import run_cell
-
     try:
-        return run_cell(cell), ""
+        return cell.run(), ""
     except Exception as error:
         log.exception("%s failed", cell.title)
         traceback.print_exc()

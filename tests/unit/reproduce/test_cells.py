@@ -17,7 +17,7 @@ from vcsd.evaluation.reading.final_answer import READER
 from vcsd.method import METHODS, PRESETS
 from vcsd.reproduce import cell as cell_module
 from vcsd.reproduce.base_folders import Base, grouped
-from vcsd.reproduce.cell import Cell, Sweep, run_cell
+from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Experiment, Variant, chosen
 from vcsd.reproduce.results import Results
 
@@ -133,7 +133,7 @@ def test_a_result_with_answers_that_earlier_rules_could_not_read_is_run_again(to
     assert (cell.result() is not None) == is_kept
     experiment = Experiment("one", "", "", (VCSD,), on="ordinary")
     assert Results(plan, {"group": [base]}, [101]).num_missing(experiment) == (not is_kept)
-    found = run_cell(cell)
+    found = cell.run()
     assert ("acc" in found) != is_kept
     assert found.get("reader") == (told.get("reader") if is_kept else READER)
 
@@ -153,7 +153,7 @@ def test_a_run_finds_nothing_of_one_that_was_killed(base, plan, monkeypatch):
         return {"acc": 1.0}
 
     monkeypatch.setitem(cell_module.RUNNERS, "base", runner)
-    assert run_cell(cell)["acc"] == cell.result()["acc"] == 1.0
+    assert cell.run()["acc"] == cell.result()["acc"] == 1.0
     assert seen == []
     assert not work.exists()
     assert beside.exists(), "prompts are everybody's"
@@ -172,7 +172,7 @@ def test_a_run_that_another_process_is_at_is_left_alone(base, plan, monkeypatch)
         assert held.stdout.readline() == "held\n"
         (work / "metrics.jsonl").write_text("")
         with pytest.raises(RunError, match="in use by"):
-            run_cell(cell)
+            cell.run()
     finally:
         held.communicate("")
     assert (work / "metrics.jsonl").exists()

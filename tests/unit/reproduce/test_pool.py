@@ -11,25 +11,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from vcsd.reproduce import cell as cell_module
 from vcsd.reproduce.pool import run_cells, take_stock
 
 
-def toy(key, result=None, length=(0, 0)):
-    return SimpleNamespace(key=key, title=f"cell {key}", result=lambda: result, sweep=None, length=length)
-
-
-def test_each_is_run_once_and_failures_are_named(monkeypatch):
-    ran, lines = [], []
-
-    def run_cell(cell):
-        ran.append(cell.key)
-        if cell.key == "b":
+def toy(key, result=None, length=(0, 0), ran=None):
+    def run():
+        ran.append(key)
+        if key == "b":
             raise ValueError("no such base")
         return {"acc": 50.0, "seconds": 2.0}
 
-    monkeypatch.setattr(cell_module, "run_cell", run_cell)
-    todo, tally = take_stock([toy("a"), toy("b"), toy("a"), toy("known", {"acc": 1.0}), toy("c")])
+    return SimpleNamespace(key=key, title=f"cell {key}", result=lambda: result, run=run, length=length)
+
+
+def test_each_is_run_once_and_failures_are_named():
+    ran, lines = [], []
+    cells = [toy("a", ran=ran), toy("b", ran=ran), toy("a", ran=ran), toy("known", {"acc": 1.0}), toy("c", ran=ran)]
+    todo, tally = take_stock(cells)
     run_cells(todo, tally, 1, lines.append)
     assert ran == ["a", "b", "c"]
     assert tally.failed == ["cell b: ValueError: no such base"]
@@ -45,8 +43,7 @@ def test_long_runs_begin_first():
     assert list(todo) == ["long", "medium", "small", "base"]
 
 
-def test_nothing_to_do_runs_nothing(monkeypatch):
-    monkeypatch.setattr(cell_module, "run_cell", None)
+def test_nothing_to_do_runs_nothing():
     todo, tally = take_stock([toy("known", {})])
     run_cells(todo, tally, 4, lambda line: None)
     assert (tally.keys, tally.failed) == ([], [])
@@ -54,11 +51,10 @@ def test_nothing_to_do_runs_nothing(monkeypatch):
 
 @dataclass(frozen=True)
 class InWorker:
-    """A cell that has no result here, and in a worker does what its key says."""
+    """A cell that has no result, and does in a worker what its key says."""
 
     key: str
     out: Path
-    parent: int
     length: tuple[int, int] = (0, 0)
 
     @property
@@ -70,8 +66,9 @@ class InWorker:
         return SimpleNamespace(out=self.out)
 
     def result(self):
-        if os.getpid() == self.parent:
-            return None
+        return None
+
+    def run(self):
         with (self.out / "begun.txt").open("a") as file:
             file.write(f"{self.key} {os.getpid()}\n")
         if self.key == "killed":
@@ -85,7 +82,7 @@ class InWorker:
 
 def test_a_killed_worker_fails_its_cell_and_no_other(tmp_path):
     keys = ["killed", "fault", "a", "b", "c"]
-    todo, tally = take_stock([InWorker(key, tmp_path, os.getpid()) for key in keys])
+    todo, tally = take_stock([InWorker(key, tmp_path) for key in keys])
     run_cells(todo, tally, 2, lambda line: None)
     assert sorted(tally.keys) == ["a", "b", "c"]
     assert sorted(tally.failed) == [
@@ -108,7 +105,7 @@ from vcsd.reproduce.pool import run_cells, take_stock
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
     out = Path(sys.argv[1])
-    todo, tally = take_stock([InWorker(key, out, os.getpid()) for key in ("a", "endless 1", "endless 2")])
+    todo, tally = take_stock([InWorker(key, out) for key in ("a", "endless 1", "endless 2")])
     try:
         run_cells(todo, tally, 2, lambda line: print(line, flush=True))
     except KeyboardInterrupt:
