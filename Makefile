@@ -11,8 +11,11 @@ COVERED := $(addprefix src/vcsd/,core method.py config) $(addprefix tests/unit/,
 WITH_TRANSFORMERS := tests/unit/models tests/unit/rollout tests/unit/views tests/unit/bases/test_tokenizer.py \
   $(addprefix tests/golden/test_,loop.py old_checkpoint.py resume.py step.py)
 
+# The extras docs and release of pyproject.toml.
+DOCS_TOOLS := furo ipykernel myst-parser nbclient sphinx sphinx-copybutton build readme-renderer[md] twine
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-oldest test-attack first-hour check lint types coverage format clean
+.PHONY: help demo test test-slow test-browser test-oldest test-newest test-attack first-hour docs notebook distributions check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,6 +53,24 @@ test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an enviro
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
 
+test-newest: .venv/.installed-dev  ## the tests with the newest torch and transformers, which may be too new
+	$(BIN)/python -m pip install --disable-pip-version-check --upgrade torch transformers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -W default
+
+docs: .venv/.installed-dev .docs/.installed  ## the documentation site, in build/site; a warning or a dead link fails
+	PYTHONPATH=.docs $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky --builder html \
+	  --doctree-dir build/doctrees docs build/site
+	$(BIN)/python .ci/check_site.py build/site
+
+notebook: .venv/.installed-dev .docs/.installed  ## execute examples/demo.ipynb
+	OMP_NUM_THREADS=1 PYTHONPATH=.docs $(BIN)/python .ci/run_notebook.py examples/demo.ipynb
+
+distributions: .venv/.installed-dev .docs/.installed  ## wheel and sdist in dist, checked; TAG=v0.1.0 compares the version
+	rm -rf dist
+	PYTHONPATH=.docs $(BIN)/python -m build --outdir dist .
+	PYTHONPATH=.docs $(BIN)/python -m twine check --strict dist/*
+	PYTHONPATH=.docs $(BIN)/python .ci/check_distributions.py dist $(TAG)
+
 first-hour: .venv/.installed-dev  ## what a new user does, from a built wheel in an empty folder
 	$(BIN)/python tests/e2e/first_hour.py
 
@@ -58,7 +79,7 @@ format: .venv/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .vllm .oldest .oracle .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .vllm .oldest .oracle .docs build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -77,6 +98,12 @@ clean:  ## remove the environment and caches
 # Beside the environment, not in it: PYTHONPATH puts the older packages first.
 .oldest/.installed: Makefile | .venv/.installed-dev
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oldest transformers==5.17.0
+	@touch $@
+
+# Sphinx, nbclient, twine and what they need, in the pinned versions of the extras docs and release.
+.docs/.installed: constraints.txt Makefile | .venv/.installed-dev
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .docs --constraint constraints.txt \
+	  $(DOCS_TOOLS)
 	@touch $@
 
 # VLMEvalKit's scorers, against which ours are tested, and the few packages these need. Never imported by the package.

@@ -48,7 +48,8 @@ def imported_distributions():
 
 
 def declared():
-    extras = [line for name, lines in PROJECT["optional-dependencies"].items() if name != "dev" for line in lines]
+    groups = PROJECT["optional-dependencies"].items()
+    extras = [line for name, lines in groups if name not in ("dev", "docs", "release") for line in lines]
     return {re.match(r"[A-Za-z0-9_-]+", line).group() for line in [*PROJECT["dependencies"], *extras]}
 
 
