@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
-import os
-import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-import torch
 from transformers import PrinterCallback
 
-from vcsd.batch import show
-from vcsd.checkpoint.folder import latest_checkpoint, refuse_full_disk
+from vcsd.checkpoint.folder import latest_checkpoint
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.rewind import last_good_step, require_step, rewind
-from vcsd.data import Skips, Source, Stream, load_examples
+from vcsd.data import Skips, Source, load_examples
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.asking.presets import parse_sampling
@@ -27,17 +22,12 @@ from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.inputs import check_count, check_fields, check_rows
-from vcsd.models.hub import load_model, local_folder, model_folder, require_image_model
-from vcsd.models.messages.prompt_length import within_model
+from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
-from vcsd.models.shapes import known_shape
 from vcsd.monitor import Guard, Watch, read_lines
 from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
 from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
-from vcsd.projection.machines import Machine, measure_card
-from vcsd.projection.needs import empty_model, from_shapes, job_of, machine_lines, size_lines, time_line
-from vcsd.projection.project import project
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
 from vcsd.step import RolloutSettings
@@ -46,14 +36,12 @@ from vcsd.trainer import VCSDTrainer
 from vcsd.trainer.arguments import own_arguments, refuse_offload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from transformers import PretrainedConfig, TrainerCallback, TrainingArguments
+    from transformers import TrainerCallback, TrainingArguments
 
-    from vcsd.batch import Shown
     from vcsd.config.recipe import Recipe
     from vcsd.models.processor import Processor
-    from vcsd.projection.project import Job, Sizes, Step
 
 
 class PromptSettings(TypedDict):
@@ -238,113 +226,3 @@ def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
     name = f"{loaded.output.resolve()} step {step}" if step else folder_identity(loaded.folder)
     switches = loaded.prompt_settings["chat_template_kwargs"]
     return ModelAnswerer(trainer.engine, loaded.processor, name=name, chat_template_kwargs=switches)
-
-
-def preview(recipe: Recipe, machine: Machine | None = None) -> Iterator[str]:
-    """Yield lines about what a run would do and need; from shapes alone if weights or data are not on this machine.
-
-    With a machine, the projection is for it instead of for the smallest that fits.
-    """
-    has_data = Path(recipe.data.path).exists()
-    has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
-    if has_data and has_weights:
-        yield from dry_run(load(recipe, is_dry=True), machine)
-        return
-    own_arguments(recipe.training_arguments(on_any_machine=True), recipe.prompts_per_step)
-    yield recipe.to_json()
-    yield from from_shapes(recipe, machine)
-
-
-def dry_run(loaded: Loaded, machine: Machine | None = None) -> Iterator[str]:
-    """Yield lines about what `train` would do. Raise a ConfigError if it does not fit."""
-    recipe, arguments = loaded.recipe, loaded.arguments
-    yield recipe.to_json()
-    yield loaded.examples.report()
-    if loaded.exam is not None:
-        when = f"before the first step, every {loaded.exam.every} steps and at the end"
-        yield f"evaluation: {len(loaded.exam.questions)} questions {when}"
-    model, _ = empty_model(recipe)
-    shown = _first(loaded, model.config)
-    for view, encoded in {"student": shown.student, "target": shown.target, "contrast": shown.contrast}.items():
-        if encoded is not None:
-            name = {"student": "original", "target": recipe.method.target_view}.get(view, shown.contrast_view)
-            yield f"--- {view} ({name}), {len(encoded)} tokens, example {shown.example.id!r} ---\n{encoded.text}"
-    job = job_of(recipe, model, shown.num_prompt_tokens)
-    yield from size_lines(recipe, job)
-    _refuse_small_budget(loaded, job.step)
-    is_for_another_machine = machine is not None or (recipe.trainer["bf16"] and not arguments.bf16)
-    if not is_for_another_machine:
-        yield from _needs_here(loaded, job)
-    yield from machine_lines(recipe, job, machine)
-
-
-def _needs_here(loaded: Loaded, job: Job) -> Iterator[str]:
-    """Yield memory and time on this machine. Raise a ConfigError if the run does not fit."""
-    device, is_half = loaded.arguments.device, bool(loaded.arguments.bf16)
-    is_cuda = device.type == "cuda"
-    base_bytes = base_dtype(loaded.recipe, is_half=is_half).itemsize
-    sizes = replace(job.sizes, has_half_copy=is_cuda and is_half, base_bytes=base_bytes)
-    yield f"memory before the first row: {sizes.memory_bytes / 2**30:.2f} GiB on {device}"
-    _refuse_misfits(loaded, sizes)
-    dtype = torch.bfloat16 if is_half and is_cuda else torch.float32
-    here = Machine(measure_card(device, dtype, _memory_of(device)))
-    yield f"on this machine, {time_line(loaded.recipe, job, project(job, here))}"
-
-
-def _refuse_small_budget(loaded: Loaded, step: Step) -> None:
-    """Raise an error if a row cannot hold the first prompt with one response."""
-    budget = loaded.recipe.token_budget
-    longest = step.prompt_tokens + step.response_tokens
-    if budget is not None and budget < longest:
-        raise ConfigError(
-            [
-                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
-                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
-            ]
-        )
-
-
-def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
-    """Raise an error if memory or disk is too small for the run."""
-    device = loaded.arguments.device
-    if sizes.memory_bytes > (total := _memory_of(device)):
-        can_offload = device.type == "cuda" and not loaded.recipe.offload
-        advice = f"Train LoRA adapters (lora.rank: 32), {'set offload: true, ' if can_offload else ''}freeze"
-        raise ConfigError(
-            [
-                f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
-                f"{total / 2**30:.1f} GiB. {advice} a part of the model, or choose a smaller one."
-            ]
-        )
-    if sizes.host_bytes > (total := _memory_of(torch.device("cpu"))):
-        raise ConfigError(
-            [
-                f"offload = true needs {sizes.host_bytes / 2**30:.1f} GiB of host memory for teacher and moments, this "
-                f"machine has {total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32) instead, freeze a part of "
-                "the model, or choose a smaller one."
-            ]
-        )
-    existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
-    limit = loaded.arguments.save_total_limit
-    kept = max(limit, 2) + 1 if limit else 2  # with a limit of 1, the one before the last is kept as well
-    if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
-        refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
-
-
-def _memory_of(device: torch.device) -> float:
-    """Return the total memory of a device or of the machine, in bytes; infinity if it is unknown."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return math.inf
-
-
-def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
-    """Return the first example of the run under every view."""
-    seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
-    stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
-    method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
-    settings = within_model(loaded.prompt_settings, config, max_new_tokens)
-    return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]

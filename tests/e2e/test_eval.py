@@ -237,7 +237,7 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     )
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
     assert code == 0, err
-    assert "6 questions before the first step, every 2 steps and at the end" in out
+    assert "6 questions before the first step, every 2 steps and at the end" in " ".join(out.split())
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
     lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]

@@ -19,6 +19,7 @@ from tiny_processor import write_processor_files
 from vcsd import run as run_module
 from vcsd.batch import gather
 from vcsd.cli import app
+from vcsd.cli import preview as preview_module
 from vcsd.config.recipe import load_recipe
 from vcsd.models.freeze import part_of
 from vcsd.models.processor import load_processor
@@ -67,34 +68,60 @@ def vcsd(monkeypatch, capsys, *arguments):
 def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatch, capsys):
     code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
     assert code == 0
-    assert '"prompts_per_step": 3' in out
-    assert "7 rows" in out
-    assert "--- student (original)" in out
-    assert "--- contrast (black)" in out
-    assert out.count("<|im_start|>user") == 3
-    assert "steps: 4, each with 3 prompts x 2 rollouts" in out
-    assert "memory before the first row: 0.01 GiB" in out
-    assert "a checkpoint: 0.01 GiB every 2 steps, keeping 2" in out
-    assert "time, roughly:" in out
+    words = " ".join(out.split())
+    assert len(out.splitlines()) <= 24
+    assert max(map(len, out.splitlines())) <= 80
+    assert "7 rows" in words
+    assert "student (original, " in words
+    assert "how many, " in words
+    assert "contrast (black, " in words
+    assert words.count("the same text") == 2
+    assert "steps 4, each 3 prompts x 2 rollouts of up to 6 tokens" in words
+    assert "machine cpu, this machine" in words
+    assert "MiB per checkpoint, every 2 steps, keeping 2" in words
+    assert "per step" in words
+    assert '"prompts_per_step"' not in out
     assert not (folder / "run").exists()
+
+
+def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monkeypatch, capsys):
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run", "--json")
+    assert code == 0
+    tree = json.loads(out)
+    assert tree["recipe"]["prompts_per_step"] == 3
+    assert [prompt["role"] for prompt in tree["prompts"]] == ["student", "target", "contrast"]
+    assert all(prompt["text"].startswith("<|im_start|>user") for prompt in tree["prompts"])
+    assert tree["is_this_machine"] is True
+    assert tree["projection"]["seconds"] > 0
+
+
+def test_a_plan_for_a_card_needs_no_gpu_for_bf16(folder, monkeypatch, capsys):
+    arguments = ("train", folder / "recipe.yaml", "--dry-run", "trainer.bf16=true", "--card", "24GB")
+    code, out, err = vcsd(monkeypatch, capsys, *arguments)
+    assert code == 0, err
+    assert "RTX 4090: fits (projected)" in out
+    for option in (("--card", "24GB"), ("--json",)):
+        code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *option)
+        assert code == 2
+        assert "Add --dry-run." in err
 
 
 def test_a_dry_run_says_what_offload_moves_to_the_host(folder, monkeypatch, capsys):
     arguments = ("train", folder / "recipe.yaml", "--dry-run", "offload=true")
     code, out, _ = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=true")
     assert code == 0
-    assert "host memory for teacher and moments: 0.01 GiB" in out
+    assert "MiB of host memory" in " ".join(out.split())
     code, _, err = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=false")
     assert code != 0
     assert "Set trainer.bf16: true, or offload: false." in " ".join(err.split())
 
 
 def test_a_dry_run_shows_the_hint_to_the_teacher_alone(folder, monkeypatch, capsys):
-    _, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method=opsd", "--dry-run")
-    student, target = out.split("--- student")[1].split("--- target (hint)")
-    assert "Reference answer" not in student
-    assert "Reference answer" in target
-    assert "--- contrast" not in out
+    _, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "method=opsd", "--dry-run", "--json")
+    student, target = json.loads(out)["prompts"]
+    assert (student["view"], target["view"]) == ("original", "hint")
+    assert "Reference answer" not in student["text"]
+    assert "Reference answer" in target["text"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +271,7 @@ def test_every_key_of_a_recipe_reaches_the_run(folder):
 
 
 def test_what_the_machine_cannot_hold_is_refused(folder, monkeypatch, capsys):
-    monkeypatch.setattr(run_module, "_memory_of", lambda device: 1000)
+    monkeypatch.setattr(preview_module, "_memory_of", lambda device: 1000)
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
     assert code == 2
     assert "weights, teacher, gradients and moments need" in err

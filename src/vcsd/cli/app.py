@@ -23,12 +23,14 @@ from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import report, reported, watch
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
-from vcsd.errors import RunError, VcsdError, shown
+from vcsd.errors import ConfigError, RunError, VcsdError, shown
 from vcsd.terminal import guard_terminal, is_replica, plain, say, say_once, show_log
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from vcsd.config.recipe import Recipe
 
 
 class _Commands(TyperGroup):
@@ -183,7 +185,13 @@ def config(
 def train(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what the run would do and need.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the run would do and need.")] = False,
+    card: Annotated[
+        str | None, typer.Option(help="With --dry-run: another machine, such as 24GB, a100-80, h200 or 8xh100.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --dry-run: print everything as JSON, with the resolved recipe.")
+    ] = False,
     from_last_good: Annotated[
         bool, typer.Option("--from-last-good", help="Resume from the last checkpoint before an alarm of the guard.")
     ] = False,
@@ -192,20 +200,23 @@ def train(
 
     On several GPUs: `torchrun --nproc-per-node 8 -m vcsd train RECIPE`, with `trainer.fsdp=true` to shard the weights.
 
-    Example: `vcsd train paper/qwen3_vl_2b trainer.output_dir=runs/first --dry-run`
+    Example: `vcsd train paper/qwen3_vl_2b trainer.output_dir=runs/first`
+
+    Plan: `vcsd train paper/qwen3_vl_8b --dry-run --card a100-80` needs no GPU, weights or data.
     """
+    if (card is not None or as_json) and not dry_run:
+        raise ConfigError([f"{'--card' if card is not None else '--json'} plans a run. Add --dry-run."])
     from vcsd.config.recipe import load_recipe
 
     settings = load_recipe(recipe, [*(overrides or ()), *(["resume=last_good"] if from_last_good else [])])
+    if dry_run:
+        _plan(settings, card, as_json=as_json)
+        return
     show_log()
     from vcsd import run
     from vcsd.parallel.ranks import leave
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
-    if dry_run:
-        for line in () if is_replica() else run.preview(settings):
-            sys.stdout.write(visible(line).rstrip("\n") + "\n")
-        return
     loaded = run.load(settings)
     try:
         with OnSignal() as on_signal, reported(loaded.output):  # a signal must not cut the report and the error short
@@ -220,6 +231,23 @@ def train(
         say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")
     say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
     leave()
+
+
+def _plan(settings: Recipe, card: str | None, *, as_json: bool) -> None:
+    """Print what a run would do and need."""
+    from vcsd.cli.preview import preview
+    from vcsd.projection import outlook
+    from vcsd.projection.machines import parse_machine
+
+    machine = None if card is None else parse_machine(card)
+    if is_replica():
+        return
+    found = preview(settings, machine)
+    if as_json:
+        sys.stdout.write(visible_json(outlook.as_json(found)))
+        return
+    for line in outlook.screen(found):
+        sys.stdout.write(visible(line) + "\n")
 
 
 @app.command()

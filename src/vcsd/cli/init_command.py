@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -111,17 +111,60 @@ def _has_gpu() -> bool:
 
 
 def recipes() -> None:
-    """List the shipped recipes. A name can be given to `vcsd train` in place of a path.
+    """List the shipped recipes, with the smallest machine for each, its memory and the time (projected).
+
+    A name can be given to `vcsd train` in place of a path. For your own machine, see `--dry-run --card`.
 
     Example: `vcsd recipes`
     """
-    from vcsd.config.shipped import recipe_path, shipped_names
+    from itertools import groupby
 
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("what it is")
-    for name in shipped_names():
-        first = recipe_path(name).read_text(encoding="utf-8").partition("\n")[0]
-        table.add_row(plain(name), plain(first.removeprefix("#").strip() if first.startswith("#") else ""))
+    from vcsd.config.shipped import folder_titles, shipped_names
+
+    titles, projections = folder_titles(), _Projections()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("recipe", "memory per GPU", "time", "smallest machine"):
+        table.add_column(column, no_wrap=True, justify="right" if "memory" in column else "left")
+    for folder, names in groupby(shipped_names(), lambda name: name.partition("/")[0]):
+        table.add_section()
+        for name in names:
+            table.add_row(plain(name), *map(plain, projections.cells(name)))
+        say(f"{folder + '/':16}{titles[folder]}")
+    say("")
     Console().print(table)
-    say("vcsd train NAME --dry-run shows memory and time; vcsd config NAME prints every key.", style="dim")
+    say("Projected from shapes, with responses of full length; -: runs on a CPU, in the offline world.", style="dim")
+    say(
+        "vcsd train NAME --dry-run --card 24GB plans for another machine; vcsd config NAME prints all keys.",
+        style="dim",
+    )
+
+
+class _Projections:
+    """Projects shipped recipes on the smallest machine that fits; recipes with one model share its shapes."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Any] = {}
+
+    def cells(self, name: str) -> tuple[str, str, str]:
+        """Memory per GPU, time and machine in words; dashes for a recipe whose model is not released."""
+        from vcsd.config.recipe import load_recipe
+        from vcsd.models.shapes import known_shape
+        from vcsd.projection.changes import has_peft
+        from vcsd.projection.machines import MACHINES
+        from vcsd.projection.needs import empty_model, job_of
+        from vcsd.projection.project import smallest_machine
+        from vcsd.projection.spoken import duration, memory
+
+        recipe = load_recipe(name)
+        if known_shape(recipe.model.path) is None:
+            return ("-", "-", "-")
+        if recipe.lora.rank is not None and not has_peft():
+            return ("?", "?", "needs peft")
+        key = recipe.model.model_dump_json() + recipe.lora.model_dump_json()
+        if key not in self.models:
+            self.models[key] = empty_model(recipe)[0]
+        found = smallest_machine(job_of(recipe, self.models[key]), MACHINES)
+        if found is None:
+            return ("?", "?", "none known")
+        seconds = found.step_seconds * recipe.trainer["max_steps"]
+        return (memory(found.needed_bytes), duration(seconds), found.machine.name)

@@ -38,6 +38,17 @@ def shipped_names() -> list[str]:
     return sorted(path.with_suffix("").as_posix() for path in paths if path.parts[0] not in NOT_RECIPES)
 
 
+def folder_titles() -> dict[str, str]:
+    """Return what each folder of recipes holds, from the table in its README.
+
+    >>> folder_titles()["paper"]
+    "VCSD on the six models of the paper's main table"
+    """
+    lines = (shipped_folder() / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.strip("| ").split(" | ", 1) for line in lines if line.startswith("| `")]
+    return {folder.strip("`/"): title.partition(";")[0].replace("`", "") for folder, title in rows}
+
+
 def recipe_path(name: str | Path) -> Path:
     """Return the path of a recipe, given as a path or by the name of a shipped one. An existing file wins.
 

@@ -26,6 +26,9 @@ PLAIN_PRODUCT = 0.71
 BETWEEN_NODES = 50e9
 """Bytes per second and GPU between nodes: one 400 Gbit/s link each."""
 
+HOST_LINK = 25e9
+"""Bytes per second between a GPU and host memory: PCIe 4.0 with 16 lanes, one direction after the other."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -69,6 +72,16 @@ class Machine:
         nodes = -(-self.num_gpus // GPUS_PER_NODE)
         several = f"{self.num_gpus}x {self.card.name}"
         return self.card.name if self.num_gpus == 1 else several if nodes == 1 else f"{several} ({nodes} nodes)"
+
+    @property
+    def word(self) -> str:
+        """The machine as `parse_machine` reads it; a measured card, which it does not know, by its name.
+
+        >>> Machine(CARDS["h100"], 8).word
+        '8xh100'
+        """
+        key = next((key for key, card in CARDS.items() if card == self.card), self.card.name)
+        return key if self.num_gpus == 1 else f"{self.num_gpus}x{key}"
 
     @property
     def link(self) -> float:

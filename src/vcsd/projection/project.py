@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.models.freeze import is_adapter
 from vcsd.models.shapes import TextShape, shared_flops, work_of
+from vcsd.projection.machines import HOST_LINK
 from vcsd.projection.row_memory import RowMemory
 from vcsd.rollout.memory import CacheCost, cache_cost, rows_that_fit
 from vcsd.trainer.budget import LARGEST_BUDGET
@@ -38,6 +39,9 @@ CHUNKED_LOSS = 3.0
 
 _BYTES_PER_UPDATE = 44
 """Traffic of AdamW, clipping and the EMA per trained parameter."""
+
+_BYTES_PER_VISIT = 24
+"""Traffic to and from the host per trained parameter of an offloaded run: two moments and the teacher, both ways."""
 
 _MARGIN = 0.1
 """Share of the memory beside weights and moments that stays free, as in `budget.py`."""
@@ -198,8 +202,9 @@ class Projection:
     machine: Machine
     constant_bytes: float
     """Per GPU, whatever the rows: weights, teacher, gradients, moments, copies, the workspace of the loss."""
-    smallest_bytes: float
-    """Per GPU with the smallest row that the run may need: the longest prompt with one full response."""
+    needed_bytes: float
+    """Per GPU with the smallest row that the run may need: the longest prompt with one full response; with the
+    recipe's own rows, if it sets their length."""
     budget: int
     """Tokens per row."""
     peak_bytes: float
@@ -208,8 +213,8 @@ class Projection:
 
     @property
     def fits(self) -> bool:
-        """Whether the smallest row fits beside everything else."""
-        return self.smallest_bytes <= self.machine.card.gib * 2**30
+        """Whether the smallest row that the run may need fits beside everything else."""
+        return self.needed_bytes <= self.machine.card.gib * 2**30
 
     @property
     def step_seconds(self) -> float:
@@ -227,6 +232,7 @@ def project(job: Job, machine: Machine) -> Projection:
     budget = job.token_budget or _budget(rows, step, room - constant)
     tokens = min(budget, step.num_tokens)
     peak = max(constant + rows.bytes_of(tokens, _patches(step, tokens)), smallest)
+    smallest = peak if job.token_budget else smallest
     return Projection(
         machine, constant, smallest, budget, peak, _seconds(job, machine, step, budget), job.sizes.checkpoint_bytes
     )
@@ -295,6 +301,7 @@ def _seconds(job: Job, machine: Machine, step: Step, budget: int) -> dict[str, f
         "loss": job.loss_factor * positions * product * (3 + job.num_looks) / rate,
         "update": job.sizes.num_trained * _BYTES_PER_UPDATE / machine.num_gpus / (0.6 * card.bandwidth),
         "traffic": _traffic_seconds(job, machine, step, budget),
+        "offload": job.sizes.num_trained * job.sizes.is_offloaded * _BYTES_PER_VISIT / HOST_LINK,
     }
 
 

@@ -11,6 +11,7 @@ from tiny_models import build_model
 from tiny_step import make_trainer
 from vcsd import run
 from vcsd.checkpoint.export import export
+from vcsd.cli.preview import preview_loaded
 from vcsd.config.recipe import build_recipe
 from vcsd.errors import ConfigError
 from vcsd.models.freeze import is_adapter, part_of
@@ -79,11 +80,11 @@ def test_the_base_of_a_run_in_bfloat16_is_in_bfloat16(folder, tmp_path):
 
 
 def test_a_dry_run_counts_adapters_and_one_base(folder, tmp_path):
-    lines = list(run.dry_run(run.load(recipe_of(folder, tmp_path))))
+    sizes = preview_loaded(run.load(recipe_of(folder, tmp_path))).job.sizes
     model = lora_model()
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
-    assert f"parameters: {total:,}, trained: {trained:,}" in lines
+    assert (sizes.num_parameters, sizes.num_trained) == (total, trained)
 
 
 def test_a_checkpoint_of_adapters_is_as_large_as_was_said(tmp_path):

@@ -1,38 +1,38 @@
 """What a recipe needs, without weights, data or a GPU."""
 
-import json
-
 import pytest
 import torch
 
-from vcsd import run
+from vcsd.cli.preview import preview
 from vcsd.config import build_recipe, load_recipe
 from vcsd.config.shipped import shipped_names
 from vcsd.errors import ConfigError
 from vcsd.projection.machines import parse_machine
 from vcsd.projection.needs import empty_model, job_of
+from vcsd.projection.outlook import screen
 
 
-def lines(recipe, machine=None):
-    config, *rest = run.preview(recipe, machine)
-    assert json.loads(config)["method"]["name"]
-    return rest
+def shown(recipe, machine=None):
+    """The screen of a recipe on a machine; it fits 80 x 24."""
+    lines = screen(preview(recipe, None if machine is None else parse_machine(machine)))
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    return " ".join(" ".join(lines).split())
 
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_recipe_can_be_projected_on_a_machine_that_has_nothing(name, tmp_path, monkeypatch):
     if not name.startswith("world/"):  # whose bases ship in a folder of the checkout
         monkeypatch.chdir(tmp_path)
-    told = lines(load_recipe(name))
-    (machine,) = [line for line in told if line.startswith("smallest machine that fits: ")]
-    assert "there is no data at" in "".join(told)
-    assert any(line.startswith("memory per GPU: ") for line in told)
-    assert any(line.startswith("time, roughly: ") for line in told)
+    told = shown(load_recipe(name))
+    assert "the smallest that fits (projected" in told
+    assert "not on this machine" in told
+    assert "per step" in told
     sizes = {"24gb": "RTX 4090", "48gb": "L40S", "80gb": "L40S"}
     if name.startswith("lora/"):
-        assert sizes[name.rpartition("_")[2]] in machine
+        assert f"machine {sizes[name.rpartition('_')[2]]}," in told
     elif "_2b" in name or name.startswith(("ablations/", "curves/")):
-        assert "A100 80 GB" in machine
+        assert "machine A100 80 GB," in told
     assert not list(tmp_path.iterdir())
 
 
@@ -45,19 +45,31 @@ def test_bf16_is_no_error_on_a_machine_without_a_gpu():
 def test_what_the_trainer_refuses_is_refused_in_a_dry_run_too():
     recipe = load_recipe("paper/qwen3_vl_2b", ["trainer.optim=sgd"])
     with pytest.raises(ConfigError, match="cannot be resumed from"):
-        lines(recipe)
+        preview(recipe)
 
 
-def test_a_card_that_is_too_small_is_said_with_one_that_is_not():
-    told = lines(load_recipe("paper/qwen3_vl_2b"), parse_machine("24GB"))
-    assert "machine: RTX 4090 is too small" in told[-2]
-    assert told[-1] == "smallest machine that fits: A100 80 GB"
-    assert "machine: 8x H100 80 GB (projected" in lines(load_recipe("paper/qwen3_5_9b"), parse_machine("8xh100"))[-3]
+def test_a_card_that_is_too_small_is_said_with_what_would_fit():
+    told = shown(load_recipe("paper/qwen3_vl_2b"), "24GB")
+    assert "machine RTX 4090: does not fit (projected)" in told
+    assert "memory needs 55 GiB, has 24 GiB" in told
+    assert "lora.rank=32 trainer.learning_rate=6e-5 11 GiB, about 5.4 hours; LoRA, not all weights" in told
+    assert "Unchanged, it fits on A100 80 GB: 55 GiB, about 2.7 hours." in told
+    assert "time " not in told.split("What would fit")[0]
+    assert "8x H100 80 GB: fits (projected)" in shown(load_recipe("paper/qwen3_5_9b"), "8xh100")
 
 
 def test_assumed_shapes_are_said_to_be_assumed():
-    assert "its config.json was not seen" in lines(load_recipe("paper/qwen3_5_4b"))[0]
-    assert "the released config.json" in lines(load_recipe("paper/qwen3_vl_4b"))[0]
+    assert "its config.json was not seen" in shown(load_recipe("paper/qwen3_5_4b"))
+    assert "the released config.json" in shown(load_recipe("paper/qwen3_vl_4b"))
+
+
+def test_float32_on_a_card_is_said_to_be_slower():
+    assert "trainer.bf16 is false" in shown(load_recipe("paper/qwen3_vl_2b", ["trainer.bf16=false"]), "h200")
+
+
+def test_a_recipe_that_fits_nowhere_is_said_to():
+    recipe = load_recipe("paper/qwen3_5_9b", ["rollout.max_new_tokens=200000", "token_budget=2000000"])
+    assert "the largest known, and it is too small" in shown(recipe)
 
 
 def test_a_model_that_is_neither_here_nor_known_is_an_error():

@@ -1,0 +1,176 @@
+"""Preview a run (`--dry-run`): what it would do and need, here or on a machine that is not here."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from vcsd.batch import show
+from vcsd.checkpoint.folder import refuse_full_disk
+from vcsd.data import Skips, Stream
+from vcsd.errors import ConfigError
+from vcsd.models.hub import local_folder
+from vcsd.models.messages.prompt_length import within_model
+from vcsd.models.shapes import known_shape
+from vcsd.projection.changes import changes_that_fit
+from vcsd.projection.machines import MACHINES, Machine, measure_card
+from vcsd.projection.needs import empty_model, job_of
+from vcsd.projection.outlook import Outlook, ShownPrompt
+from vcsd.projection.project import project, smallest_machine
+from vcsd.run import load
+from vcsd.student import base_dtype
+from vcsd.trainer.arguments import own_arguments
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from vcsd.batch import Shown
+    from vcsd.config.recipe import Recipe
+    from vcsd.projection.project import Job, Projection, Sizes, Step
+    from vcsd.run import Loaded
+
+
+def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
+    """Say what a run would do and need; from shapes alone if weights or data are not on this machine.
+
+    With a machine, the projection is for it; else for this machine, if it can run the recipe, or for the smallest that
+    fits. Raises a ConfigError if `train` would, except for what only this machine lacks.
+    """
+    has_data = Path(recipe.data.path).exists()
+    has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
+    if has_data and has_weights:
+        return preview_loaded(load(recipe, is_dry=True), machine)
+    own_arguments(recipe.training_arguments(on_any_machine=True), recipe.prompts_per_step)
+    model, source = empty_model(recipe)
+    job = job_of(recipe, model)
+    assumed = f"prompts of {job.step.prompt_tokens:,} tokens are assumed, at most {job.longest_prompt:,}"
+    data = f"{recipe.data.path}: " + ("not opened" if has_data else "not on this machine") + f"; {assumed}"
+    is_local = local_folder(recipe.model.path) is not None
+    is_asked = machine is not None
+    return with_advice(
+        Outlook(recipe, job, _anywhere(job, machine), data, None if is_local else source, is_asked=is_asked)
+    )
+
+
+def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
+    """Preview a recipe whose data and processor are loaded. Raise a ConfigError if it does not fit on this machine."""
+    recipe = loaded.recipe
+    model, _ = empty_model(recipe)
+    shown = _first(loaded, model.config)
+    job = job_of(recipe, model, shown.num_prompt_tokens)
+    _refuse_small_budget(loaded, job.step)
+    is_here = machine is None and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
+    exam = None
+    if loaded.exam is not None:
+        when = f"before the first step, every {loaded.exam.every} steps and at the end"
+        exam = f"{len(loaded.exam.questions)} questions {when}"
+    job, found = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
+    data, is_asked = loaded.examples.report(), machine is not None
+    outlook = Outlook(recipe, job, found, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
+    return with_advice(outlook, shown.num_prompt_tokens)
+
+
+def with_advice(outlook: Outlook, prompt_tokens: int | None = None) -> Outlook:
+    """Add what would fit, if the recipe does not fit on the machine."""
+    if outlook.fits:
+        return outlook
+    changes = changes_that_fit(outlook.recipe, outlook.projection.machine, prompt_tokens)
+    return replace(outlook, changes=tuple(changes), elsewhere=smallest_machine(outlook.job, MACHINES))
+
+
+def _anywhere(job: Job, machine: Machine | None) -> Projection:
+    """Project a run on a machine; without one, on the smallest that fits, or the largest that is known."""
+    if machine is not None:
+        return project(job, machine)
+    return smallest_machine(job, MACHINES) or project(job, MACHINES[-1])
+
+
+def _prompts(recipe: Recipe, shown: Shown) -> tuple[ShownPrompt, ...]:
+    """Return the first prompt as student and teacher see it."""
+    views = {
+        "student": ("original", shown.student),
+        "target": (recipe.method.target_view, shown.target),
+        "contrast": (shown.contrast_view or "", shown.contrast),
+    }
+    return tuple(
+        ShownPrompt(role, view, len(encoded), encoded.text)
+        for role, (view, encoded) in views.items()
+        if encoded is not None
+    )
+
+
+def _here(loaded: Loaded, job: Job) -> tuple[Job, Projection]:
+    """Project a run in this machine's precision, after timing it. Raise a ConfigError if the run does not fit."""
+    device, is_half = loaded.arguments.device, bool(loaded.arguments.bf16)
+    is_cuda = device.type == "cuda"
+    base_bytes = base_dtype(loaded.recipe, is_half=is_half).itemsize
+    sizes = replace(job.sizes, has_half_copy=is_cuda and is_half, base_bytes=base_bytes)
+    _refuse_misfits(loaded, sizes)
+    dtype = torch.bfloat16 if is_half and is_cuda else torch.float32
+    job = replace(job, sizes=sizes)
+    return job, project(job, Machine(measure_card(device, dtype, _memory_of(device))))
+
+
+def _refuse_small_budget(loaded: Loaded, step: Step) -> None:
+    """Raise an error if a row cannot hold the first prompt with one response."""
+    budget = loaded.recipe.token_budget
+    longest = step.prompt_tokens + step.response_tokens
+    if budget is not None and budget < longest:
+        raise ConfigError(
+            [
+                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
+                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
+            ]
+        )
+
+
+def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
+    """Raise an error if memory or disk is too small for the run."""
+    device = loaded.arguments.device
+    if sizes.memory_bytes > (total := _memory_of(device)):
+        can_offload = device.type == "cuda" and not loaded.recipe.offload
+        advice = f"Train LoRA adapters (lora.rank: 32), {'set offload: true, ' if can_offload else ''}freeze"
+        raise ConfigError(
+            [
+                f"weights, teacher, gradients and moments need {sizes.memory_bytes / 2**30:.1f} GiB, {device} has "
+                f"{total / 2**30:.1f} GiB. {advice} a part of the model, or choose a smaller one."
+            ]
+        )
+    if sizes.host_bytes > (total := _memory_of(torch.device("cpu"))):
+        raise ConfigError(
+            [
+                f"offload = true needs {sizes.host_bytes / 2**30:.1f} GiB of host memory for teacher and moments, this "
+                f"machine has {total / 2**30:.1f} GiB. Train LoRA adapters (lora.rank: 32) instead, freeze a part of "
+                "the model, or choose a smaller one."
+            ]
+        )
+    existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
+    limit = loaded.arguments.save_total_limit
+    kept = max(limit, 2) + 1 if limit else 2  # with a limit of 1, the one before the last is kept as well
+    if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
+        refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
+
+
+def _memory_of(device: torch.device) -> float:
+    """Return the total memory of a device or of the machine, in bytes; infinity if it is unknown."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return math.inf
+
+
+def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
+    """Return the first example of the run under every view."""
+    seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
+    stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
+    method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
+    settings = within_model(loaded.prompt_settings, config, max_new_tokens)
+    return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]

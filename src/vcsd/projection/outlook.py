@@ -1,0 +1,282 @@
+"""What a run would do and need, on one screen: prompts, memory, time, disk, and what to change if it does not fit.
+
+`vcsd train RECIPE --dry-run` prints `screen(outlook)`, with `--json` `as_json(outlook)`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vcsd.projection.changes import Change, has_peft
+from vcsd.projection.spoken import count, duration, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vcsd.config.recipe import Recipe
+    from vcsd.projection.project import Job, Projection
+
+WIDTH, HEIGHT = 80, 23
+"""One screen: 80 x 24, less the line of the next prompt."""
+
+_LABEL = 9
+"""Width of the first column."""
+
+_MOST_TEXT = 2 * (WIDTH - _LABEL)
+"""Characters of a prompt that are shown."""
+
+
+@dataclass(frozen=True)
+class ShownPrompt:
+    """The first prompt as one pass sees it."""
+
+    role: str
+    """student, target or contrast."""
+    view: str
+    num_tokens: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A recipe on a machine: what is known about its data and model, the projection, and the changes that would fit."""
+
+    recipe: Recipe
+    job: Job
+    projection: Projection
+    data: str
+    source: str | None = None
+    """Where the model's shapes come from, if its weights are not here."""
+    exam: str | None = None
+    prompts: tuple[ShownPrompt, ...] = ()
+    is_here: bool = False
+    """Whether the machine is this one, whose speed was measured."""
+    is_asked: bool = False
+    """Whether the user named the machine; else it is this one, or the smallest that fits."""
+    changes: tuple[Change, ...] = ()
+    elsewhere: Projection | None = None
+    """The smallest machine that fits, if this recipe does not fit on the one that was asked for."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits. A CPU's memory was checked before: rows and loss are projected for a GPU alone."""
+        return self.is_on_cpu or self.projection.fits
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the run is previewed on this machine, without a GPU."""
+        return self.is_here and self.projection.machine.card.name == "cpu"
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds of the whole run."""
+        return self.projection.step_seconds * int(self.recipe.trainer["max_steps"])
+
+
+def screen(outlook: Outlook) -> list[str]:
+    """Return at most `HEIGHT` lines of at most `WIDTH` columns. If prompts are long, their text is left out."""
+    lines = list(_lines(outlook, has_text=True))
+    return lines if len(lines) <= HEIGHT else list(_lines(outlook, has_text=False))
+
+
+def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
+    yield from _entry("machine", _verdict(outlook))
+    yield from _entry("model", _model(outlook))
+    yield from _entry("data", outlook.data)
+    yield from _prompt_lines(outlook.prompts, has_text=has_text)
+    if outlook.exam is not None:
+        yield from _entry("eval", outlook.exam)
+    yield from _entry("steps", _steps(outlook))
+    yield from _entry("memory", _memory(outlook))
+    if outlook.fits:
+        yield from _entry("time", _time(outlook))
+    yield from _entry("disk", _disk(outlook))
+    if not outlook.fits:
+        yield from _advice(outlook)
+
+
+def _entry(label: str, text: str) -> list[str]:
+    """Wrap a text under its label.
+
+    >>> _entry("disk", "26 GiB per checkpoint")
+    ['disk     26 GiB per checkpoint']
+    """
+    indent = " " * _LABEL
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"{label:{_LABEL}}", subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _verdict(outlook: Outlook) -> str:
+    """Say whether it fits where, and how that is known."""
+    machine, found = outlook.projection.machine, outlook.projection
+    if outlook.is_here:
+        return f"{machine.name}, this machine"
+    if not outlook.is_asked:
+        fitting = "the smallest that fits" if found.fits else "the largest known, and it is too small"
+        return f"{machine.name}, {fitting} (projected; --card names another)"
+    if found.fits:
+        return f"{machine.name}: fits (projected)"
+    return f"{machine.name}: does not fit (projected)"
+
+
+def _model(outlook: Outlook) -> str:
+    sizes, path = outlook.job.sizes, outlook.recipe.model.path
+    trained = "all" if sizes.num_trained == sizes.num_parameters else count(sizes.num_trained)
+    known = f"; not on this machine, shapes from {outlook.source}" if outlook.source else ""
+    return f"{path}: {count(sizes.num_parameters)} parameters, {trained} trained{known}"
+
+
+def _prompt_lines(prompts: Sequence[ShownPrompt], *, has_text: bool) -> Iterator[str]:
+    """Show each prompt; a text that the student sees too is not repeated."""
+    for prompt in prompts:
+        is_new = prompt.role == "student" or prompt.text != prompts[0].text
+        text = f" {_cut(prompt.text)}" if is_new and has_text else "" if is_new else " the same text"
+        yield from _entry(prompt.role, f"({prompt.view}, {prompt.num_tokens:,} tokens){text}")
+
+
+def _cut(text: str) -> str:
+    """Write a text on one line, without its middle if it is long.
+
+    >>> _cut("a\\nb")
+    'a\\\\nb'
+    """
+    line = text.strip().replace("\n", "\\n")
+    half = _MOST_TEXT // 2 - 3
+    return line if len(line) <= _MOST_TEXT else f"{line[:half]} ... {line[-half:]}"
+
+
+def _steps(outlook: Outlook) -> str:
+    step, steps = outlook.job.step, outlook.recipe.trainer["max_steps"]
+    return (
+        f"{steps:,}, each {step.num_prompts:,} prompts x {step.num_rollouts:,} rollouts of up to "
+        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens in all"
+    )
+
+
+def _memory(outlook: Outlook) -> str:
+    """Say what the run needs of what the machine has."""
+    found, host = outlook.projection, outlook.job.sizes.host_bytes
+    has = memory(found.machine.card.gib * 2**30) if math.isfinite(found.machine.card.gib) else "an unknown amount"
+    if outlook.is_on_cpu:
+        return f"{memory(outlook.job.sizes.memory_bytes)} of {has} before the first row"
+    each = " per GPU" if found.machine.num_gpus > 1 else ""
+    more = f", and {memory(host)} of host memory" if host else ""
+    if not found.fits:
+        return f"needs {memory(found.needed_bytes)}{each}, has {has}{more}"
+    before = f"{memory(found.constant_bytes)} of it before the first row"
+    return f"{memory(found.needed_bytes)} of {has}{each} ({before}){more}; rows of {found.budget:,} tokens"
+
+
+def _time(outlook: Outlook) -> str:
+    """Say how long the run takes, and what most of a step is spent on."""
+    found = outlook.projection
+    shares = sorted(((seconds / found.step_seconds, name) for name, seconds in found.seconds.items()), reverse=True)
+    parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:3] if share >= 0.05)
+    each = duration(found.step_seconds).removeprefix("about ")
+    full = f"if every response has {outlook.job.step.response_tokens:,} tokens"
+    slower = "; trainer.bf16 is false, which is slower on a GPU" if _is_slower(outlook) else ""
+    return f"{duration(outlook.total_seconds)}, {each} per step ({parts}), {full}{slower}"
+
+
+def _is_slower(outlook: Outlook) -> bool:
+    return not outlook.is_here and not outlook.recipe.trainer.get("bf16")
+
+
+def _disk(outlook: Outlook) -> str:
+    return f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}"
+
+
+def when_saved(recipe: Recipe) -> str:
+    """Say when checkpoints are saved and how many are kept."""
+    trainer = recipe.trainer
+    kept = f"keeping {trainer.get('save_total_limit') or 'all'}"
+    strategy = trainer.get("save_strategy", "steps")
+    if strategy != "steps":
+        return f"trainer.save_strategy: {strategy}, {kept}"
+    every = trainer.get("save_steps", 500)
+    steps = every if every >= 1 else math.ceil(every * trainer["max_steps"])
+    return f"every {steps:g} steps, {kept}"
+
+
+def _advice(outlook: Outlook) -> Iterator[str]:
+    """Say what would fit: changes to the recipe, from small to large, or another machine."""
+    yield ""
+    steps = outlook.recipe.trainer["max_steps"]
+    if outlook.changes:
+        yield "What would fit, smallest change first:"
+    for change in outlook.changes:
+        found = change.projection
+        host = f" and {memory(change.host_bytes)} of host memory" if change.host_bytes else ""
+        needs = f"{memory(found.needed_bytes)}{host}, {duration(found.step_seconds * steps)}; {change.cost}"
+        yield from _indented(" ".join(change.overrides), 2)
+        yield from _indented(needs, 6)
+    if (other := outlook.elsewhere) is not None:
+        needed, seconds = memory(other.needed_bytes), other.step_seconds * steps
+        each = " per GPU" if other.machine.num_gpus > 1 else ""
+        yield from textwrap.wrap(
+            f"Unchanged, it fits on {other.machine.name}: {needed}{each}, {duration(seconds)}.", WIDTH
+        )
+    elif not outlook.changes:
+        yield "Neither a known change nor a known machine makes it fit: see docs/scaling.md."
+    if any(change.projection.machine.num_gpus > 1 for change in outlook.changes):
+        yield "Several GPUs: torchrun --nproc-per-node N -m vcsd train RECIPE OVERRIDES"
+    if not has_peft():
+        yield "LoRA was not tried, because peft is missing: pip install 'vcsd[peft]'"
+
+
+def _indented(text: str, columns: int) -> list[str]:
+    indent = " " * columns
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def as_json(outlook: Outlook) -> str:
+    """Return everything as JSON: the resolved recipe, the data, the prompts in full, the projection, the changes."""
+    job = outlook.job
+    tree: dict[str, Any] = {
+        "recipe": json.loads(outlook.recipe.to_json()),
+        "data": outlook.data,
+        "evaluation": outlook.exam,
+        "model": {
+            "parameters": job.sizes.num_parameters,
+            "trained": job.sizes.num_trained,
+            "shapes_from": outlook.source,
+        },
+        "prompts": [vars(prompt) for prompt in outlook.prompts],
+        "step": {**vars(job.step), "num_tokens": job.step.num_tokens},
+        "checkpoint_bytes": job.sizes.checkpoint_bytes,
+        "host_bytes": job.sizes.host_bytes,
+        "is_this_machine": outlook.is_here,
+        "projection": _projected(outlook.projection, outlook.recipe),
+        "changes": [
+            {
+                "overrides": change.overrides,
+                "cost": change.cost,
+                "host_bytes": change.host_bytes,
+                **_projected(change.projection, outlook.recipe),
+            }
+            for change in outlook.changes
+        ],
+        "smallest_machine": None if outlook.elsewhere is None else _projected(outlook.elsewhere, outlook.recipe),
+    }
+    return json.dumps(tree, indent=2) + "\n"
+
+
+def _projected(found: Projection, recipe: Recipe) -> dict[str, Any]:
+    gib = found.machine.card.gib
+    return {
+        "machine": found.machine.name,
+        "num_gpus": found.machine.num_gpus,
+        "gib_per_gpu": gib if math.isfinite(gib) else None,
+        "fits": found.fits,
+        "needed_bytes": round(found.needed_bytes),
+        "constant_bytes": round(found.constant_bytes),
+        "tokens_per_row": found.budget,
+        "seconds_per_step": found.step_seconds,
+        "seconds_by_phase": found.seconds,
+        "seconds": found.step_seconds * recipe.trainer["max_steps"],
+    }
