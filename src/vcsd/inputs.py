@@ -179,15 +179,19 @@ def check_count(examples: ExampleSource, prompts_per_step: int) -> None:
 
 
 def check_fields(examples: ExampleSource, method: Method) -> None:
-    """Check that the data has the field that the teacher's view shows. Rows without a value are skipped later."""
-    field = NEEDS.get(method.target_view)
-    if field is not None and isinstance(examples, Source) and not examples.provides(field):
-        raise ConfigError(
-            [
-                f"method.target_view = {method.target_view!r} shows the column {field!r}, but {examples.table.name} "
-                f"lacks it. Add it, set data.columns.{field} to another column, or choose target_view: original."
-            ]
-        )
+    """Check that the data has the fields that the teacher's views show. Rows without a value are skipped later."""
+    for key, view, usual in (
+        ("target_view", method.target_view, "original"),
+        ("contrast_view", method.contrast_view, "black"),
+    ):
+        field = NEEDS.get(view or "")
+        if field is not None and isinstance(examples, Source) and not examples.provides(field):
+            raise ConfigError(
+                [
+                    f"method.{key} = {view!r} shows the column {field!r}, but {examples.table.name} "
+                    f"lacks it. Add it, set data.columns.{field} to another column, or choose {key}: {usual}."
+                ]
+            )
 
 
 def check_rows(

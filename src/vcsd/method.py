@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "target_view": ("original", "hint", "crop", "crop_added", "demonstration", "feedback"),
-    "contrast_view": (None, "black", "noise", "blur", "no_image"),
+    "contrast_view": (None, "black", "noise", "blur", "no_image", "given"),
     "divergence": DIVERGENCES,
     "reduction": ("response_mean", "token_mean"),
     "teacher": ("ema", "fixed", "current", "periodic"),
@@ -34,6 +34,7 @@ NEEDS = {
     "crop_added": "boxes",
     "demonstration": "demonstration",
     "feedback": "feedback",
+    "given": "control_images",
 }
 """The field of an Example that each view needs."""
 
@@ -108,13 +109,17 @@ class Method:
 
     def check(self, example: Example) -> None:
         """Raise a DataError if the example lacks something that this method shows its teacher."""
-        column = NEEDS.get(self.target_view)
-        if column is not None and not getattr(example, column):
-            raise DataError(
-                example.id,
-                f"view {self.target_view!r} needs {_WORDS[column]}, but there is none. "
-                f"Fill the column {column!r}, or choose target_view: original.",
-            )
+        for view, instead in (
+            (self.target_view, "target_view: original"),
+            (self.contrast_view, "contrast_view: black"),
+        ):
+            column = NEEDS.get(view or "")
+            if column is not None and not getattr(example, column):
+                raise DataError(
+                    example.id,
+                    f"view {view!r} needs {_WORDS[column]}, but there is none. "
+                    f"Fill the column {column!r}, or choose {instead}.",
+                )
         if self.alpha > 0 and not example.images:
             raise DataError(
                 example.id,
@@ -128,6 +133,7 @@ _WORDS = {
     "boxes": "an evidence box",
     "demonstration": "a demonstration",
     "feedback": "feedback",
+    "control_images": "a control image",
 }
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -98,13 +98,14 @@ class Example:
     boxes: Sequence[tuple[float, float, float, float]] = ()
     demonstration: str | None = None
     feedback: str | None = None
+    control_images: Sequence[Image | str | PathLike[str]] = ()
 
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
             example_id = self.id if isinstance(self.id, str) else shown(self.id)
             raise DataError(example_id, "an example needs a text as id: rollouts are seeded by it. Add an 'id' column.")
         refuse_half_pair(self.id, "id", self.id)
-        for name in ("images", "prompt", "boxes"):
+        for name in ("images", "prompt", "boxes", "control_images"):
             object.__setattr__(self, name, _as_tuple(self.id, name, getattr(self, name)))
         for name in ("answer", "demonstration", "feedback"):
             text = getattr(self, name)

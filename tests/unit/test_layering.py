@@ -61,7 +61,7 @@ SUB_RANKS = {
     "inspect": ["precheck"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
-    "reproduce": ["paper", "pages"],
+    "reproduce": ["planned", "paper", "pages"],
     "rollout": ["vllm"],
     "world": ["questions"],
 }

@@ -169,6 +169,13 @@ def test_a_view_needs_the_column_that_it_shows(view, column, value, words):
     method.check(example(**{column: value}))
 
 
+def test_a_given_control_needs_its_column():
+    method = Method(contrast_view="given")
+    with pytest.raises(DataError, match=r"needs a control image, .*'control_images', or choose contrast_view: black"):
+        method.check(example())
+    method.check(example(control_images=("other.png",)))
+
+
 def test_an_empty_answer_is_none():
     with pytest.raises(DataError, match="needs an answer"):
         METHODS["opsd"].check(example(answer=""))

@@ -26,7 +26,9 @@ QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
-NAMES = "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black"
+NAMES = (
+    "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black, sharpening, dose"
+)
 ExperimentName = Annotated[str, typer.Argument(help=f"The experiment to run: {NAMES}, or all.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, such as 101..105 or 101,103. They are spread over the bases.")]
 Bases = Annotated[

@@ -31,6 +31,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "boxes": ("boxes",),
     "demonstration": ("demonstration",),
     "feedback": ("feedback",),
+    "control_images": ("control_images", "control_image"),
 }
 """Field -> the columns that may hold it. If a table has several, the first non-empty one of a row counts."""
 

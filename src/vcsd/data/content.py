@@ -89,12 +89,16 @@ def _example_cells(rows: ExampleSource, row: int) -> object:
         example = rows[row]
     except DataError as error:  # it will be skipped for the same reason in every run
         return error.example_id
-    return {field.name: _field(example, field.name) for field in fields(example)}
+    cells = {field.name: _field(example, field.name) for field in fields(example)}
+    if not cells["control_images"]:  # a later addition: examples without it keep their hash
+        del cells["control_images"]
+    return cells
 
 
 def _field(example: Example, name: str) -> object:
-    if name == "images":
-        return [image_hash(image) if isinstance(image, Image) else str(image) for image in example.images]
+    if name in ("images", "control_images"):
+        images = example.images if name == "images" else example.control_images
+        return [image_hash(image) if isinstance(image, Image) else str(image) for image in images]
     if name == "prompt":
         return json.dumps(example.prompt, sort_keys=True, default=str)
     return getattr(example, name)

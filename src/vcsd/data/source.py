@@ -124,7 +124,9 @@ class Source:
 
     def fingerprint(self) -> str:
         """Return a hash of what decides the order of rows: their number, which are kept, which columns are read."""
-        parts = (len(self.table), self.table.columns, sorted(self.columns.by_field.items()), self._instruction)
+        # A field that was added later counts only where a table has it, so that earlier runs can be resumed.
+        fields = [item for item in sorted(self.columns.by_field.items()) if item != ("control_images", ())]
+        parts = (len(self.table), self.table.columns, fields, self._instruction)
         kept = b"" if self._rows is None else self._rows.tobytes()
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
 
@@ -144,8 +146,11 @@ class Source:
         prompt = build_prompt(row_id, conversation.prompt, len(pictures))
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
         boxes = read_boxes(row_id, cell("boxes"))
+        controls = tuple(read_image(row_id, each, self._folder) for each in image_cells(cell("control_images")))
         with reason("malformed_row"):
-            example = Example(id=row_id, images=images, prompt=prompt, answer=answer, boxes=boxes, **texts)
+            example = Example(
+                id=row_id, images=images, prompt=prompt, answer=answer, boxes=boxes, control_images=controls, **texts
+            )
             if self._instruction:
                 example = replace(example, prompt=append_to_question(example, self._instruction))
         return example

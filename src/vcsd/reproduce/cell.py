@@ -22,7 +22,7 @@ from vcsd.config.recipe import load_recipe
 from vcsd.errors import RunError
 from vcsd.evaluation.reading.final_answer import READER
 from vcsd.monitor.machine import hardware, versions
-from vcsd.reproduce.runners import RUNNERS
+from vcsd.reproduce.runners import NUM_VOTES, RUNNERS
 from vcsd.reproduce.training_prompts import FILE, prompts_folder
 from vcsd.world.parameters import PARAMETERS
 
@@ -123,6 +123,10 @@ class Cell:
         }
         if kind == "train":
             identity |= {"recipe": tree, "num_prompts": self.sweep.num_prompts, "curve_every": self.curve_every}
+            if self.variant.chosen_on_dev:
+                identity |= {"chosen_on_dev": True}
+        elif kind == "vote":
+            identity |= {"num_votes": NUM_VOTES, "seed": self.seed}
         elif kind != "base":
             identity |= {"method": tree["method"], "seed": self.seed if kind == "pmi" else None}
         return identity

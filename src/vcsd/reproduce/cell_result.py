@@ -59,6 +59,8 @@ class Measured(TypedDict, total=False):
     profile: dict[str, float]
     profile_of_wrong: dict[str, float]
     curve: list[CurvePoint]
+    dev_curve: list[CurvePoint]
+    chosen_step: int
     series: dict[str, list[float | None]]
     guard: GuardSteps
     steps: int

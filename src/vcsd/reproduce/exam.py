@@ -110,7 +110,14 @@ class Exam:
         return self._prompts[key]
 
     def take(
-        self, model: nn.Module, *, name: str, path: str | PathLike[str] | None = None, bar: AskingBar | None = None
+        self,
+        model: nn.Module,
+        *,
+        name: str,
+        path: str | PathLike[str] | None = None,
+        bar: AskingBar | None = None,
+        sampling: Sampling = GREEDY,
+        seed: int = 0,
     ) -> list[Prediction]:
         """Return the model's answers in the order of the questions. `name` identifies its weights in stored answers."""
         engine_class: Callable[..., TransformersEngine] = TransformersEngine
@@ -122,7 +129,7 @@ class Exam:
         answerer = ModelAnswerer(
             engine, self.processor, name=name, batch_size=BATCH, prompt_of=self.prompt, identity=identity
         )
-        return ask(self.questions, answerer, sampling=GREEDY, path=path, bar=bar)
+        return ask(self.questions, answerer, sampling=sampling, path=path, seed=seed, bar=bar)
 
     def score(self, predictions: Sequence[Prediction]) -> tuple[Scorecard, Scorecard]:
         """The scorecards of the seven suites and of the usual questions."""

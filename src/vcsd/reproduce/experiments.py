@@ -17,12 +17,14 @@ from vcsd.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ExperimentKind = Literal["base", "train", "decode", "pmi"]
-"""What a cell does with a base model: measure it as it is, train it, decode by contrast, or measure its contrast."""
+ExperimentKind = Literal["base", "train", "decode", "vote", "pmi"]
+"""What a cell does with a base model: measure it as it is, train it, decode by contrast, take the majority of several
+answers, or measure its contrast."""
 
-Where = Literal["smallest", "ordinary", "never black"]
+Where = Literal["smallest", "ordinary", "never black", "doses"]
 """Which bases an experiment starts from: only the smallest Qwen3-VL, as in the paper's ablations; every architecture
-and size; or bases that never saw a black picture. The first two are of the default world."""
+and size; bases that never saw a black picture; or the smallest Qwen3-VL at every share of captions that ignore their
+picture. The first two are of the default world."""
 
 CURVE_EVERY = 10
 LONG_STEPS = 300
@@ -33,13 +35,15 @@ LONG_EVERY = 30
 class Variant:
     """One row of an experiment: its name, its kind, and its changes to the recipe.
 
-    The questions are asked every `curve_every` steps; with None, only at the end.
+    The questions are asked every `curve_every` steps; with None, only at the end. With `chosen_on_dev`, the student is
+    that of the step that does best on questions of the split `dev`, not that of the last step.
     """
 
     name: str
     kind: ExperimentKind = "train"
     overrides: tuple[str, ...] = ()
     curve_every: int | None = None
+    chosen_on_dev: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,15 @@ class Experiment:
 BASE = Variant("base", "base")
 OPSD = Variant("OPSD", overrides=("method=opsd",))
 VCSD = Variant("VCSD")
+DECODING = Variant("contrast decoding", "decode")
+
+
+def _sharpened(anchor: str) -> Variant:
+    """The target is the teacher's own distribution to the power of `anchor`, without any control."""
+    return Variant(f"sharpened {anchor}", overrides=("method=no_contrast", f"method.anchor={anchor}"))
+
+
+SHARPENED = tuple(_sharpened(anchor) for anchor in ("1.5", "2", "3"))
 
 
 def _long(name: str, *overrides: str) -> Variant:
@@ -126,7 +139,7 @@ _IN_ORDER = (
         "decoding",
         "Contrast at inference instead of training",
         "Section 2",
-        (Variant("contrast decoding", "decode"), VCSD),
+        (DECODING, VCSD),
     ),
     Experiment("pmi", "The contrast as mutual information", "Equation 15", (Variant("contrast and PMI", "pmi"),)),
     Experiment(
@@ -141,6 +154,28 @@ _IN_ORDER = (
             Variant("VCSD with noise", overrides=("method.contrast_view=noise",)),
         ),
         on="never black",
+    ),
+    Experiment(
+        "sharpening",
+        "What the contrast adds to sharpening",
+        "not in the paper",
+        (
+            VCSD,
+            *SHARPENED,
+            Variant("another picture", overrides=("method.contrast_view=given",)),
+            Variant("majority of 8", "vote"),
+            DECODING,
+            Variant("OPSD beta 0.1", overrides=("method=opsd", "method.beta=0.1")),
+            replace(OPSD, name="OPSD, best dev step", chosen_on_dev=True),
+        ),
+        on="ordinary",
+    ),
+    Experiment(
+        "dose",
+        "From true captions to captions that ignore their picture",
+        "not in the paper",
+        (BASE, OPSD, VCSD, SHARPENED[1], DECODING),
+        on="doses",
     ),
 )
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({experiment.name: experiment for experiment in _IN_ORDER})

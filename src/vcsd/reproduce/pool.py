@@ -67,7 +67,7 @@ def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[
     say(f"{tally.num_todo} cells to run, {tally.num_known} already done, {jobs} in parallel")
     if not todo:
         return
-    report = partial(_report, tally, say)
+    report = partial(report_outcome, tally, say)
     with _sigterm_as_interrupt():
         if jobs == 1:
             for cell in todo.values():
@@ -219,7 +219,7 @@ def _attempt(cell: Cell) -> CellOutcome:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _report(tally: PoolTally, say: Callable[[str], None], cell: Cell, outcome: CellOutcome) -> None:
+def report_outcome(tally: PoolTally, say: Callable[[str], None], cell: Cell, outcome: CellOutcome) -> None:
     """Count a cell's outcome and print one line about it."""
     result, error = outcome
     done = len(tally.keys) + len(tally.failed) + 1

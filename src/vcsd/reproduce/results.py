@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.experiments import Experiment, Variant, references_of
+from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,10 +47,20 @@ class Results:
         """The groups whose bases never saw a black picture."""
         return [group for group, bases in self.groups.items() if bases[0].changes.get("black_share") == 0]
 
+    @property
+    def doses(self) -> list[str]:
+        """The groups of the smallest Qwen3-VL that differ only in the share of captions that ignore their picture."""
+        shares = {
+            group: float(bases[0].changes.get("ignore_share", PARAMETERS.ignore_share))  # type: ignore[arg-type]
+            for group, bases in self.groups.items()
+            if group.startswith(self.smallest) and set(bases[0].changes) <= {"ignore_share"}
+        }
+        return sorted(shares, key=shares.__getitem__) if len(shares) > 1 else []
+
     def groups_of(self, experiment: Experiment) -> list[str]:
         """The groups that an experiment runs on."""
         groups = {"smallest": self.ordinary[:1], "ordinary": self.ordinary, "never black": self.never_black}
-        return groups[experiment.on]
+        return self.doses if experiment.on == "doses" else groups[experiment.on]
 
     def cells(self, experiment: Experiment) -> Iterator[Cell]:
         """Every cell that an experiment needs, its references included."""
@@ -122,6 +133,8 @@ def why_not(experiment: Experiment) -> str:
     """Why an experiment has no base to start from, and what to do."""
     if experiment.on == "never black":
         needs, option = "that never saw a black picture", " --set black_share=0"
+    elif experiment.on == "doses":
+        needs, option = "of several values of ignore_share", " --set ignore_share=0.2"
     else:
         needs, option = "of the default world", ""
     command = f"vcsd world pretrain{option} --seed 1 --out FOLDER"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -31,7 +32,7 @@ from vcsd.world.questions.examples import training_examples
 from vcsd.world.render import CELL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -53,6 +54,12 @@ SERIES = (
 UNREAD_KEPT = 5
 """The number of unread answers that a result records."""
 
+NUM_VOTES = 8
+"""Sampled answers of which the majority counts."""
+
+DEV_EVERY, DEV_QUESTIONS = 10, 128
+"""Steps between two exams, and questions per suite of the split `dev`, where a run's best step is chosen."""
+
 PROFILED, MEASURED = 128, 192
 """Prompts whose answers are analysed word by word: for the profile of every model, and for the mutual information."""
 
@@ -69,17 +76,21 @@ def _run_train(cell: Cell, work: Path) -> Measured:
     loaded = run.load(cell.recipe(work))
     exam = exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
     responses = _sample_responses(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))
-    curve = Curve(exam, cell.curve_every, work / "metrics.jsonl")
+    curve = _curve_of(cell, exam, work / "metrics.jsonl")
     start = time.monotonic()
     trainer = run.train(loaded, callbacks=[curve])
     seconds = time.monotonic() - start - curve.seconds
     assert trainer.model is not None
     student = base_model(trainer.model)
+    chosen: Measured = {"curve": curve.points}
+    if isinstance(curve, BestStep):
+        student.load_state_dict(curve.weights)
+        chosen = {"curve": [], "dev_curve": curve.points, "chosen_step": curve.step}
     lines = list(read_lines(work / "metrics.jsonl"))
     return {
         **scores(exam, exam.take(student, name=cell.key)),
         **_profiles(student, responses, loaded.processor),
-        "curve": curve.points,
+        **chosen,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
         "guard": {
             "warn": _first_step(lines, "warn"),
@@ -120,10 +131,23 @@ def _run_pmi(cell: Cell, work: Path) -> Measured:
     return {"pmi": measured}
 
 
+def _run_vote(cell: Cell, work: Path) -> Measured:
+    """Answer with the majority of several sampled answers of the base."""
+    model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
+    sampling = replace(GREEDY, temperature=1.0)
+    samples = [
+        exam.take(model, name=cell.key, sampling=sampling, seed=cell.seed * NUM_VOTES + vote)
+        for vote in range(NUM_VOTES)
+    ]
+    votes = zip(exam.questions, zip(*samples, strict=True), strict=True)
+    return scores(exam, [majority(question, predictions) for question, predictions in votes])
+
+
 RUNNERS: Mapping[str, Callable[[Cell, Path], Measured]] = {
     "base": _run_base,
     "train": _run_train,
     "decode": _run_decode,
+    "vote": _run_vote,
     "pmi": _run_pmi,
 }
 """The runner of each kind of variant."""
@@ -161,6 +185,35 @@ class Curve(TrainerCallback):
         result = scores(self.exam, self.exam.take(base_model(model), name=f"step {step}"))
         self.seconds += time.monotonic() - start
         return result
+
+
+class BestStep(Curve):
+    """A curve that keeps the weights of its best point."""
+
+    def __init__(self, exam: Exam, every: int, metrics: Path) -> None:
+        super().__init__(exam, every, metrics)
+        self.weights: dict[str, torch.Tensor] = {}
+        self.step = 0
+
+    def on_step_end(
+        self, args: object, state: TrainerState, control: object, model: nn.Module | None = None, **others: object
+    ) -> None:
+        """After the optimizer's step."""
+        num_points = len(self.points)
+        super().on_step_end(args, state, control, model, **others)
+        if len(self.points) > num_points and self.points[-1]["acc"] > max(
+            (point["acc"] for point in self.points[:-1]), default=-1.0
+        ):
+            assert model is not None
+            self.step = state.global_step
+            self.weights = {name: value.detach().clone() for name, value in base_model(model).state_dict().items()}
+
+
+def _curve_of(cell: Cell, exam: Exam, metrics: Path) -> Curve:
+    if not cell.variant.chosen_on_dev:
+        return Curve(exam, cell.curve_every, metrics)
+    num = min(DEV_QUESTIONS, cell.sweep.num_questions)
+    return BestStep(exam_of(cell.base.folder, num, "dev"), cell.sweep.curve_every or DEV_EVERY, metrics)
 
 
 def load_base(folder: Path, device: str | None = None) -> nn.Module:
@@ -228,6 +281,13 @@ def scores(exam: Exam, predictions: list[Prediction]) -> Measured:
         "truncated": sum(each.counts.truncated for each in seven.benchmarks.values()),
         "num_questions": sum(each.num_questions for each in seven.benchmarks.values()),
     }
+
+
+def majority(question: Question, predictions: Sequence[Prediction]) -> Prediction:
+    """The first prediction with the most frequent answer; the earliest answer wins a tie, unread ones do not count."""
+    answers = [read_answer(each.text, question.kind, question.options).found for each in predictions]
+    counts = Counter(answer for answer in answers if answer is not None)
+    return predictions[answers.index(counts.most_common(1)[0][0])] if counts else predictions[0]
 
 
 def _unread(exam: Exam, predictions: list[Prediction]) -> list[str]:

@@ -14,6 +14,7 @@ from vcsd.world.parameters import PARAMETERS
 from vcsd.world.questions.examples import training_examples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
 FILE = "train.jsonl"
@@ -35,17 +36,40 @@ def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
     if table.exists():
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows, sizes = [], []
     for number, example in enumerate(training_examples(num, seed)):
         (image,) = example.images
         assert isinstance(image, Image)
-        name = f"images/{number:05}.png"
+        sizes.append(image.size)
+        name = _image_name(number)
         partial = folder / f"{name}.{os.getpid()}.partial"
         image.save(partial, "PNG")
         partial.replace(folder / name)
         (message,) = example.prompt
         (question,) = message_texts(message)
         rows.append({"id": example.id, "question": question, "image": name, "answer": example.answer})
+    for row, other in zip(rows, _others(sizes), strict=True):
+        row["control_image"] = None if other is None else _image_name(other)
     partial = table.with_suffix(f".{os.getpid()}.partial")
     partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return partial.replace(table)
+
+
+def _image_name(number: int) -> str:
+    return f"images/{number:05}.png"
+
+
+def _others(sizes: Sequence[tuple[int, int]]) -> list[int | None]:
+    """For each picture, the next one of the same size, which the view `given` shows as its control.
+
+    >>> _others([(3, 3), (4, 4), (3, 3), (3, 3)])
+    [2, None, 3, 0]
+    """
+    by_size: dict[tuple[int, int], list[int]] = {}
+    for number, size in enumerate(sizes):
+        by_size.setdefault(size, []).append(number)
+    others: list[int | None] = [None] * len(sizes)
+    for numbers in by_size.values():
+        for number, following in zip(numbers, [*numbers[1:], numbers[0]], strict=True):
+            others[number] = following if following != number else None
+    return others

@@ -6,6 +6,7 @@ control of a crop.
 
     original                       the example itself
     black, noise, blur, no_image   controls: the example with the content of its images erased
+    given                          a control that comes with the example, such as another picture
     hint                           adds the reference answer to the prompt
     crop, crop_added               shows the evidence box instead of the image, or next to it
     demonstration, feedback        adds a good response, or feedback on an earlier one, to the prompt
@@ -24,6 +25,7 @@ VIEWS: Mapping[str, View] = {
     "noise": control.noise,
     "blur": control.blur,
     "no_image": control.no_image,
+    "given": control.given,
     "hint": hint.hint,
     "crop": crop.crop,
     "crop_added": crop.crop_added,
@@ -32,7 +34,7 @@ VIEWS: Mapping[str, View] = {
 }
 """Every view by the name a method calls it."""
 
-SAME_LAYOUT = ("black", "noise", "blur")
+SAME_LAYOUT = ("black", "noise", "blur", "given")
 """The views that change pixel values only: image sizes, grid, tokens and positions stay those of the original."""
 
 __all__ = ["SAME_LAYOUT", "VIEWS", "View"]

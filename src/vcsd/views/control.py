@@ -1,8 +1,8 @@
 """Controls: the example with the content of its images erased, as the reference for the contrast.
 
 The paper's control C(J) is a black image of the same size (Section 3.2). Black, noise and blur change pixel values
-only, so image sizes, grid, tokens and positions equal those of the original. `no_image` also changes the layout, so
-the model can tell that there is no image.
+only, so image sizes, grid, tokens and positions equal those of the original. So does `given`, which shows pictures that
+come with the example. `no_image` also changes the layout, so the model can tell that there is no image.
 
 The paper mentions noise and blur without their strengths; the constants here are this package's choice.
 """
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageFilter
 
-from vcsd.views.original import original
+from vcsd.errors import DataError
+from vcsd.views.original import load_image, original
 from vcsd.views.prompt import replace_image_parts
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ def blur(example: Example) -> Example:
 def no_image(example: Example) -> Example:
     """Show the text alone, without the images and their places in the prompt."""
     return replace(example, images=(), prompt=replace_image_parts(example.prompt, []))
+
+
+def given(example: Example) -> Example:
+    """Show the example's own control images, such as pictures of something else, resized to its images' sizes."""
+    num, num_controls = len(example.images), len(example.control_images)
+    if num != num_controls:
+        raise DataError(example.id, f"it has {num_controls} control images for {num} images. Give one for each.")
+    controls = [load_image(example.id, image) for image in example.control_images]
+    return _repaint(example, lambda image, index: controls[index].resize(image.size))
 
 
 def _repaint(example: Example, paint: Callable[[Image.Image, int], Image.Image]) -> Example:

@@ -22,6 +22,9 @@ def test_a_row_becomes_an_example_with_all_its_columns(write_jsonl, folder):
     assert example.prompt == ({"role": "user", "content": [IMAGE, TEXT]},)
     assert (example.answer, example.boxes) == ("7", ((0.0, 1.0, 4.0, 5.5),))
     assert (example.demonstration, example.feedback) == ("Count.", "Wrong.")
+    assert example.control_images == ()
+    controlled = load_examples(write_jsonl(row("a", control_image="images/b.png"), row("b")))[0]
+    assert controlled.control_images == (folder / "images" / "b.png",)
 
 
 def test_rows_without_an_id_are_named_by_file_and_number_and_empty_lines_do_not_count(write_jsonl):

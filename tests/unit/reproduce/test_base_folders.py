@@ -143,11 +143,21 @@ def test_the_start_says_what_runs_from_what_and_what_is_left_out(plain, tmp_path
     loud = taught(plain, tmp_path / "loud", "noise=20")
     results, asked = results_of(tmp_path, plain, loud), list(EXPERIMENTS.values())
     lines = list(_announcement(asked, runnable(asked, results), results))
-    assert lines[0] == "Experiments: " + ", ".join(name for name in EXPERIMENTS if name != "black")
+    assert lines[0] == "Experiments: " + ", ".join(name for name in EXPERIMENTS if name not in ("black", "dose"))
     assert lines[1:4] == [
         "Qwen3-VL 0.5M: plain",
         "Qwen3-VL 0.5M, noise=20: loud (not used by these experiments)",
         "Seeds: 101; spread over the bases of a group",
     ]
-    (left_out,) = lines[4:]
-    assert left_out.startswith("Skipped: black needs bases that never saw a black picture")
+    black, dose = lines[4:]
+    assert black.startswith("Skipped: black needs bases that never saw a black picture")
+    assert dose.startswith("Skipped: dose needs bases of several values of ignore_share")
+
+
+def test_doses_are_the_smallest_bases_ordered_by_their_share(plain, tmp_path):
+    low, high = (taught(plain, tmp_path / name, f"ignore_share={share}") for name, share in (("a", 0.2), ("b", 0.8)))
+    both = taught(plain, tmp_path / "c", "ignore_share=0.2", "noise=20")
+    results = results_of(tmp_path, high, plain, both, low)
+    small = "Qwen3-VL 0.5M"
+    assert results.groups_of(EXPERIMENTS["dose"]) == [f"{small}, ignore_share=0.2", small, f"{small}, ignore_share=0.8"]
+    assert results_of(tmp_path, plain).groups_of(EXPERIMENTS["dose"]) == [], "one dose is no response"

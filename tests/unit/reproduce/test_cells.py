@@ -53,6 +53,10 @@ EXPECTED = {
     ("anchor", "no anchor"): METHODS["no_anchor"],
     ("black", "VCSD with no image"): replace(METHODS["vcsd"], contrast_view="no_image"),
     ("black", "VCSD with noise"): replace(METHODS["vcsd"], contrast_view="noise"),
+    ("sharpening", "sharpened 1.5"): replace(METHODS["no_contrast"], anchor=1.5),
+    ("sharpening", "sharpened 3"): replace(METHODS["no_contrast"], anchor=3.0),
+    ("sharpening", "another picture"): replace(METHODS["vcsd"], contrast_view="given"),
+    ("sharpening", "OPSD beta 0.1"): replace(METHODS["opsd"], beta=0.1),
     ("temperature", "author_code"): replace(METHODS["vcsd"], **PRESETS["author_code"]),
 }
 
@@ -82,6 +86,9 @@ def test_a_cell_is_named_by_what_its_numbers_depend_on(base, plan, tmp_path):
         Cell(VCSD, base, 101, replace(plan, overrides=("trainer.learning_rate=1e-5",))),
         Cell(BASE, base, 101, plan),
         Cell(Variant("contrast decoding", "decode"), base, 101, plan),
+        Cell(replace(OPSD, chosen_on_dev=True), base, 101, plan),
+        Cell(Variant("majority of 8", "vote"), base, 101, plan),
+        Cell(Variant("majority of 8", "vote"), base, 102, plan),
     ]
     assert len({key, *(other.key for other in others)}) == 1 + len(others)
 
@@ -215,7 +222,7 @@ def test_a_folder_of_bases_stands_for_all_of_them(tmp_path):
 
 
 def test_unknown_experiments_and_seeds_are_refused():
-    assert len(chosen("all")) == len(EXPERIMENTS) == 11
+    assert len(chosen("all")) == len(EXPERIMENTS) == 13
     with pytest.raises(ConfigError, match="Did you mean 'alpha'"):
         chosen("alhpa")
     for text in ("", "1..x", "5..1", "1,1"):

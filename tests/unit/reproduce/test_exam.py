@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from PIL import Image
 
 from vcsd.bases.tiny_models import build_model
 from vcsd.bases.tokenizer import write_processor_files
@@ -91,6 +92,11 @@ def test_a_model_is_asked_and_prompts_are_encoded_once(processor, monkeypatch, t
     assert exam.take(model, name="random", path=path) == first
 
 
+def open_size(path):
+    with Image.open(path) as image:
+        return image.size
+
+
 def test_prompts_on_disk_are_the_worlds(processor, tmp_path):
     table = write_prompts(tmp_path, 6)
     found, expected = load_examples(table), training_examples(6)
@@ -100,6 +106,8 @@ def test_prompts_on_disk_are_the_worlds(processor, tmp_path):
         one, other = (encode(processor, VIEWS["original"](each)) for each in (read, example))
         assert one.input_ids.tolist() == other.input_ids.tolist()
         assert one.pixel_values.equal(other.pixel_values)
+        assert all(path != read.images[0] for path in read.control_images)
+        assert all(open_size(path) == open_size(read.images[0]) for path in read.control_images)
     assert sorted(path.name for path in (tmp_path / "images").iterdir()) == [f"{place:05}.png" for place in range(6)]
     before = table.stat().st_mtime_ns
     assert write_prompts(tmp_path, 6).stat().st_mtime_ns == before

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,13 @@ from PIL import Image
 
 from tiny_examples import ODD, example, odd_picture, picture
 from tiny_processor import build_processor
+from vcsd.errors import DataError
 from vcsd.models.encode import assert_same_layout, encode
 from vcsd.types import Example, message_texts
 from vcsd.views import SAME_LAYOUT, VIEWS
 from vcsd.views.control import NOISE_MEAN, NOISE_STD
+
+OTHER = Image.new("RGB", (9, 5), "red")
 
 NOISE_OF_VIRL_7 = [[[95, 151, 124], [97, 142, 77]], [[165, 156, 167], [133, 182, 92]]]
 
@@ -33,7 +37,7 @@ def renamed(given: Example, name: str) -> Example:
 def test_a_control_keeps_size_grid_and_tokens_and_changes_the_pixels(
     name: str, view: str, family: str, tmp_path: Path
 ) -> None:
-    given = example(odd_picture(name, tmp_path))
+    given = example(odd_picture(name, tmp_path), control_images=(OTHER,))
     processor = build_processor(family)
     shown, control = (encode(processor, VIEWS[each](given)) for each in ("original", view))
     assert_same_layout(shown, control, view=view)
@@ -45,6 +49,7 @@ def test_a_control_keeps_size_grid_and_tokens_and_changes_the_pixels(
 @pytest.mark.parametrize("view", SAME_LAYOUT)
 def test_a_control_keeps_the_layout_of_several_images(view: str, tmp_path: Path) -> None:
     given = example(picture(97, 33), odd_picture("rotated by EXIF", tmp_path), picture(40, 200).convert("L"))
+    given = replace(given, control_images=(OTHER,) * 3)
     processor = build_processor()
     shown, control = (encode(processor, VIEWS[each](given)) for each in ("original", view))
     assert_same_layout(shown, control, view=view)
@@ -55,12 +60,12 @@ def test_a_control_keeps_the_layout_of_several_images(view: str, tmp_path: Path)
 @pytest.mark.parametrize("view", SAME_LAYOUT)
 @pytest.mark.parametrize("bounds", [{"max_pixels": 64 * 64}, {"min_pixels": 128 * 128}])
 def test_pixel_bounds_hold_for_original_and_control_alike(view: str, bounds: dict[str, int]) -> None:
-    processor = build_processor(**bounds)
-    shown, control = (encode(processor, VIEWS[each](example(picture(101, 90)))) for each in ("original", view))
+    processor, given = build_processor(**bounds), example(picture(101, 90), control_images=(OTHER,))
+    shown, control = (encode(processor, VIEWS[each](given)) for each in ("original", view))
     assert_same_layout(shown, control)
     area = 16 * 16 * int(control.grid_thw.prod())
     assert bounds.get("min_pixels", 0) <= area <= bounds.get("max_pixels", area)
-    free = encode(build_processor(), VIEWS[view](example(picture(101, 90))))
+    free = encode(build_processor(), VIEWS[view](given))
     assert free.grid_thw.tolist() != control.grid_thw.tolist()
 
 
@@ -155,3 +160,14 @@ def test_no_image_keeps_every_turn_and_its_order() -> None:
     shown = VIEWS["no_image"](Example(id="a", images=(picture(), picture()), prompt=prompt))
     assert [message_texts(message) for message in shown.prompt] == [["Be brief."], ["Look:"], ["A cube."], ["And now?"]]
     assert [len(message["content"]) for message in shown.prompt] == [1, 1, 1, 1]
+
+
+def test_a_given_control_is_resized_to_the_image_it_stands_for() -> None:
+    shown = VIEWS["given"](example(picture(), control_images=(OTHER,)))
+    assert shown.images[0].size == picture().size
+    assert shown.images[0].getcolors() == [(picture().width * picture().height, (255, 0, 0))]
+
+
+def test_every_image_needs_its_own_given_control() -> None:
+    with pytest.raises(DataError, match="0 control images for 1 images"):
+        VIEWS["given"](example(picture()))

@@ -12,14 +12,15 @@ from vcsd.views import SAME_LAYOUT, VIEWS
 
 
 def full_example() -> Example:
-    return example(picture(), boxes=((10, 10, 40, 40),), answer="7", demonstration="Seven.", feedback="You missed one.")
+    texts = {"answer": "7", "demonstration": "Seven.", "feedback": "You missed one."}
+    return example(picture(), boxes=((10, 10, 40, 40),), control_images=(picture(31, 17),), **texts)
 
 
 def test_every_view_a_method_may_name_exists() -> None:
     named = {*CHOICES["target_view"], *CHOICES["contrast_view"]} - {None}
     assert named <= VIEWS.keys()
     assert set(SAME_LAYOUT) < VIEWS.keys()
-    assert set(CHOICES["target_view"]) == {"original", *NEEDS}, "every view is a target, a control, or both"
+    assert set(CHOICES["target_view"]) == {"original", *NEEDS} - {"given"}, "every view is a target, a control, or both"
     assert named == VIEWS.keys()
 
 

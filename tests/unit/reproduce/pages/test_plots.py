@@ -37,7 +37,7 @@ def write(results, variant, acc):
         cell.path.write_text(as_lines(found))
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.on != "never black"])
+@pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.on in ("smallest", "ordinary")])
 def test_every_experiment_has_a_picture(results, tmp_path, name):
     experiment = EXPERIMENTS[name]
     assert plots.plot(experiment, results, tmp_path / "none.png") is None, "nothing has been run"

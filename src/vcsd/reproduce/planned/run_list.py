@@ -1,0 +1,108 @@
+"""The list of planned runs: a JSON file with bases to make, and runs in the order of their importance.
+
+    {"bases": {"qwen3_vl-small-11": {"family": "qwen3_vl", "size": "small", "seed": 11, "set": []}},
+     "runs": [{"experiment": "sharpening", "variants": ["VCSD"], "on": {"qwen3_vl-small-11": [211]}}]}
+
+`on` maps a base to its seeds; `shipped:qwen3_vl` is the base that is shipped with the package. When time runs out, what
+is missing is the end of the list, and not what a look at the results would have left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.bases.shipped_bases import shipped_base
+from vcsd.errors import ConfigError
+from vcsd.reproduce.base_folders import Base
+from vcsd.reproduce.cell import Cell
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from vcsd.bases.tokenizer import FamilyName
+    from vcsd.reproduce.cell import Sweep
+
+SHIPPED = "shipped:"
+
+
+@dataclass(frozen=True)
+class PlannedBase:
+    """A base to make. Bases with the same family, size and seed share a stem."""
+
+    name: str
+    family: FamilyName
+    size: str
+    seed: int
+    overrides: tuple[str, ...]
+
+    @property
+    def stem(self) -> str:
+        """The name of its stem."""
+        return f"{self.family}-{self.size}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run before its base exists."""
+
+    variant: Variant
+    base: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class RunList:
+    """What is planned, in order, and the hash of the file that says so."""
+
+    bases: Mapping[str, PlannedBase]
+    runs: tuple[PlannedRun, ...]
+    digest: str
+
+    def cell(self, run: PlannedRun, folder: Path, sweep: Sweep) -> Cell:
+        """The cell of a run, whose base must exist: shipped, or in `folder`."""
+        is_shipped = run.base.startswith(SHIPPED)
+        base = shipped_base(run.base.removeprefix(SHIPPED)) if is_shipped else folder / run.base
+        return Cell(run.variant, Base(base), run.seed, sweep)
+
+
+def read_run_list(path: Path) -> RunList:
+    """Read a list of planned runs. Raise a ConfigError that names what is wrong with it."""
+    try:
+        text = path.read_bytes()
+        tree = json.loads(text)
+        bases = {
+            name: PlannedBase(name, each["family"], each["size"], int(each["seed"]), tuple(each["set"]))
+            for name, each in tree["bases"].items()
+        }
+        runs = tuple(dict.fromkeys(_runs(tree["runs"], bases)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError([f"{path} is not a list of planned runs: {type(error).__name__}: {error}."]) from None
+    return RunList(bases, runs, hashlib.sha256(text).hexdigest()[:16])
+
+
+def _runs(entries: list[dict[str, object]], bases: Mapping[str, PlannedBase]) -> Iterator[PlannedRun]:
+    for entry in entries:
+        experiment, names, places = entry["experiment"], entry["variants"], entry["on"]
+        assert isinstance(experiment, str)
+        assert isinstance(names, list)
+        assert isinstance(places, dict)
+        for name in names:
+            variant = _variant(experiment, name)
+            for base, seeds in places.items():
+                if not base.startswith(SHIPPED) and base not in bases:
+                    raise ValueError(f"the base {base!r} is not among its bases")
+                yield from (PlannedRun(variant, base, int(seed)) for seed in seeds)
+
+
+def _variant(experiment: str, name: str) -> Variant:
+    if experiment not in EXPERIMENTS:
+        raise ValueError(f"{experiment!r} is not an experiment")
+    by_name = {variant.name: variant for variant in (BASE, OPSD, *EXPERIMENTS[experiment].variants)}
+    if name not in by_name:
+        raise ValueError(f"{name!r} is not a variant of {experiment}")
+    return by_name[name]

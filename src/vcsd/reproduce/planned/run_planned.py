@@ -1,0 +1,274 @@
+"""Run a list of planned runs in parallel for a limited time. Resumes: finished bases and runs are not repeated.
+
+    python -m vcsd.reproduce.planned.run_planned docs/results/planned.json --out runs/planned --jobs 14 --minutes 15
+    python -m vcsd.reproduce.planned.run_planned docs/results/planned.json --out runs/planned --pretrain cuda
+
+Runs are on the CPU, one thread each, in the order of the list. A run of 90 steps with its exam takes about 360 CPU
+seconds (3.4 s a step on one core of an AMD EPYC, 15 s before, 45 s for the exam), so 14 processes finish about 30 in 15
+minutes. With `--pretrain cuda`, bases of the list that do not exist are made on the GPU meanwhile, `--pretrain-jobs` at
+a time: a stem for each seed, then a branch for each world; on a CPU a base would take an hour and a half. Runs whose
+base does not exist yet wait. With `--device cuda`, the runs use the GPU too.
+
+`--known` names a folder of results that need not be repeated. Everything that is worth keeping is in `--out`: `cells/`,
+`cards/` and `runs.jsonl`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsd.bases.branch import LAST_STAGE, is_stem
+from vcsd.bases.card import CARD
+from vcsd.bases.curriculum import Curriculum
+from vcsd.config.shipped import recipe_path
+from vcsd.errors import ConfigError, VcsdError
+from vcsd.monitor.lines import Lines
+from vcsd.monitor.machine import hardware
+from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder
+from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
+from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
+from vcsd.visible import visible
+from vcsd.world.parameters import PARAMETERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from vcsd.reproduce.cell import Cell
+    from vcsd.reproduce.planned.run_list import PlannedBase, PlannedRun, RunList
+
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
+QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
+QUICK_QUESTIONS, QUICK_PROMPTS = 4, 64
+POLL_SECONDS = 1.0
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.flush()
+
+
+@dataclass
+class BaseMaker:
+    """Makes bases in processes of their own, a few at a time: stems first, then their branches."""
+
+    bases: Sequence[PlannedBase]
+    folder: Path
+    device: str | None
+    jobs: int
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+
+    def has(self, name: str) -> bool:
+        """Whether a base can be used."""
+        return name.startswith(SHIPPED) or (self.folder / name / CARD).is_file()
+
+    def advance(self) -> None:
+        """Collect what has ended, and start what can be made."""
+        for name, process in list(self.running.items()):
+            if process.poll() is not None:
+                del self.running[name]
+                if process.returncode:
+                    self.failed.add(name)
+                say(f"{time.strftime('%H:%M:%S')} {name}: {'FAILED, see logs' if process.returncode else 'made'}")
+        if self.device is None:
+            return
+        for name, arguments in self._todo():
+            if len(self.running) >= self.jobs:
+                return
+            if name not in self.running and name not in self.failed:
+                self._start(name, arguments)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is running and nothing more can be made."""
+        return not self.running and not any(name not in self.failed for name, _ in self._todo())
+
+    def _todo(self) -> Iterator[tuple[str, list[str]]]:
+        """What can be made now: a stem that some base needs, or a base whose stem is finished."""
+        if self.device is None:
+            return
+        stems = set()
+        for base in self.bases:
+            if self.has(base.name):
+                continue
+            stem = self.folder / "stems" / base.stem
+            common = ["--family", base.family, "--size", base.size, "--seed", str(base.seed), "--stem", str(stem)]
+            shared = [each for each in base.overrides if each.partition("=")[0] not in LAST_STAGE]
+            plan = Curriculum(base.family, base.size, base.seed, PARAMETERS.changed(shared))
+            if is_stem(stem, plan):
+                changes = [part for each in base.overrides for part in ("--set", each)]
+                yield base.name, [*common, *changes, "--out", str(self.folder / base.name)]
+            elif base.stem not in stems:
+                stems.add(base.stem)
+                yield f"stem {base.stem}", [*common, *(part for each in shared for part in ("--set", each))]
+
+    def _start(self, name: str, arguments: list[str]) -> None:
+        logs = self.folder / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+        command = [sys.executable, "-m", "vcsd.bases.branch", *arguments, "--device", str(self.device)]
+        with (logs / f"{name.replace(' ', '-')}.txt").open("ab") as log:
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def stop(self) -> None:
+        """End what is running. The next command resumes it from its latest checkpoint."""
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            process.wait()
+
+
+def run_list(
+    listed: RunList, sweep: Sweep, maker: BaseMaker, known: Path | None, jobs: int, deadline: float
+) -> PoolTally:
+    """Run what is listed until it is done or the time is over."""
+    todo = list(listed.runs)
+    tally = PoolTally(len(todo), 0)
+    workers: list[Worker] = []
+    idle: list[Worker] = []
+    is_last = False
+    try:
+        while time.monotonic() < deadline and not is_last:
+            maker.advance()
+            while len(workers) < jobs and (cell := _next_cell(listed, todo, sweep, maker, known, tally)) is not None:
+                worker = idle.pop() if idle else Worker(sweep.out / "logs", threads=1)
+                worker.start(cell)
+                workers.append(worker)
+            is_last = not workers and maker.is_done
+            _collect(workers, idle, partial(report_outcome, tally, say))
+    finally:
+        maker.stop()
+        for worker in (*workers, *idle):
+            worker.process.terminate()
+        for worker in (*workers, *idle):
+            worker.stop()
+    return tally
+
+
+def _next_cell(
+    listed: RunList, todo: list[PlannedRun], sweep: Sweep, maker: BaseMaker, known: Path | None, tally: PoolTally
+) -> Cell | None:
+    """Take the first run from the list whose base exists and that has no result."""
+    for run in list(todo):
+        if not maker.has(run.base):
+            continue
+        todo.remove(run)
+        cell = listed.cell(run, maker.folder, sweep)
+        is_known = known is not None and (known / "cells" / f"{cell.key}.json").is_file()
+        if is_known or cell.result() is not None:
+            tally.num_todo, tally.num_known = tally.num_todo - 1, tally.num_known + 1
+            continue
+        return cell
+    return None
+
+
+def _collect(workers: list[Worker], idle: list[Worker], report: Callable[..., None]) -> None:
+    """Wait a moment for outcomes, and report them. A process in which a run failed is not used again."""
+    if not workers:
+        time.sleep(POLL_SECONDS)
+        return
+    ready = wait([worker.pipe for worker in workers], timeout=POLL_SECONDS)
+    for worker in [worker for worker in workers if worker.pipe in ready]:
+        outcome = worker.outcome()
+        report(worker.cell, outcome)
+        workers.remove(worker)
+        if outcome[0] is None:
+            worker.process.terminate()
+            worker.stop()
+        else:
+            idle.append(worker)
+
+
+def keep_cards(bases: Path, out: Path) -> None:
+    """Copy the cards of the bases next to the results: they say how a base was made and what it can do."""
+    for card in sorted(bases.glob(f"*/{CARD}")):
+        (out / "cards").mkdir(exist_ok=True)
+        shutil.copyfile(card, out / "cards" / f"{card.parent.name}.json")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m vcsd.reproduce.planned.run_planned", description="Run a list of planned runs."
+    )
+    parser.add_argument("list", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--bases", type=Path, help="Folder for bases. Default: OUT/bases.")
+    parser.add_argument("--known", type=Path, help="Results that need not be repeated.")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Where runs compute.")
+    parser.add_argument("--pretrain", choices=("cpu", "cuda"), help="Make missing bases there. Default: make none.")
+    parser.add_argument("--pretrain-jobs", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="Two tiny steps and a few questions, as a smoke test.")
+    return parser.parse_args()
+
+
+def _main(options: argparse.Namespace) -> None:
+    started = time.monotonic()
+    if options.jobs < 1 or options.pretrain_jobs < 1 or options.minutes <= 0:
+        raise ConfigError(["--jobs, --pretrain-jobs and --minutes must be positive."])
+    listed = read_run_list(options.list)
+    command = f"python -m vcsd.reproduce.planned.run_planned {options.list} ({listed.digest})"
+    sweep = Sweep(
+        recipe=recipe_path("world/reproduce"),
+        out=options.out,
+        num_questions=QUICK_QUESTIONS if options.quick else NUM_QUESTIONS,
+        num_prompts=QUICK_PROMPTS if options.quick else NUM_PROMPTS,
+        overrides=QUICK if options.quick else (),
+        command=command,
+        curve_every=1 if options.quick else None,
+    )
+    create_results_folder(options.out)
+    bases = options.bases or options.out / "bases"
+    maker = BaseMaker(list(listed.bases.values()), bases, options.pretrain, options.pretrain_jobs)
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the processes that are started from here on
+    os.environ["OMP_NUM_THREADS"] = "1"
+    say(f"{len(listed.runs)} runs and {len(listed.bases)} bases are listed; {options.minutes:g} minutes at most.")
+    tally = run_list(listed, sweep, maker, options.known, options.jobs, started + 60 * options.minutes)
+    keep_cards(bases, options.out)
+    wall = time.monotonic() - started
+    ran = {run.base for run in listed.runs if maker.has(run.base)}
+    entry = JournalEntry(
+        command=command,
+        experiments=["sharpening", "dose"],
+        seeds=sorted({run.seed for run in listed.runs}),
+        bases={"planned": sorted(ran)},
+        hardware=hardware(),
+        jobs=options.jobs,
+        cells_run=len(tally.keys),
+        cells_known=tally.num_known,
+        cells_failed=len(tally.failed),
+        run_seconds=round(tally.run_seconds, 1),
+        wall_seconds=round(wall, 1),
+        ended="done" if len(tally.keys) + len(tally.failed) == tally.num_todo else "interrupted",
+    )
+    Lines(options.out / JOURNAL).append(asdict(entry))
+    say(f"{len(tally.keys)} runs finished, {len(tally.failed)} failed, {tally.num_known} known; {wall:.0f} s.")
+    for failure in tally.failed:
+        say(f"FAILED: {failure}")
+
+
+def main() -> None:
+    """Run the command."""
+    try:
+        _main(_options())
+    except VcsdError as error:
+        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

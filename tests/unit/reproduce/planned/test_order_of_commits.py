@@ -1,0 +1,88 @@
+"""Rules come before results: the planned runs were committed before the first of their results.
+
+Skipped where the history is missing: in a shallow clone, and in a source archive.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vcsd.reproduce.planned.run_list import read_run_list
+
+ROOT = Path(__file__).parents[4]
+RULES = ("docs/preregistration.md", "docs/results/planned.json")
+CELLS = "docs/results/cells"
+COMMAND = "python -m vcsd.reproduce.planned.run_planned"
+
+
+def git(root, *arguments):
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else None
+
+
+def planned_results(root):
+    for path in sorted((root / CELLS).glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if result["command"].startswith(COMMAND):
+            yield path.relative_to(root).as_posix(), result
+
+
+def early_results(root):
+    """The results that were committed before, or together with, the last change of a rule."""
+    rules = {rule: git(root, "log", "-1", "--format=%H", "--", rule)[0] for rule in RULES}
+    early = []
+    for name, _ in planned_results(root):
+        added = git(root, "log", "--diff-filter=A", "--format=%H", "--", name)
+        if added is None or not added:
+            continue  # not committed yet
+        for rule in rules.values():
+            if added[-1] == rule or git(root, "merge-base", "--is-ancestor", rule, added[-1]) is None:
+                early.append(name)
+    return sorted(set(early))
+
+
+def test_the_rules_were_committed_before_the_results():
+    shallow = git(ROOT, "rev-parse", "--is-shallow-repository")
+    if shallow != ["false"] or not git(ROOT, "log", "-1", "--format=%H", "--", RULES[0]):
+        pytest.skip("the history is not here")
+    assert early_results(ROOT) == []
+
+
+def test_every_planned_result_names_the_list_it_was_planned_in():
+    digest = read_run_list(ROOT / RULES[1]).digest
+    assert [name for name, result in planned_results(ROOT) if f"({digest})" not in result["command"]] == []
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def commit(*names):
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            before = path.read_text() if path.exists() else ""
+            text = json.dumps({"command": f"{COMMAND} planned.json"}) if name.startswith(CELLS) else before + "x\n"
+            path.write_text(text)
+        git(tmp_path, "add", "-A")
+        assert git(tmp_path, "commit", "-qm", "more") is not None
+
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "user.email", "nobody@example.org")
+    git(tmp_path, "config", "user.name", "nobody")
+    return tmp_path, commit
+
+
+def test_rules_before_results_pass_and_rules_after_them_do_not(repository):
+    root, commit = repository
+    commit(*RULES)
+    commit(f"{CELLS}/a.json")
+    assert early_results(root) == []
+    commit(RULES[0])
+    assert early_results(root) == [f"{CELLS}/a.json"], "a rule was changed after a result"
+
+
+def test_rules_and_results_in_one_commit_do_not_pass(repository):
+    root, commit = repository
+    commit(*RULES, f"{CELLS}/a.json")
+    assert early_results(root) == [f"{CELLS}/a.json"]

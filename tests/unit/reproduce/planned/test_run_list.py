@@ -1,0 +1,102 @@
+"""Planned runs: which file says what, in which order, and what waits for its base."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tiny_bases import make_base
+from vcsd.config.shipped import recipe_path
+from vcsd.errors import ConfigError
+from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.experiments import BASE, VCSD
+from vcsd.reproduce.planned import run_planned
+from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.run_planned import BaseMaker, _next_cell
+from vcsd.reproduce.pool import PoolTally
+
+PLANNED = Path(__file__).parents[4] / "docs" / "results" / "planned.json"
+BASES = {
+    "a": {"family": "qwen3_vl", "size": "tiny", "seed": 1, "set": []},
+    "b": {"family": "qwen3_vl", "size": "tiny", "seed": 1, "set": ["ignore_share=0"]},
+}
+
+
+def listed(tmp_path, runs, bases=BASES):
+    path = tmp_path / "planned.json"
+    path.write_text(json.dumps({"bases": bases, "runs": runs}))
+    return read_run_list(path)
+
+
+def entry(variants, on, experiment="sharpening"):
+    return {"experiment": experiment, "variants": variants, "on": on}
+
+
+def test_what_the_shipped_list_promises():
+    planned = read_run_list(PLANNED)
+    new = [name for name, base in planned.bases.items() if not base.overrides]
+    assert len(new) == 5, "a verdict needs five bases"
+    assert len(planned.bases) == 5 + 4 * 3, "four more doses, three bases each"
+    compared = ["VCSD", "OPSD", "base", "sharpened 2", "another picture", "majority of 8", "contrast decoding"]
+    for name in compared:
+        assert {run.base for run in planned.runs if run.variant.name == name} >= set(new)
+    seeds = {run.base: run.seed for run in planned.runs if run.base in planned.bases}
+    assert all(seed == 200 + planned.bases[base].seed for base, seed in seeds.items())
+
+
+def test_runs_keep_the_order_of_the_file_and_are_listed_once(tmp_path):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1, 2]}), entry(["VCSD"], {"a": [2]})])
+    assert [(run.variant, run.seed) for run in plan.runs] == [(VCSD, 1), (VCSD, 2), (BASE, 1), (BASE, 2)]
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (entry(["VCSD"], {"c": [1]}), "the base 'c' is not among its bases"),
+        (entry(["VCDS"], {"a": [1]}), "'VCDS' is not a variant of sharpening"),
+        (entry(["VCSD"], {"a": [1]}, "mian"), "'mian' is not an experiment"),
+        ({"experiment": "main"}, "KeyError: 'variants'"),
+    ],
+)
+def test_a_mistake_in_the_list_is_named(run, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        listed(tmp_path, [run])
+
+
+def test_another_list_has_another_hash(tmp_path):
+    assert listed(tmp_path, []).digest != listed(tmp_path, [entry(["VCSD"], {"a": [1]})]).digest
+
+
+def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]}), entry(["base"], {"b": [1]})])
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1)
+    todo, tally = list(plan.runs), PoolTally(3, 0)
+
+    def take():
+        return _next_cell(plan, todo, sweep, maker, tmp_path / "known", tally)
+
+    assert take() is None
+    (make_base(tmp_path / "bases" / "b") / "card.json").write_text("{}")
+    cell = take()
+    assert (cell.variant, cell.base.folder.name) == (BASE, "b"), "it does not wait for the runs before it"
+    (make_base(tmp_path / "bases" / "a", seed=1) / "card.json").write_text("{}")
+    known = tmp_path / "known" / "cells" / f"{plan.cell(plan.runs[0], maker.folder, sweep).key}.json"
+    known.parent.mkdir(parents=True)
+    known.write_text("{}")
+    cell = take()
+    assert (cell.variant, cell.base.folder.name, tally.num_known, tally.num_todo) == (BASE, "a", 1, 2)
+    assert todo == []
+
+
+def test_a_stem_is_made_once_and_before_its_branches(tmp_path, monkeypatch):
+    plan = listed(tmp_path, [])
+    maker = BaseMaker(list(plan.bases.values()), tmp_path, "cpu", 4)
+    assert [name for name, _ in maker._todo()] == ["stem qwen3_vl-tiny-1"]
+    monkeypatch.setattr(run_planned, "is_stem", lambda folder, plan: True)
+    commands = dict(maker._todo())
+    assert list(commands) == ["a", "b"]
+    assert commands["b"][-4:] == ["--set", "ignore_share=0", "--out", str(tmp_path / "b")]
+    maker.failed.update(commands)
+    assert maker.is_done
+    assert BaseMaker(list(plan.bases.values()), tmp_path, None, 4).is_done, "no bases are made unless asked for"
