@@ -143,6 +143,13 @@ def _own_rows(distiller: Distiller, batch: Batch, budget: int) -> list[tuple[Bat
     return in_step(batch, rows, max(len(plan.rows) for plan in plans))
 
 
+def scored_responses(distiller: Distiller, batch: Batch, budget: int) -> list[tuple[str, Sequence[int]]]:
+    """Return the example and the tokens of every response, in the order in which all ranks score their positions."""
+    plans = plan_ranks(batch.sizes(), budget, family_of(distiller.student).cost, distiller.num_ranks)
+    rows = [row for plan in plans for row in batch.rows(plan)]
+    return [(group.example_id, response) for row in rows for group in row.student for response in group.responses]
+
+
 def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[Tensor, Statistics]:
     """Look twice with the teacher, once with the student, and compare."""
     phase, features, device = distiller.phase, distiller.features, weights_N.device

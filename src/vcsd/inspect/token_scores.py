@@ -26,6 +26,7 @@ from vcsd.method import METHODS
 from vcsd.models.family import base_model, family_of
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import score
+from vcsd.monitor.token_texts import TokenTexts
 from vcsd.monitor.watch import prompt_text
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
@@ -214,7 +215,7 @@ def scored_tokens(
     """Compare teacher with image, teacher with control, and student at every position, a chunk of them at a time."""
     vocabulary = len(views[0].head.weight_VD)
     size = max(1, CHUNK_BYTES // (4 * vocabulary))
-    texts = _Texts(tokenizer)
+    texts = TokenTexts(tokenizer)
     tokens: list[TokenScore] = []
     for start in range(0, len(token_ids), size):
         rows = slice(start, start + size)
@@ -225,7 +226,7 @@ def scored_tokens(
 
 
 def _chunk_tokens(
-    views: Sequence[Scores], token_ids: Sequence[int], objective: Objective, texts: _Texts
+    views: Sequence[Scores], token_ids: Sequence[int], objective: Objective, texts: TokenTexts
 ) -> list[TokenScore]:
     log_p = [log_probs(full_logits(view), objective.temperature) for view in views]
     log_p_original, log_p_control, log_p_student = log_p[0], log_p[1], log_p[-1] if len(log_p) == 3 else log_p[0]
@@ -253,22 +254,3 @@ def _chunk_tokens(
 
 def _rank(candidate: CandidateScore) -> tuple[float, float]:
     return -(-math.inf if candidate.log_q is None else candidate.log_q), -candidate.log_p_original
-
-
-class _Texts:
-    """The text of each token, looked up once. A token that is part of a character is shown as in the vocabulary."""
-
-    def __init__(self, tokenizer: object) -> None:
-        self._tokenizer, self._known = tokenizer, dict[int, str]()
-
-    def of(self, token_id: int) -> str:
-        if token_id not in self._known:
-            self._known[token_id] = self._text(token_id)
-        return self._known[token_id]
-
-    def _text(self, token_id: int) -> str:
-        text = str(self._tokenizer.decode([token_id]))  # type: ignore[attr-defined]
-        if text and "\ufffd" not in text:
-            return text
-        name = self._tokenizer.convert_ids_to_tokens(token_id)  # type: ignore[attr-defined]
-        return str(name) if name else f"[{token_id}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -27,6 +28,24 @@ class Observation:
     batch: Batch | None
     statistics: Sequence[Statistics]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    scored: Sequence[tuple[str, Sequence[int]]] = ()
+    """Example id and token ids of each response, in the order of the statistics' positions."""
+
+    def contrasts(self) -> dict[tuple[str, tuple[int, ...]], list[float]]:
+        """Return the contrast of every token of each response, by example id and token ids; empty without a control.
+
+        Equal responses to one prompt have equal contrasts, so that one of them stands for all.
+        """
+        columns = [rows.realised_contrast for rows in self.statistics]
+        if not self.scored or any(column is None for column in columns):
+            return {}
+        values = [value for column in columns if column is not None for value in column.tolist()]
+        ends = list(accumulate(len(response) for _, response in self.scored))
+        assert len(values) == ends[-1], f"{len(values)} positions of {ends[-1]} tokens"
+        return {
+            (name, tuple(response)): values[end - len(response) : end]
+            for (name, response), end in zip(self.scored, ends, strict=True)
+        }
 
 
 class Monitor(Protocol):

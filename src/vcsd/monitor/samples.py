@@ -1,4 +1,9 @@
-"""Records of `samples.jsonl`: prompts and responses for people to read. Images are named, not embedded."""
+"""Records of `samples.jsonl`: prompts and responses for people to read. Images are named, not embedded.
+
+    thumbnails   paths of small copies of the images, in the run's folder
+    tokens       the text of each token of the response, up to MOST_TOKENS
+    contrast     how many nats the image added to each of these tokens, as the loss saw it; absent without a control
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,14 @@ from vcsd.views.image_hash import image_hash
 from vcsd.views.original import file_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
+    from vcsd.monitor.token_texts import TokenTexts
     from vcsd.types import Example, JsonObject, Rollout
+
+MOST_TOKENS = 1024
+"""Tokens of a response that are stored with their contrast."""
 
 
 def image_reference(image: Image | str | PathLike[str]) -> JsonObject:
@@ -23,8 +33,16 @@ def image_reference(image: Image | str | PathLike[str]) -> JsonObject:
     return {"name": file_name(image), "size": list(image.size), "mode": image.mode, "blake2b": pixels}
 
 
+def contrast_record(token_ids: Sequence[int], contrast: Sequence[float] | None, texts: TokenTexts) -> JsonObject:
+    """Return the tokens of a response with their contrasts, in nats to four digits; nothing without a contrast."""
+    if contrast is None:
+        return {}
+    tokens = [texts.of(token_id) for token_id in token_ids[:MOST_TOKENS]]
+    return {"tokens": tokens, "contrast": [round(value, 4) for value in contrast[:MOST_TOKENS]]}
+
+
 def sample_record(step: int, example: Example, rollout: Rollout, text: str) -> dict[str, object]:
-    """Build one line of `samples.jsonl`."""
+    """Build one line of `samples.jsonl`, without its contrast and thumbnails."""
     return {
         "step": step,
         "example_id": example.id,

@@ -4,7 +4,8 @@
         VCSDTrainer(..., monitors=[watch]).train()
 
 metrics.jsonl   one line per step: its metrics, the ids of its examples, and the guard's alarm if there is one
-samples.jsonl   some rollouts of step 1, of every tenth step, and of each step with a new alarm
+samples.jsonl   some rollouts of step 1, of every tenth step, and of each step with a new alarm, token by token
+thumbnails/     small copies of their images
 
 Steps count from 1: checkpoint-10 is the run after step 10. Trainer's own progress bar should be off (`disable_tqdm`).
 """
@@ -20,7 +21,9 @@ from vcsd.monitor.guard import MIN_ROLLOUTS, Guard
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.metrics import Sums
 from vcsd.monitor.response_text import scripts
-from vcsd.monitor.samples import sample_record
+from vcsd.monitor.samples import contrast_record, sample_record
+from vcsd.monitor.thumbnails import Thumbnails
+from vcsd.monitor.token_texts import TokenTexts
 from vcsd.monitor.training_bar import TrainingBar
 from vcsd.types import message_texts
 
@@ -71,6 +74,7 @@ class Watch:
     ) -> None:
         self._metrics = Lines(Path(folder) / "metrics.jsonl")
         self._samples = Lines(Path(folder) / "samples.jsonl")
+        self._thumbnails, self._texts = Thumbnails(folder), TokenTexts(tokenizer)
         self._tokenizer, self._max_steps, self._stops = tokenizer, max_steps, stops
         self._min_rollouts = min_rollouts
         self.guard = Guard() if guard is None else guard
@@ -147,10 +151,23 @@ class Watch:
         self._metrics.append({"step": step, "is_taken": seen.is_taken, **metrics, **guard, "examples": ids})
         if not (alarm.is_new or step == 1 or step % SAMPLES_EVERY == 0):
             return
+        self._write_samples(seen, sampled)
+
+    def _write_samples(self, seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> None:
+        """Record the first rollout of some examples, with what the loss knows about its tokens."""
         examples = {example.id: example for example in seen.examples}
-        firsts = [(rollout, text) for rollout, text in sampled if rollout.index == 0]
-        for rollout, text in firsts[:SAMPLES_PER_STEP]:
-            self._samples.append(sample_record(step, examples[rollout.example_id], rollout, text))
+        firsts = [(rollout, text) for rollout, text in sampled if rollout.index == 0][:SAMPLES_PER_STEP]
+        contrasts = seen.contrasts() if firsts else {}
+        for rollout, text in firsts:
+            example = examples[rollout.example_id]
+            contrast = contrasts.get((rollout.example_id, tuple(rollout.token_ids)))
+            self._samples.append(
+                {
+                    **sample_record(seen.step, example, rollout, text),
+                    "thumbnails": self._thumbnails.add(example),
+                    **contrast_record(rollout.token_ids, contrast, self._texts),
+                }
+            )
 
 
 def _measure(seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> dict[str, float]:

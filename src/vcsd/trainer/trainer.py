@@ -52,7 +52,7 @@ from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts
-from vcsd.step import Distiller, RolloutSettings, distill, sample
+from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
@@ -100,6 +100,9 @@ class DistillationTrainer(ResumableTrainer):
 
     vllm: ProvenRollouts | None = None
     """What draws rollouts instead of `engine`, once training has begun."""
+
+    _budget_used: int
+    """Tokens per row with which the last step was distilled."""
 
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
         self,
@@ -267,14 +270,16 @@ class DistillationTrainer(ResumableTrainer):
         model.train()
         loss = torch.zeros((), device=self.args.device)
         statistics: list[Statistics] = []
+        scored: list[tuple[str, Sequence[int]]] = []
         if batch.num_responses:
             loss, statistics = self._distill(model, batch, taken.items)
+            scored = scored_responses(self.distiller, batch, self._budget_used)
             self.is_taken = self._is_finite(model, batch, loss)
         else:
             self.progress.num_empty_steps += 1
         examples = [shown.example for shown in taken.items]
         self.seen = Observation(
-            self._step_number, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch)
+            self._step_number, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch), scored
         )
         return loss if self.is_taken else torch.zeros_like(loss)
 
@@ -325,6 +330,7 @@ class DistillationTrainer(ResumableTrainer):
                 )
             result = self._attempt(batch, budget, least)
             if result is not None:
+                self._budget_used = budget
                 self.distiller.sync.finish()
                 return self._of_all_ranks(*result)
             model.zero_grad(set_to_none=True)  # not in the handler, where the traceback holds the row's tensors

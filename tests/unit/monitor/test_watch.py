@@ -2,7 +2,8 @@
 
 import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,30 +13,24 @@ from rich.console import Console
 
 from vcsd.errors import RunError
 from vcsd.loss import Statistics
-from vcsd.monitor import Guard, Signal, Watch, read_lines
+from vcsd.monitor import Guard, Signal, Watch, read_lines, thumbnails
+from vcsd.monitor.observation import Observation
+from vcsd.monitor.samples import MOST_TOKENS
 from vcsd.monitor.training_bar import SIX, TrainingBar
 from vcsd.types import Example, Rollout
 
 
-@dataclass
-class Step:
+def observed(step, examples, batch, statistics, is_taken=True, loss=0.5, metrics=None, scored=()):
     """What a trainer shows of a step."""
-
-    step: int
-    examples: list
-    batch: object
-    statistics: list
-    is_taken: bool = True
-    loss: float = 0.5
-    metrics: dict = field(default_factory=lambda: {"gradient_norm": 1.5, "seconds/rollout": 2.0})
+    metrics = {"gradient_norm": 1.5, "seconds/rollout": 2.0} if metrics is None else metrics
+    return Observation(step, is_taken, loss, examples, batch, statistics, metrics, scored)
 
 
 class Letters:
     """A tokenizer whose tokens are characters; 0 ends an answer."""
 
     def decode(self, token_ids, skip_special_tokens):
-        assert skip_special_tokens
-        return "".join(chr(token) for token in token_ids if token)
+        return "".join(chr(token) for token in token_ids if token or not skip_special_tokens)
 
 
 def ids(text):
@@ -59,7 +54,7 @@ def seen(step, *texts, **fields):
     ]
     ones = torch.ones(sum(len(rollout.token_ids) for rollout in rollouts))
     statistics = [Statistics(ones, ones, 2 * ones, ones > 0, ones, ones)]
-    return Step(step, examples, SimpleNamespace(rollouts=rollouts), statistics, **fields)
+    return observed(step, examples, SimpleNamespace(rollouts=rollouts), statistics, **fields)
 
 
 @pytest.fixture
@@ -83,6 +78,61 @@ def test_samples_name_images_and_do_not_hold_them(watch, tmp_path):
     assert (first["images"], first["answer"]) == ([{"file": "images/a.png"}], "7")
     assert second["images"][0]["size"] == [4, 2]
     assert len(second["images"][0]["blake2b"]) == 32
+
+
+def contrasted(*texts, order):
+    """A step whose responses were scored in another order than they were sampled; each token has its own contrast."""
+    step = seen(1, *texts)
+    places = {(rollout.example_id, rollout.token_ids): place for place, rollout in enumerate(step.batch.rollouts[::2])}
+    scored = [list(places)[place] for place in order]
+    values = [[places[key] + 0.1 * place for place in range(len(key[1]))] for key in scored]
+    halves = [torch.tensor(sum(values[:1], [])), torch.tensor(sum(values[1:], []))]
+    statistics = [Statistics(x, x, x, x > 0, x, x) for x in halves]
+    return replace(step, statistics=statistics, scored=scored)
+
+
+def test_samples_hold_the_contrast_of_each_of_their_tokens_whatever_the_order_of_scoring(watch, tmp_path):
+    watch.observe(contrasted("Seven.", "Eight", "No", order=[2, 0, 1]))
+    lines = list(read_lines(tmp_path / "samples.jsonl"))
+    assert [line["tokens"] for line in lines] == [[*"Seven.", "\0"], [*"Eight", "\0"], ["N", "o", "\0"]]
+    for place, line in enumerate(lines):
+        assert line["contrast"] == pytest.approx([place + 0.1 * token for token in range(len(line["tokens"]))])
+
+
+def test_samples_of_a_method_without_a_control_have_no_contrast(watch, tmp_path):
+    step = contrasted("Seven.", order=[0])
+    watch.observe(replace(step, statistics=[replace(rows, realised_contrast=None) for rows in step.statistics]))
+    (line,) = read_lines(tmp_path / "samples.jsonl")
+    assert not {"tokens", "contrast"} & line.keys()
+
+
+def test_long_responses_are_stored_up_to_a_limit(watch, tmp_path):
+    watch.observe(contrasted("x" * 5000, order=[0]))
+    (line,) = read_lines(tmp_path / "samples.jsonl")
+    assert len(line["tokens"]) == len(line["contrast"]) == MOST_TOKENS
+
+
+def test_sampled_images_are_kept_small_and_once(watch, tmp_path):
+    large = Image.effect_noise((900, 300), 50).convert("RGB")
+    step = seen(1, "Seven.", "Eight.", "Nine.")
+    examples = [replace(example, images=(large,)) for example in step.examples]
+    watch.observe(replace(step, examples=examples))
+    (stored,) = {path for line in read_lines(tmp_path / "samples.jsonl") for path in line["thumbnails"]}
+    assert [path.name for path in (tmp_path / "thumbnails").iterdir()] == [Path(stored).name]
+    with Image.open(tmp_path / stored) as small:
+        assert small.size == (192, 64)
+        assert not small.getexif()
+
+
+def test_thumbnails_have_a_limit_and_an_unreadable_image_has_none(watch, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(thumbnails, "MOST_FILES", 2)
+    step = seen(1, *["Seven."] * 4)
+    pictures = ["gone.png", *(Image.new("RGB", (8, 8), (9 * place, 0, 0)) for place in range(3))]
+    examples = [replace(example, images=(one,)) for example, one in zip(step.examples, pictures, strict=True)]
+    watch.observe(replace(step, examples=examples))
+    assert [len(line["thumbnails"]) for line in read_lines(tmp_path / "samples.jsonl")] == [0, 1, 1, 0]
+    assert len(list((tmp_path / "thumbnails").iterdir())) == 2
+    assert "No thumbnail: " in caplog.text
 
 
 def test_samples_are_taken_every_tenth_step(watch, tmp_path):
@@ -114,7 +164,7 @@ def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(
 
 
 def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):
-    watch.observe(Step(0, [], None, [], is_taken=False, loss=float("nan")))
+    watch.observe(observed(0, [], None, [], is_taken=False, loss=float("nan")))
     (line,) = read_lines(tmp_path / "metrics.jsonl")
     assert (line["is_taken"], line["loss"], line["examples"]) == (False, None, [])
 

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,8 @@ from tiny_examples import picture
 from tiny_processor import build_processor
 from tiny_step import make_trainer
 from vcsd.data import Skips, load_examples
+from vcsd.inspect import OpenedModel
+from vcsd.inspect.token_scores import example_contrast
 from vcsd.monitor import Watch, read_lines
 from vcsd.monitor.metrics import PER_TOKEN
 
@@ -52,6 +56,30 @@ def test_a_watched_run_writes_down_what_it_saw_skipped_and_found(rows, tmp_path)
     assert (first["id"], first["reason"]) == ("row-5", "missing_file")
     logged = [entry["kl_target_original"] for entry in trainer.state.log_history if "loss" in entry]
     assert logged == [line["kl_target_original"] for line in lines]
+
+
+def test_the_contrast_of_a_sample_is_that_of_core(rows, tmp_path):
+    """Rows of few tokens are packed in another order than their responses were sampled."""
+    seen = []
+    monitor = SimpleNamespace(observe=lambda step: seen.append(step) or {}, state=dict, restore=lambda *_: None)
+    processor = build_processor()
+    watch = Watch(tmp_path / "run", processor.tokenizer, max_steps=1)
+    arguments = {"max_steps": 1, "save_strategy": "no"}
+    options = {"train_dataset": rows, "monitors": [watch, monitor], "arguments": arguments, "token_budget": 80}
+    trainer = make_trainer(tmp_path / "run", **options)
+    opened = OpenedModel(deepcopy(trainer.model), processor, "start")
+    trainer.train()
+    assert len(seen[0].statistics) > 1
+    examples = {example.id: example for example in seen[0].examples}
+    firsts = {one.example_id: one.token_ids for one in seen[0].batch.rollouts if one.index == 0}
+    lines = list(read_lines(tmp_path / "run" / "samples.jsonl"))
+    assert len(lines) == 3
+    for line in lines:
+        ids = firsts[line["example_id"]]
+        scored = example_contrast(opened, examples[line["example_id"]], response=ids, method=trainer.method).tokens
+        assert line["tokens"] == [token.realised.text for token in scored]
+        assert line["contrast"] == pytest.approx([token.realised.contrast for token in scored], abs=1e-4)
+        assert (tmp_path / "run" / line["thumbnails"][0]).is_file()
 
 
 def test_a_resumed_run_writes_the_lines_of_the_uninterrupted_one(rows, tmp_path):
