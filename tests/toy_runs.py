@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from PIL import Image
+
 CONFIG = {
     "model": {"path": "models/small"},
     "method": {"name": "vcsd", "alpha": 1.0},
@@ -11,15 +13,18 @@ CONFIG = {
 
 
 def write_run(
-    folder: Path, num_steps: int = 20, *, config=None, response="It is red.", evaluations=(), guard=None
+    folder: Path, num_steps: int = 20, *, config=None, response="It is red.", evaluations=(), guard=None, contrast=None
 ) -> Path:
-    """A run of `num_steps` steps; `guard` maps steps to the guard's action."""
+    """A run of `num_steps` steps; `guard` maps steps to the guard's action, `contrast` the tokens of each sample."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **(config or {})}))
     (folder / "environment.json").write_text(json.dumps({"hardware": "2 cores", "vcsd": "0.1.0"}))
     steps = [step_record(step, (guard or {}).get(step)) for step in range(1, num_steps + 1)]
     write_lines(folder / "metrics.jsonl", steps)
     samples = [sample(step, response) for step in range(1, num_steps + 1, max(1, num_steps // 5))]
+    if contrast is not None:
+        tokens = {"tokens": list(contrast), "contrast": list(contrast.values())}
+        samples = [{**record, **tokens, "thumbnails": [red_thumbnail(folder)]} for record in samples]
     write_lines(folder / "samples.jsonl", samples)
     if evaluations:
         write_lines(folder / "evaluation.jsonl", [evaluation(step, entry) for step, entry in evaluations])
@@ -50,6 +55,12 @@ def sample(step, response):
         "images": [{"name": "in memory", "size": [8, 8]}],
         **{"answer": "red", "response": response, "num_tokens": 5, "stop": "end"},
     }
+
+
+def red_thumbnail(folder):
+    (folder / "thumbnails").mkdir(exist_ok=True)
+    Image.new("RGB", (16, 16), "red").save(folder / "thumbnails" / "red.jpg")
+    return "thumbnails/red.jpg"
 
 
 def evaluation(step, entry):

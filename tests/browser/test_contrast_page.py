@@ -4,10 +4,11 @@ import pytest
 from PIL import Image
 
 from vcsd.inspect import open_model, tile_map, token_contrast, write_contrast
-from vcsd.inspect.contrast_page import probability, signed_number
+from vcsd.inspect.contrast_page import probability
 from vcsd.inspect.opened import world_question
 from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore
 from vcsd.method import METHODS
+from vcsd.report.tokens import signed_number
 
 pytestmark = pytest.mark.browser
 

@@ -19,6 +19,7 @@ from vcsd import run
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
+from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.scoring.compare import compare
@@ -159,7 +160,9 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Outcome:
     }
     (setting.out / "table.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     write_report(outcome, setting.out / "report.html")
-    write_run_report(read_runs([setting.out / method for method in ("opsd", "vcsd")]), setting.out / "training.html")
+    write_run_report(
+        read_runs([setting.out / method for method in ("base", "opsd", "vcsd")]), setting.out / "training.html"
+    )
     return outcome
 
 
@@ -187,6 +190,7 @@ def _score(setting: Setting, exam: Exam, answers: Mapping[str, list[Prediction]]
     cards = {name: seven for name, (seven, _) in both.items()}
     for name, card in cards.items():
         card.save(setting.out / name / "scorecard.json")
+        write_questions(setting.out / name, [one for one in exam.questions if one.benchmark in SEVEN])
     differences = {(before, after): compare(cards[before], cards[after]) for before, after in DIFFERENCES}
     usual = {name: card for name, (_, card) in both.items()}
     return Outcome(setting, exam, cards, usual, answers, differences, seconds)

@@ -2,6 +2,7 @@
 
     out/predictions.jsonl       every answer; a later run reuses them
     out/scorecard.json          the numbers, their uncertainty, and how they were made
+    out/questions.jsonl         some of the questions with thumbnails, for reports
     out/report.html             the same as a page, with answers and images
     out/vlmevalkit/<name>.tsv   the predictions in VLMEvalKit's columns
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError, RunError, did_you_mean
+from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
@@ -171,6 +173,7 @@ def finish(
     verdicts = mark(questions, answers, marking, suites)
     card = scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
     card.save(folder / "scorecard.json")
+    write_questions(folder, questions)
     marked = list(zip(questions, answers, verdicts, strict=True))
     write_page(scorecard_page(card, marked, title=made_with["model"]), folder / "report.html")
     return card

@@ -14,8 +14,11 @@ from vcsd.report.tokens import (
     TokenDetail,
     TokenRow,
     colour_legend,
+    full_colour,
     heat_maps,
     side_by_side,
+    signed_nats,
+    signed_number,
     token_rows,
 )
 
@@ -25,18 +28,12 @@ if TYPE_CHECKING:
     from vcsd.inspect.tile_map import TileMap
     from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore
 
-MOST_SCALE = 6.0
-"""Nats. Stronger contrasts get the full colour too: one token that a view rules out must not pale all others."""
-
-LEAST_SCALE = 0.1
-"""Nats. A response without any contrast must not look as if it had much."""
-
 
 def colour_scale(seen: Sequence[ResponseContrast]) -> float:
     """Return the contrast, in nats, that gets the full colour: one number for all models and their differences."""
     values = [token.realised.contrast for one in seen for token in one.tokens]
     values += [token.value for row in difference_rows(seen) for token in row.tokens]
-    return min(MOST_SCALE, max([LEAST_SCALE, *map(abs, values)]))
+    return full_colour(values)
 
 
 def contrast_page(seen: Sequence[ResponseContrast], maps: Mapping[str, Sequence[TileMap]] | None = None) -> Page:
@@ -162,27 +159,11 @@ def probability(log_p: float) -> str:
     return f"{value:.4f}" if value >= 1e-4 else f"{value:.1e}" if value > 0 else "0"
 
 
-def signed_number(value: float) -> str:
-    """Format a contrast with its sign.
-
-    >>> signed_number(1.25), signed_number(-0.00001)
-    ('+1.2500', '0.0000')
-    """
-    number = f"{value:+.4f}".replace("-", "\u2212")
-    return number[1:] if number[1:] == "0.0000" else number
-
-
-def signed_nats(value: float) -> str:
-    """Format a contrast with its sign and unit."""
-    return f"{signed_number(value)} nats"
-
-
 def _maps(first: ResponseContrast, maps: Mapping[str, Sequence[TileMap]]) -> Html:
     several = [(name, one) for name, own in maps.items() for one in own]
     if not several:
         return Html("")
-    largest = max(abs(value) for _, one in several for row in one.support for value in row)
-    scale = min(MOST_SCALE, max(LEAST_SCALE, largest))
+    scale = full_colour(value for _, one in several for row in one.support for value in row)
     items = [HeatMap(*_titles(name, one), first.images[0], one.support) for name, one in several]
     legend = colour_legend(scale, unit="nats", low="the tile speaks against it", high="for it")
     return Html(legend + heat_maps(items, scale))

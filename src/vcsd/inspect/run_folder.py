@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
 from vcsd.errors import ConfigError
+from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.monitor.lines import JsonLine
 
-RunState = Literal["finished", "running", "stopped"]
-"""A run that crashed and one that a person stopped look alike: both have fewer steps than planned."""
+CARD = "scorecard.json"
+
+RunState = Literal["finished", "running", "stopped", "evaluated"]
+"""A run that crashed and one that a person stopped look alike: both have fewer steps than planned. A model that was
+only evaluated, such as the base, has answers but no steps."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +42,8 @@ class RunRecord:
     samples: Sequence[JsonLine]
     evaluations: Sequence[JsonLine]
     scorecard: Scorecard | None
+    exam: Path
+    """The folder of its scorecard and answers: its own, or `eval` in it."""
     num_skipped: int
     process: str | None
     """The process that is training it now."""
@@ -56,6 +64,8 @@ class RunRecord:
         """Whether the run is finished, running, or stopped before its end."""
         if self.process is not None:
             return "running"
+        if not self.config and not self.steps and self.scorecard is not None:
+            return "evaluated"
         return "finished" if self.max_steps is not None and self.last_step >= self.max_steps else "stopped"
 
     def setting(self, *keys: str) -> object:
@@ -67,8 +77,13 @@ class RunRecord:
 
     def answers(self) -> dict[tuple[str, str], str]:
         """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts."""
-        records = read_lines(self.folder / "predictions.jsonl")
+        records = read_lines(self.exam / "predictions.jsonl")
         return {(str(one.get("benchmark")), str(one.get("question"))): str(one.get("text", "")) for one in records}
+
+    def questions(self) -> dict[tuple[str, str], JsonLine]:
+        """Return what is kept of some questions behind the scorecard, by benchmark and question."""
+        records = read_lines(self.exam / QUESTIONS)
+        return {(str(one.get("benchmark")), str(one.get("question"))): one for one in records}
 
     def series(self, metric: str) -> list[tuple[float, float]]:
         """Return (step, value) of a metric at every step that has it."""
@@ -86,10 +101,11 @@ class RunRecord:
 
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read a run's folder. Raise a ConfigError if it holds no run."""
-    if not (folder / "config.json").is_file() and not (folder / "metrics.jsonl").is_file():
-        advice = "Pass the folder that trainer.output_dir names; it holds config.json and metrics.jsonl."
+    if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", "scorecard.json")):
+        advice = "Pass the folder that trainer.output_dir names, or that of an evaluation (--out of vcsd eval)."
         raise ConfigError([f"{folder} is not the folder of a run. {advice}"])
-    card = folder / "scorecard.json"
+    exam = next((one for one in (folder, folder / "eval") if (one / CARD).is_file()), folder)
+    card = exam / CARD
     return RunRecord(
         name=name or folder.resolve().name,
         folder=folder,
@@ -99,6 +115,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         samples=list(read_lines(folder / "samples.jsonl")),
         evaluations=list(read_lines(folder / EVALUATIONS)),
         scorecard=load_scorecard(card) if card.is_file() else None,
+        exam=exam,
         num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),
         process=process_in(folder),
     )
@@ -109,6 +126,17 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
     short = [folder.resolve().name for folder in folders]
     names = [one if short.count(one) == 1 else str(folder) for one, folder in zip(short, folders, strict=True)]
     return [read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def spread(records: Sequence[T], most: int) -> list[T]:
+    """Choose records evenly from the first to the last.
+
+    >>> [record["step"] for record in spread([{"step": step} for step in range(7)], 3)]
+    [0, 3, 6]
+    """
+    if len(records) <= most:
+        return list(records)
+    return [records[round(index * (len(records) - 1) / (most - 1))] for index in range(most)]
 
 
 def _json(path: Path) -> dict[str, Any]:

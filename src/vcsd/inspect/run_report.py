@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.scoring.compare import compare
-from vcsd.inspect.run_sections import alarms, configuration, disagreements, sampled
+from vcsd.inspect.run_samples import sampled
+from vcsd.inspect.run_sections import alarms, configuration, disagreements
 from vcsd.report import parts
 from vcsd.report.chart import TONES, Chart, Line, line_charts
 from vcsd.report.markup import Html, text
@@ -64,15 +65,16 @@ def run_page(runs: Sequence[RunRecord]) -> Page:
     """Build the page of one or more runs."""
     tones = tones_of(runs)
     table = score_table(runs, tones)
+    trained = [run for run in runs if run.state != "evaluated"]
     sections = [
         PageSection("Scores", parts.score_table(table) if table.rows else Html(""), _SCORES_LEAD),
         PageSection("Paired differences", parts.difference_table(table), _DIFFERENCES_LEAD),
         PageSection("Where the runs disagree", parts.cases(disagreements(runs, tones)), _CASES_LEAD),
         PageSection("Benchmarks during training", line_charts(_benchmark_curves(runs, tones))),
-        *(PageSection(title, _curves(runs, tones, curves)) for title, curves in CURVES.items()),
-        PageSection("Time and memory", _costs(runs, tones), "Means over all steps."),
-        PageSection("Guard", alarms(runs), "Steps at which a run left its usual range."),
-        PageSection("Samples", Html("".join(sampled(run) for run in runs)), _SAMPLES_LEAD),
+        *(PageSection(title, _curves(trained, tones, curves)) for title, curves in CURVES.items()),
+        PageSection("Time and memory", _costs(trained, tones), "Means over all steps."),
+        PageSection("Guard", alarms(trained) if trained else Html(""), "Steps at which a run left its usual range."),
+        PageSection("Samples", sampled(runs), _SAMPLES_LEAD),
         PageSection("Configuration", configuration(runs)),
     ]
     title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs"
@@ -83,7 +85,7 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
     """Give each run a colour: the first run of a method the method's own, if it has one."""
     tones: dict[str, str] = {}
     for run in runs:
-        own = run.setting("method", "name")
+        own = "base" if run.state == "evaluated" else run.setting("method", "name")
         if own in TONES and own not in tones.values():
             tones[run.name] = str(own)
     for index, run in enumerate(runs):
@@ -95,7 +97,11 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
 _SCORES_LEAD = "In percent, with 95% intervals over the questions, from each run's scorecard or last evaluation."
 _DIFFERENCES_LEAD = "In points, on the same questions. Coloured where the 95% interval excludes zero."
 _CASES_LEAD = "Questions that the last run answers rightly and all others wrongly, then the reverse."
-_SAMPLES_LEAD = "Responses that the student sampled, from the first step to the latest."
+_SAMPLES_LEAD = (
+    "Responses that the student sampled, from the first step to the latest, as the loss saw them. Each token is "
+    "coloured by its contrast, log p(token | image) - log p(token | control) under the teacher. A method without a "
+    "control has none. Point at a token, click it, or move with Tab and the arrow keys to see the number."
+)
 
 
 def _lead(runs: Sequence[RunRecord]) -> str:
@@ -103,6 +109,9 @@ def _lead(runs: Sequence[RunRecord]) -> str:
     sentences = []
     for run in runs:
         of = f" of {run.max_steps}" if run.max_steps is not None else ""
+        if run.state == "evaluated":
+            sentences.append(f"{run.name} was evaluated, not trained.")
+            continue
         sentences.append(f"{run.name} ({run.setting('method', 'name') or 'method unknown'}) {words[run.state]}: ")
         sentences[-1] += f"step {run.last_step}{of}."
     return " ".join(sentences)
@@ -118,7 +127,7 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
         idle = [int(record["step"]) for record in run.steps if record.get("is_taken") is False]
         if idle:
             notes.append(f"{run.name}: {len(idle)} steps were not taken, the first is step {idle[0]}.")
-        if not run.steps:
+        if not run.steps and run.state != "evaluated":
             notes.append(f"{run.name}: no step has been recorded yet.")
     return notes
 
@@ -126,6 +135,8 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
 def _tiles(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Tile]:
     tiles = []
     for run in runs:
+        if run.state == "evaluated":
+            continue
         prefix = f"{run.name}: " if len(runs) > 1 else ""
         of = f"of {run.max_steps}" if run.max_steps is not None else ""
         tiles.append(Tile(f"{prefix}steps", str(run.last_step), f"{of} {run.state}".strip(), tones[run.name]))

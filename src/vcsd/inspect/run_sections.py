@@ -1,26 +1,20 @@
-"""The parts of a run report that are not curves or scores: the guard's alarms, samples, and the configuration."""
+"""The parts of a run report that are not curves, scores or samples: case studies, the guard's alarms, the settings."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from vcsd.errors import DataError
+from vcsd.inspect.run_folder import spread
+from vcsd.inspect.run_samples import MOST_TEXT, stored_pictures
 from vcsd.report.markup import Html, text
-from vcsd.report.parts import Answer, Case, picture, plain_table
-from vcsd.views.original import load_image
+from vcsd.report.parts import Answer, Case, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from vcsd.inspect.run_folder import RunRecord
     from vcsd.monitor.lines import JsonLine
-
-MOST_SAMPLES = 24
-"""Samples shown of each run, spread over training."""
-
-MOST_TEXT = 4000
-"""Characters shown of a response."""
 
 MOST_EVENTS = 50
 """Alarms listed."""
@@ -34,8 +28,6 @@ MAIN_SETTINGS = (
 )
 """Settings that are always shown; others only where runs differ, and all of them to unfold."""
 
-T = TypeVar("T")
-
 
 def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Case]:
     """Choose questions that only the last run answers rightly, and questions that only it answers wrongly."""
@@ -44,22 +36,28 @@ def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[C
         return []
     marks = [_marks(run) for run in scored]
     shared = [key for key in marks[0] if all(key in own for own in marks)]
+    known = {key: (run, record) for run in scored for key, record in run.questions().items()}
     gained = [key for key in shared if marks[-1][key] and not any(own[key] for own in marks[:-1])]
     lost = [key for key in shared if not marks[-1][key] and all(own[key] for own in marks[:-1])]
     texts = [run.answers() for run in scored]
-    return [
-        Case(
-            f"{key[0]}: {key[1]}",
-            "",
-            "",
-            (),
-            [
+    cases = []
+    for verdict, keys in ((f"only {scored[-1].name} is right", gained), (f"only {scored[-1].name} is wrong", lost)):
+        shown = [key for key in keys if key in known] or keys  # with a picture, if any has one
+        for key in spread(shown, MOST_CASES):
+            answers = [
                 Answer(run.name, tones[run.name], said.get(key, "")[:MOST_TEXT], own[key])
                 for run, said, own in zip(scored, texts, marks, strict=True)
-            ],
-        )
-        for key in (*_spread(gained, MOST_CASES), *_spread(lost, MOST_CASES))
-    ]
+            ]
+            cases.append(_case(f"{key[0]}: {key[1]}, {verdict}", known.get(key), answers))
+    return cases
+
+
+def _case(title: str, known: tuple[RunRecord, JsonLine] | None, answers: list[Answer]) -> Case:
+    if known is None:
+        return Case(title, "", "", (), answers)
+    run, record = known
+    images = stored_pictures(run.exam, record)
+    return Case(title, str(record.get("text", "")), str(record.get("gold", "")), images, answers)
 
 
 def _marks(run: RunRecord) -> dict[tuple[str, str], bool]:
@@ -88,56 +86,6 @@ def alarms(runs: Sequence[RunRecord]) -> Html:
     more = f'<p class="note">{len(rows) - MOST_EVENTS} more.</p>' if len(rows) > MOST_EVENTS else ""
     table = plain_table(["run", "step", "action", "finding"], rows[:MOST_EVENTS])
     return Html(f'<div class="prose">{table}</div>{more}')
-
-
-def sampled(run: RunRecord) -> Html:
-    """Show samples of a run to unfold, spread over its training."""
-    chosen = _spread(run.samples, MOST_SAMPLES)
-    body = "".join(_sample(record, shows_image=index % 4 == 0) for index, record in enumerate(chosen))
-    return Html(f"<h3>{text(run.name)}</h3>{body}" if body else "")
-
-
-def _spread(records: Sequence[T], most: int) -> list[T]:
-    """Choose records evenly from the first to the last.
-
-    >>> [record["step"] for record in _spread([{"step": step} for step in range(7)], 3)]
-    [0, 3, 6]
-    """
-    if len(records) <= most:
-        return list(records)
-    return [records[round(index * (len(records) - 1) / (most - 1))] for index in range(most)]
-
-
-def _sample(record: JsonLine, *, shows_image: bool) -> str:
-    prompt = "\n".join(
-        str(part.get("text", ""))
-        for message in record.get("prompt", ())
-        for part in message.get("content", ())
-        if isinstance(part, dict) and part.get("type") == "text"
-    )
-    answer = record.get("answer")
-    about = f"{record.get('num_tokens')} tokens, stopped by {record.get('stop')}"
-    response = str(record.get("response", ""))
-    if len(response) > MOST_TEXT:
-        response = f"{response[:MOST_TEXT]} [... {len(response) - MOST_TEXT} more characters]"
-    images = "".join(_image(one) for one in record.get("images", ())) if shows_image else ""
-    given = f'<p class="soft">answer in the data: {text(answer)}</p>' if answer else ""
-    return (
-        f"<details><summary>step {text(record.get('step'))} "
-        f'<span class="soft">{text(record.get("example_id"))}; {text(about)}</span></summary>'
-        f"{images}<pre>{text(prompt)}</pre><pre>{text(response)}</pre>{given}</details>"
-    )
-
-
-def _image(reference: object) -> str:
-    """Show an image of a sample if its file is still there."""
-    file = reference.get("file") if isinstance(reference, dict) else None
-    if not isinstance(file, str):
-        return ""
-    try:
-        return picture(load_image("sample", file), is_photo=True)
-    except DataError as error:
-        return f'<p class="soft">{text(error.message)}</p>'
 
 
 def configuration(runs: Sequence[RunRecord]) -> Html:

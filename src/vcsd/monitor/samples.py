@@ -1,8 +1,8 @@
 """Records of `samples.jsonl`: prompts and responses for people to read. Images are named, not embedded.
 
-    thumbnails   paths of small copies of the images, in the run's folder
-    tokens       the text of each token of the response, up to MOST_TOKENS
-    contrast     how many nats the image added to each of these tokens, as the loss saw it; absent without a control
+thumbnails   paths of small copies of the images, in the run's folder
+tokens       the text of each token of the response, up to MOST_TOKENS
+contrast     how many nats the image added to each of these tokens, as the loss saw it; absent without a control
 """
 
 from __future__ import annotations

@@ -14,12 +14,18 @@ from vcsd.report.markup import Html, text
 from vcsd.report.parts import picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from PIL.Image import Image
 
 CANDIDATE_COLUMNS = ("image", "control", "contrast", "target", "student")
 
+
+MOST_SCALE = 6.0
+"""Nats. Stronger contrasts get the full colour too: one token that a view rules out must not pale all others."""
+
+LEAST_SCALE = 0.1
+"""Nats. A response without any contrast must not look as if it had much."""
 
 LEAST_LEVEL = 2
 """Percent of the full colour below which a token stays plain."""
@@ -64,6 +70,30 @@ class HeatMap:
     values: Sequence[Sequence[float]]
 
 
+def full_colour(values: Iterable[float]) -> float:
+    """Return the contrast, in nats, that gets the full colour: one number for everything that is compared.
+
+    >>> full_colour([0.5, -2.0]), full_colour([]), full_colour([1e4])
+    (2.0, 0.1, 6.0)
+    """
+    return min(MOST_SCALE, max([LEAST_SCALE, *map(abs, values)]))
+
+
+def signed_number(value: float) -> str:
+    """Format a contrast with its sign.
+
+    >>> signed_number(1.25), signed_number(-0.00001)
+    ('+1.2500', '0.0000')
+    """
+    number = f"{value:+.4f}".replace("-", "\u2212")
+    return number[1:] if number[1:] == "0.0000" else number
+
+
+def signed_nats(value: float) -> str:
+    """Format a contrast with its sign and unit."""
+    return f"{signed_number(value)} nats"
+
+
 def percent(value: float, scale: float) -> int:
     """Return how much of the full colour a number gets, in percent, with its sign.
 
@@ -97,10 +127,22 @@ def token_rows(rows: Sequence[TokenRow], scale: float) -> Html:
 
 
 def _row(row: TokenRow, group: str, scale: float) -> str:
-    head = "".join(f"<th>{text(column)}" for column in row.columns)
-    tokens = "".join(_token(token, group, scale, head) for token in row.tokens)
     title = f'<h3>{text(row.name)} <span class="soft">{text(row.note)}</span></h3>'
-    return f'{title}<div class="tokens" role="radiogroup" aria-label="{text(row.name)}">{tokens}</div>'
+    return title + tokens_only(row.name, row.tokens, group=group, scale=scale, columns=row.columns)
+
+
+def tokens_only(
+    name: str,
+    tokens: Sequence[ColouredToken],
+    *,
+    group: str,
+    scale: float,
+    columns: Sequence[str] = CANDIDATE_COLUMNS,
+) -> Html:
+    """Show a response without a heading. `group` is unique on the page; a screen reader reads out the name."""
+    head = "".join(f"<th>{text(column)}" for column in columns)
+    shown = "".join(_token(token, group, scale, head) for token in tokens)
+    return Html(f'<div class="tokens" role="radiogroup" aria-label="{text(name)}">{shown}</div>')
 
 
 def _token(token: ColouredToken, group: str, scale: float, head: str) -> str:

@@ -1,19 +1,23 @@
 """The report of runs: true to their files, finished or not, small for long runs, and unharmed by what they say."""
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
+from PIL import Image
 
 from tiny_answers import option, say
-from toy_runs import write_run
+from toy_runs import write_lines, write_run
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError
+from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.inspect.run_folder import read_run, read_runs
 from vcsd.inspect.run_report import run_page, score_table, tones_of, write_run_report
 from vcsd.inspect.run_sections import disagreements
 from vcsd.report.page import page_html
+from vcsd.types import user_message
 
 
 def card_of(rights):
@@ -120,6 +124,62 @@ def test_scorecards_give_paired_differences_and_cases(tmp_path):
     gained, lost = disagreements(runs, tones)
     assert [answer.is_right for answer in gained.answers] == [False, True]
     assert [answer.is_right for answer in lost.answers] == [True, False]
+
+
+def test_samples_show_their_picture_and_their_tokens_on_one_scale(tmp_path):
+    first = write_run(tmp_path / "a", contrast={"It": 0.0, " is": -1.0, " red": 2.0})
+    second = write_run(tmp_path / "b", contrast={"It": 4.0})
+    html = html_of(first, second)
+    assert "+4 nats" in html
+    assert html.count("data:image/jpeg") == 10
+    row = re.search(r'aria-label="response at step 1 to row-1">(.*?)</details>', html)
+    labels = re.findall(r"<label( class=\"(\w+)\" style=\"--c:(\d+)\")?>", row.group(1))
+    assert [(kind, level) for _, kind, level in labels] == [("", ""), ("cool", "25"), ("warm", "50")]
+    assert "contrast +2.0000 nats" in row.group(1)
+    groups = re.findall(r'name="(sample-[\d-]+)"', html)
+    assert len(set(groups)) == 10  # one group of radio buttons for each sample
+
+
+def test_a_sample_never_shows_a_file_outside_the_runs_folder(tmp_path):
+    folder = write_run(tmp_path / "a", contrast={"x": 1.0})
+    secret = tmp_path / "secret.jpg"
+    (folder / "thumbnails" / "red.jpg").rename(secret)
+    lines = (folder / "samples.jsonl").read_text().replace("thumbnails/red.jpg", "thumbnails/../../secret.jpg")
+    (folder / "samples.jsonl").write_text(lines)
+    assert "<img" not in html_of(folder)
+
+
+def test_case_studies_show_picture_question_and_answers_of_base_opsd_and_vcsd(tmp_path):
+    questions = [option(f"q{place}", "A", category="Counting") for place in range(4)]
+    shown = {"images": [Image.new("RGB", (9, 9))], "prompt": [user_message("What is it?", num_images=1)]}
+    pictured = [replace(one, example=replace(one.example, **shown)) for one in questions]
+    runs = []
+    for name, right in (("base", [0, 0, 1, 1]), ("opsd", [0, 1, 1, 1]), ("vcsd", [1, 1, 0, 1])):
+        folder = tmp_path / name
+        if name != "base":
+            write_run(folder, config={"method": {"name": name}})
+        folder.mkdir(exist_ok=True)
+        card_of(right).save(folder / "scorecard.json")
+        write_questions(folder, pictured)
+        write_lines(
+            folder / "predictions.jsonl",
+            [{"benchmark": one.benchmark, "question": one.id, "text": f"{name} says"} for one in questions],
+        )
+        runs.append(read_run(folder))
+    assert [run.state for run in runs] == ["evaluated", "finished", "finished"]
+    assert list(tones_of(runs).values()) == ["base", "opsd", "vcsd"]
+    gained, lost = disagreements(runs, tones_of(runs))
+    assert [answer.is_right for answer in gained.answers] == [False, False, True]
+    assert [answer.is_right for answer in lost.answers] == [True, True, False]
+    assert [answer.text for answer in gained.answers] == ["base says", "opsd says", "vcsd says"]
+    for case in (gained, lost):
+        assert case.question == "What is it?"
+        assert case.gold == "A"
+        assert [image.size for image in case.images] == [(9, 9)]
+    html = page_html(run_page(runs))
+    assert "base was evaluated, not trained." in html
+    assert "q0, only vcsd is right" in html
+    assert "q2, only vcsd is wrong" in html
 
 
 def test_ten_thousand_steps_make_a_small_page_that_keeps_the_peaks(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,7 +87,7 @@ def contrasted(*texts, order):
     places = {(rollout.example_id, rollout.token_ids): place for place, rollout in enumerate(step.batch.rollouts[::2])}
     scored = [list(places)[place] for place in order]
     values = [[places[key] + 0.1 * place for place in range(len(key[1]))] for key in scored]
-    halves = [torch.tensor(sum(values[:1], [])), torch.tensor(sum(values[1:], []))]
+    halves = [torch.tensor(list(chain(*part))) for part in (values[:1], values[1:])]
     statistics = [Statistics(x, x, x, x > 0, x, x) for x in halves]
     return replace(step, statistics=statistics, scored=scored)
 

@@ -1,0 +1,122 @@
+"""Samples in a run report: pictures, questions, and responses whose tokens are coloured by their contrast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcsd.errors import DataError
+from vcsd.inspect.run_folder import spread
+from vcsd.monitor.thumbnails import FOLDER as THUMBNAILS
+from vcsd.report.markup import Html, text
+from vcsd.report.parts import picture
+from vcsd.report.tokens import ColouredToken, colour_legend, full_colour, signed_nats, tokens_only
+from vcsd.views.original import load_image
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from PIL import Image
+
+    from vcsd.inspect.run_folder import RunRecord
+    from vcsd.monitor.lines import JsonLine
+
+MOST_SAMPLES = 24
+"""Samples shown of each run, spread over training."""
+
+MOST_TEXT = 4000
+"""Characters shown of a response."""
+
+MOST_COLOURED = 160
+"""Tokens shown in colour of each response; the whole response stands below them."""
+
+
+def sampled(runs: Sequence[RunRecord]) -> Html:
+    """Show samples of each run to unfold, spread over its training; all are coloured on one scale."""
+    chosen = {run.name: spread(run.samples, MOST_SAMPLES) for run in runs}
+    values = [value for records in chosen.values() for record in records for _, value in coloured_tokens(record)]
+    scale = full_colour(values)
+    parts = [
+        f"<h3>{text(run.name)}</h3>"
+        + "".join(
+            _sample(run, record, scale, group=f"sample-{number}-{index}")
+            for index, record in enumerate(chosen[run.name])
+        )
+        for number, run in enumerate(runs)
+        if chosen[run.name]
+    ]
+    legend = colour_legend(scale, unit="nats", low="the image makes it less likely", high="more likely")
+    return Html((legend if values else "") + "".join(parts))
+
+
+def coloured_tokens(record: JsonLine) -> list[tuple[str, float]]:
+    """Return the first tokens of a response with their contrast; nothing if the sample has none."""
+    tokens, contrast = record.get("tokens"), record.get("contrast")
+    if not isinstance(tokens, list) or not isinstance(contrast, list):
+        return []
+    pairs = zip(tokens[:MOST_COLOURED], contrast, strict=False)
+    return [(str(token), float(value)) for token, value in pairs if isinstance(value, int | float)]
+
+
+def _sample(run: RunRecord, record: JsonLine, scale: float, *, group: str) -> str:
+    answer, response = record.get("answer"), str(record.get("response", ""))
+    about = f"{record.get('num_tokens')} tokens, stopped by {record.get('stop')}"
+    if len(response) > MOST_TEXT:
+        response = f"{response[:MOST_TEXT]} [... {len(response) - MOST_TEXT} more characters]"
+    given = f'<p class="soft">answer in the data: {text(answer)}</p>' if answer else ""
+    said = _coloured(record, scale, group) or f"<pre>{text(response)}</pre>"
+    if said and len(record.get("tokens") or ()) > MOST_COLOURED:
+        said += f"<p>The whole response:</p><pre>{text(response)}</pre>"
+    is_open = " open" if len(response) <= 400 else ""
+    return (
+        f"<details{is_open}><summary>step {text(record.get('step'))} "
+        f'<span class="soft">{text(record.get("example_id"))}; {text(about)}</span></summary><div class="sample">'
+        f'<div class="images">{_images(run.folder, record)}</div><div><p class="question">{text(_prompt(record))}</p>'
+        f"{said}{given}</div></div></details>"
+    )
+
+
+def _coloured(record: JsonLine, scale: float, group: str) -> str:
+    tokens = [ColouredToken(token, value, f"contrast {signed_nats(value)}") for token, value in coloured_tokens(record)]
+    name = f"response at step {record.get('step')} to {record.get('example_id')}"
+    return tokens_only(name, tokens, group=group, scale=scale) if tokens else ""
+
+
+def _prompt(record: JsonLine) -> str:
+    return "\n".join(
+        str(part.get("text", ""))
+        for message in record.get("prompt", ())
+        for part in message.get("content", ())
+        if isinstance(part, dict) and part.get("type") == "text"
+    )
+
+
+def _images(folder: Path, record: JsonLine) -> str:
+    """Show the thumbnails of a sample; of an older run, which has none, the files if they are still there."""
+    small = stored_pictures(folder, record)
+    if small or "thumbnails" in record:
+        return "".join(picture(image, is_photo=True) for image in small)
+    return "".join(_file(one) for one in record.get("images", ()))
+
+
+def stored_pictures(folder: Path, record: JsonLine) -> list[Image.Image]:
+    """Load the thumbnails that a record names, from the run's own folder and nowhere else."""
+    names = [str(path).rpartition("/")[2] for path in record.get("thumbnails") or ()]
+    images = []
+    for name in names:
+        path = folder / THUMBNAILS / name
+        try:
+            images.append(load_image("sample", path))
+        except DataError:  # deleted, or half copied
+            continue
+    return images
+
+
+def _file(reference: object) -> str:
+    file = reference.get("file") if isinstance(reference, dict) else None
+    if not isinstance(file, str):
+        return ""
+    try:
+        return picture(load_image("sample", file), is_photo=True)
+    except DataError as error:
+        return f'<p class="soft">{text(error.message)}</p>'
