@@ -19,9 +19,8 @@ from vcsd.inspect.contrast_page import (
     model_row,
     notes,
     probability,
-    signed_number,
 )
-from vcsd.report.tokens import percent, shown_token
+from vcsd.report.tokens import percent, shown_token, signed_number
 from vcsd.terminal import plain
 from vcsd.visible import visible
 
