@@ -58,7 +58,7 @@ SUB_RANKS = {
     "data": ["formats"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
-    "inspect": ["precheck"],
+    "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
     "reproduce": ["planned", "paper", "pages"],

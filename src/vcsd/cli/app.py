@@ -21,6 +21,7 @@ from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import report, reported, watch
+from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import ConfigError, RunError, VcsdError, shown
@@ -317,4 +318,5 @@ app.command()(contrast)
 app.command()(precheck)
 app.command()(report)
 app.command()(watch)
+app.command()(ui)
 app.command()(reproduce)

@@ -135,25 +135,69 @@ def example_contrast(
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> ResponseContrast:
     """Score every token of a response to an example, as `token_contrast` does for an image and a question."""
+    views = prompt_views(
+        opened, example, response=response, method=method, student=student, max_new_tokens=max_new_tokens
+    )
+    return views.contrast(
+        opened.name, scored_tokens(views.scores, views.token_ids, views.objective, opened.processor.tokenizer)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PromptViews:
+    """A response to an example, scored by teacher with image, teacher with control, and student."""
+
+    example: Example
+    control: Example
+    method: Method
+    objective: Objective
+    token_ids: tuple[int, ...]
+    scores: Sequence[Scores]
+    is_sampled: bool
+
+    def contrast(self, name: str, tokens: tuple[TokenScore, ...]) -> ResponseContrast:
+        """Join the tokens' numbers with what was shown."""
+        return ResponseContrast(
+            name,
+            prompt_text(self.example),
+            _images(VIEWS["original"](self.example)),
+            _images(self.control) or _images(VIEWS["black"](self.example)),
+            self.method,
+            tokens,
+            is_sampled=self.is_sampled,
+        )
+
+
+@torch.no_grad()
+def prompt_views(
+    opened: OpenedModel,
+    example: Example,
+    *,
+    response: str | Sequence[int] | None = None,
+    method: Method = METHODS["vcsd"],
+    student: nn.Module | None = None,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> PromptViews:
+    """Let the model answer an example, unless a response is given, and score the response under every view."""
     shown, control = _shown(example, method, opened)
     objective = method.objective(_end_token_ids(opened))
-    token_ids = _token_ids(opened, shown, response, max_new_tokens)
+    token_ids = tuple(_token_ids(opened, shown, response, max_new_tokens))
     assert shown.contrast is not None
     views = [score_prompt(opened.model, shown.target, token_ids), score_prompt(opened.model, shown.contrast, token_ids)]
     if student is not None or shown.student is not shown.target:
         views.append(score_prompt(student or opened.model, shown.student, token_ids))
     else:
         views.append(views[0])
-    tokens = scored_tokens(views, token_ids, objective, opened.processor.tokenizer)
-    return ResponseContrast(
-        opened.name,
-        prompt_text(example),
-        _images(VIEWS["original"](example)),
-        _images(control) or _images(VIEWS["black"](example)),
-        method,
-        tokens,
-        is_sampled=response is None,
-    )
+    return PromptViews(example, control, method, objective, token_ids, views, is_sampled=response is None)
+
+
+def view_log_probs(scores: Scores, temperature: float, size: int) -> torch.Tensor:
+    """Return the log-probabilities of a view at every position, (N, V), in host memory; computed in chunks."""
+    parts = [
+        log_probs(full_logits(replace(scores, hidden_ND=scores.hidden_ND[start : start + size])), temperature).cpu()
+        for start in range(0, len(scores.hidden_ND), size)
+    ]
+    return torch.cat(parts)
 
 
 def _images(example: Example) -> tuple[Image.Image, ...]:
@@ -228,7 +272,15 @@ def scored_tokens(
 def _chunk_tokens(
     views: Sequence[Scores], token_ids: Sequence[int], objective: Objective, texts: TokenTexts
 ) -> list[TokenScore]:
-    log_p = [log_probs(full_logits(view), objective.temperature) for view in views]
+    return token_scores_from(
+        [log_probs(full_logits(view), objective.temperature) for view in views], token_ids, objective, texts
+    )
+
+
+def token_scores_from(
+    log_p: Sequence[torch.Tensor], token_ids: Sequence[int], objective: Objective, texts: TokenTexts
+) -> list[TokenScore]:
+    """Compare log-probabilities (C, V) of teacher with image, teacher with control and, if it differs, the student."""
     log_p_original, log_p_control, log_p_student = log_p[0], log_p[1], log_p[-1] if len(log_p) == 3 else log_p[0]
     log_q = target(log_p_original, log_p_control, objective)
     delta = contrast(log_p_original, log_p_control, objective.end_token_ids)
