@@ -34,6 +34,7 @@ from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
 from vcsd.trainer import VCSDTrainer
 from vcsd.trainer.arguments import own_arguments, refuse_offload
+from vcsd.trainer.sample_tables import SampleTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +143,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
         watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
         trainer.remove_callback(PrinterCallback)  # the watch shows and records every step
         trainer.monitors = [stack.enter_context(watch)]
+        trainer.add_callback(SampleTables(trainer, watch, output))
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         on_first(lambda: _go_back(output, recipe.resume))

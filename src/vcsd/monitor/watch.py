@@ -79,6 +79,8 @@ class Watch:
         self._min_rollouts = min_rollouts
         self.guard = Guard() if guard is None else guard
         self._bar = TrainingBar() if bar is None else bar
+        self.latest_samples: list[dict[str, object]] = []
+        """The samples that were recorded last, for services that show them."""
         self._last_step: int | None = None
         """The last step recorded by this run; None before the first."""
 
@@ -155,19 +157,20 @@ class Watch:
 
     def _write_samples(self, seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> None:
         """Record the first rollout of some examples, with what the loss knows about its tokens."""
+        self.latest_samples = []
         examples = {example.id: example for example in seen.examples}
         firsts = [(rollout, text) for rollout, text in sampled if rollout.index == 0][:SAMPLES_PER_STEP]
         contrasts = seen.contrasts() if firsts else {}
         for rollout, text in firsts:
             example = examples[rollout.example_id]
             contrast = contrasts.get((rollout.example_id, tuple(rollout.token_ids)))
-            self._samples.append(
-                {
-                    **sample_record(seen.step, example, rollout, text),
-                    "thumbnails": self._thumbnails.add(example),
-                    **contrast_record(rollout.token_ids, contrast, self._texts),
-                }
-            )
+            record = {
+                **sample_record(seen.step, example, rollout, text),
+                "thumbnails": self._thumbnails.add(example),
+                **contrast_record(rollout.token_ids, contrast, self._texts),
+            }
+            self._samples.append(record)
+            self.latest_samples.append(record)
 
 
 def _measure(seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> dict[str, float]:

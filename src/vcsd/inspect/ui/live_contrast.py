@@ -80,13 +80,13 @@ def ask(
     num_bytes = 2 * 4 * len(views.token_ids) * len(views.scores[0].head.weight_VD)
     if num_bytes > MOST_BYTES:
         raise ConfigError(
-            [f"an answer of {len(views.token_ids)} tokens needs {num_bytes / 2**30:.1f} GiB. Ask for less."]
+            [f"an answer of {len(views.token_ids)} tokens needs {num_bytes / 2**30:.1f} GiB. Ask for a shorter one."]
         )
     stored = [view_log_probs(scores, views.objective.temperature, CHUNK) for scores in views.scores[:2]]
     texts = TokenTexts(opened.processor.tokenizer)
     tokens = _tokens(stored, views.token_ids, views.objective, texts)
     seen = replace(views.contrast(opened.name, tokens), question=question)
-    return LiveContrast(seen, stored[0], stored[1], views.objective.end_token_ids, texts)
+    return LiveContrast(seen, stored[0], stored[1], frozenset(views.objective.end_token_ids), texts)
 
 
 def answer_text(live: LiveContrast, opened: OpenedModel) -> str:
