@@ -58,18 +58,18 @@ test-newest: .venv/.installed-dev  ## the tests with the newest torch and transf
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -W default
 
 docs: .venv/.installed-dev .docs/.installed  ## the documentation site, in build/site; a warning or a dead link fails
-	PYTHONPATH=.docs $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky --builder html \
+	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky --builder html \
 	  --doctree-dir build/doctrees docs build/site
 	$(BIN)/python .ci/check_site.py build/site
 
 notebook: .venv/.installed-dev .docs/.installed  ## execute examples/demo.ipynb
-	OMP_NUM_THREADS=1 PYTHONPATH=.docs $(BIN)/python .ci/run_notebook.py examples/demo.ipynb
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/.docs $(BIN)/python .ci/run_notebook.py examples/demo.ipynb
 
 distributions: .venv/.installed-dev .docs/.installed  ## wheel and sdist in dist, checked; TAG=v0.1.0 compares the version
 	rm -rf dist
-	PYTHONPATH=.docs $(BIN)/python -m build --outdir dist .
-	PYTHONPATH=.docs $(BIN)/python -m twine check --strict dist/*
-	PYTHONPATH=.docs $(BIN)/python .ci/check_distributions.py dist $(TAG)
+	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m build --outdir dist .
+	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m twine check --strict dist/*
+	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python .ci/check_distributions.py dist $(TAG)
 
 first-hour: .venv/.installed-dev  ## what a new user does, from a built wheel in an empty folder
 	$(BIN)/python tests/e2e/first_hour.py

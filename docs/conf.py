@@ -114,9 +114,9 @@ def literal_blocks(_app: Sphinx, _what: str, _name: str, _object: object, _optio
         if paragraph.lstrip().startswith(">>>"):
             shown.append(paragraph)
         elif paragraph.startswith("    "):
-            shown.append("::\n\n" + paragraph)
+            shown.append(".. code-block:: text\n\n" + paragraph)
         elif is_aligned(paragraph):
-            shown.append("::\n\n" + re.sub(r"^", "    ", paragraph, flags=re.MULTILINE))
+            shown.append(".. code-block:: text\n\n" + re.sub(r"^", "    ", paragraph, flags=re.MULTILINE))
         else:
             shown.append(escaped(paragraph))
     lines[:] = [*"\n\n".join(shown).splitlines(), ""]
