@@ -58,7 +58,7 @@ test-newest: .venv/.installed-dev  ## the tests with the newest torch and transf
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -W default
 
 docs: .venv/.installed-dev .docs/.installed  ## the documentation site, in build/site; a warning or a dead link fails
-	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky --builder html \
+	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --nitpicky --builder html \
 	  --doctree-dir build/doctrees docs build/site
 	$(BIN)/python .ci/check_site.py build/site
 
