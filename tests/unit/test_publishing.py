@@ -180,3 +180,11 @@ def test_a_dead_link_a_lost_page_and_a_foreign_script_are_found(tmp_path):
     found = from_file(ROOT / ".ci" / "check_site.py").problems(tmp_path.resolve())
     assert len(found) == 4
     assert [word for word in ("gone.html", "#here", "example.org", "lost.html") if word not in "".join(found)] == []
+
+
+def test_every_page_is_in_a_table_of_contents_of_the_site():
+    listed = set(re.findall(r"^([\w/]+)$", (ROOT / "docs" / "index.md").read_text(), flags=re.MULTILINE))
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} | {
+        f"project/{path.stem}" for path in (ROOT / "docs" / "project").glob("*.md")
+    }
+    assert sorted(pages - listed - {"index"}) == [], "add these to a toctree in docs/index.md"
