@@ -1,6 +1,5 @@
 """Several ranks on one machine: processes forked from one that has imported torch, so that a rank starts quickly."""
 
-import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,16 +13,18 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from forked_python import context
+
 TIMEOUT = timedelta(minutes=3)
 """How long a rank may wait for another. A test that hangs fails after it."""
 
 
 def exit_codes(num_ranks: int, run: Callable[..., None], *given: Any) -> list[int | None]:
     """Call `run(*given)` on every rank, and return the exit codes: 0, 1 after an exception, or what `os._exit` got."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tiny_ranks", "vcsd.checkpoint", "vcsd.checkpoint.state"])
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [context.Process(target=_rank, args=(rank, num_ranks, folder, run, given)) for rank in range(num_ranks)]
+        ranks = [
+            context().Process(target=_rank, args=(rank, num_ranks, folder, run, given)) for rank in range(num_ranks)
+        ]
         for process in ranks:
             process.start()
         for process in ranks:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
+from forked_python import start_python
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
@@ -226,19 +226,13 @@ def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
 def test_a_preempted_run_saves_its_step_says_so_and_resumes(folder, monkeypatch, capsys, number, code):
     output = folder / number.name
     given = ("train", folder / "recipe.yaml", f"trainer.output_dir={output}", "trainer.save_steps=1000")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-m", "vcsd", *map(str, given), "trainer.max_steps=100000"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    signal.signal(signal.SIGINT, before)
-    try:
-        while process.poll() is None and not (output / "metrics.jsonl").is_file():
-            time.sleep(0.05)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=300)
-    finally:
-        process.kill()
-    assert process.returncode == code, err
+    python = start_python("-m", "vcsd", *given, "trainer.max_steps=100000")
+    while python.process.is_alive() and not (output / "metrics.jsonl").is_file():
+        time.sleep(0.05)
+    os.kill(python.process.pid, number)
+    ended = python.wait()
+    out, err = ended.stdout, ended.stderr
+    assert ended.returncode == code, err
     (checkpoint,) = output.glob("checkpoint-*")
     assert f"Stopped by {number.name}. The same command resumes from {checkpoint}." in out
     assert f"Saved {checkpoint.name}, as {number.name} asked." in err

@@ -1,11 +1,8 @@
 """A run that was stopped and resumed is the run that was not: bit for bit."""
 
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
+from forked_python import run_python
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from tiny_step import losses_of, make_examples, make_trainer
@@ -81,9 +79,7 @@ def test_a_resumed_run_is_the_uninterrupted_run(tmp_path, case):
 
 
 def killed(tmp_path, *numbers):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, str(SCRIPT), str(tmp_path), *map(str, numbers)]
-    out = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=400)
+    out = run_python(SCRIPT, tmp_path, *numbers)
     assert out.returncode == 0, out.stderr[-3000:]
     return json.loads(out.stdout)
 

@@ -1,13 +1,12 @@
 """Cells: what their names depend on, what they share, and the recipes behind the paper's tables."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from forked_python import start_python
 from tiny_bases import shared_base
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli.reproduce_command import parse_seeds
@@ -166,22 +165,23 @@ def test_a_run_finds_nothing_of_one_that_was_killed(base, plan, monkeypatch):
     assert beside.exists(), "prompts are everybody's"
 
 
-def test_a_run_that_another_process_is_at_is_left_alone(base, plan, monkeypatch):
+def test_a_run_that_another_process_is_at_is_left_alone(base, plan, monkeypatch, tmp_path):
     cell = Cell(BASE, base, 101, plan)
     work = plan.out / "work" / cell.key
     monkeypatch.setitem(cell_module.RUNNERS, "base", lambda *given: pytest.fail("run twice"))
-    code = "import sys; from pathlib import Path; from vcsd.checkpoint.lock import only_process\n"
-    code += "with only_process(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    held = subprocess.Popen(
-        [sys.executable, "-c", code, str(work)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    script = tmp_path / "hold.py"
+    script.write_text(
+        "import sys, time; from pathlib import Path; from vcsd.checkpoint.lock import only_process\n"
+        "with only_process(Path(sys.argv[1])): print('held', flush=True); time.sleep(3600)"
     )
+    other = start_python(script, work)
     try:
-        assert held.stdout.readline() == "held\n"
+        other.wait_for_output("held")
         (work / "metrics.jsonl").write_text("")
         with pytest.raises(RunError, match="in use by"):
             cell.run()
     finally:
-        held.communicate("")
+        other.kill()
     assert (work / "metrics.jsonl").exists()
 
 
