@@ -1,6 +1,6 @@
 """Whatever tree or text comes in: a Recipe or a ConfigError, never another exception."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vcsd.config.recipe import Recipe, build_recipe
@@ -26,13 +26,11 @@ def outcome(build, *arguments, **options):
 
 
 @given(trees | groups)
-@settings(max_examples=400)
 def test_any_tree_is_a_recipe_or_a_config_error(tree):
     assert isinstance(outcome(build_recipe, tree), Recipe | None)
 
 
 @given(groups, st.lists(st.text(max_size=12) | st.builds("{}.{}={}".format, keys, keys, scalars), max_size=4))
-@settings(max_examples=300)
 def test_any_overrides_are_applied_or_a_config_error(tree, overrides):
     good = {"model": {"path": "m"}, "data": {"path": "d"}}
     recipe = outcome(build_recipe, {**tree, **good}, overrides)
@@ -40,7 +38,6 @@ def test_any_overrides_are_applied_or_a_config_error(tree, overrides):
 
 
 @given(st.text(alphabet="abc:{}[]&*!%@`'\"|>-? \n\t#,.0e1_~<", max_size=40) | st.text(max_size=40))
-@settings(max_examples=500)
 def test_any_text_is_plain_values_or_a_config_error(text):
     tree = outcome(parse_yaml, text, source="fuzz")
     assert isinstance(tree, dict | list | str | int | float | bool | None)

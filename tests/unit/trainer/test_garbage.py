@@ -2,10 +2,18 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from vcsd.trainer.garbage import old_objects_frozen
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    gc.unfreeze()  # what conftest.py has frozen
+    yield
+    gc.freeze()
 
 
 class Ring:

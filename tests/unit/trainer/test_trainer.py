@@ -300,6 +300,7 @@ def test_the_budget_is_measured_on_the_device_before_the_first_step(tmp_path, mo
     moments = 8 * sum(parameter.numel() for parameter in trainer.model.parameters())
     fakes = {"synchronize": None, "reset_peak_memory_stats": None, "empty_cache": None, "memory_allocated": 0}
     fakes |= {"memory_reserved": 0, "mem_get_info": (100_000_000 + moments, 10**12)}
+    fakes |= {"get_per_process_memory_fraction": 1.0}
     for name, value in fakes.items():
         monkeypatch.setattr(torch.cuda, name, lambda *given, value=value: value)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *given: peak[0])
