@@ -7,13 +7,17 @@ import json
 import re
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 import yaml
+from transformers import TrainingArguments
 
 from vcsd import __version__
+from vcsd.cli import app
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
@@ -188,3 +192,32 @@ def test_every_page_is_in_a_table_of_contents_of_the_site():
         f"project/{path.stem}" for path in (ROOT / "docs" / "project").glob("*.md")
     }
     assert sorted(pages - listed - {"index"}) == [], "add these to a toctree in docs/index.md"
+
+
+def recipe_keys():
+    keys = set(re.findall(r"`([\w.]+)` \|", (ROOT / "docs" / "recipe_keys.md").read_text()))
+    return keys | {f"trainer.{field.name}" for field in fields(TrainingArguments)} | {"data.columns.images"}
+
+
+def test_our_side_of_the_page_for_other_libraries_names_keys_that_exist():
+    rows = re.findall(r"^\|.*\| ([^|]+) \|$", (ROOT / "docs" / "coming_from.md").read_text(), flags=re.MULTILINE)
+    sections = r"`((?:model|data|method|rollout|trainer|lora|evaluation)\.[\w.]+)"
+    named = {key for row in rows for key in re.findall(sections, row)}
+    assert len(named) > 20
+    assert sorted(named - recipe_keys()) == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_commands_on_pages_have_options_that_exist(page):
+    commands = typer.main.get_command(app.app).commands
+    blocks = "\n".join(re.findall(r"```\w*\n(.*?)```", page.read_text(), flags=re.DOTALL))
+    for name, rest in re.findall(r"^vcsd ([a-z]+)(.*)$", blocks, flags=re.MULTILINE):
+        parts = [commands[name], *getattr(commands[name], "commands", {}).values()]
+        known = {option for command in parts for parameter in command.params for option in parameter.opts} | {"--help"}
+        assert [flag for flag in re.findall(r"(?<=\s)--[a-z-]+", rest.partition(" #")[0]) if flag not in known] == []
+
+
+def test_the_table_of_tested_versions_is_that_of_the_constraints():
+    page = (ROOT / "docs" / "project" / "install.md").read_text()
+    newest = dict(re.findall(r"^\| (torch|transformers|vLLM) \|.*\| ([\d.]+)[^|]*\|$", page, flags=re.MULTILINE))
+    assert newest == {"torch": PINS["torch"], "transformers": PINS["transformers"], "vLLM": PINS["vllm"]}
