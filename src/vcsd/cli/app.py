@@ -194,7 +194,7 @@ def train(
         bool, typer.Option("--json", help="With --dry-run: print everything as JSON, with the resolved recipe.")
     ] = False,
     from_last_good: Annotated[
-        bool, typer.Option("--from-last-good", help="Resume from the last checkpoint before an alarm of the guard.")
+        bool, typer.Option("--from-last-good", help="Resume from the last checkpoint before the guard's alarm.")
     ] = False,
 ) -> None:
     """Train a student with a recipe. Resumes from the latest checkpoint in the run's folder.
@@ -297,8 +297,8 @@ def export(
     out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
-    adapter: Annotated[bool, typer.Option("--adapter", help="Of a LoRA run: write the adapter for PEFT.")] = False,
-    base: Annotated[Path | None, typer.Option(help="Of a LoRA run: the base model, if it was moved.")] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
+    base: Annotated[Path | None, typer.Option(help="For a LoRA run: the base model, if it was moved.")] = None,
 ) -> None:
     """Export the student or the teacher of a run as a plain Hugging Face folder. LoRA adapters are merged into it.
 

@@ -20,7 +20,9 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     image: Annotated[Path | None, typer.Option(help="The image; default for world: one of its pictures.")] = None,
     question: Annotated[str | None, typer.Option(help="The question about the image.")] = None,
     response: Annotated[str | None, typer.Option(help="The response to score; default: MODEL's own answer.")] = None,
-    compare: Annotated[list[str] | None, typer.Option(help="Another model, scored alike; may be repeated.")] = None,
+    compare: Annotated[
+        list[str] | None, typer.Option(help="Another model to score the same way; may be repeated.")
+    ] = None,
     student: Annotated[str | None, typer.Option(help="The student shown next to the target; default: MODEL.")] = None,
     output: Annotated[Path | None, typer.Option(help="A file to write: .html, .png, .svg or .json.")] = None,
     tiles: Annotated[int | None, typer.Option(help="Erase N x N tiles and map what supports a token.")] = None,
@@ -29,10 +31,12 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     alpha: Annotated[float, typer.Option(help="Strength of the contrast in the target.")] = 1.0,
     beta: Annotated[float, typer.Option(help="Plausibility threshold of the support.")] = 0.1,
     temperature: Annotated[float, typer.Option(help="Temperature of all distributions.")] = 2.0,
-    thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.")] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Reduce larger images; default: the model's limit.")] = None,
+    thinking: Annotated[
+        bool | None, typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.")
+    ] = None,
+    max_pixels: Annotated[int | None, typer.Option(help="Shrink larger images; default: the model's limit.")] = None,
 ) -> None:
-    """Colour each token of a response by how much the image raises it over the control.
+    """Colour each token of a response by how much more likely the image makes it than the control.
 
     Example: `vcsd contrast world --tiles 6 --output contrast.html`
 

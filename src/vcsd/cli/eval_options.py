@@ -48,11 +48,12 @@ Sampling = Annotated[
 ]
 Seeds = Annotated[str, typer.Option(help="One seed, or several: 0,1,2.", rich_help_panel=_MODEL)]
 Thinking = Annotated[
-    bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.", rich_help_panel=_MODEL)
+    bool | None,
+    typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.", rich_help_panel=_MODEL),
 ]
 MaxPixels = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Reduce larger images; default: the model's limit.", rich_help_panel=_MODEL),
+    typer.Option(metavar="N", help="Shrink larger images; default: the model's limit.", rich_help_panel=_MODEL),
 ]
 BatchSize = Annotated[
     int, typer.Option(min=1, metavar="N", help="Questions answered at a time.", rich_help_panel=_MODEL)
@@ -61,14 +62,15 @@ Server = Annotated[
     str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL)
 ]
 Decode = Annotated[
-    str, typer.Option(help="plain, or contrast: from the target, at twice the cost.", rich_help_panel=_MODEL)
+    str, typer.Option(help="plain, or contrast: sample the shaped target, at twice the cost.", rich_help_panel=_MODEL)
 ]
-Mode = Annotated[str, typer.Option(help="final, exact or judge.", rich_help_panel=_READ)]
+Mode = Annotated[str, typer.Option(help="How answers are read: final, exact or judge.", rich_help_panel=_READ)]
 Rules = Annotated[
     str, typer.Option(help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.", rich_help_panel=_READ)
 ]
 Judge = Annotated[
-    str | None, typer.Option(help="For --mode judge: reads what the rules cannot.", rich_help_panel=_READ)
+    str | None,
+    typer.Option(help="For --mode judge: the model that reads what the rules cannot.", rich_help_panel=_READ),
 ]
 JudgeServer = Annotated[
     str | None, typer.Option(help="The judge's server: http://localhost:8001/v1.", rich_help_panel=_READ)

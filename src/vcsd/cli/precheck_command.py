@@ -25,9 +25,11 @@ def precheck(
     data: Annotated[Path | None, typer.Option(help="Data as for vcsd train; default for world: its own.")] = None,
     num: Annotated[int, typer.Option(min=2, help="Examples to look at, spread over the data.")] = 200,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/precheck/MODEL.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer.")] = 256,
-    max_pixels: Annotated[int | None, typer.Option(help="Reduce larger images; default: the model's limit.")] = None,
-    thinking: Annotated[bool | None, typer.Option(help="Qwen3.5's thinking; default: as in its template.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 256,
+    max_pixels: Annotated[int | None, typer.Option(help="Shrink larger images; default: the model's limit.")] = None,
+    thinking: Annotated[
+        bool | None, typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.")
+    ] = None,
 ) -> None:
     """Measure, without training, how much the image matters to a model and what training could gain.
 

@@ -20,7 +20,7 @@ REPORT = "report.html"
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of one or more runs; also of a live or crashed one.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of one or more runs: finished, live or crashed.")],
     output: Annotated[Path | None, typer.Option(help="The page. Default: report.html in the first folder.")] = None,
 ) -> None:
     """Write one standalone page about runs: curves, scores, time, memory, alarms, samples, configuration.
@@ -37,7 +37,7 @@ def report(
 def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not.")]) -> None:
     """Show a live run in the terminal until it ends: step, time left, metrics, phases, alarms, latest samples.
 
-    Shows the last state of a run that has ended. Ctrl-C leaves the dashboard; the run goes on.
+    Shows the last state of a run that has ended. Ctrl-C leaves the dashboard; the run continues.
 
     Example: `vcsd watch runs/first`
     """

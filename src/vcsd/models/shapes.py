@@ -44,11 +44,6 @@ class ModelShape:
     has_tied_head: bool
     source: str = SEEN
 
-    @property
-    def is_assumed(self) -> bool:
-        """Whether some of these sizes were not read from the released config."""
-        return self.source != SEEN
-
     def config(self, **ids: int) -> PretrainedConfig:
         """Build transformers' config of these shapes; `ids` may set special tokens."""
         import transformers

@@ -26,7 +26,7 @@ from vcsd.errors import ConfigError
 from vcsd.loss.reference import target
 from vcsd.method import METHODS, Method
 from vcsd.rollout.decoder import Decoder, Decoding, prefill
-from vcsd.rollout.engine import Sampled, TransformersEngine, ids_to_ban
+from vcsd.rollout.engine import TransformersEngine, ids_to_ban
 from vcsd.rollout.memory import CacheCost
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from vcsd.models.packed.packing import Prompt
     from vcsd.models.processor import Processor
-    from vcsd.rollout.sampling import Sampling
     from vcsd.types import Example
 
 
@@ -85,22 +84,6 @@ def pair(example: Example, method: Method, processor: Processor, **prompt_settin
             [f"method {method.name!r} has no contrast view: contrast decoding needs one. Set contrast_view."]
         )
     return Pair(shown.target, shown.contrast)
-
-
-def contrast_decode(
-    model: nn.Module,
-    originals: Sequence[Prompt],
-    controls: Sequence[Prompt],
-    sampling: Sampling,
-    *,
-    method: Method = METHODS["vcsd"],
-    num_rollouts: int = 1,
-    seed: int = 0,
-    **engine: Any,
-) -> Sampled:
-    """Draw rollouts from the contrast-shaped target. `engine` holds options of `TransformersEngine`."""
-    pairs = [Pair(*views) for views in zip(originals, controls, strict=True)]
-    return ContrastEngine(model, method=method, **engine).sample(pairs, sampling, num_rollouts=num_rollouts, seed=seed)
 
 
 class ContrastEngine(TransformersEngine):

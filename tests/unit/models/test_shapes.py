@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from vcsd.models.shapes import SHAPES, TextShape, known_shape, shared_flops, work_of
+from vcsd.models.shapes import SEEN, SHAPES, TextShape, known_shape, shared_flops, work_of
 
 COUNTS = {"qwen3_vl_2b": 2_127_532_032, "qwen3_vl_4b": 4_437_815_808, "qwen3_vl_8b": 8_767_123_696}
 """Parameters of these shapes, so that a change of one is noticed; 2.13, 4.44 and 8.77 billion."""
@@ -22,7 +22,7 @@ def test_shapes_of_qwen3_vl_have_exactly_these_parameters(name):
 @pytest.mark.parametrize(("name", "billions"), [("qwen3_5_2b", 2.2), ("qwen3_5_4b", 4.5), ("qwen3_5_9b", 9.4)])
 def test_shapes_of_qwen3_5_have_about_the_parameters_of_their_names(name, billions):
     assert count(SHAPES[name]) / 1e9 == pytest.approx(billions, abs=0.05)
-    assert SHAPES[name].is_assumed == (name != "qwen3_5_2b")
+    assert (SHAPES[name].source == SEEN) == (name == "qwen3_5_2b")
 
 
 def test_a_released_model_is_known_by_its_hub_id_and_no_other_is():

@@ -16,7 +16,7 @@ from vcsd.errors import ConfigError
 from vcsd.method import METHODS, Method
 from vcsd.models.family import family_of
 from vcsd.models.packed.packing import Group
-from vcsd.rollout.contrast_engine import ContrastEngine, Pair, contrast_decode, pair
+from vcsd.rollout.contrast_engine import ContrastEngine, Pair, pair
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling, draw, rollout_key, uniforms
 
@@ -26,6 +26,11 @@ FAMILIES = ["qwen3_vl", "qwen3_5", "llava"]
 NUM_TOKENS = 12
 GREEDY = Sampling(temperature=0, max_new_tokens=NUM_TOKENS)
 DRAWN = Sampling(temperature=0.8, top_p=0.9, max_new_tokens=NUM_TOKENS)
+
+
+def decode(model, originals, controls, sampling, *, num_rollouts=1, seed=0, **options):
+    pairs = [Pair(*views) for views in zip(originals, controls, strict=True)]
+    return ContrastEngine(model, **options).sample(pairs, sampling, num_rollouts=num_rollouts, seed=seed)
 
 
 def two_prompts(family: str) -> tuple[list[TinyPrompt], list[TinyPrompt]]:
@@ -80,7 +85,7 @@ def test_the_tokens_are_those_of_a_loop_over_full_forwards(family: str, method: 
     model = fit_to_stop(build_model(family, dtype=torch.float64), family)
     originals, controls = two_prompts(family)
     with exact_arithmetic(model), torch.no_grad():
-        found = contrast_decode(model, originals, controls, sampling, method=method, num_rollouts=2, seed=3).rollouts
+        found = decode(model, originals, controls, sampling, method=method, num_rollouts=2, seed=3).rollouts
         for rollout in found:
             place = "ab".index(rollout.example_id)
             key = rollout_key(3, 0, rollout.example_id, rollout.index)
@@ -90,7 +95,7 @@ def test_the_tokens_are_those_of_a_loop_over_full_forwards(family: str, method: 
 
 
 def answers(model: nn.Module, method: Method = METHODS["vcsd"], family: str = "qwen3_vl") -> list[tuple[int, ...]]:
-    found = contrast_decode(model, *two_prompts(family), GREEDY, method=method).rollouts
+    found = decode(model, *two_prompts(family), GREEDY, method=method).rollouts
     return [rollout.token_ids for rollout in found]
 
 
@@ -101,7 +106,7 @@ def test_the_contrast_changes_what_is_said_and_its_sides_cannot_be_swapped() -> 
     without = answers(model, replace(METHODS["no_contrast"], beta=0.0))
     assert without == [rollout.token_ids for rollout in plain], "alpha 0 is plain decoding"
     assert answers(model) != without
-    swapped = contrast_decode(model, controls, originals, GREEDY).rollouts
+    swapped = decode(model, controls, originals, GREEDY).rollouts
     assert [rollout.token_ids for rollout in swapped] != answers(model)
 
 
@@ -142,7 +147,7 @@ def test_it_computes_twice_the_tokens_of_plain_decoding() -> None:
     TransformersEngine(model).sample(originals, few, num_rollouts=2, seed=0)
     plain = sum(counts)
     counts.clear()
-    contrast_decode(model, originals, controls, few, num_rollouts=2)
+    decode(model, originals, controls, few, num_rollouts=2)
     assert sum(counts) == 2 * plain
     one, two = TransformersEngine(model).cache_cost(), ContrastEngine(model).cache_cost()
     assert (two.per_token, two.per_rollout) == (2 * one.per_token, 2 * one.per_rollout)

@@ -16,6 +16,7 @@ from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import Answer, Case, Tile, plain_table, signed
+from vcsd.types import message_texts
 from vcsd.views import VIEWS
 
 if TYPE_CHECKING:
@@ -149,9 +150,7 @@ def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example])
         shown = VIEWS["original"](example).images
         images = [image for image in shown if isinstance(image, Image)]
         answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], one.is_right[view]) for view in NAMES]
-        from_prompt = "\n".join(
-            part["text"] for message in example.prompt for part in message["content"] if part["type"] == "text"
-        )
+        from_prompt = "\n".join(text for message in example.prompt for text in message_texts(message))
         title = f"{one.id}: largest contrast {one.largest_contrast:+.3f} nats"
         cases.append(Case(title, from_prompt[:600], example.answer or "", images, answers))
     return parts.cases(cases)
