@@ -43,6 +43,7 @@ def test_help_lists_every_command_and_each_shows_an_example():
         "contrast",
         "report",
         "watch",
+        "ui",
         "precheck",
     }
     for command in commands:
