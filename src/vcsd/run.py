@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict
 from transformers import PrinterCallback
 
 from vcsd.checkpoint.folder import latest_checkpoint
-from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.lock import only_process, refuse_in_use
 from vcsd.checkpoint.rewind import last_good_step, require_step, rewind
 from vcsd.data import Skips, Source, load_examples
 from vcsd.errors import ConfigError, RunError
@@ -88,6 +88,8 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
         refuse_offload(arguments, has_adapters=recipe.lora.rank is not None, is_sharded=wants_shards(arguments))
     check_output(Path(str(arguments.output_dir)), recipe.resume)
+    if not is_dry:
+        on_first(lambda: refuse_in_use(Path(str(arguments.output_dir))))
     folder = model_folder(recipe.model.path)
     require_image_model(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)

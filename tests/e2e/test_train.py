@@ -1,5 +1,6 @@
 """`vcsd train` and `vcsd export` on a tiny model, from files to files."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -163,6 +164,24 @@ def test_a_model_that_is_nowhere_is_named(folder, monkeypatch, capsys):
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "model.path=/nowhere/at/all", "--dry-run")
     assert code == 2
     assert "model.path = '/nowhere/at/all' is neither a folder nor a model on the hub" in err
+
+
+@pytest.mark.parametrize("override", ["trainer.max_steps=4", "data.path={folder}/unusable.jsonl", "resume=2"])
+def test_a_second_process_changes_nothing_in_the_folder_of_a_run(folder, tmp_path, monkeypatch, capsys, override):
+    (folder / "unusable.jsonl").write_text(json.dumps({"question": "a", "image": "missing.png", "answer": "b"}) + "\n")
+    run = tmp_path / "run"
+    (run / "checkpoint-2").mkdir(parents=True)
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    (run / ".lock").write_text("process 7 on elsewhere\n")
+    before = {path: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    with (run / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        overrides = [override.format(folder=folder), f"trainer.output_dir={run}", "prompts_per_step=1"]
+        code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *overrides)
+    assert code == 2
+    assert "is in use by process 7 on elsewhere. Wait for it" in " ".join(err.split())
+    assert {path: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    assert not list((run / "checkpoint-2").iterdir())
 
 
 def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, capsys):

@@ -36,6 +36,7 @@ from vcsd.bases.recorded import Work, in_bfloat16
 from vcsd.bases.tiny_models import build_model
 from vcsd.bases.tokenizer import write_processor_files
 from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
+from vcsd.checkpoint.lock import only_process
 from vcsd.errors import RunError, VcsdError
 from vcsd.models.processor import load_processor
 from vcsd.visible import visible
@@ -266,10 +267,11 @@ def pretrain(
     # With a GPU, other processes draw the rows, since drawing takes longer than a step.
     pool = ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) if on.type == "cuda" else None
     try:
-        run = Pretraining(plan, out, on, tell, pool)
-        if not run.run(stop_after):
-            return False
-        run.finish(command)
+        with only_process(out):
+            run = Pretraining(plan, out, on, tell, pool)
+            if not run.run(stop_after):
+                return False
+            run.finish(command)
     finally:
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConf
 
 from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import MANIFEST, latest_checkpoint
+from vcsd.checkpoint.new_folder import new_folder
 from vcsd.checkpoint.saved import TensorFile, shards_of
 from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
@@ -51,8 +51,8 @@ def export(
         for name, value, allowed in (("what", what, WHAT), ("dtype", dtype, tuple(DTYPES)))
         if value not in allowed
     ]
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        problems.append(f"{out} is not an empty folder. Choose a new one.")
+    if any((parent / MANIFEST).is_file() for parent in out.absolute().parents):
+        problems.append(f"{out} is inside a checkpoint, which may be removed later. Choose another folder.")
     if problems:
         raise ConfigError(problems)
     checkpoint = _checkpoint_of(run)
@@ -64,20 +64,15 @@ def export(
     if (adapter or base is not None) and not is_lora:
         raise ConfigError([f"{checkpoint} holds whole weights, not adapters. Leave out --adapter and --base."])
     refuse_oversized(checkpoint)
-    partial = out.with_name(f".partial-{out.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    if adapter:
-        write_config(read_config(checkpoint), partial)
-        write_adapter(TensorFile(weights), partial)
-    else:
-        model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
-        model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
-    save_processor_files(checkpoint, partial)
-    give_ordinary_permissions(partial)
-    if out.exists():
-        out.rmdir()
-    partial.rename(out)
+    with new_folder(out) as partial:
+        if adapter:
+            write_config(read_config(checkpoint), partial)
+            write_adapter(TensorFile(weights), partial)
+        else:
+            model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
+            model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
+        save_processor_files(checkpoint, partial)
+        give_ordinary_permissions(partial)
     return checkpoint
 
 

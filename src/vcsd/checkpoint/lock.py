@@ -27,9 +27,16 @@ _held: set[Path] = set()
 """Folders that this process has locked: locking one again would conflict with its own lock."""
 
 
+class InUseError(RunError):
+    """A folder that another process has locked: nothing in it may be changed."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        super().__init__(f"{folder} is in use by {process}. Wait for it, stop it, or choose another folder.")
+
+
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
-    """Lock a run's folder. Raise a RunError if another process has locked it. A crash or kill releases the lock."""
+    """Lock a run's folder. Raise an InUseError if another process has locked it. A crash or kill releases the lock."""
     folder = folder.resolve()
     if folder in _held or fcntl is None:
         yield
@@ -39,10 +46,7 @@ def only_process(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise RunError(
-                f"{folder} is in use by {file.read().strip() or 'another process'}. Wait for it, stop it, or choose "
-                "another folder."
-            ) from None
+            raise InUseError(folder, file.read().strip() or "another process") from None
         except OSError as error:  # some network file systems lack locks
             log.warning("%s cannot be locked (%s). Make sure that no other process writes there.", folder, error)
         file.truncate(0)
@@ -55,12 +59,23 @@ def only_process(folder: Path) -> Iterator[None]:
             _held.discard(folder)
 
 
+def refuse_in_use(folder: Path) -> None:
+    """Raise an InUseError if another process has locked a folder."""
+    folder = folder.resolve()
+    if folder not in _held and (process := process_in(folder)) is not None:
+        raise InUseError(folder, process)
+
+
 def process_in(folder: Path) -> str | None:
     """Return the process that has locked a run's folder, such as "process 7 on here"; None if the folder is free."""
     path = folder / NAME
     if fcntl is None or not path.is_file():
         return None
-    with path.open(encoding="utf-8") as file:
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except OSError:  # another user's
+        return None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -38,6 +38,7 @@ def precheck(
     Example: `vcsd precheck world --num 64`
     """
     from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.model_answerer import folder_identity
     from vcsd.inspect.opened import WORLD, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
@@ -54,9 +55,10 @@ def precheck(
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
     name = folder_identity(shipped_base() if model == WORLD else model_folder(model, key="model"))
-    found = diagnose(
-        opened, examples, folder, METHODS["vcsd"], name=f"{name} {max_pixels}", max_new_tokens=max_new_tokens
-    )
+    with only_process(folder):
+        found = diagnose(
+            opened, examples, folder, METHODS["vcsd"], name=f"{name} {max_pixels}", max_new_tokens=max_new_tokens
+        )
     found = replace(found, skipped={**unreadable, **found.skipped})
     if not found.examples:
         reasons = "; ".join(list(found.skipped.values())[:1])

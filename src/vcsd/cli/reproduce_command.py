@@ -107,6 +107,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         _reproduce_paper(experiment, setting, out, models, data, change or [], is_dry=dry_run)
         return
     from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.checkpoint.lock import only_process
     from vcsd.config.shipped import recipe_path
     from vcsd.reproduce.base_folders import FAMILY_TITLES, grouped
     from vcsd.reproduce.cell import Sweep
@@ -135,13 +136,15 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     experiments = runnable(requested, results)
     for line in _announcement(requested, experiments, results):
         say(line)
-    _run_and_write(experiments, results, jobs, start)
+    with only_process(out):
+        _run_and_write(experiments, results, jobs, start)
 
 
 def _reproduce_paper(
     experiment: str, setting: str, out: Path, models: str, data: Path | None, changes: Sequence[str], *, is_dry: bool
 ) -> None:
     """Train, export and evaluate the rows of a table with the paper's models, or say what that would cost."""
+    from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.presets import parse_sampling
     from vcsd.evaluation.evaluate import Asking
     from vcsd.reproduce.paper.paper_setting import PaperSetting, rows_of, table
@@ -158,7 +161,8 @@ def _reproduce_paper(
             say(plan.costs(row))
         return
     try:
-        cards = [plan.score(row, say) for row in rows]
+        with only_process(out):
+            cards = [plan.score(row, say) for row in rows]
     except KeyboardInterrupt:
         say(f"Stopped. The same command resumes from {out}.")
         raise typer.Exit(INTERRUPTED) from None

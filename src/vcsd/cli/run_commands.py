@@ -51,12 +51,21 @@ def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Write the report of a run when it ends, whether well or by an error. A report that fails ends nothing."""
+    """Write the report of a run when it ends, whether well or by an error. A report that fails ends nothing.
+
+    A folder that another process uses gets no report from this one.
+    """
+    from vcsd.checkpoint.lock import InUseError
+
+    is_ours = True
     try:
         yield
+    except InUseError:
+        is_ours = False
+        raise
     finally:
         is_first = os.environ.get("RANK", "0") == "0"
-        if is_first and (folder / "metrics.jsonl").is_file():
+        if is_ours and is_first and (folder / "metrics.jsonl").is_file():
             from vcsd.inspect.run_folder import read_run
             from vcsd.inspect.run_report import write_run_report
 

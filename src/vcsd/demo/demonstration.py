@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd import run
+from vcsd.checkpoint.lock import only_process
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from vcsd.evaluation.scoring.compare import Comparison
     from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.models.processor import Processor
     from vcsd.types import Prediction
 
 DIFFERENCES = (("base", "opsd"), ("base", "vcsd"), ("opsd", "vcsd"))
@@ -126,11 +128,17 @@ class Outcome:
 
 def demonstrate(setting: Setting, say: Callable[[str], None]) -> Outcome:
     """Run a demonstration or resume an interrupted one; write its table and its report."""
-    from vcsd.demo.demo_page import write_report
-
     refuse_seed("--seed", setting.seed)
     processor = load_processor(setting.base)
-    _claim(setting)
+    refuse_no_folder(setting.out)
+    with only_process(setting.out):
+        _claim(setting)
+        return _demonstrate(setting, processor, say)
+
+
+def _demonstrate(setting: Setting, processor: Processor, say: Callable[[str], None]) -> Outcome:
+    from vcsd.demo.demo_page import write_report
+
     torch.set_num_threads(NUM_THREADS)
     start = time.monotonic()
     write_prompts(setting.prompts, setting.size.num_prompts)
@@ -168,7 +176,6 @@ def demonstrate(setting: Setting, say: Callable[[str], None]) -> Outcome:
 
 def _claim(setting: Setting) -> None:
     """Record in demo.json which demonstration the folder belongs to; raise if it belongs to another."""
-    refuse_no_folder(setting.out)
     path, wanted = setting.out / "demo.json", setting.identity()
     before = next(read_lines(path), wanted)
     changes = [f"{name} was {before.get(name)}, now {now}" for name, now in wanted.items() if before.get(name) != now]
@@ -176,7 +183,6 @@ def _claim(setting: Setting) -> None:
         raise ConfigError(
             [f"{setting.out} holds another demonstration: {'; '.join(changes)}. Choose another folder with --out."]
         )
-    setting.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
 
 

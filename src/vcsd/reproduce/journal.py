@@ -45,7 +45,7 @@ class JournalEntry:
 def create_results_folder(out: Path) -> None:
     """Create the results folder, with a .gitignore so that it can be committed as it is."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / ".gitignore").write_text("logs/\nwork/\n*.partial\n", encoding="utf-8")
+    (out / ".gitignore").write_text("logs/\nwork/\n.lock\n*.partial\n", encoding="utf-8")
 
 
 def add_to_journal(

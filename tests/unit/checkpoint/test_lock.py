@@ -5,7 +5,7 @@ import os
 import pytest
 
 from forked_python import run_python, start_python
-from vcsd.checkpoint.lock import NAME, only_process, process_in
+from vcsd.checkpoint.lock import NAME, InUseError, only_process, process_in, refuse_in_use
 from vcsd.errors import ConfigError, RunError
 
 HOLD = """
@@ -63,3 +63,12 @@ def test_a_look_at_a_folder_names_its_process_and_disturbs_nobody(tmp_path, othe
     other.kill()
     assert process_in(tmp_path) is None
     assert process_in(tmp_path / "nowhere") is None
+
+
+def test_a_look_before_a_run_starts_refuses_a_folder_in_use_but_not_the_own_one(tmp_path, other):
+    with pytest.raises(InUseError, match=f"in use by process {other.process.pid} on"):
+        refuse_in_use(tmp_path)
+    other.kill()
+    refuse_in_use(tmp_path)
+    with only_process(tmp_path):
+        refuse_in_use(tmp_path)

@@ -1,39 +1,28 @@
-"""Renders messages with the chat template of a model folder, which is a program, and limits what it may do.
-
-jinja's sandbox keeps a template from files and from Python's internals, but not from running forever: loops over
-ranges of 100,000 may lie in each other, and macros may call themselves. Here each iteration and each macro call is
-counted while a prompt is rendered. The count is written into the syntax tree of the template, so that it needs no
-clock and no second thread, and what a template writes does not change.
-
-Not limited: the memory of a template that doubles a text again and again.
-"""
+"""Renders messages with the chat template of a model folder, which is a program with limits (`template_limits`)."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from functools import lru_cache
-from threading import local
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-from jinja2 import nodes
 from transformers.utils import chat_template_utils
 
 from vcsd.errors import ConfigError, DataError
+from vcsd.models.messages.template_limits import (
+    MAX_TEMPLATE,
+    EndlessTemplateError,
+    limit_environment,
+    limit_template,
+    limited,
+)
 from vcsd.models.patch import replace_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from vcsd.models.processor import Processor
-
-MAX_ITERATIONS = 1_000_000
-"""Of all loops and macros together, for one prompt. A template that compares each of 500 messages with each other one
-needs a quarter of it."""
-
-MAX_PRODUCT = 2**24
-"""Largest number of characters or items that a multiplication in a template may give."""
 
 _FEW_CHARACTERS = 10_000
 """A template that does not end on such a prompt ends on no other one."""
@@ -44,19 +33,6 @@ _NO_SWITCHES = (
     *("load_audio_from_video", "processor_kwargs", "sanitize_control_tokens"),
 )
 """Arguments that the encoder sets, so they cannot be switches of the chat template."""
-
-
-class _EndlessError(Exception):
-    """A template that goes beyond its limits."""
-
-
-class _Budget(local):
-    """The iterations that are left to the template in each thread; None outside `_limited`."""
-
-    left: int | None = None
-
-
-_budget = _Budget()
 
 
 def check_switches(processor: Processor, switches: Mapping[str, object]) -> None:
@@ -86,11 +62,11 @@ def render(
     replace_function(chat_template_utils, "_compile_jinja_template", _counting)
     copies = [dict(message) for message in messages]
     try:
-        with _limited():
+        with limited():
             return str(processor.apply_chat_template(copies, add_generation_prompt=True, tokenize=False, **switches))
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
-    except _EndlessError as error:
+    except EndlessTemplateError as error:
         if len(str(messages)) < _FEW_CHARACTERS:
             raise ConfigError([f"the chat template {error}. Copy the original model's template again."]) from error
         raise DataError(example_id, f"the chat template {error} on it. Shorten the prompt.") from error
@@ -100,76 +76,21 @@ def render(
         raise DataError(example_id, f"the chat template fails on it: {type(error).__name__}: {error}") from error
 
 
-@contextmanager
-def _limited() -> Iterator[None]:
-    _budget.left = MAX_ITERATIONS
-    try:
-        yield
-    finally:
-        _budget.left = None
-
-
-def spend() -> bool:
-    """Count an iteration. Called by compiled templates."""
-    if _budget.left is not None:
-        _budget.left -= 1
-        if _budget.left < 0:
-            raise _EndlessError(f"makes more than {MAX_ITERATIONS:,} iterations")
-    return True
-
-
 def _counting(compile_template: Callable[[str], jinja2.Template]) -> Callable[[str], jinja2.Template]:
-    """Wrap transformers' compiler of chat templates: the same template, which counts its iterations."""
+    """Wrap transformers' compiler of chat templates: the same template, which counts what it does."""
 
     @lru_cache
     def limited_environment() -> Any:
         # From an empty template: compiling computes constants such as 9**(9**9), before they could be intercepted.
-        environment: Any = compile_template("").environment
-        environment.intercepted_binops = frozenset(["*", "**"])
-        environment.call_binop = _limited_operator(environment.call_binop)
-        return environment
+        return limit_environment(compile_template("").environment)
 
     @lru_cache
     def compiled(chat_template: str) -> jinja2.Template:
+        if len(chat_template) > MAX_TEMPLATE:
+            raise EndlessTemplateError(f"has {len(chat_template):,} characters")
         environment = limited_environment()
-        tree = environment.parse(chat_template)
-        _count(tree)
+        tree = limit_template(environment.parse(chat_template))
         template: jinja2.Template = environment.from_string(tree.set_environment(environment))
         return template
 
     return compiled
-
-
-def _count(tree: nodes.Template) -> None:
-    """Add `spend` to the body of each loop and macro, and to the condition of each loop that has one."""
-    for loop in tree.find_all(nodes.For):
-        if loop.test is None:
-            loop.body.insert(0, nodes.ExprStmt(_call()).set_lineno(loop.lineno))
-        else:
-            loop.test = nodes.And(_call(), loop.test).set_lineno(loop.lineno)
-    bodies = [(macro.lineno, macro.body) for macro in tree.find_all(nodes.Macro)]
-    bodies += [(block.lineno, block.body) for block in tree.find_all(nodes.CallBlock)]
-    for line, body in bodies:
-        body.insert(0, nodes.ExprStmt(_call()).set_lineno(line))
-
-
-def _call() -> nodes.Call:
-    function = nodes.ImportedName(f"{__name__}.{spend.__name__}")  # not a variable, which a template could set
-    return nodes.Call(function, [], [], None, None)
-
-
-def _limited_operator(operate: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the sandbox's operators * and **: 9**(9**9) does not end, and 'x' * 10**12 fills the memory."""
-
-    def call_binop(context: object, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**":
-            is_large = isinstance(right, int) and isinstance(left, int) and left.bit_length() * right > MAX_PRODUCT
-        else:
-            texts = [side for side in (left, right) if isinstance(side, str | list | tuple)]
-            counts = [side for side in (left, right) if isinstance(side, int)]
-            is_large = bool(texts and counts) and len(texts[0]) * counts[0] > MAX_PRODUCT
-        if is_large:
-            raise _EndlessError(f"computes something that is too large with {operator}")
-        return operate(context, operator, left, right)
-
-    return call_binop

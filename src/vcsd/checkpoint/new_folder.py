@@ -1,0 +1,87 @@
+"""A folder that is written as a whole or not at all: under a hidden name, locked, and renamed when it is complete.
+
+A failure removes it. A kill leaves it behind without its lock, and the next new folder in the same place removes it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError
+
+from vcsd.checkpoint.lock import NAME, only_process, process_in
+from vcsd.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PARTIAL = ".partial-"
+_OWNER = re.compile(r"process \d+ on .+\n")
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a hidden folder to write into, which gets the name of `folder` at the end.
+
+    Raise a ConfigError if `folder` is not new or empty, and a RunError if it cannot be written.
+    """
+    folder = _checked(folder)
+    partial = folder.with_name(_PARTIAL + folder.name)
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(folder.parent)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    with only_process(partial):
+        try:
+            _empty(partial)
+            yield partial
+            (partial / NAME).unlink(missing_ok=True)
+            partial.rename(folder)  # an empty folder of this name is replaced
+        except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
+            raise _unwritable(folder, error) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _checked(folder: Path) -> Path:
+    """Return the folder without links. Raise unless it is new or empty."""
+    try:
+        folder = folder.resolve()
+        is_new = not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
+    except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
+        raise _unwritable(folder, error) from error
+    if not is_new:
+        raise ConfigError([f"{folder} is not an empty folder. Choose a new one."])
+    return folder
+
+
+def _unwritable(folder: Path, error: Exception) -> RunError:
+    return RunError(
+        f"{folder} cannot be written: {error}. Nothing is left of it. Check its place and the free space, or choose "
+        "another folder."
+    )
+
+
+def _empty(partial: Path) -> None:
+    """Remove what a killed process left in a folder."""
+    for path in partial.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != NAME:
+            path.unlink()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the hidden folders of processes that were killed: their lock names a process, and is free."""
+    for path in parent.glob(f"{_PARTIAL}*"):
+        try:
+            if _OWNER.fullmatch((path / NAME).read_text(encoding="utf-8")) and process_in(path) is None:
+                shutil.rmtree(path, ignore_errors=True)
+        except (OSError, ValueError):  # not such a folder
+            continue
