@@ -130,9 +130,10 @@ def is_aligned(paragraph: str) -> bool:
 
 
 def escaped(paragraph: str) -> str:
-    """Keep reStructuredText from reading |y| and a trailing underscore as markup, outside of `code`."""
+    """Outside of `code`, link pages by name, and keep |y| and a trailing underscore from being read as markup."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
     pieces[::2] = [re.sub(r"(\||(?<=\w)_(?=\W|$))", r"\\\1", prose) for prose in pieces[::2]]
+    pieces[::2] = [re.sub(r"docs/(\w+)\.md", r":doc:`/\1`", prose) for prose in pieces[::2]]
     return re.sub(r"(`[^`]*`)(?=\w)", r"\1\\ ", "".join(pieces))
 
 
