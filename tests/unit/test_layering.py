@@ -41,6 +41,7 @@ RANKS = [
     "config",
     "student",
     "projection",
+    "publish",
     "run",
     "bases",
     "inspect",

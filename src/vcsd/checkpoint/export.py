@@ -23,6 +23,7 @@ from vcsd.lora.base_record import BASE, load_base
 from vcsd.models.processor import refuse_oversized, save_processor_files
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from transformers import PreTrainedModel
@@ -39,12 +40,14 @@ def export(
     dtype: str = "bfloat16",
     adapter: bool = False,
     base: Path | None = None,
+    describe: Callable[[Path, Path], None] | None = None,
 ) -> Path:
     """Write the student or teacher of a checkpoint to a new folder, and return the checkpoint.
 
     `run` is a checkpoint, or a run whose latest checkpoint is used. The model's files are those that `save_pretrained`
     writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
     base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32.
+    `describe(checkpoint, folder)` may add files before the folder gets its name.
     """
     problems = [
         f"{name} = {value!r} is not a choice. {did_you_mean(value, allowed)}"
@@ -72,6 +75,8 @@ def export(
             model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
             model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
         save_processor_files(checkpoint, partial)
+        if describe is not None:
+            describe(checkpoint, partial)
         give_ordinary_permissions(partial)
     return checkpoint
 

@@ -20,7 +20,7 @@ from vcsd.cli.eval_command import eval as evaluate
 from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
-from vcsd.cli.run_commands import report, reported, watch
+from vcsd.cli.run_commands import export, report, reported, watch
 from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
@@ -291,26 +291,7 @@ def demo(
     say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}; training.html compares both runs in detail.")
 
 
-@app.command()
-def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
-    out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
-    what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
-    dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
-    adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
-    base: Annotated[Path | None, typer.Option(help="For a LoRA run: the base model, if it was moved.")] = None,
-) -> None:
-    """Export the student or the teacher of a run as a plain Hugging Face folder. LoRA adapters are merged into it.
-
-    Example: `vcsd export runs/first --what teacher`
-    """
-    from vcsd.checkpoint.export import export as write
-
-    folder = run / what if out is None else out
-    checkpoint = write(run, folder, what=what, dtype=dtype, adapter=adapter, base=base)
-    say(f"Exported the {what} of {checkpoint} to {folder}.")
-
-
+app.command()(export)
 app.command()(init)
 app.command()(recipes)
 app.command()(evaluate)

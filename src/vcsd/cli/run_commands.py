@@ -1,4 +1,4 @@
-"""`vcsd report` and `vcsd watch`: look at runs. Heavy imports wait until a command runs."""
+"""`vcsd report`, `vcsd watch` and `vcsd export`: what to do with a run. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from vcsd.errors import VcsdError
+from vcsd.errors import ConfigError, VcsdError
 from vcsd.terminal import say
 
 if TYPE_CHECKING:
@@ -47,6 +47,52 @@ def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not
         watch_run(run, Console())
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def export(  # noqa: PLR0913, PLR0917  one argument for each option
+    run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
+    out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
+    what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
+    dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
+    adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
+    base: Annotated[Path | None, typer.Option(help="For a LoRA run: the base model, if it was moved.")] = None,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(help="Results of vcsd eval of this model, for its card. May be repeated."),
+    ] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="ORG/NAME", help="Then upload it to the Hugging Face hub, as private.")
+    ] = None,
+    public: Annotated[bool, typer.Option("--public", help="With --push: create a public repository.")] = False,
+) -> None:
+    """Export the student or the teacher of a run as a plain Hugging Face folder with a model card (README.md).
+
+    LoRA adapters are merged into their base. Nothing leaves this machine without --push.
+
+    Example: `vcsd export runs/first --what teacher`
+
+    Publish: `vcsd export runs/first --scores runs/eval/first --push ORG/NAME`
+    """
+    if public and push is None:
+        raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
+    if push is not None:
+        from vcsd.publish.push import require_account, require_repository
+
+        require_repository(push)
+        require_account(push)
+    from vcsd.publish.described_export import export_with_card
+
+    folder = run / what if out is None else out
+    checkpoint = export_with_card(
+        run, folder, what=what, dtype=dtype, adapter=adapter, base=base, scores=scores or (), name=push
+    )
+    say(f"Exported the {what} of {checkpoint} to {folder}, with its card, README.md.")
+    if push is not None:
+        from vcsd.publish.push import push as upload
+
+        say(f"Uploading {folder} to {push} ...")
+        url = upload(folder, push, is_public=public, message=f"Upload the {what} of {checkpoint.name}")
+        say(f"Pushed to {url}. Read the card there{'' if public else ' before you make it public'}.")
 
 
 @contextmanager

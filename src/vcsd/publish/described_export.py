@@ -1,0 +1,76 @@
+"""Export a model together with its card, with scores that were measured on these very weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from vcsd.checkpoint.export import export
+from vcsd.errors import ConfigError
+from vcsd.evaluation.asking.model_answerer import folder_identity
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.publish.model_card import CARD, Exported, live_scores, model_card, scores_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.publish.model_card import CardScore
+
+
+def export_with_card(
+    run: Path,
+    out: Path,
+    *,
+    what: str = "student",
+    dtype: str = "bfloat16",
+    adapter: bool = False,
+    base: Path | None = None,
+    scores: Sequence[Path] = (),
+    name: str | None = None,
+) -> Path:
+    """Export a model with README.md, and return its checkpoint.
+
+    `scores` are results of `vcsd eval` of this run, this checkpoint or this export; others are refused. Scores that
+    the run measured itself after the exported step are added. `name` is the model's name in the card.
+    """
+    cards = {path: load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in scores}
+
+    def describe(checkpoint: Path, folder: Path) -> None:
+        _refuse_other_weights(cards, checkpoint, folder, base, what)
+        exported = Exported.of(checkpoint, what=what, dtype=dtype, is_adapter=adapter)
+        rows: list[CardScore] = [row for card in cards.values() for row in scores_of(card)]
+        if what == "student":
+            rows += live_scores(checkpoint.parent, exported.step)
+        text = model_card(exported, rows, name or out.resolve().name)
+        (folder / CARD).write_text(text, encoding="utf-8")
+
+    return export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe)
+
+
+def _refuse_other_weights(
+    cards: dict[Path, Scorecard], checkpoint: Path, folder: Path, base: Path | None, what: str
+) -> None:
+    """Raise a ConfigError if a score was measured on other weights than those of the export."""
+    if not cards:
+        return
+    known, asked = {folder_identity(folder)}, {path: _asked_model(card) for path, card in cards.items()}
+    if what == "student" and not set(asked.values()) <= known:
+        with TemporaryDirectory(prefix="vcsd-student-") as whole:  # what `vcsd eval RUN` asks: merged, in bfloat16
+            export(checkpoint, Path(whole) / "student", base=base)
+            known.add(folder_identity(Path(whole) / "student"))
+    problems = [
+        f"--scores {path} was measured on other weights than the {what} of {checkpoint}. "
+        f"Evaluate these: vcsd eval {checkpoint} --out FOLDER."
+        for path, model in asked.items()
+        if model not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _asked_model(card: Scorecard) -> object:
+    """The identity of the weights that were asked; None for a server, which tells none."""
+    asker = card.made_with.get("asker")
+    return asker.get("model") if isinstance(asker, dict) else None

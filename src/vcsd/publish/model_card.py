@@ -1,0 +1,273 @@
+"""The model card of an export: what was trained how, on which data, with which scores, and what is not known.
+
+`vcsd export` writes it as README.md next to the weights, so that a user reads it before anything is pushed. It states
+only what the run's files say. Folders of this machine appear by their last name alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vcsd import __version__
+from vcsd.checkpoint.folder import MANIFEST
+from vcsd.monitor.lines import read_lines
+from vcsd.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from vcsd.evaluation.scoring.scorecard import Scorecard
+
+CARD = "README.md"
+
+_HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_UNKNOWN = "not recorded (the run was started from Python)"
+
+
+@dataclass(frozen=True)
+class CardScore:
+    """One row of the card's table: a benchmark, its score from 0 to 100 with the 95% interval, and its size."""
+
+    benchmark: str
+    entry: float
+    low: float
+    high: float
+    num_questions: int
+    num_expected: int | None
+    how: str
+    """How it was asked and read, in a few words."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export holds: the run's settings, the checkpoint's step, and how the weights were written."""
+
+    config: Mapping[str, Any]
+    step: int
+    what: str
+    dtype: str
+    is_adapter: bool
+    is_lora: bool
+    base: str | None
+    """The hub id or folder of the model before training."""
+
+    @classmethod
+    def of(cls, checkpoint: Path, *, what: str, dtype: str, is_adapter: bool) -> Exported:
+        """Read a checkpoint and the run that it belongs to."""
+        config = _object(checkpoint.parent / "config.json")
+        record = _object(checkpoint / "base.json")
+        base = _at(config, "model", "path") or record.get("path")
+        step = int(_object(checkpoint / MANIFEST).get("step", 0))
+        dtype = "float32" if is_adapter else dtype
+        return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None)
+
+    @property
+    def hub_base(self) -> str | None:
+        """The hub id of the base; None if it was a folder."""
+        return self.base if self.base is not None and _HUB_ID.fullmatch(self.base) else None
+
+
+def live_scores(run: Path, step: int) -> list[CardScore]:
+    """Return the scores that the run itself measured after this step (the recipe's `evaluation` section)."""
+    lines = [line for line in read_lines(run / "evaluation.jsonl") if line.get("step") == step]
+    return [
+        CardScore(
+            name,
+            score["entry"],
+            score["interval"][0],
+            score["interval"][1],
+            score["num_questions"],
+            score["num_expected"],
+            f"during training; answers read as {lines[-1]['mode']}",
+        )
+        for name, score in (lines[-1]["benchmarks"].items() if lines else ())
+    ]
+
+
+def scores_of(card: Scorecard) -> list[CardScore]:
+    """Return the scores of an evaluation."""
+    how = f"style {card.made_with.get('style')}, answers read as {card.mode}"
+    return [
+        CardScore(
+            name, score.entry, score.interval.low, score.interval.high, score.num_questions, score.num_expected, how
+        )
+        for name, score in card.benchmarks.items()
+    ]
+
+
+def model_card(exported: Exported, scores: Sequence[CardScore], name: str) -> str:
+    """Write the card as Markdown, with the front matter that the hub reads."""
+    parts = [
+        _front_matter(exported),
+        f"# {_line(name)}",
+        _summary(exported),
+        _usage(exported, name),
+        f"## Method\n\n{_method(exported)}",
+        f"## Data\n\n{_data(exported)}",
+        f"## Scores\n\n{_scores(scores)}",
+        f"## Limitations\n\n{_limitations(exported, scores)}",
+        f"## Recipe\n\n{_recipe(exported)}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(exported: Exported) -> str:
+    """The fields of the hub. No licence is claimed: that of the base and of the data decide."""
+    tags = ["vcsd", "self-distillation", *(["lora"] if exported.is_lora else [])]
+    lines = [
+        f"library_name: {'peft' if exported.is_adapter else 'transformers'}",
+        "pipeline_tag: image-text-to-text",
+        f"tags: [{', '.join(tags)}]",
+    ]
+    if exported.hub_base is not None:
+        relation = "adapter" if exported.is_adapter else "finetune"
+        lines += [f"base_model: {exported.hub_base}", f"base_model_relation: {relation}"]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _summary(exported: Exported) -> str:
+    base = f"`{_short(exported.base)}`" if exported.base else "a model that was " + _UNKNOWN
+    kind = "LoRA adapters for" if exported.is_adapter else "A merged LoRA of" if exported.is_lora else "A version of"
+    steps = "1 step" if exported.step == 1 else f"{exported.step:,} steps"
+    return (
+        f"{kind} {base}, post-trained without labels by on-policy self-distillation with "
+        f"vcsd {__version__}: the {exported.what} after {steps}, in {exported.dtype}."
+    )
+
+
+def _usage(exported: Exported, name: str) -> str:
+    quoted = json.dumps(_line(name))
+    if not exported.is_adapter:
+        return (
+            "```python\nfrom transformers import AutoModelForImageTextToText, AutoProcessor\n\n"
+            f"model = AutoModelForImageTextToText.from_pretrained({quoted})\n"
+            f"processor = AutoProcessor.from_pretrained({quoted})\n```"
+        )
+    base = json.dumps(_short(exported.base) if exported.base else "the base model")
+    return (
+        "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForImageTextToText\n\n"
+        f"base = AutoModelForImageTextToText.from_pretrained({base})\n"
+        f"model = PeftModel.from_pretrained(base, {quoted})\n```"
+    )
+
+
+def _method(exported: Exported) -> str:
+    method = exported.config.get("method")
+    if not isinstance(method, dict):
+        return f"The method's settings were {_UNKNOWN}."
+    target, contrast = method.get("target_view"), method.get("contrast_view")
+    sees = f"The teacher scores the student's own responses with the view `{target}`"
+    sees += f", and again with the view `{contrast}`; the difference shapes its target." if contrast else "."
+    values = ", ".join(
+        f"{key} {method[key]:g}"
+        for key in ("alpha", "beta", "anchor", "temperature", "ema_rate")
+        if isinstance(method.get(key), int | float)
+    )
+    kind = f"divergence {method.get('divergence')}, teacher {method.get('teacher')}"
+    return f"`{method.get('name')}`. {sees} {values}; {kind}."
+
+
+def _data(exported: Exported) -> str:
+    data = exported.config.get("data")
+    if not isinstance(data, dict):
+        return f"The data was {_UNKNOWN}."
+    rollout, path = exported.config.get("rollout", {}), _short(str(data.get("path")))
+    return (
+        f"Prompts and images of `{path}`; answers in the data are not used unless the teacher's view shows them. "
+        f"Each step: {exported.config.get('prompts_per_step')} prompts, "
+        f"{rollout.get('num_per_prompt')} responses to each, at most {rollout.get('max_new_tokens')} tokens."
+    )
+
+
+def _scores(scores: Sequence[CardScore]) -> str:
+    if not scores:
+        return "This model was not evaluated. `vcsd eval` and `vcsd export --scores FOLDER` add scores here."
+    rows = ["| benchmark | score | 95% interval | questions | how |", "|---|---|---|---|---|"]
+    for score in scores:
+        part = f" of {score.num_expected:,}" if score.num_expected not in (None, score.num_questions) else ""
+        rows.append(
+            f"| {_cell(score.benchmark)} | {score.entry:.1f} | {score.low:.1f} to {score.high:.1f} | "
+            f"{score.num_questions:,}{part} | {_cell(score.how)} |"
+        )
+    return "\n".join([*rows, "", "Scores go from 0 to 100. Intervals are of the questions, not of repeated training."])
+
+
+def _limitations(exported: Exported, scores: Sequence[CardScore]) -> str:
+    return "\n".join(f"- {line}" for line in _limits(exported, scores))
+
+
+def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
+    yield "The base model's licence, intended use, biases and errors apply; self-distillation adds no new knowledge."
+    yield "Trained to use the image more. It was not trained for, or tested on, safety."
+    if not scores:
+        yield "No score was measured, so no improvement over the base is claimed."
+    else:
+        yield "The table has no base model to compare with: `vcsd eval --compare` does, on the same questions."
+    if any(score.num_expected not in (None, score.num_questions) for score in scores):
+        yield "Some benchmarks were asked in part only; their scores are not comparable with published ones."
+    max_steps = _at(exported.config, "trainer", "max_steps")
+    if isinstance(max_steps, int) and exported.step < max_steps:
+        yield f"The run had planned {max_steps:,} steps; this is step {exported.step:,}."
+    if exported.is_lora and not exported.is_adapter:
+        yield "Adapters were merged in float32 and rounded once to the precision of this export."
+    if exported.hub_base is None:
+        yield "The base was a local folder; whoever publishes this should name its origin here."
+
+
+def _recipe(exported: Exported) -> str:
+    if not exported.config:
+        return f"The recipe was {_UNKNOWN}."
+    text = json.dumps(_without_folders(exported.config), indent=2, ensure_ascii=False)
+    return f"```json\n{visible(text).replace('```', '` ` `')}\n```"
+
+
+def _without_folders(value: object) -> object:
+    """Reduce absolute paths to their last name: a card must not tell where files are on this machine.
+
+    >>> _without_folders({"path": "/home/ann/secret/data.jsonl", "images": None, "name": "vcsd"})
+    {'path': 'data.jsonl', 'images': None, 'name': 'vcsd'}
+    """
+    if isinstance(value, dict):
+        return {key: _without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(inner) for inner in value]
+    return _short(value) if isinstance(value, str) else value
+
+
+def _short(path: str | None) -> str:
+    """The last name of a path on this machine; a hub id and a relative path as they are.
+
+    >>> [_short(path) for path in ("/home/ann/m/", "~/m", "C:\\\\m\\\\n", "Qwen/Qwen3-VL-2B-Instruct")]
+    ['m', 'm', 'n', 'Qwen/Qwen3-VL-2B-Instruct']
+    """
+    text = _line(path or "")
+    is_absolute = text.startswith(("/", "~", "..", "\\\\", "file:")) or re.match(r"[A-Za-z]:[\\/]", text)
+    return re.split(r"[\\/]", text.rstrip("\\/"))[-1] if is_absolute else text
+
+
+def _line(text: str) -> str:
+    return " ".join(visible(text).replace("`", "'").split())
+
+
+def _cell(text: str) -> str:
+    return _line(text).replace("|", "\\|")
+
+
+def _at(tree: Mapping[str, Any], *keys: str) -> object:
+    value: object = tree
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,142 @@
+"""The card of an export says what the run's files say, and nothing that they do not."""
+
+import json
+
+import pytest
+import yaml
+
+from tiny_lora import lora_model
+from tiny_models import build_model
+from tiny_step import make_trainer
+from vcsd.config import build_recipe
+from vcsd.errors import ConfigError
+from vcsd.evaluation.asking.model_answerer import folder_identity
+from vcsd.evaluation.scoring.aggregate import Tally
+from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, Scorecard
+from vcsd.evaluation.scoring.uncertainty import Interval
+from vcsd.publish.described_export import export_with_card
+from vcsd.publish.model_card import CardScore, Exported, model_card
+
+SAVE = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+
+
+def config(path="Qwen/Qwen3-VL-2B-Instruct", data="/home/ann/private/rows.jsonl"):
+    return json.loads(build_recipe({"model": {"path": path}, "data": {"path": data}}).to_json())
+
+
+def exported(**more):
+    given = {"config": config(), "step": 90, "what": "student", "dtype": "bfloat16", "is_adapter": False}
+    return Exported(**{**given, "is_lora": False, "base": "Qwen/Qwen3-VL-2B-Instruct", **more})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    make_trainer(folder, arguments=SAVE).train()
+    (folder / "config.json").write_text(json.dumps(config()))
+    return folder
+
+
+def scorecard(model):
+    tally = Tally(("1", "2"), (True, False), (0, 1), {"acc": (0, 1)})
+    score = BenchmarkScore(
+        "mine", "Mine", 50.0, Interval(9.5, 90.5), 2, 4, Counts(0, 0, 0, 0, 0), {"acc": 50.0}, {}, "official", tally
+    )
+    made_with = {"asker": {"model": model}, "style": "vlmevalkit"}
+    return Scorecard("final", "2026-06", 50.0, Interval(9.5, 90.5), {"mine": score}, made_with)
+
+
+def front_matter(text):
+    return yaml.safe_load(text.split("---")[1])
+
+
+def test_the_card_tells_method_data_recipe_and_base():
+    text = model_card(exported(), [], "me/first")
+    fields = front_matter(text)
+    assert fields["base_model"] == "Qwen/Qwen3-VL-2B-Instruct"
+    assert (fields["library_name"], fields["pipeline_tag"]) == ("transformers", "image-text-to-text")
+    assert "license" not in fields
+    assert "the student after 90 steps, in bfloat16" in text
+    assert "alpha 1, beta 0.1, anchor 1, temperature 2, ema_rate 0.05; divergence forward_kl, teacher ema" in text
+    assert 'AutoProcessor.from_pretrained("me/first")' in text
+    recipe = json.loads(text.split("```json\n")[1].split("```")[0])
+    assert recipe["method"]["name"] == "vcsd"
+    assert recipe["data"]["path"] == "rows.jsonl"
+
+
+def test_no_folder_of_this_machine_is_told():
+    text = model_card(exported(base="/home/ann/models/base", config=config("/home/ann/models/base")), [], "x")
+    assert "/home" not in text
+    assert "ann" not in text.replace("planned", "").split()
+    assert "base_model" not in front_matter(text)
+    assert "name its origin here" in text
+
+
+def test_without_scores_no_gain_is_claimed():
+    text = model_card(exported(), [], "x")
+    assert "This model was not evaluated." in text
+    assert "no improvement over the base is claimed" in text
+
+
+def test_scores_have_intervals_and_say_how_many_questions():
+    text = model_card(exported(), [CardScore("a|b", 71.25, 68.0, 74.5, 100, 200, "read as final")], "x")
+    assert "| a\\|b | 71.2 | 68.0 to 74.5 | 100 of 200 | read as final |" in text
+    assert "asked in part only" in text
+
+
+def test_an_unfinished_run_and_one_from_python_are_said_to_be():
+    assert "had planned 90 steps; this is step 40" in model_card(exported(step=40), [], "x")
+    text = model_card(exported(config={}, base=None), [], "x")
+    assert text.count("not recorded (the run was started from Python)") == 4
+
+
+def test_hostile_names_stay_text():
+    text = model_card(exported(config=config(data="rows`\n# Fake\n\x1b[31m.jsonl")), [], "x")
+    assert "\n# Fake" not in text
+    assert "\x1b" not in text
+
+
+def test_every_export_has_a_card_with_the_scores_of_these_weights(run, tmp_path):
+    export_with_card(run, tmp_path / "plain")
+    assert "not evaluated" in (tmp_path / "plain" / "README.md").read_text()
+    scorecard(folder_identity(tmp_path / "plain")).save(tmp_path / "scorecard.json")
+    for name, more in {"same": {}, "exact": {"dtype": "float32"}}.items():
+        export_with_card(run, tmp_path / name, scores=[tmp_path], **more)
+        assert "| mine | 50.0 | 9.5 to 90.5 | 2 of 4 |" in (tmp_path / name / "README.md").read_text()
+    with pytest.raises(ConfigError, match="was measured on other weights than the teacher"):
+        export_with_card(run, tmp_path / "teacher", what="teacher", dtype="float32", scores=[tmp_path])
+    assert not (tmp_path / "teacher").exists()
+
+
+def test_scores_of_another_model_are_refused(run, tmp_path):
+    scorecard("another").save(tmp_path / "scorecard.json")
+    with pytest.raises(ConfigError, match="was measured on other weights than the student"):
+        export_with_card(run, tmp_path / "out", scores=[tmp_path])
+    assert [path.name for path in tmp_path.iterdir()] == ["scorecard.json"]
+
+
+def test_scores_that_the_run_measured_are_those_of_its_step(run, tmp_path):
+    score = {"entry": 60.0, "interval": [50.0, 70.0], "num_questions": 9, "num_expected": None}
+    lines = [{"step": step, "mode": "exact", "benchmarks": {f"at-{step}": score}} for step in (0, 1)]
+    (run / "evaluation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    try:
+        export_with_card(run, tmp_path / "out")
+    finally:
+        (run / "evaluation.jsonl").unlink()
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "| at-1 | 60.0 | 50.0 to 70.0 | 9 | during training; answers read as exact |" in text
+    assert "at-0" not in text
+
+
+def test_merged_and_adapter_exports_tell_what_they_are(tmp_path):
+    build_model().save_pretrained(tmp_path / "base")
+    model = lora_model()
+    make_trainer(tmp_path / "run", model=model, arguments=SAVE).train()
+    checkpoint = tmp_path / "run" / "checkpoint-1"
+    export_with_card(tmp_path / "run", tmp_path / "adapter", adapter=True)
+    text = (tmp_path / "adapter" / "README.md").read_text()
+    assert front_matter(text)["library_name"] == "peft"
+    assert "PeftModel.from_pretrained(base" in text
+    merged = Exported.of(checkpoint, what="student", dtype="bfloat16", is_adapter=False)
+    assert "merged in float32" in model_card(merged, [], "x")
+    assert "lora" in front_matter(model_card(merged, [], "x"))["tags"]
