@@ -18,6 +18,7 @@ from transformers import TrainingArguments
 
 from vcsd import __version__
 from vcsd.cli import app
+from vcsd.views import VIEWS
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
@@ -221,3 +222,9 @@ def test_the_table_of_tested_versions_is_that_of_the_constraints():
     page = (ROOT / "docs" / "project" / "install.md").read_text()
     newest = dict(re.findall(r"^\| (torch|transformers|vLLM) \|.*\| ([\d.]+)[^|]*\|$", page, flags=re.MULTILINE))
     assert newest == {"torch": PINS["torch"], "transformers": PINS["transformers"], "vLLM": PINS["vllm"]}
+
+
+def test_every_view_is_on_the_page_of_views():
+    page = (ROOT / "docs" / "api" / "views.md").read_text()
+    views = [f"{view.__module__}.{view.__qualname__}" for view in VIEWS.values()]
+    assert [view for view in views if f"autofunction:: {view}\n" not in page] == []
