@@ -41,9 +41,25 @@ def test_a_phone_shows_whole_tables(look, report, tmp_path, scheme):
 
 def test_samples_unfold_by_keyboard(look, report, tmp_path):
     page = look(report(write_run(tmp_path / "a", response="It is red.")))
-    page.locator("summary").first.focus()
-    page.keyboard.press("Enter")
-    assert page.locator("pre:visible").all_inner_texts() == ["What color is it?", "It is red."]
+    summary, shown = page.locator("summary").first, page.locator("details").first.locator("pre")
+    assert (shown.is_visible(), shown.inner_text()) == (True, "It is red.")  # a short sample is open
+    for is_visible in (False, True):
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert shown.is_visible() == is_visible
+
+
+def test_samples_show_their_picture_and_the_contrast_of_the_focused_token(look, report, tmp_path):
+    page = look(report(write_run(tmp_path / "a", contrast={"It": 0.5, " is": -1.0, EVIL: 2.0})), width=390)
+    assert page.locator(".sample img").first.evaluate("image => image.naturalWidth") == 16
+    page.locator(".sample .t input").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".card:visible p").inner_text() == "contrast \u22121.0000 nats"
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".card:visible p").inner_text() == "contrast +2.0000 nats"
+    assert page.locator(".card:visible h4").inner_text() == EVIL
+    assert page.evaluate("window.ran") is None
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_what_a_run_says_stays_text(look, report, tmp_path):

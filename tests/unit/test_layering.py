@@ -16,6 +16,7 @@ RANKS = [
     "errors",
     "visible",
     "terminal",
+    "work_bar",
     "types",
     "core",
     "kernels",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Question, user_message
 from vcsd.views import VIEWS
+from vcsd.work_bar import WorkBar
 from vcsd.world.checks import checked_split
 from vcsd.world.parameters import PARAMETERS, Parameters
 from vcsd.world.questions.examples import training_examples
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 512
 _LONGEST_ANSWER = 32
 _ANSWER = re.compile(r"answer is (\w+)")
+
+T = TypeVar("T")
 
 
 def last_answer(text: str) -> str | None:
@@ -145,24 +148,38 @@ def kind_scores(
 
 
 def gates(
-    model: PreTrainedModel, processor: Processor, *, num: int, split: Split = "dev", parameters: Parameters = PARAMETERS
+    model: PreTrainedModel,
+    processor: Processor,
+    *,
+    num: int,
+    split: Split = "dev",
+    parameters: Parameters = PARAMETERS,
+    bar: WorkBar | None = None,
 ) -> BaseScores:
-    """Measure everything that a base must pass, on `num` questions per suite."""
+    """Measure everything that a base must pass, on `num` questions per suite. A bar counts the measurements."""
     greedy, contrast = Speaker(model, processor), Speaker(model, processor, uses_contrast=True)
     suites = build_suites(split=split, num=num, parameters=parameters)
     prompts = training_examples(2 * num, seed=99, parameters=parameters)
+    if bar is not None:
+        bar.begin(0, 9)
+
+    def counted(measured: T) -> T:
+        if bar is not None:
+            bar.step()
+        return measured
+
     return {
         "split": split,
         "questions": num,
-        "sight": sight(greedy, num, split, parameters),
-        "greedy": suite_scores(greedy, suites),
-        "contrast": suite_scores(contrast, suites),
-        "hint": round(share_right(greedy, prompts, view="hint"), 2),
-        "training_prompts": round(share_right(greedy, prompts), 2),
-        "kinds": kind_scores(greedy, num, parameters),
-        "kinds_contrast": kind_scores(contrast, num, parameters),
-        "skewed": kind_scores(greedy, num, parameters, is_skewed=True)["mean"],
-        "skewed_contrast": kind_scores(contrast, num, parameters, is_skewed=True)["mean"],
+        "sight": counted(sight(greedy, num, split, parameters)),
+        "greedy": counted(suite_scores(greedy, suites)),
+        "contrast": counted(suite_scores(contrast, suites)),
+        "hint": counted(round(share_right(greedy, prompts, view="hint"), 2)),
+        "training_prompts": counted(round(share_right(greedy, prompts), 2)),
+        "kinds": counted(kind_scores(greedy, num, parameters)),
+        "kinds_contrast": counted(kind_scores(contrast, num, parameters)),
+        "skewed": counted(kind_scores(greedy, num, parameters, is_skewed=True)["mean"]),
+        "skewed_contrast": counted(kind_scores(contrast, num, parameters, is_skewed=True)["mean"]),
     }
 
 
@@ -172,4 +189,5 @@ def measure_folder(folder: Path, *, num: int, split: str) -> BaseScores:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     processor = load_processor(folder)
     model = load_model(folder, torch.float32)
-    return gates(model.to(device).eval(), processor, num=num, split=checked, parameters=parameters)
+    with WorkBar("measuring") as bar:
+        return gates(model.to(device).eval(), processor, num=num, split=checked, parameters=parameters, bar=bar)

@@ -6,9 +6,9 @@ from pathlib import Path  # noqa: TC003 - Typer reads the annotation when it run
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vcsd.terminal import plain, say
+from vcsd.terminal import say, show_log
+from vcsd.work_bar import WorkBar
 
 app = typer.Typer(help="The offline world: pre-train and measure base models, draw its pictures.", no_args_is_help=True)
 
@@ -37,15 +37,14 @@ def pretrain(
 
     plan = Curriculum(checked_family(family), size, seed, PARAMETERS.changed(change or ()))
     refuse_unfit(plan, out)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns) as progress:
-        task = progress.add_task("pre-training", total=None)
+    show_log()
+    with WorkBar("pre-training") as bar:
 
         def tell(done: int, total: int, line: str) -> None:
-            if ":" in line:
-                progress.console.print(plain(line))
+            if ":" in line or not total:
+                say(line)
             else:
-                progress.update(task, completed=done, total=total, description=line)
+                bar.advance(done, total, line)
 
         make(plan, out, device=device, tell=tell, command=command_line("vcsd world pretrain", plan, change or ()))
     say(f"The base is in {out}; see {out / 'README.md'} for its scores.")

@@ -20,6 +20,7 @@ from vcsd.models.family import family_of
 from vcsd.models.packed.packing import Group, longest_view, plan_rows
 from vcsd.models.score import score
 from vcsd.types import Example, user_message
+from vcsd.work_bar import WorkBar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,13 +123,16 @@ def _log_p(
     budget = max(ROW_TOKENS, longest) if family.shares_prefix else longest
     plan = plan_rows(longest_view([groups]), budget, family.cost)
     log_p = torch.empty(len(prompts), len(wanted))
-    for row, pieces in enumerate(plan.rows):
-        scores = score(model, plan.select(groups, row))
-        for g, piece in enumerate(pieces):
-            rows = [g * len(response) + position for position, _ in wanted]
-            logits_MV = full_logits(replace(scores, hidden_ND=scores.hidden_ND[rows]))
-            index_M1 = torch.tensor([token for _, token in wanted], device=logits_MV.device)[:, None]
-            log_p[piece.group] = log_probs(logits_MV, seen.method.temperature).gather(-1, index_M1)[:, 0].cpu()
+    with WorkBar("tiles") as bar:
+        bar.begin(0, len(prompts))
+        for row, pieces in enumerate(plan.rows):
+            scores = score(model, plan.select(groups, row))
+            for g, piece in enumerate(pieces):
+                rows = [g * len(response) + position for position, _ in wanted]
+                logits_MV = full_logits(replace(scores, hidden_ND=scores.hidden_ND[rows]))
+                index_M1 = torch.tensor([token for _, token in wanted], device=logits_MV.device)[:, None]
+                log_p[piece.group] = log_probs(logits_MV, seen.method.temperature).gather(-1, index_M1)[:, 0].cpu()
+                bar.step()
     return log_p
 
 

@@ -7,9 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID, TextColumn
 
 from vcsd.visible import visible
+from vcsd.work_bar import bar_columns, fitting_title
 
 if TYPE_CHECKING:
     from typing import Self
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_EVERY_SECONDS = 60.0
+
+_FAILED = 10
+"""Columns for the number of failed questions."""
 
 
 class AskingBar:
@@ -45,16 +49,11 @@ class AskingBar:
         self._num_known, self._num_done, self._num_total, self._num_failed = num_known, num_known, num_total, 0
         self._start = self._logged = time.monotonic()
         if self._title is not None and self._console.is_terminal and num_known < num_total:
-            failed = TextColumn("{task.fields[failed]}")
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                failed,
-            )
+            width = self._console.width - _FAILED
+            columns = [*bar_columns(width, visible(self._title)), TextColumn("{task.fields[failed]}")]
             self._progress = Progress(*columns, console=self._console, speed_estimate_period=600)
-            self._task = self._progress.add_task(visible(self._title), total=num_total, completed=num_known, failed="")
+            title = fitting_title(width, self._title)
+            self._task = self._progress.add_task(title, total=num_total, completed=num_known, failed="")
             self._progress.start()
 
     def step(self, *, is_failed: bool) -> None:
