@@ -17,6 +17,7 @@ import traceback
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias
@@ -50,6 +51,12 @@ class PoolTally:
     keys: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     run_seconds: float = 0.0
+    start: float = field(default_factory=time.monotonic)
+
+    def time_left(self, num_done: int) -> str:
+        """Say how long the cells that are left will take, at the pace of those that are done; nothing at the end."""
+        seconds = (time.monotonic() - self.start) / max(1, num_done) * (self.num_todo - num_done)
+        return f", {timedelta(seconds=round(seconds))} left" if num_done < self.num_todo else ""
 
 
 def take_stock(cells: Sequence[Cell]) -> tuple[dict[str, Cell], PoolTally]:
@@ -226,9 +233,9 @@ def report_outcome(tally: PoolTally, say: Callable[[str], None], cell: Cell, out
     head = f"{time.strftime('%H:%M:%S')} [{done}/{tally.num_todo}] {cell.title}:"
     if result is None:
         tally.failed.append(f"{cell.title}: {error}")
-        say(f"{head} FAILED, {error}")
+        say(f"{head} FAILED, {error}{tally.time_left(done)}")
         return
     tally.keys.append(cell.key)
     tally.run_seconds += result["seconds"]
     acc = f"{result['acc']:.2f}, " if "acc" in result else ""
-    say(f"{head} {acc}{result['seconds']:.0f} s")
+    say(f"{head} {acc}{result['seconds']:.0f} s{tally.time_left(done)}")
