@@ -16,7 +16,6 @@ RANKS = [
     "errors",
     "visible",
     "terminal",
-    "work_bar",
     "types",
     "core",
     "kernels",

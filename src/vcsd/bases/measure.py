@@ -19,12 +19,12 @@ from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.scoring.score_predictions import check_failed
 from vcsd.models.hub import load_model
 from vcsd.models.processor import load_processor
+from vcsd.monitor.work_bar import WorkBar
 from vcsd.rollout.contrast_engine import ContrastEngine
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Question, user_message
 from vcsd.views import VIEWS
-from vcsd.work_bar import WorkBar
 from vcsd.world.checks import checked_split
 from vcsd.world.parameters import PARAMETERS, Parameters
 from vcsd.world.questions.examples import training_examples

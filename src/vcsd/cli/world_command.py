@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vcsd.monitor.work_bar import WorkBar
 from vcsd.terminal import say, show_log
-from vcsd.work_bar import WorkBar
 
 app = typer.Typer(help="The offline world: pre-train and measure base models, draw its pictures.", no_args_is_help=True)
 

@@ -19,8 +19,8 @@ from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.models.packed.packing import Group, longest_view, plan_rows
 from vcsd.models.score import score
+from vcsd.monitor.work_bar import WorkBar
 from vcsd.types import Example, user_message
-from vcsd.work_bar import WorkBar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

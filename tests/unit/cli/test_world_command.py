@@ -96,7 +96,7 @@ def test_a_family_without_a_shipped_base_is_refused():
 
 
 def test_measuring_writes_the_numbers_into_the_card(tmp_path, monkeypatch):
-    def gates(model, processor, *, num, split, parameters):
+    def gates(model, processor, *, num, split, parameters, bar):
         assert parameters.digest() == Curriculum("qwen3_vl", "small", 1).identity()["parameters"]
         found = json.loads((shipped_base("qwen3_vl") / "card.json").read_text())["measured"]["sway"]
         return {**found, "split": split, "questions": num}

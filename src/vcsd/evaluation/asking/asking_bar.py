@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
+from vcsd.monitor.work_bar import bar_columns, fitting_title
 from vcsd.visible import visible
-from vcsd.work_bar import bar_columns, fitting_title
 
 if TYPE_CHECKING:
     from typing import Self

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from vcsd import work_bar
 from vcsd.evaluation.asking.asking_bar import AskingBar
-from vcsd.work_bar import WorkBar
+from vcsd.monitor import work_bar
+from vcsd.monitor.work_bar import WorkBar
 
 TITLE = "contrast decoding [/] of \x1b[31m MathVista"
 
