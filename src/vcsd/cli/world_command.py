@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from vcsd.monitor.work_bar import WorkBar
 from vcsd.terminal import say, show_log
 
 app = typer.Typer(help="The offline world: pre-train and measure base models, draw its pictures.", no_args_is_help=True)
@@ -33,6 +32,7 @@ def pretrain(
     from vcsd.bases.pretrain import pretrain as make
     from vcsd.bases.pretrain import refuse_unfit
     from vcsd.bases.tiny_models import checked_family
+    from vcsd.monitor.work_bar import WorkBar
     from vcsd.world.parameters import PARAMETERS
 
     plan = Curriculum(checked_family(family), size, seed, PARAMETERS.changed(change or ()))
