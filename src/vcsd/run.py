@@ -29,7 +29,7 @@ from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
 from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
+from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
 from vcsd.trainer import VCSDTrainer
@@ -168,7 +168,11 @@ def _vllm(loaded: Loaded) -> VLLMSettings | None:
     if rollout.engine == "transformers":
         return None
     max_tokens = None if longest is None else longest + rollout.max_new_tokens
-    return VLLMSettings(loaded.folder, max_tokens, rollout.vllm_memory_share)
+    server = None
+    if rollout.engine == "vllm_server":
+        url, transfer, changes = rollout.server_url, rollout.server_transfer, rollout.server_sends_changes
+        server = ServerSettings(url, transfer, changes, loaded.output)
+    return VLLMSettings(loaded.folder, max_tokens, rollout.vllm_memory_share, server)
 
 
 def check_output(output: Path, resume: int | str) -> None:

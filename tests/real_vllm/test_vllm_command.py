@@ -21,7 +21,7 @@ data: {{path: {folder}/train.jsonl, max_prompt_tokens: 256}}
 rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
 prompts_per_step: 2
 token_budget: 4000
-trainer: {{max_steps: 3, save_steps: 3, learning_rate: 1e-2, warmup_steps: 0, use_cpu: true, bf16: false,
+trainer: {{max_steps: 3, save_strategy: 'no', learning_rate: 1e-2, warmup_steps: 0, use_cpu: true, bf16: false,
           output_dir: {folder}/run}}
 """
 ENVIRONMENT = {
@@ -44,14 +44,30 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_recipe_trains_three_steps_with_vllm(folder):
-    command = [sys.executable, "-m", "vcsd", "train", str(folder / "recipe.yaml"), "rollout.engine=vllm"]
+def train(folder, *overrides, launcher=()):
+    """Run the command, and return the lines of its syncs."""
+    command = [sys.executable, *launcher, "-m", "vcsd", "train", str(folder / "recipe.yaml"), *overrides]
     done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    syncs = list(read_lines(folder / "run" / SYNC_FILE))
-    assert [line["version"] for line in syncs] == ["step-1", "step-2", "step-3"]
-    assert len({line["manifest"] for line in syncs}) == 3
-    assert all(line["probe_mean"] < 1e-4 for line in syncs)
     steps = list(read_lines(folder / "run" / "metrics.jsonl"))
     assert [line["is_taken"] for line in steps if "is_taken" in line] == [True] * 3
+    return list(read_lines(folder / "run" / SYNC_FILE))
+
+
+def check(syncs):
+    assert [line["version"] for line in syncs] == ["step-1", "step-2", "step-3"]
+    assert len({line["manifest"] for line in syncs}) == 3  # the student moved, and every sync sent the new weights
+    assert all(line["probe_mean"] < 1e-4 for line in syncs)
+
+
+def test_a_recipe_trains_three_steps_with_vllm(folder):
+    check(train(folder, "rollout.engine=vllm"))
     assert json.loads((folder / "run" / "config.json").read_text())["rollout"]["engine"] == "vllm"
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@pytest.mark.parametrize("overrides", [["trainer.fsdp=true"], ["lora.rank=4"]], ids=["sharded", "replicas with lora"])
+def test_two_ranks_each_with_their_own_engine_train_three_steps(folder, overrides):
+    check(train(folder, "rollout.engine=vllm", *overrides, launcher=TORCHRUN))

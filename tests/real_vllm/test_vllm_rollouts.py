@@ -18,9 +18,11 @@ from vcsd.models.encode import encode
 from vcsd.models.family import family_of
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.vllm.in_process import start_in_process
+from vcsd.rollout.vllm.server_target import SendsNccl
 from vcsd.rollout.vllm.sync_probe import student_log_probs
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine
-from vcsd.rollout.vllm.weight_sync import student_weights
+from vcsd.rollout.vllm.weight_sync import expected_shapes, student_weights
 from vcsd.views import VIEWS
 
 SAMPLING = Sampling(max_new_tokens=12)
@@ -35,7 +37,8 @@ def start(folder, dtype=torch.float32, **settings):
     write_processor_files(folder, settings.get("family", "qwen3_vl"))
     model.save_pretrained(folder)
     family_of(model).prepare(model)
-    engine = VLLMEngine(model, folder, tokenizer=build_processor().tokenizer, dtype=dtype, max_tokens=512)
+    target = start_in_process(folder, dtype, max_tokens=512)
+    engine = VLLMEngine(model, target, tokenizer=build_processor().tokenizer, dtype=dtype)
     return model, engine
 
 
@@ -158,3 +161,40 @@ def test_both_engines_draw_from_the_same_distribution(running):
     error = (means[0].var() / 2000 + means[1].var() / 2000).sqrt()
     assert abs(means[0].mean() - means[1].mean()) < 4 * error
     assert error < 0.05
+
+
+class ToyClient:
+    """A server of two workers that takes whatever is posted."""
+
+    host = "127.0.0.1"
+
+    def __init__(self):
+        self.posted = []
+
+    def get(self, path):
+        return {"/get_world_size": {"world_size": 2}}[path]
+
+    def post(self, path, body):
+        self.posted.append((path, body))
+
+
+def test_nccl_sends_what_vllms_own_classes_accept(monkeypatch):
+    """Everything but the broadcast itself, which needs GPUs."""
+    from vllm.distributed.weight_transfer import nccl_engine
+
+    worlds, sent = [], []
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda info: worlds.append(info.world_size))
+    trainer = nccl_engine.NCCLTrainerWeightTransferEngine
+    monkeypatch.setattr(trainer, "_broadcast", lambda self, source, meta: sent.extend(source))
+    monkeypatch.setattr(trainer, "_post_send_sync", lambda self: None)
+    model, client = build_model(), ToyClient()
+    sender = SendsNccl(expected_shapes(model.config), torch.bfloat16)
+    sender.connect(client)
+    sender.send(client, student_weights(model, torch.bfloat16))
+    (_, init), (_, update) = client.posted
+    assert nccl_engine.NCCLWeightTransferInitInfo(**init["init_info"]).world_size == 3
+    assert worlds == [3]
+    told = nccl_engine.NCCLWeightTransferUpdateInfo(**update["update_info"])
+    assert told.names == [name for name, _ in sent]  # vLLM requires the order that it was told
+    assert [tuple(shape) for shape in told.shapes] == [tuple(tensor.shape) for _, tensor in sent]
+    assert set(told.dtype_names) == {"bfloat16"}

@@ -145,8 +145,17 @@ class RolloutConfig(Section):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
     top_k: int | None = Field(None, ge=1, description="null keeps every token.")
-    engine: Literal["transformers", "vllm"] = Field("transformers", description="vllm needs the extra of that name.")
+    engine: Literal["transformers", "vllm", "vllm_server"] = Field(
+        "transformers", description="vllm samples in the training process, vllm_server on a server."
+    )
     vllm_memory_share: float = Field(0.3, gt=0, lt=1, description="Of the GPU's memory, while vLLM samples.")
+    server_url: str | None = Field(
+        None, min_length=1, description="Such as http://127.0.0.1:8000; null starts a server that ends with the run."
+    )
+    server_transfer: Literal["files", "nccl"] = Field(
+        "files", description="How a server gets weights: files on one machine, nccl between GPUs. ipc would unpickle."
+    )
+    server_sends_changes: bool = Field(False, description="true sends a server only what changed; not with nccl.")
 
     @model_validator(mode="after")
     def _check_temperature(self) -> RolloutConfig:
@@ -154,4 +163,14 @@ class RolloutConfig(Section):
         if 0 < self.temperature < 0.01:
             value = f"rollout.temperature = {shown(self.temperature)}"
             raise ConfigError([f"{value} is neither 0 (greedy) nor at least 0.01."])
+        return self
+
+    @model_validator(mode="after")
+    def _check_server(self) -> RolloutConfig:
+        names = [name for name in type(self).model_fields if name.startswith("server_")]
+        given = [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
+        if given and self.engine != "vllm_server":
+            raise ConfigError([f"rollout.{given[0]} has no effect without rollout.engine: vllm_server."])
+        if self.server_sends_changes and self.server_transfer == "nccl":
+            raise ConfigError(["rollout.server_sends_changes = true needs rollout.server_transfer: files."])
         return self

@@ -234,4 +234,5 @@ def _drop_added(tree: dict[str, JsonValue]) -> None:
     if not tree["offload"]:
         del tree["offload"]
     if rollout["engine"] == "transformers":
-        del rollout["engine"], rollout["vllm_memory_share"]
+        for key in [key for key in rollout if key == "engine" or key.startswith(("vllm_", "server_"))]:
+            del rollout[key]

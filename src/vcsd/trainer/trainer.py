@@ -45,13 +45,13 @@ from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
 from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.offload import OffloadedAdamW
-from vcsd.parallel.ranks import gathered, is_first, num_ranks, this_rank
+from vcsd.parallel.ranks import gathered, is_first, num_ranks, on_first, this_rank
 from vcsd.parallel.sharding import shard, whole
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts
+from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts, RolloutsLostError
 from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
@@ -69,11 +69,12 @@ if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
     from torch import Tensor, nn
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
+    from transformers.trainer_utils import TrainOutput
 
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
     from vcsd.rollout.engine import RolloutEngine
-    from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
+    from vcsd.rollout.vllm.start_target import VLLMSettings
     from vcsd.types import Example
 
 log = logging.getLogger(__name__)
@@ -246,12 +247,17 @@ class DistillationTrainer(ResumableTrainer):
 
     def _start_vllm(self, model: nn.Module, settings: VLLMSettings) -> ProvenRollouts:
         """Start vLLM. A resumed run drops the records of the steps that it repeats."""
-        if num_ranks() > 1:
-            raise ConfigError(["rollout.engine = vllm runs in one process. Use rollout.engine=transformers here."])
         lines = Lines(Path(str(self.args.output_dir)) / SYNC_FILE)
-        lines.keep_until("step", self.state.global_step)
+        on_first(lambda: lines.keep_until("step", self.state.global_step))
         tokenizer = getattr(self.processing_class, "tokenizer", None)
         return ProvenRollouts(model, tokenizer, settings, bf16=bool(self.args.bf16), record=lines.append)
+
+    def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
+        try:
+            return super()._train(checkpoint, **kwargs)
+        finally:
+            if self.vllm is not None:
+                self.vllm.close()
 
     def training_step(
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
@@ -262,9 +268,9 @@ class DistillationTrainer(ResumableTrainer):
         step = self.state.global_step
         with self.phases("data"):
             taken = self.stream.take_prepared(self.progress.cursor, self.prompts_per_step, self._show)
-        self.progress.cursor = taken.cursor
         with self.phases("rollout"):
-            batch = self._sample(taken.items, step)
+            batch = self._sample_or_save(model, taken.items, step)
+        self.progress.cursor = taken.cursor
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()
@@ -282,6 +288,15 @@ class DistillationTrainer(ResumableTrainer):
             self._step_number, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch), scored
         )
         return loss if self.is_taken else torch.zeros_like(loss)
+
+    def _sample_or_save(self, model: nn.Module, prompts: Sequence[Shown], step: int) -> Batch:
+        """Sample. If no rollouts can be had, save the student as it is before the run stops."""
+        try:
+            return self._sample(prompts, step)
+        except RolloutsLostError:
+            if step > 0:
+                self._save_checkpoint(model, None)
+            raise
 
     def _sample(self, prompts: Sequence[Shown], step: int) -> Batch:
         """Let the student as it is now answer every prompt."""

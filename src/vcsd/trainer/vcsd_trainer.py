@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vcsd.method import Method
     from vcsd.models.processor import Processor
     from vcsd.monitor.observation import Monitor
-    from vcsd.rollout.vllm.proven_rollouts import VLLMSettings
+    from vcsd.rollout.vllm.start_target import VLLMSettings
     from vcsd.step import RolloutSettings
     from vcsd.teacher import Teacher
 

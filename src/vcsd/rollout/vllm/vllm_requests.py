@@ -3,7 +3,7 @@
 vLLM gets the trainer's own token ids and patches, not messages and pictures. Its tokenizer, chat template and image
 processor therefore cannot disagree with the student's, and image tokens are not expanded a second time.
 
-Every request has a seed of its own, made from the rollout's key: which requests share a batch does not matter. The
+Every request has a seed of its own, from its first rollout's key: which requests share a batch does not matter. The
 random numbers differ from those of `TransformersEngine`, so the two engines agree in distribution, not token by token.
 """
 
@@ -52,6 +52,16 @@ class ImageSpan:
     length: int
 
 
+@dataclass(frozen=True, eq=False)
+class RequestImages:
+    """The images of one prompt: patches, grids, the names they are cached under, and where their tokens lie."""
+
+    pixel_values: Tensor
+    grid_thw: Tensor
+    names: list[str]
+    spans: list[ImageSpan]
+
+
 def image_spans(prompt: Prompt, image_token_id: int, merge_size: int) -> list[ImageSpan]:
     """Return where each image's tokens lie. Raise a RunError if they do not fit the image's grid.
 
@@ -79,7 +89,7 @@ def image_spans(prompt: Prompt, image_token_id: int, merge_size: int) -> list[Im
 def sampling_values(
     sampling: Sampling, key: str, end_ids: Collection[int], banned: Collection[int]
 ) -> dict[str, object]:
-    """Return the arguments of vLLM's SamplingParams for one rollout. Nothing is left to vLLM's defaults."""
+    """Return the arguments of vLLM's SamplingParams for a request. Nothing is left to vLLM's defaults."""
     return {
         "n": 1,
         "max_tokens": sampling.max_new_tokens,
@@ -97,12 +107,12 @@ def sampling_values(
 
 
 def request_seed(key: str) -> int:
-    """Turn a rollout's key into a seed of 63 bits.
+    """Turn a rollout's key into a seed of 62 bits: vLLM adds a small index, and takes 63.
 
     >>> request_seed("7/0/0/x") == request_seed("7/0/0/x"), request_seed("7/0/0/x") == request_seed("7/0/1/x")
     (True, False)
     """
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 2
 
 
 def to_rollout(

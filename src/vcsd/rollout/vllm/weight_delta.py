@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from vcsd.errors import RunError
-from vcsd.rollout.vllm.weight_sync import checksum
+from vcsd.rollout.vllm.weight_sync import DeltaMismatchError, checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,10 +32,6 @@ Form = Literal["whole", "positions", "mask"]
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MOST_POSITIONS = 2**31 - 1
 _BITS = 8
-
-
-class DeltaMismatchError(RunError):
-    """A tensor that was rebuilt from a patch is not the one that was sent."""
 
 
 @dataclass(frozen=True, eq=False)

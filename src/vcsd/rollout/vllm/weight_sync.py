@@ -14,6 +14,7 @@ Names are those of a released checkpoint. Tensors are sent one at a time, whole,
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -24,6 +25,7 @@ from transformers import AutoModelForImageTextToText
 from vcsd.errors import RunError
 from vcsd.models.family import base_model
 from vcsd.models.freeze import is_adapter
+from vcsd.parallel.ranks import num_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,10 +33,20 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import PretrainedConfig
 
+log = logging.getLogger(__name__)
+
 Named = tuple[str, "Tensor"]
 _NAMED_IN_ERROR = 5
 _CHUNK = 2**24
 _PRIME = 2**31 - 1
+
+
+class DeltaMismatchError(RunError):
+    """A tensor that was rebuilt from a change is not the one that was sent."""
+
+
+class OtherVersionError(RunError):
+    """The engine uses other weights than those of the step."""
 
 
 class SyncTarget(Protocol):
@@ -67,6 +79,8 @@ class SyncRecord:
     manifest: str
     """A hash of the names, shapes and contents that were sent."""
     seconds: float
+    sent_bytes: int | None = None
+    """Bytes that a server got, if only changes were sent."""
     probe_mean: float | None = None
     probe_max: float | None = None
     """Differences of log-probabilities between the engine and the student, in nats."""
@@ -119,17 +133,20 @@ class WeightSync:
 
     def send(self, target: SyncTarget, weights: Callable[[], Iterable[Named]], step: int) -> SyncRecord:
         """Send all weights under the version of a step. Raise a RunError if something is missing or not in use."""
-        start, version = time.monotonic(), f"step-{step}"
-        manifest = _Manifest()
-        target.start_weight_update()
-        target.load(manifest.noting(weights()))
+        start, version = time.monotonic(), version_of(step)
+        manifest = _load(target, weights)
         target.finish_weight_update(version)
         self.refuse_incomplete(manifest.shapes)
         target.clear_caches()
         refuse_other_version(target, version)
-        return SyncRecord(
-            step, version, len(manifest.shapes), manifest.num_bytes, manifest.digest(), time.monotonic() - start
-        )
+        return manifest.record(step, time.monotonic() - start)
+
+    def noted(self, weights: Iterable[Named], step: int) -> SyncRecord:
+        """Return the record of weights that another rank sends."""
+        start, manifest = time.monotonic(), _Manifest()
+        for _ in manifest.noting(weights):
+            pass
+        return manifest.record(step, time.monotonic() - start)
 
     def refuse_incomplete(self, sent: Mapping[str, tuple[int, ...]]) -> None:
         """Raise a RunError unless exactly the expected names and shapes were sent."""
@@ -148,11 +165,32 @@ class WeightSync:
             )
 
 
+def version_of(step: int) -> str:
+    """Name the weights of a step, counted from 1."""
+    return f"step-{step}"
+
+
+def _load(target: SyncTarget, weights: Callable[[], Iterable[Named]]) -> _Manifest:
+    """Send the weights. If the engine cannot apply what changed, send everything."""
+    manifest = _Manifest()
+    target.start_weight_update()
+    try:
+        target.load(manifest.noting(weights()))
+    except DeltaMismatchError as error:
+        if num_ranks() > 1:  # the other ranks gather each weight once
+            raise
+        log.warning("Sending all weights again: %s", error)
+        manifest = _Manifest()
+        target.start_weight_update()
+        target.load(manifest.noting(weights()))
+    return manifest
+
+
 def refuse_other_version(target: SyncTarget, version: str) -> None:
     """Raise a RunError unless the engine uses the weights of a version."""
     used = target.weight_version()
     if used != version:
-        raise RunError(
+        raise OtherVersionError(
             f"the rollout engine uses the weights {used!r} instead of {version!r}. It was restarted, or another "
             "trainer sends weights to it."
         )
@@ -174,6 +212,9 @@ class _Manifest:
             self.num_bytes += tensor.numel() * tensor.element_size()
             self._checksums.append((name, checksum(tensor)))
             yield name, tensor
+
+    def record(self, step: int, seconds: float) -> SyncRecord:
+        return SyncRecord(step, version_of(step), len(self.shapes), self.num_bytes, self.digest(), seconds)
 
     def digest(self) -> str:
         digest = hashlib.sha256()

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from vcsd.rollout.vllm.weight_delta import DeltaMismatchError, DeltaReceiver, DeltaSender, words_of
+from vcsd.rollout.vllm.weight_delta import DeltaReceiver, DeltaSender, words_of
+from vcsd.rollout.vllm.weight_sync import DeltaMismatchError
 
 
 def tensor(size=1000, dtype=torch.bfloat16, seed=0):

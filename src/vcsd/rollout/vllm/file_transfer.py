@@ -1,0 +1,136 @@
+"""Weights by way of files in memory: for a vLLM server on the trainer's machine.
+
+The trainer writes safetensors files into a folder of its own under /dev/shm, one at a time, tells the server the name
+of each, and removes it. The server's worker opens no other files: the folder must lie where such folders do, belong to
+the same user and be no link. With `sends_changes`, the files hold only what changed since the last sync.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from vcsd.rollout.vllm.weight_delta import DeltaReceiver, DeltaSender, WeightPatch, make_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch import Tensor
+
+    from vcsd.rollout.vllm.weight_sync import Named
+
+ROOTS = ("/dev/shm", tempfile.gettempdir())
+PREFIX = "vcsd-weights-"
+_FILE = re.compile(r"[0-9]+\.safetensors")
+_FILE_BYTES = 2**28
+"""A file holds tensors up to this size together, or one larger tensor."""
+
+
+class FileSender:
+    """Writes weights, file by file. `close` removes the folder."""
+
+    def __init__(self, *, sends_changes: bool = False) -> None:
+        root = next(root for root in ROOTS if Path(root).is_dir() and os.access(root, os.W_OK))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
+        self._delta = DeltaSender() if sends_changes else None
+        self._number = 0
+        self.num_bytes = 0
+        """Bytes written for the last sync."""
+
+    @property
+    def init_info(self) -> dict[str, object]:
+        """What the worker needs to know once."""
+        return {"folder": str(self.folder), "keeps_copy": self._delta is not None}
+
+    @property
+    def sends_changes(self) -> bool:
+        """Whether only changes are sent, once everything was."""
+        return self._delta is not None
+
+    def forget(self) -> None:
+        """Send everything next time."""
+        if self._delta is not None:
+            self._delta.forget()
+
+    def updates(self, weights: Iterable[Named]) -> Iterator[dict[str, object]]:
+        """Write files, and yield for each what the worker is told. A file is removed when the next is asked for."""
+        self.num_bytes = 0
+        waiting: list[WeightPatch] = []
+        for patch in self._patches(weights):
+            if waiting and sum(each.num_bytes for each in waiting) + patch.num_bytes > _FILE_BYTES:
+                yield from self._written(waiting)
+                waiting = []
+            waiting.append(patch)
+        if waiting:
+            yield from self._written(waiting)
+
+    def _patches(self, weights: Iterable[Named]) -> Iterator[WeightPatch]:
+        if self._delta is not None:
+            return self._delta.patches(weights)
+        return (make_patch(name, tensor.detach(), None) for name, tensor in weights)
+
+    def _written(self, patches: list[WeightPatch]) -> Iterator[dict[str, object]]:
+        self._number += 1
+        path = self.folder / f"{self._number}.safetensors"
+        tensors: dict[str, Tensor] = {}
+        for place, patch in enumerate(patches):
+            tensors[f"{place}.values"] = _on_host(patch.values)
+            if patch.places is not None:
+                tensors[f"{place}.places"] = _on_host(patch.places)
+        save_file(tensors, path)
+        self.num_bytes += sum(patch.num_bytes for patch in patches)
+        try:
+            yield {
+                "file": path.name,
+                "names": [patch.name for patch in patches],
+                "forms": [patch.form for patch in patches],
+                "checksums": [patch.checksum for patch in patches],
+            }
+        finally:
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class FileReceiver:
+    """The worker's side: reads the files of one sender, and refuses those that are not its own."""
+
+    def __init__(self, folder: str, *, keeps_copy: bool) -> None:
+        self._folder = _checked_folder(Path(folder))
+        self._receiver = DeltaReceiver()
+        self._keeps_copy = keeps_copy
+
+    def read(self, update: Mapping[str, Any]) -> Iterator[Named]:
+        """Yield the weights of one file, whole and checked."""
+        if not _FILE.fullmatch(update["file"]):
+            raise ValueError(f"{update['file']!r} is not a file of weights.")
+        with safe_open(self._folder / update["file"], framework="pt") as tensors:
+            known = set(tensors.keys())
+            for place, name in enumerate(update["names"]):
+                places = tensors.get_tensor(f"{place}.places") if f"{place}.places" in known else None
+                values = tensors.get_tensor(f"{place}.values")
+                patch = WeightPatch(name, update["forms"][place], values, places, update["checksums"][place])
+                yield self._receiver.apply(patch)
+                if not self._keeps_copy:
+                    self._receiver = DeltaReceiver()
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()  # tied or shared memory cannot be saved
+
+
+def _checked_folder(folder: Path) -> Path:
+    """Return the folder of a sender. Raise a ValueError for any other path."""
+    is_known = str(folder.parent) in ROOTS and folder.name.startswith(PREFIX) and not folder.is_symlink()
+    if not is_known or not folder.is_dir() or folder.stat().st_uid != os.getuid():
+        raise ValueError("this folder does not hold a trainer's weights.")
+    return folder

@@ -1,0 +1,128 @@
+"""HTTP to a vLLM server: JSON in, JSON out, and a wait for a server that is not up.
+
+A server that does not answer, answers too late or fails inside raises a ServerLostError: the same request may be sent
+again. One that refuses a request raises a RunError. The key, if the environment variable VLLM_API_KEY has one, is sent
+and never shown.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from vcsd.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+KEY = "VLLM_API_KEY"
+LOCAL = ("127.0.0.1", "localhost", "::1")
+_SHOWN = 300
+_FAILED = 500
+_OK = 200
+
+
+class ServerLostError(RunError):
+    """The server did not answer, or failed inside. Sending the same again may help."""
+
+
+def check_url(url: str) -> str:
+    """Return a server's address without a slash at its end. Raise a ConfigError if it is not one."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise ConfigError([f"rollout.server_url must not hold a password. Put the key into {KEY}."])
+    try:
+        has_place = parts.scheme == "http" and bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        has_place = False
+    if not has_place or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError([f"rollout.server_url = {url!r} is not an address such as http://127.0.0.1:8000."])
+    return url.rstrip("/")
+
+
+class ServerClient:
+    """One server. `timeout` is for one request, in seconds: a whole response of the model."""
+
+    def __init__(self, url: str, *, timeout: float = 1800.0, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.url, self.timeout, self._sleep = check_url(url), timeout, sleep
+        parts = urlsplit(self.url)
+        self.host, self._port = str(parts.hostname), int(parts.port or 0)
+        if self.host not in LOCAL:
+            log.warning("%s is not this machine. Whoever reaches it can replace its weights.", self.url)
+
+    def get(self, path: str) -> Any:
+        """Return the reply to a GET."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: object = None) -> Any:
+        """Return the reply to a POST."""
+        return self._ask("POST", path, {} if body is None else body)
+
+    def is_ready(self) -> bool:
+        """Whether the server answers."""
+        try:
+            self._ask("GET", "/health", None)
+        except RunError:
+            return False
+        return True
+
+    def wait_until_ready(self, seconds: float, has_ended: Callable[[], str | None] = lambda: None) -> None:
+        """Wait for the server, with a countdown in the log. `has_ended` says why it will never answer, if so."""
+        left, told = seconds, False
+        while not self.is_ready():
+            if (reason := has_ended()) is not None:
+                raise ServerLostError(reason)
+            if left <= 0:
+                raise ServerLostError(
+                    f"the vLLM server {self.url} did not answer within {seconds:.0f} s. Start it with "
+                    "`python -m vcsd.rollout.vllm.serve MODEL_FOLDER`, or correct rollout.server_url."
+                )
+            if not told or left % 10 < 1:
+                log.warning("Waiting for the vLLM server %s, for %.0f s more.", self.url, left)
+            told = True
+            self._sleep(1.0)
+            left -= 1.0
+
+    def _ask(self, method: str, path: str, body: object | None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY):
+            headers["Authorization"] = f"Bearer {key}"
+        connection = http.client.HTTPConnection(self.host, self._port, timeout=self.timeout)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            reply = connection.getresponse()
+            status, content = reply.status, reply.read()
+        except (OSError, http.client.HTTPException) as error:
+            name = type(error).__name__
+            raise ServerLostError(f"the vLLM server {self.url} does not answer ({name}: {error}).") from error
+        finally:
+            connection.close()
+        if status >= _FAILED:
+            raise ServerLostError(f"the vLLM server {self.url} failed at {path}: {_short(content)}")
+        if status != _OK:
+            raise RunError(f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}")
+        return _parsed(content, self.url)
+
+
+def _parsed(content: bytes, url: str) -> Any:
+    if not content:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise ServerLostError(f"the vLLM server {url} replied with something that is not JSON.") from error
+
+
+def _short(content: bytes) -> str:
+    """The beginning of an error message, without line breaks and without the key."""
+    text = " ".join(content.decode("utf-8", "replace").split())
+    if key := os.environ.get(KEY):
+        text = text.replace(key, "***")
+    return text[:_SHOWN] or "no message"

@@ -1,0 +1,236 @@
+"""A server gets weights and requests over HTTP; one that is lost gets them again, and a batch is whole or nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from toy_vllm_server import ToyVLLMServer
+from vcsd.errors import ConfigError, RunError
+from vcsd.rollout.vllm.file_transfer import FileReceiver, FileSender
+from vcsd.rollout.vllm.server_client import KEY, ServerClient, ServerLostError, check_url
+from vcsd.rollout.vllm.server_target import SendsFiles, ServerTarget, UpdatesOnly, to_reply
+from vcsd.rollout.vllm.vllm_requests import ImageSpan, RequestImages
+from vcsd.rollout.vllm.weight_sync import WeightSync, refuse_other_version
+
+EXPECTED = {"a": (40,), "b": (2, 2)}
+
+
+@pytest.fixture
+def server():
+    toy = ToyVLLMServer()
+    yield toy
+    toy.stop()
+
+
+@pytest.fixture
+def target(server):
+    made = make_target(server)
+    yield made
+    made.close()
+
+
+def make_target(server, **settings):
+    client = ServerClient(server.url, timeout=10.0, sleep=lambda seconds: None)
+    return ServerTarget(client, SendsFiles(**settings), encode=lambda images: ["patches"] * len(images.names))
+
+
+def weights(seed=0):
+    torch.manual_seed(seed)
+    return {"a": torch.randn(40).bfloat16(), "b": torch.randn(2, 2).bfloat16()}
+
+
+def send(target, tensors, step):
+    return WeightSync(EXPECTED).send(target, lambda: iter(tensors.items()), step)
+
+
+def holds(server, tensors):
+    return all(torch.equal(server.weights[name], tensor) for name, tensor in tensors.items())
+
+
+def test_weights_arrive_under_their_version_and_caches_are_cleared(server, target):
+    sent = weights()
+    send(target, sent, 3)
+    assert server.version == "step-3"
+    assert holds(server, sent)
+    order = [path for path in server.calls if path != "/weight_info"]
+    assert order == [
+        *("/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update"),
+        *("/reset_mm_cache", "/reset_encoder_cache", "/reset_prefix_cache"),
+    ]
+
+
+def test_only_what_changed_travels(server):
+    target, sent = make_target(server, sends_changes=True), weights()
+    send(target, sent, 1)
+    whole = target.sent_bytes
+    sent["a"][7] += 1
+    send(target, sent, 2)
+    assert (whole, target.sent_bytes) == (88, 6)
+    assert holds(server, sent)
+    target.close()
+
+
+def test_a_server_that_lost_its_copy_gets_everything(server):
+    target, sent = make_target(server, sends_changes=True), weights()
+    send(target, sent, 1)
+    server._receiver._receiver._tensors["a"][3] += 1  # a copy that is not what was sent
+    sent["a"][7] += 1
+    send(target, sent, 2)
+    assert target.sent_bytes == 88
+    assert holds(server, sent)
+    assert server.version == "step-2"
+    target.close()
+
+
+def test_a_restarted_server_is_noticed_and_gets_everything(server):
+    target, sent = make_target(server, sends_changes=True), weights()
+    send(target, sent, 1)
+    server.restart()
+    with pytest.raises(RunError, match="uses the weights 'default' instead of 'step-1'"):
+        refuse_other_version(target, "step-1")
+    send(target, sent, 2)
+    assert holds(server, sent)
+    assert target.sent_bytes == 88
+    target.close()
+
+
+def test_an_update_that_another_trainer_did_not_finish_is_ended(server, target):
+    server.is_updating = True
+    sent = weights()
+    send(target, sent, 1)
+    assert holds(server, sent)
+
+
+def ask(target, prompts=3, **values):
+    inputs = [target.to_input([1, 2, place], None, "step-1") for place in range(prompts)]
+    values = {"n": 2, "logit_bias": {9: -100.0}, **values}
+    return target.generate(inputs, [values] * prompts, tell=lambda done: None)
+
+
+def test_requests_carry_token_ids_and_replies_come_in_order(server, target):
+    replies = ask(target, logprobs=0)
+    assert [reply.prompt_token_ids for reply in replies] == [[1, 2, 0], [1, 2, 1], [1, 2, 2]]
+    assert [len(reply.outputs) for reply in replies] == [2, 2, 2]
+    assert replies[0].outputs[0].logprobs[0][5].logprob == -1.0
+    assert set(server.bodies[0]) == {"token_ids", "cache_salt", "sampling_params", "return_token_ids"}
+    assert server.bodies[0]["sampling_params"]["logit_bias"] == {"9": -100.0}
+
+
+def test_images_travel_as_features_with_the_places_of_their_tokens(server, target):
+    grid = torch.tensor([[1, 2, 2]])
+    images = RequestImages(torch.zeros(4, 8), grid, ["step-1/x"], [ImageSpan(1, 1)])
+    asked = target.to_input([1, 9, 2], images, "step-1")
+    assert asked["features"] == {
+        "mm_hashes": {"image": ["step-1/x"]},
+        "mm_placeholders": {"image": [{"offset": 1, "length": 1}]},
+        "kwargs_data": {"image": ["patches"]},
+    }
+
+
+def test_one_lost_request_loses_the_batch(server, target):
+    server.failures["/inference/v1/generate"] = 1
+    with pytest.raises(ServerLostError, match="CUDA out of memory"):
+        ask(target)
+
+
+def test_a_slow_reply_is_a_lost_server(server, target):
+    server.slow_seconds = 3.0
+    target.client.timeout = 0.2
+    with pytest.raises(ServerLostError, match="does not answer"):
+        ask(target, prompts=1)
+
+
+def test_a_dead_server_is_lost(server, target):
+    server.stop()
+    with pytest.raises(ServerLostError, match="does not answer"):
+        target.weight_version()
+
+
+def test_waiting_counts_down_and_ends(server, caplog):
+    waits = []
+    client = ServerClient("http://127.0.0.1:9", sleep=waits.append)
+    with pytest.raises(ServerLostError, match=r"did not answer within 25 s\. Start it with"):
+        client.wait_until_ready(25.0)
+    assert len(waits) == 25
+    told = [record.message for record in caplog.records if "Waiting for" in record.message]
+    assert [text.split(", for ")[1] for text in told] == ["25 s more.", "20 s more.", "10 s more.", "0 s more."][:3]
+
+
+def test_a_server_that_ended_is_not_waited_for():
+    client = ServerClient("http://127.0.0.1:9", sleep=lambda seconds: None)
+    with pytest.raises(RunError, match="ended with code 1"):
+        client.wait_until_ready(600.0, lambda: "the vLLM server ended with code 1.")
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "https://a:1", "http://a", "http://a:b", "http://a:1/v1", "ftp://a:1", ""]
+)
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ConfigError, match="is not an address such as"):
+        check_url(url)
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown():
+    with pytest.raises(ConfigError, match="must not hold a password") as caught:
+        check_url("http://me:secret@a:1")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_key_is_sent_and_masked(server, monkeypatch):
+    monkeypatch.setenv(KEY, "topsecret")
+    client = ServerClient(server.url)
+    monkeypatch.setattr(server, "answer", lambda path, body: (401, {"error": "wrong key topsecret"}))
+    with pytest.raises(RunError, match=r"wrong key \*\*\*"):
+        client.get("/weight_info")
+    assert server.headers[-1]["Authorization"] == "Bearer topsecret"
+
+
+def test_another_machine_gets_a_warning(caplog):
+    ServerClient("http://10.0.0.1:8000")
+    assert "Whoever reaches it can replace its weights" in caplog.text
+
+
+def test_a_reply_of_another_release_is_an_error():
+    with pytest.raises(RunError, match="lacks something"):
+        to_reply({"choices": [{"index": 0, "token_ids": [1], "finish_reason": "stop"}]})
+
+
+@pytest.mark.parametrize("folder", ["/etc", "/dev/shm", "/dev/shm/other", "/dev/shm/vcsd-weights-none", "../x"])
+def test_a_worker_reads_no_other_folder(folder):
+    with pytest.raises(ValueError, match="does not hold a trainer's weights"):
+        FileReceiver(folder, keeps_copy=False)
+
+
+def test_a_worker_reads_no_other_file():
+    sender = FileSender()
+    receiver = FileReceiver(str(sender.folder), keeps_copy=False)
+    update = {"file": "../../etc/passwd", "names": [], "forms": [], "checksums": []}
+    with pytest.raises(ValueError, match="is not a file of weights"):
+        list(receiver.read(update))
+    sender.close()
+    assert not sender.folder.exists()
+
+
+def test_large_weights_are_sent_in_several_files_that_are_removed(monkeypatch):
+    monkeypatch.setattr("vcsd.rollout.vllm.file_transfer._FILE_BYTES", 100)
+    sender, tensors = FileSender(), {name: torch.randn(20) for name in "abc"}
+    receiver, names = FileReceiver(str(sender.folder), keeps_copy=False), []
+    for update in sender.updates(tensors.items()):
+        assert len(list(sender.folder.iterdir())) == 1
+        for name, tensor in receiver.read(update):
+            assert torch.equal(tensor, tensors[name])
+            names.append((update["file"], name))
+    assert [name for _, name in names] == ["a", "b", "c"]
+    assert len({file for file, _ in names}) == 3
+    assert list(sender.folder.iterdir()) == []
+    sender.close()
+
+
+def test_ipc_handles_are_never_sent_over_http():
+    posted = []
+    client = UpdatesOnly(SimpleNamespace(post=lambda *given: posted.append(given)))
+    with pytest.raises(ValueError, match="would unpickle"):
+        client.update_weights({"ipc_handles": []})
+    client.update_weights({"names": ["a"]})
+    assert posted == [("/update_weights", {"update_info": {"names": ["a"]}})]
