@@ -1,13 +1,11 @@
 """`vcsd eval` killed with -9 again and again: it goes on each time, and ends with the answers of a run left alone."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from forked_python import run_python
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from toy_benchmarks import ROWS, write_tsvs
@@ -38,9 +36,10 @@ def evaluate(folder, out, num_answers=-1):
     """Run the command until it ends or has written that many answers; return its exit code."""
     words = ["eval", folder / "model", "--data", folder / "data", "--out", folder / out, "--mode", "exact"]
     words += ["--sampling", "paper,max_new_tokens=48", "--batch-size", "1", "--allow-unknown-data"]
-    command = [sys.executable, "-c", KILLED, str(num_answers), *map(str, words)]
-    run = subprocess.run(command, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
-    assert run.returncode in (0, -signal.SIGKILL), run.stderr.decode()
+    script = folder / "killed.py"
+    script.write_text(KILLED)
+    run = run_python(script, num_answers, *words)
+    assert run.returncode in (0, -signal.SIGKILL), run.stderr
     return run.returncode
 
 

@@ -21,6 +21,7 @@ SHORT = PARAMETERS.changed(["batch=12", "sight_steps=2", "answer_steps=3", "sway
 @pytest.fixture(autouse=True)
 def _few_questions(monkeypatch):
     monkeypatch.setattr(module, "NUM_MEASURED", 2)
+    monkeypatch.setitem(Speaker.answers.__kwdefaults__, "longest", 6)  # such a model never ends its answer
 
 
 def told(lines):
