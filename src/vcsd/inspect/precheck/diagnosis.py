@@ -18,7 +18,7 @@ from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading import read_answer
-from vcsd.inspect.token_scores import example_contrast
+from vcsd.inspect.token_scores import prompt_views, scored_tokens
 from vcsd.models.encode import encode
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.monitor.watch import prompt_text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vcsd.inspect.opened import OpenedModel
-    from vcsd.inspect.token_scores import ResponseContrast
+    from vcsd.inspect.token_scores import PromptViews, ResponseContrast, TokenScore
     from vcsd.method import Method
     from vcsd.models.packed.packing import Prompt
     from vcsd.types import AnswerKind, Example, Prediction
@@ -43,6 +43,9 @@ VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
 NUM_RESAMPLES = 2000
 
+FORM = 2
+"""Raised when a stored record gets other fields: what an older version stored is then scored again."""
+
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 
 
@@ -50,8 +53,8 @@ _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 class ExampleStatistics:
     """One example: the texts of its three answers, whether they are right, and means over the response's tokens.
 
-    `is_right` is None where the data has no answer or none can be read. `end_contrast` is what the end token would gain
-    without the guard; `largest_contrast` is that of the most visual token.
+    `is_right` is None where the data has no answer or none can be read. `end_lift` is by how many nats the target
+    raises the end token of the answer, with the guard that gives it no contrast, and `end_lift_unguarded` without it.
     """
 
     id: str
@@ -63,7 +66,8 @@ class ExampleStatistics:
     support_size: float
     kl_target_original: float
     argmax_changed: float
-    end_contrast: float | None
+    end_lift: float | None
+    end_lift_unguarded: float | None
 
     @property
     def largest_contrast(self) -> float:
@@ -93,15 +97,24 @@ class Diagnosis:
         marks = [mark for one in self.examples if (mark := one.is_right[view]) is not None]
         return 100 * mean(marks) if marks else None
 
+    def length_change(self) -> tuple[float, float, float]:
+        """Return by how many tokens contrast decoding changes an answer's length, with the paired 95% interval."""
+        return _resampled([one.num_tokens["contrast"] - one.num_tokens["image"] for one in self.examples])
+
     def decoding_gain(self) -> tuple[float, float, float] | None:
         """Return the points that contrast decoding gains, with the paired 95% bootstrap interval over the examples."""
         both = [one.is_right for one in self.examples if one.is_right["image"] is not None]
         if not both:
             return None
-        change_N = np.array([100.0 * (bool(one["contrast"]) - bool(one["image"])) for one in both])
-        drawn = np.random.default_rng(0).integers(len(change_N), size=(NUM_RESAMPLES, len(change_N)))
-        low, high = np.percentile(change_N[drawn].mean(1), [2.5, 97.5])
-        return float(change_N.mean()), float(low), float(high)
+        return _resampled([100.0 * (bool(one["contrast"]) - bool(one["image"])) for one in both])
+
+
+def _resampled(changes: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of paired changes with its 95% bootstrap interval."""
+    change_N = np.array(changes, dtype=float)
+    drawn = np.random.default_rng(0).integers(len(change_N), size=(NUM_RESAMPLES, len(change_N)))
+    low, high = np.percentile(change_N[drawn].mean(1), [2.5, 97.5])
+    return float(change_N.mean()), float(low), float(high)
 
 
 def diagnose(
@@ -127,7 +140,7 @@ def diagnose(
         )
         for view in VIEWS_ASKED
     }
-    key = f"{name} {method!r} {max_new_tokens}"
+    key = f"{name} {method!r} {max_new_tokens} {FORM}"
     found = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
     errors = {
         question.id: problem
@@ -186,11 +199,11 @@ def _statistics(
     opened: OpenedModel, question: Question, said: Mapping[str, Prediction], method: Method
 ) -> ExampleStatistics:
     text = said["image"].text
-    seen = example_contrast(
-        opened, question.example, response=text or opened.processor.tokenizer.eos_token, method=method
-    )
-    tokens, last = seen.tokens, seen.tokens[-1]
-    raw_end = last.realised.log_p_original - last.realised.log_p_control
+    tokenizer = opened.processor.tokenizer
+    views = prompt_views(opened, question.example, response=text or tokenizer.eos_token, method=method)
+    tokens = scored_tokens(views.scores, views.token_ids, views.objective, tokenizer)
+    seen = views.contrast(opened.name, tokens)
+    end_lift, unguarded = _end_lifts(views, tokens[-1], tokenizer)
     return ExampleStatistics(
         id=question.id,
         kind=question.kind if question.gold else "no answer",
@@ -201,8 +214,24 @@ def _statistics(
         support_size=mean(token.support_size for token in tokens),
         kl_target_original=mean(token.kl_target_original for token in tokens),
         argmax_changed=mean(_is_changed(seen, place) for place in range(len(tokens))),
-        end_contrast=raw_end if last.is_end else None,
+        end_lift=end_lift,
+        end_lift_unguarded=unguarded,
     )
+
+
+def _end_lifts(views: PromptViews, last: TokenScore, tokenizer: object) -> tuple[float | None, float | None]:
+    """Return by how many nats the target raises the end of the answer, with and without the guard.
+
+    None if the answer has no end token, or if the end is outside the support.
+    """
+    if not last.is_end:
+        return None, None
+    scores = [replace(one, hidden_ND=one.hidden_ND[-1:]) for one in views.scores]
+    unguarded = replace(views.objective, end_token_ids=())
+    (bare,) = scored_tokens(scores, views.token_ids[-1:], unguarded, tokenizer)
+    log_q = (last.realised.log_q, bare.realised.log_q)
+    with_guard, without = (None if q is None else q - last.realised.log_p_original for q in log_q)
+    return with_guard, without
 
 
 def _is_changed(seen: ResponseContrast, place: int) -> bool:

@@ -58,6 +58,7 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
     length = {view: mean(one.num_tokens[view] for one in diagnosis.examples) for view in NAMES}
     contrasts = [value for one in diagnosis.examples for value in one.contrasts]
     same = mean(one.is_same_without_image for one in diagnosis.examples)
+    change = diagnosis.length_change()
     rows = [
         ["examples", str(len(diagnosis.examples)), f"{len(diagnosis.skipped)} could not be used"],
         ["contrast", f"{mean(contrasts):+.4f} nats", "mean over the tokens of the answers"],
@@ -65,13 +66,11 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
         ["support", f"{diagnosis.mean('support_size'):.3f}", "plausible candidates per token"],
         ["pull", f"{diagnosis.mean('kl_target_original'):.4f} nats", "KL(target || image) per token"],
         ["changed choices", f"{diagnosis.mean('argmax_changed'):.1%}", "tokens where the target prefers another one"],
-        [
-            "end token, unguarded",
-            f"{diagnosis.mean('end_contrast'):+.4f} nats",
-            "its contrast, which the guard removes",
-        ],
+        ["end token, guarded", f"{diagnosis.mean('end_lift'):+.4f} nats", "log target - log image at the answer's end"],
+        ["end token, unguarded", f"{diagnosis.mean('end_lift_unguarded'):+.4f} nats", "the same without the guard"],
         ["same without image", f"{same:.1%}", "answers that the control does not change"],
         ["length", f"{length['image']:.1f}", f"tokens; {length['contrast']:.1f} by contrast decoding"],
+        ["expected change", f"{signed(change[0])}", f"tokens; 95%: {signed(change[1])} to {signed(change[2])}"],
     ]
     for view, value in accuracies.items():
         if value is not None:
@@ -82,7 +81,14 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
     """Return the statistics as JSON values."""
     gain = diagnosis.decoding_gain()
-    names = ("support_size", "kl_target_original", "argmax_changed", "end_contrast", "largest_contrast")
+    names = (
+        "support_size",
+        "kl_target_original",
+        "argmax_changed",
+        "end_lift",
+        "end_lift_unguarded",
+        "largest_contrast",
+    )
     return {
         "num_examples": len(diagnosis.examples),
         "skipped": dict(diagnosis.skipped),
@@ -93,6 +99,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
         "same_without_image": mean(one.is_same_without_image for one in diagnosis.examples),
         "contrast": mean(value for one in diagnosis.examples for value in one.contrasts),
         **{name: diagnosis.mean(name) for name in names},
+        "length_change": diagnosis.length_change(),
         "verdict": verdict(diagnosis),
     }
 

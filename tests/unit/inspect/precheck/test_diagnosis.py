@@ -1,16 +1,20 @@
 """The pre-check: what it counts, that it resumes, and that its verdict says what it rests on."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from vcsd.core import shape_target
 from vcsd.inspect import open_model
+from vcsd.inspect.opened import world_question
 from vcsd.inspect.precheck import diagnosis as module
 from vcsd.inspect.precheck.calibration import CALIBRATED, base_statistics, calibrate, expected_gain
 from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
 from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
+from vcsd.inspect.token_scores import prompt_views, scored_tokens, view_log_probs
 from vcsd.method import METHODS
 from vcsd.report.page import page_html
 from vcsd.types import Example, Question, user_message
@@ -32,7 +36,8 @@ def statistics(name, plain, control, contrast, contrasts=(0.5, -0.25), texts=("x
         dict(zip(views, (plain, control, contrast), strict=True)),
         dict.fromkeys(views, 7),
         list(contrasts),
-        **{"support_size": 2.0, "kl_target_original": 0.1, "argmax_changed": 0.5, "end_contrast": 0.01},
+        **{"support_size": 2.0, "kl_target_original": 0.1, "argmax_changed": 0.5},
+        **{"end_lift": -0.02, "end_lift_unguarded": 0.5},
     )
 
 
@@ -129,9 +134,37 @@ def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkey
     assert len(first.examples) == 4
     assert list(first.skipped) == ["text"]
     for one in first.examples:
-        assert one.end_contrast is not None
+        assert one.end_lift is not None
+        assert one.end_lift_unguarded is not None
         assert len(one.contrasts) == one.num_tokens["image"]
-    monkeypatch.setattr(module, "example_contrast", pytest.fail)  # nothing is scored again
+    monkeypatch.setattr(module, "prompt_views", pytest.fail)  # nothing is scored again
     monkeypatch.setattr(module.TransformersEngine, "sample", pytest.fail)
     again = diagnose(world, examples, tmp_path, METHODS["vcsd"], **options)
     assert diagnosis_json(again) == diagnosis_json(first)
+
+
+def test_the_lift_of_the_end_is_that_of_core_with_and_without_the_guard():
+    world = open_model("world")
+    image, text = world_question()
+    example = Example(id="a", images=[image], prompt=[user_message(text, num_images=1)])
+    method = replace(METHODS["vcsd"], beta=0.0)  # all tokens are in the support
+    views = prompt_views(world, example, response="The answer is C.", method=method)
+    tokens = scored_tokens(views.scores, views.token_ids, views.objective, world.processor.tokenizer)
+    log_p = [view_log_probs(scores, method.temperature, 8)[-1:] for scores in views.scores[:2]]
+    end = views.token_ids[-1]
+    expected = [
+        (shape_target(*log_p, alpha=1.0, beta=0.0, end_token_ids=ids) - log_p[0])[0, end].item()
+        for ids in (views.objective.end_token_ids, ())
+    ]
+    assert abs(expected[0] - expected[1]) > 1e-3
+    assert module._end_lifts(views, tokens[-1], world.processor.tokenizer) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_expected_change_in_length_has_a_paired_interval():
+    several = [statistics(f"{place}", True, False, True) for place in range(8)]
+    longer = [replace(one, num_tokens={"image": 10, "control": 10, "contrast": 12}) for one in several]
+    assert Diagnosis(longer, {}).length_change() == (2.0, 2.0, 2.0)
+    table = {row[0]: row[1:] for row in rows_of(Diagnosis(longer, {}))}
+    assert table["expected change"] == ["+2.0", "tokens; 95%: +2.0 to +2.0"]
+    assert table["end token, guarded"][0] == "-0.0200 nats"
+    assert table["end token, unguarded"][0] == "+0.5000 nats"
