@@ -112,7 +112,8 @@ def _lead(runs: Sequence[RunRecord]) -> str:
         if run.state == "evaluated":
             sentences.append(f"{run.name} was evaluated, not trained.")
             continue
-        sentences.append(f"{run.name} ({run.setting('method', 'name') or 'method unknown'}) {words[run.state]}: ")
+        method = str(run.setting("method", "name") or "method unknown")
+        sentences.append(f"{run.name}{'' if run.name == method else f' ({method})'} {words[run.state]}: ")
         sentences[-1] += f"step {run.last_step}{of}."
     return " ".join(sentences)
 
