@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
 from PIL.Image import Image
 
+from vcsd.core import response_weights, token_weights
 from vcsd.models.encode import Encoded, assert_same_layout, encode
 from vcsd.models.features import Constant
 from vcsd.models.packed.packing import Group, longest_view
@@ -20,6 +22,8 @@ from vcsd.views.image_hash import image_hash
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import Any
+
+    from torch import Tensor
 
     from vcsd.method import Method
     from vcsd.models.packed.packing import GroupSize, PackingPlan
@@ -139,6 +143,14 @@ class Batch:
         """What the packing plan needs: the size of each prompt in its longest view, and of its responses."""
         views = (self.student, self.target, self.contrast)
         return longest_view([view for view in views if view is not None])
+
+    def weights_of(self, row: Batch, method: Method, num_ranks: int = 1) -> Tensor:
+        """The factor of each position of a row in the loss of this whole step."""
+        lengths = torch.tensor(row.lengths, dtype=torch.long)
+        scale = method.loss_factor
+        if method.reduction == "response_mean":
+            return response_weights(lengths, num_responses=self.num_responses, loss_scale=scale, num_ranks=num_ranks)
+        return token_weights(lengths, num_tokens=self.num_tokens, loss_scale=scale, num_ranks=num_ranks)
 
     def part(self, groups: Sequence[int]) -> Batch:
         """Some of the groups, by number, under the same views."""

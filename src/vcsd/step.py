@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.batch import Batch, Shown, gather
-from vcsd.core import response_weights, token_weights
 from vcsd.loss import distillation_loss
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
@@ -32,7 +31,7 @@ from vcsd.models.inside import inside_both
 from vcsd.models.score import hidden_states, with_pixels_on
 from vcsd.parallel.exchange import all_rollouts
 from vcsd.parallel.gradients import GradientSync
-from vcsd.parallel.padding import in_step
+from vcsd.parallel.padding import own_rows, with_filler
 from vcsd.parallel.ranks import num_ranks, this_rank
 from vcsd.parallel.sharding import towers_gathered
 from vcsd.parallel.split import balanced, plan_ranks
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from vcsd.loss import Statistics
     from vcsd.method import Method
+    from vcsd.models.packed.packing import PackingPlan
     from vcsd.rollout.engine import RolloutEngine
     from vcsd.rollout.sampling import Sampling
     from vcsd.types import Scores
@@ -116,14 +116,16 @@ def distill(
     ranks, the result is this rank's part; its gradients are complete after `distiller.sync.finish()`.
     """
     student = base_model(distiller.student)
-    rows = _own_rows(distiller, batch, budget)
+    plans = _plans(distiller, batch, budget)
+    rows = own_rows(batch, plans, distiller.rank, in_step=distiller.sync.in_step)
     loss, statistics = torch.zeros((), device=student.device), []
     with (
         distiller.features.step(distiller.student, distiller.teacher),
         towers_gathered(distiller.student, distiller.teacher),
     ):
         for number, (row, filler) in enumerate(rows, start=1):
-            weights_N = _weights(distiller, batch, row, filler).to(student.device)
+            own_N = batch.weights_of(row, distiller.method, distiller.num_ranks)
+            weights_N = with_filler(own_N, filler).to(student.device)
             with distiller.sync.row(is_last=number == len(rows)):
                 whole_row = row if filler is None else row.joined(filler)
                 row_loss, row_statistics = _distill_row(distiller, whole_row, weights_N)
@@ -134,20 +136,15 @@ def distill(
     return loss, statistics
 
 
-def _own_rows(distiller: Distiller, batch: Batch, budget: int) -> list[tuple[Batch, Batch | None]]:
-    """This rank's rows, each with the filler it needs if all ranks must run in step."""
-    plans = plan_ranks(batch.sizes(), budget, family_of(distiller.student).cost, distiller.num_ranks)
-    rows = list(batch.rows(plans[distiller.rank]))
-    if not distiller.sync.in_step:
-        return [(row, None) for row in rows]
-    return in_step(batch, rows, max(len(plan.rows) for plan in plans))
-
-
 def scored_responses(distiller: Distiller, batch: Batch, budget: int) -> list[tuple[str, Sequence[int]]]:
     """Return the example and the tokens of every response, in the order in which all ranks score their positions."""
-    plans = plan_ranks(batch.sizes(), budget, family_of(distiller.student).cost, distiller.num_ranks)
-    rows = [row for plan in plans for row in batch.rows(plan)]
+    rows = [row for plan in _plans(distiller, batch, budget) for row in batch.rows(plan)]
     return [(group.example_id, response) for row in rows for group in row.student for response in group.responses]
+
+
+def _plans(distiller: Distiller, batch: Batch, budget: int) -> list[PackingPlan]:
+    """The rows of every rank."""
+    return plan_ranks(batch.sizes(), budget, family_of(distiller.student).cost, distiller.num_ranks)
 
 
 def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[Tensor, Statistics]:
@@ -180,14 +177,3 @@ def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[T
             )
 
     return inside_both(distiller.teacher, distiller.student, look_twice, look, compare)
-
-
-def _weights(distiller: Distiller, batch: Batch, row: Batch, filler: Batch | None) -> Tensor:
-    """The factor of each of the row's positions in the step's loss: zero for those of a filler."""
-    method, lengths = distiller.method, torch.tensor(row.lengths, dtype=torch.long)
-    scale, ranks = method.loss_factor, distiller.num_ranks
-    if method.reduction == "response_mean":
-        own_N = response_weights(lengths, num_responses=batch.num_responses, loss_scale=scale, num_ranks=ranks)
-    else:
-        own_N = token_weights(lengths, num_tokens=batch.num_tokens, loss_scale=scale, num_ranks=ranks)
-    return own_N if filler is None else torch.cat([own_N, own_N.new_zeros(filler.num_tokens)])

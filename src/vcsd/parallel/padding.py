@@ -10,15 +10,34 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from vcsd.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vcsd.models.packed.packing import Group
+    from torch import Tensor
+
+    from vcsd.models.packed.packing import Group, PackingPlan
 
 
-def in_step(batch: Batch, rows: Sequence[Batch], num_rows: int) -> list[tuple[Batch, Batch | None]]:
+def own_rows(
+    batch: Batch, plans: Sequence[PackingPlan], rank: int, *, in_step: bool
+) -> list[tuple[Batch, Batch | None]]:
+    """Return a rank's rows, each with the filler it needs if all ranks must run in step."""
+    rows = list(batch.rows(plans[rank]))
+    if not in_step:
+        return [(row, None) for row in rows]
+    return filled(batch, rows, max(len(plan.rows) for plan in plans))
+
+
+def with_filler(weights_N: Tensor, filler: Batch | None) -> Tensor:
+    """Append a weight of zero for each position of a filler."""
+    return weights_N if filler is None else torch.cat([weights_N, weights_N.new_zeros(filler.num_tokens)])
+
+
+def filled(batch: Batch, rows: Sequence[Batch], num_rows: int) -> list[tuple[Batch, Batch | None]]:
     """Return `num_rows` pairs of a row, empty beyond this rank's own rows, and the filler that it needs, if any."""
     missing = [batch.part([])] * (num_rows - len(rows))
     filler = _filler(batch)
