@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from vcsd.checkpoint.folder import FORMAT, MANIFEST, SHARDED_FORMAT, FileEntry, Manifest, checkpoints_of
 from vcsd.checkpoint.saved import SUFFIX
 from vcsd.checkpoint.tensors import sha256
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 from vcsd.parallel.ranks import gathered, num_ranks, on_every, on_first, this_rank
 
 if TYPE_CHECKING:
@@ -113,11 +113,19 @@ def _read_manifest(folder: Path) -> Manifest:
     lacking += [] if lacking else [name for name, entry in manifest["files"].items() if not _is_entry(entry)]
     if lacking:
         raise DamagedCheckpointError(folder, f"its manifest lacks {', '.join(lacking)}")
+    if outside := [name for name in manifest["files"] if not _is_inside(name)]:
+        raise DamagedCheckpointError(folder, f"its manifest lists {shown(outside[0])}, which is outside of it")
     return cast("Manifest", manifest)
 
 
 def _is_entry(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a file of a manifest lies in the checkpoint's folder."""
+    path = PurePath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _damage(path: Path, entry: FileEntry) -> str | None:

@@ -5,7 +5,6 @@ Adapters are merged into their base in float32 and rounded once, or written in P
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from vcsd.checkpoint.saved import TensorFile, shards_of
 from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
-from vcsd.lora.base_record import BASE, load_base
+from vcsd.lora.base_record import BASE, load_base, read_record
 from vcsd.models.processor import refuse_oversized, save_processor_files
 
 if TYPE_CHECKING:
@@ -94,9 +93,8 @@ def _whole(checkpoint: Path, weights: Path) -> PreTrainedModel:
 
 def _merged(checkpoint: Path, weights: Path, base: Path | None) -> PreTrainedModel:
     """Merge the adapters of a checkpoint into their base."""
-    record = json.loads((checkpoint / BASE).read_text(encoding="utf-8"))
     return merged(
-        load_base(record, base),
+        load_base(read_record(checkpoint), base),
         read_config(checkpoint),
         lambda model: load_weights(model, TensorFile(weights), weights.stem),
     )

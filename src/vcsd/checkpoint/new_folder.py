@@ -37,16 +37,18 @@ def new_folder(folder: Path) -> Iterator[Path]:
         _remove_abandoned(folder.parent)
     except OSError as error:
         raise _unwritable(folder, error) from error
-    with only_process(partial):
-        try:
-            _empty(partial)
-            yield partial
-            (partial / NAME).unlink(missing_ok=True)
-            partial.rename(folder)  # an empty folder of this name is replaced
-        except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
-            raise _unwritable(folder, error) from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    try:
+        with only_process(partial):
+            try:
+                _empty(partial)
+                yield partial
+                (partial / NAME).unlink(missing_ok=True)
+                partial.rename(folder)  # an empty folder of this name is replaced
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
+        shutil.rmtree(partial, ignore_errors=True)  # also if not even the lock could be written
+        raise _unwritable(folder, error) from error
 
 
 def _checked(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from vcsd.checkpoint.shards import has_shards
+from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
     import os
@@ -41,14 +42,17 @@ class TensorFile(Mapping[str, "Tensor"]):
         self._files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() and not path.exists() else [path]
         self._is_one = self._files == [path]
         self._reader = _Reader(self._files)
-        if self._is_one:
-            untyped: Any = safe_open
-            self._file = untyped(str(path), framework="pt")
-            self._names: list[str] = list(self._file.keys())
-        else:
-            self._names = list(self._layout())
+        try:
+            if self._is_one:
+                untyped: Any = safe_open
+                self._file = untyped(str(path), framework="pt")
+            self._names: dict[str, None] = dict.fromkeys(self._file.keys() if self._is_one else self._layout())
+        except Exception as error:  # safetensors and torch raise anything for a file that is not one
+            raise ConfigError([f"{path} cannot be read: {error}. Use an earlier checkpoint."]) from error
 
     def __getitem__(self, name: str) -> Tensor:
+        if name not in self._names:
+            raise KeyError(name)
         if self._is_one:
             tensor: Tensor = self._file.get_tensor(name)
             return tensor

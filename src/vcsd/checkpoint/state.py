@@ -12,6 +12,8 @@ import torch
 from vcsd.checkpoint.saved import TensorFile
 from vcsd.checkpoint.shards import has_shards
 from vcsd.errors import ConfigError
+from vcsd.parallel.ranks import gathered
+from vcsd.parallel.sharding import local_part
 from vcsd.teacher import own_tensors
 
 if TYPE_CHECKING:
@@ -135,3 +137,17 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> 
         else:
             for name, tensor in own.items():
                 tensor.copy_(tensors[name])
+    _refuse_ruined(own, what)
+
+
+def _refuse_ruined(tensors: Mapping[str, Tensor], what: str) -> None:
+    """Raise a ConfigError if a tensor holds a NaN or an infinity. Of sharded ones, each rank looks at its own part."""
+    parts = {name: local_part(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()}
+    names = [name for ruined in gathered([n for n, p in parts.items() if not p.isfinite().all()]) for name in ruined]
+    if names:
+        raise ConfigError(
+            [
+                f"the {what} of the checkpoint is ruined: {names[0]} is not finite. Use an earlier checkpoint; this "
+                "package never saves such weights, so the file was made or changed by something else."
+            ]
+        )

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vcsd.inspect.run_folder import read_run
+from vcsd.inspect.run_folder import as_written_by_a_run, read_run
 from vcsd.terminal import plain
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ REFRESH_SECONDS = 2.0
 
 def watch_run(folder: Path, console: Console, *, pause: Callable[[float], None] = time.sleep) -> RunRecord:
     """Show a run until it ends, or once if it has ended or if there is no terminal; return its last state."""
+    with as_written_by_a_run(folder):
+        return _watch_run(folder, console, pause)
+
+
+def _watch_run(folder: Path, console: Console, pause: Callable[[float], None]) -> RunRecord:
     run = read_run(folder)
     if run.state != "running" or not console.is_terminal:
         console.print(dashboard(run))

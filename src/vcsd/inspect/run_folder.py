@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
@@ -15,7 +16,7 @@ from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
@@ -119,6 +120,20 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),
         process=process_in(folder),
     )
+
+
+@contextmanager
+def as_written_by_a_run(folder: Path | str) -> Iterator[None]:
+    """Raise a ConfigError if the files of a run hold something else than a run writes."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        reason = f"{type(error).__name__}: {shown(str(error), 200)}"
+        raise ConfigError(
+            [f"{folder} cannot be shown: its files hold what no run writes ({reason}). Restore or remove them."]
+        ) from error
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunRecord]:

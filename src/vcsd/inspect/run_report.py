@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.scoring.compare import compare
+from vcsd.inspect.run_folder import as_written_by_a_run
 from vcsd.inspect.run_samples import sampled
 from vcsd.inspect.run_sections import alarms, configuration, disagreements
 from vcsd.report import parts
@@ -55,8 +56,10 @@ GIB = 2**30
 
 def write_run_report(runs: Sequence[RunRecord], path: Path) -> Path:
     """Write the report of one or more runs; return its path."""
+    with as_written_by_a_run(", ".join(str(run.folder) for run in runs)):
+        page = run_page(runs)
     try:
-        return write_page(run_page(runs), path)
+        return write_page(page, path)
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error}. Choose another file (--output)."]) from error
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 from vcsd.lora.attach import with_adapters
+from vcsd.lora.supported import check_config
 from vcsd.models.family import base_model
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """PEFT's names."""
+
+MAX_RANK = 2**16
+"""No layer is wider."""
 
 _PREFIX = "base_model.model."
 """What PEFT puts before the names of the base's modules."""
@@ -66,14 +70,44 @@ def read_config(folder: Path) -> LoraConfig:
         from peft import LoraConfig
     except ImportError as error:
         raise ConfigError(["exporting adapters needs the package peft: pip install 'vcsd[peft]'."]) from error
-    config: LoraConfig = LoraConfig.from_pretrained(str(folder))
+    path = folder / CONFIG
+    try:
+        config: LoraConfig = LoraConfig.from_pretrained(str(folder))
+        check_config(config)
+        is_whole = isinstance(config.r, int) and 1 <= config.r <= MAX_RANK
+    except ConfigError:
+        raise
+    except Exception as error:  # PEFT raises anything for a file that is not one
+        raise ConfigError(
+            [f"{path} cannot be read: {type(error).__name__}: {error}. Use an earlier checkpoint."]
+        ) from error
+    if not is_whole:
+        raise ConfigError([f"{path}: r = {shown(config.r)} is not a rank from 1 to {MAX_RANK:,}."])
     return config
 
 
 def write_adapter(tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Write adapter tensors under PEFT's names, for `PeftModel.from_pretrained`."""
+    if odd := [name for name in tensors if ".lora_" not in name]:
+        raise ConfigError([f"the checkpoint has a tensor that is not of an adapter: {shown(odd[0])}."])
+    _refuse_misfits(tensors)
     named = {_PREFIX + _without_adapter_name(name): tensor.detach().cpu() for name, tensor in tensors.items()}
     save_file({name: tensor.contiguous() for name, tensor in named.items()}, folder / WEIGHTS, {"format": "pt"})
+
+
+def _refuse_misfits(tensors: Mapping[str, Tensor]) -> None:
+    """Raise a ConfigError unless each factor has its other one, with the same rank, and both are finite."""
+    for name, tensor in tensors.items():
+        is_first = ".lora_A." in name or ".lora_embedding_A." in name
+        pair = name.replace("_A.", "_B.") if is_first else name.replace("_B.", "_A.")
+        other = tensors.get(pair)
+        if pair == name or other is None or tensor.dim() != 2 or other.dim() != 2:
+            raise ConfigError([f"the adapter's factor {shown(name, 200)} has no other one that fits it."])
+        ranks = (tensor.shape[0], other.shape[1]) if is_first else (tensor.shape[1], other.shape[0])
+        if ranks[0] != ranks[1]:
+            raise ConfigError([f"the factors of {shown(name, 200)} have the ranks {ranks[0]} and {ranks[1]}."])
+        if not tensor.isfinite().all():
+            raise ConfigError([f"the adapter is ruined: {shown(name, 200)} is not finite. Use an earlier checkpoint."])
 
 
 def _without_adapter_name(name: str) -> str:

@@ -8,6 +8,7 @@ average of the effective weights, exactly; `effective.py` says how far both aver
 from __future__ import annotations
 
 import copy
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def _wrapped(model: AnyModel, peft_config: PeftConfig, seed: int) -> AnyModel:
     try:
         with _seeded(seed):
             return get_peft_model(base, copy.deepcopy(peft_config), low_cpu_mem_usage=is_meta)
-    except ValueError as error:  # PEFT's reasons: no such module, or one that cannot have an adapter
+    except (ValueError, TypeError, re.error) as error:  # PEFT's reasons: no such module, or one that cannot have one
         raise ConfigError([f"peft_config does not fit the model: {error}"]) from error
 
 

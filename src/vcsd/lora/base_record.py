@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import torch
 
@@ -39,6 +40,20 @@ def base_record(model: nn.Module) -> BaseRecord:
         "dtype": str(base.dtype).removeprefix("torch."),
         "weights": base_hash(model),
     }
+
+
+def read_record(folder: Path) -> BaseRecord:
+    """Read the record of a checkpoint. Raise a ConfigError if it is damaged."""
+    path = folder / BASE
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        is_whole = all(isinstance(record[name], str) for name in BaseRecord.__annotations__)
+        is_whole = is_whole and isinstance(getattr(torch, record["dtype"], None), torch.dtype)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        is_whole = False
+    if not is_whole:
+        raise ConfigError([f"{path} does not name a base model. Use an earlier checkpoint."])
+    return cast("BaseRecord", record)
 
 
 def base_hash(model: nn.Module) -> str:

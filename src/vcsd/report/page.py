@@ -6,6 +6,7 @@ controls that the style sheet reads, so they also work from the keyboard.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +50,13 @@ def write_page(page: Page, path: str | PathLike[str]) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(page_html(page), encoding="utf-8")
-    return partial.replace(path)
+    try:
+        partial.write_text(page_html(page), encoding="utf-8")
+        return partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def page_html(page: Page) -> Html:

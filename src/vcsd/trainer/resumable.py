@@ -22,6 +22,7 @@ from transformers.trainer_utils import TrainOutput
 
 from vcsd.checkpoint import (
     Contents,
+    DamagedCheckpointError,
     TensorFile,
     check_checkpoint,
     checkpoints_of,
@@ -170,6 +171,7 @@ class ResumableTrainer(Trainer):
             self.identity(),
             needs=needs if self.teacher.weights is None else [*needs, TEACHER],
         )
+        _check_states(folder, has_provenance=PROVENANCE in manifest["files"])
         if PROVENANCE in manifest["files"]:
             before = _read(folder / PROVENANCE)["content"]
             now = {name: value for name, value in self.content.items() if name in before}  # early ones lack images
@@ -363,6 +365,24 @@ def _read(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file of a checkpoint that was checked."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
+
+
+def _check_states(folder: Path, *, has_provenance: bool) -> None:
+    """Raise a DamagedCheckpointError unless the JSON files of a checkpoint hold what a run resumes from."""
+    try:
+        run = _read(folder / RUN_STATE)
+        Progress(**run["progress"])
+        parts = {name: run[name] for name in ("teacher", "optimizer", "scheduler", "skips")}
+        is_whole = all(isinstance(part, dict) for part in parts.values()) and isinstance(run["monitors"], list)
+        is_whole = is_whole and isinstance(run["teacher"]["num_updates"], int)
+        is_whole = is_whole and isinstance(TrainerState.load_from_json(str(folder / TRAINER_STATE)).global_step, int)
+        if has_provenance:
+            provenance = _read(folder / PROVENANCE)
+            is_whole = is_whole and isinstance(provenance["content"], dict) and "proven_step" in provenance
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpointError(folder, f"its state cannot be read: {type(error).__name__}: {error}") from error
+    if not is_whole:
+        raise DamagedCheckpointError(folder, "its state is not that of a run")
 
 
 def _few(names: Sequence[str]) -> str:

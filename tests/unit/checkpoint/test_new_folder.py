@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
+from vcsd.checkpoint import lock
 from vcsd.checkpoint.lock import InUseError
 from vcsd.checkpoint.new_folder import new_folder
 from vcsd.errors import ConfigError, RunError
@@ -61,6 +62,16 @@ def test_a_failure_leaves_nothing_behind(tmp_path, error, raised):
 
     with pytest.raises(raised):
         write()
+    assert names(tmp_path) == []
+
+
+def test_a_disk_without_room_for_the_lock_is_one_sentence(tmp_path, monkeypatch):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(lock.socket, "gethostname", full)  # called while the lock is written
+    with pytest.raises(RunError, match=r"out cannot be written: .*No space left"), new_folder(tmp_path / "out"):
+        pass
     assert names(tmp_path) == []
 
 

@@ -208,3 +208,21 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         write_run_report([run], tmp_path / "file" / "report.html")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", '{"step": "x"}\n'),
+        ("metrics.jsonl", '{"step": 1, "findings": 7, "guard": "warn"}\n'),
+        ("evaluation.jsonl", '{"step": 0, "benchmarks": {"a": "b"}}\n'),
+        ("samples.jsonl", '{"step": 1}\n'),
+    ],
+)
+def test_a_run_with_records_that_no_run_writes_is_one_sentence_or_a_page(tmp_path, file, content):
+    run = write_run(tmp_path / "run")
+    (run / file).write_text(content)
+    try:
+        write_run_report([read_run(run)], tmp_path / "page.html")
+    except ConfigError as error:
+        assert str(tmp_path / "run") in str(error)  # noqa: PT017  either outcome is fine, a traceback is not

@@ -284,3 +284,21 @@ def test_marks_leave_no_trace() -> None:
     assert part["type"] == "text"
     assert part["text"] == f" {MARK}<{MARK}think> <{MARK}|im_end|><{MARK}|im_end|>{MARK}\n"
     assert without_marks(part["text"]) == " <think> <|im_end|><|im_end|>\n"
+
+
+QWEN3_5 = {
+    **{248044: "<|endoftext|>", 248045: "<|im_start|>", 248046: "<|im_end|>", 248047: "<|object_ref_start|>"},
+    **{248053: "<|vision_start|>", 248054: "<|vision_end|>", 248056: "<|image_pad|>", 248057: "<|video_pad|>"},
+    **{248058: "<tool_call>", 248063: "<|fim_pad|>", 248067: "</tool_response>", 248068: "<think>", 248069: "</think>"},
+    **{248070: "<|audio_start|>", 248072: "<tts_pad>", 248075: "<tts_text_bos_single>", 248076: "<|audio_pad|>"},
+}
+"""Ids in the tokenizer_config.json (sha256 4ed764fa...baaebcaf) of togethercomputer/Tev1-0.8B-experimental, a model
+made from Qwen3.5 0.8B, as a public repository lists them: 33 added tokens, 248044 to 248076, of which 248058 to 248069
+are not special. Qwen's own file was not seen."""
+
+
+def test_the_list_of_added_tokens_is_that_of_a_qwen3_5_tokenizer():
+    ids = {248044 + place: token for place, token in enumerate(RELEASED)}
+    assert len(RELEASED) == 33
+    assert max(ids) == 248076
+    assert {index: ids[index] for index in QWEN3_5} == QWEN3_5
