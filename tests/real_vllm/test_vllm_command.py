@@ -12,6 +12,7 @@ pytest.importorskip("vllm", reason="vLLM has an environment of its own: make tes
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
+from vcsd.bases.shipped_bases import shipped_base
 from vcsd.monitor.lines import read_lines
 from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
 
@@ -71,3 +72,19 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 @pytest.mark.parametrize("overrides", [["trainer.fsdp=true"], ["lora.rank=4"]], ids=["sharded", "replicas with lora"])
 def test_two_ranks_each_with_their_own_engine_train_three_steps(folder, overrides):
     check(train(folder, "rollout.engine=vllm", *overrides, launcher=TORCHRUN))
+
+
+def test_greedy_answers_are_those_of_transformers(tmp_path):
+    """The shipped world model, on questions about pictures."""
+    answers = {}
+    for engine in ("transformers", "vllm"):
+        out = tmp_path / engine
+        command = [sys.executable, "-m", "vcsd", "eval", str(shipped_base("qwen3_vl")), "--benchmarks", "world/small"]
+        command += ["--limit", "12", "--sampling", "greedy", "--engine", engine, "--out", str(out)]
+        done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        files = sorted(out.rglob("predictions.jsonl"))
+        assert files, sorted(out.rglob("*"))
+        answers[engine] = [(line["question"], line["text"]) for file in files for line in read_lines(file)]
+    assert len(answers["vllm"]) == 12
+    assert sorted(answers["vllm"]) == sorted(answers["transformers"])

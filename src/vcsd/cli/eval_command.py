@@ -40,6 +40,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     max_pixels: options.MaxPixels = None,
     batch_size: options.BatchSize = 64,
     server: options.Server = None,
+    engine: options.Engine = "transformers",
     decode: options.Decode = "plain",
     mode: options.Mode = "final",
     rules: options.Rules = "2026-06",
@@ -68,14 +69,16 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
     name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
+    name += "-vllm" if engine == "vllm" else ""
     folder = out or Path("runs/eval") / name
     marking = _marking(mode, rules, judge, judge_server, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with _resumable():
         _refuse_decode(decode, server)
+        _refuse_engine(engine, decode, server)
         remote = None if server is None else _server(server, model, switches, max_pixels, batch_size)
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
-        answerer = remote or _local(model, switches, max_pixels, batch_size, decode)
+        answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     _show(cards, folder)
 
@@ -142,8 +145,22 @@ def _refuse_decode(decode: str, server: str | None) -> None:
         raise ConfigError(["--decode contrast compares two views at every token; a server cannot. Omit --server."])
 
 
+def _refuse_engine(engine: str, decode: str, server: str | None) -> None:
+    if engine not in ("transformers", "vllm"):
+        raise ConfigError([f"--engine {engine!r} is not a choice. Choose transformers or vllm."])
+    if engine == "vllm" and server is not None:
+        raise ConfigError(["--engine vllm computes in this process; --server asks another. Omit one of them."])
+    if engine == "vllm" and decode == "contrast":
+        raise ConfigError(["--decode contrast compares two views at every token; vLLM cannot. Omit --engine vllm."])
+
+
 def _local(
-    model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int, decode: str = "plain"
+    model: str,
+    switches: Mapping[str, object],
+    max_pixels: int | None,
+    batch_size: int,
+    decode: str = "plain",
+    engine_name: str = "transformers",
 ) -> Answerer:
     """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU."""
     import torch
@@ -159,7 +176,12 @@ def _local(
     with _model_files(model) as folder:
         processor, weights = load_processor(folder, max_pixels=max_pixels), load_model(folder, dtype)
         name = folder_identity(folder)
-    weights.to("cuda" if is_cuda else "cpu")
+        weights.to("cuda" if is_cuda else "cpu")
+        if engine_name == "vllm":
+            from vcsd.rollout.vllm.proven_rollouts import ProvenAnswers
+
+            proven = ProvenAnswers(weights.eval(), folder, dtype, tokenizer=processor.tokenizer)
+            return ModelAnswerer(proven, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
     engine_class = ContrastEngine if decode == "contrast" else TransformersEngine
     engine = engine_class(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)

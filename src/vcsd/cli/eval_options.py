@@ -61,6 +61,9 @@ BatchSize = Annotated[
 Server = Annotated[
     str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL)
 ]
+Engine = Annotated[
+    str, typer.Option(help="transformers, or vllm in this process (needs the extra vllm).", rich_help_panel=_MODEL)
+]
 Decode = Annotated[
     str, typer.Option(help="plain, or contrast: sample the shaped target, at twice the cost.", rich_help_panel=_MODEL)
 ]

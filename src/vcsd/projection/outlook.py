@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcsd.projection.changes import Change, has_peft
+from vcsd.projection.placement import placement
 from vcsd.projection.spoken import count, duration, memory
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     if outlook.exam is not None:
         yield from _entry("eval", outlook.exam)
     yield from _entry("steps", _steps(outlook))
+    for line in placement(outlook.recipe, outlook.job):
+        yield from _entry("vllm", line)
     yield from _entry("memory", _memory(outlook))
     if outlook.fits:
         yield from _entry("time", _time(outlook))

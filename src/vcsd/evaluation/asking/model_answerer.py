@@ -26,6 +26,7 @@ from vcsd.models.encode import encode
 from vcsd.models.messages.prompt_length import longest_prompt
 from vcsd.models.processor import PROCESSOR_FILES
 from vcsd.rollout.contrast_engine import ContrastEngine, pair
+from vcsd.rollout.vllm.proven_rollouts import ProvenAnswers
 from vcsd.types import Prediction, Rollout
 from vcsd.views import VIEWS
 
@@ -57,7 +58,7 @@ class ModelAnswerer:
 
     def __init__(
         self,
-        engine: TransformersEngine,
+        engine: TransformersEngine | ProvenAnswers,
         processor: Processor,
         *,
         name: str,
@@ -84,7 +85,8 @@ class ModelAnswerer:
         dtype = self._engine.compute_dtype or self._engine.base.dtype
         settings = {"max_tokens": None, "chat_template_kwargs": self._switches}
         contrast = {} if self._contrast is None else {"contrast": repr(self._contrast)}
-        return {"model": self._name, "dtype": str(dtype), "image_size": str(size), **settings, **contrast}
+        engine = {"engine": "vllm"} if isinstance(self._engine, ProvenAnswers) else {}
+        return {"model": self._name, "dtype": str(dtype), "image_size": str(size), **settings, **contrast, **engine}
 
     def answer(
         self, questions: Sequence[Question], sampling: Sampling, *, seed: int

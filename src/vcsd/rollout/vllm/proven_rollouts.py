@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from vcsd.errors import ConfigError, RunError, VcsdError
+from vcsd.models.family import family_of
 from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first
+from vcsd.rollout.vllm.in_process import start_in_process
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine, refuse_other_family
@@ -22,14 +24,19 @@ from vcsd.rollout.vllm.weight_sync import DeltaMismatchError, OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
 
     from torch import nn
+    from transformers import PreTrainedModel
 
     from vcsd.models.packed.packing import Prompt
     from vcsd.rollout.engine import ProgressCallback, Sampled
     from vcsd.rollout.sampling import Sampling
 
 log = logging.getLogger(__name__)
+
+AS_FITS = -1
+"""vLLM's word for the longest prompt with its response that fits into memory."""
 
 SYNC_FILE = "weight_sync.jsonl"
 """The file of a run folder with one line per sync."""
@@ -131,6 +138,51 @@ class AgreedEngine:
                 with_log_probs=with_log_probs,
                 progress=progress,
             )
+        )
+
+
+class ProvenAnswers:
+    """A fixed model by vLLM in this process, for evaluation: sent once, and proven on the first prompts.
+
+    The model stays beside vLLM, because it scores the probe.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        folder: str | PathLike[str],
+        dtype: torch.dtype,
+        *,
+        tokenizer: object = None,
+    ) -> None:
+        refuse_other_family(model)
+        family_of(model).prepare(model)
+        self.base, self.compute_dtype = model, dtype
+        target = start_in_process(folder, dtype, max_tokens=AS_FITS)
+        self._engine = VLLMEngine(model, target, tokenizer=tokenizer, dtype=dtype)
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        num_rollouts: int,
+        seed: int,
+        step: int = 0,
+        with_log_probs: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> Sampled:
+        """Draw rollouts. Before the first ones, send the weights and compare a probe."""
+        if self._engine.version is None:
+            self._engine.refresh(1, _with_image(prompts))
+        return self._engine.sample(
+            prompts,
+            sampling,
+            num_rollouts=num_rollouts,
+            seed=seed,
+            step=step,
+            with_log_probs=with_log_probs,
+            progress=progress,
         )
 
 

@@ -1,0 +1,56 @@
+"""Where a run with vLLM computes what, and what travels between these places in each step."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from vcsd.parallel.ranks import num_ranks
+from vcsd.rollout.vllm.vllm_engine import PER_REQUEST
+
+if TYPE_CHECKING:
+    from vcsd.config.recipe import Recipe
+    from vcsd.projection.project import Job
+
+_HALF = 2
+
+
+def placement(recipe: Recipe, job: Job) -> list[str]:
+    """Return lines about who samples and what travels; none if transformers samples in the trainer."""
+    rollout = recipe.rollout
+    if rollout.engine == "transformers":
+        return []
+    count = num_ranks()
+    ranks = f"{count} {'rank' if count == 1 else 'ranks'}"
+    weights = f"weights, {_size(_HALF * (job.sizes.num_parameters - job.sizes.num_adapter))} per step"
+    if rollout.engine == "vllm":
+        share = f"{rollout.vllm_memory_share:.0%}"
+        return [
+            f"{ranks}; each trains and samples on its own GPU; vLLM takes {share} of it and sleeps during the update",
+            f"{weights}, within each GPU; with shards, also between the ranks, one tensor at a time",
+        ]
+    place = rollout.server_url or "a server that the run starts on this machine"
+    link = {"files": "through /dev/shm of this machine", "nccl": "by NCCL from rank 0 to every GPU of the server"}
+    part = ", at most" if rollout.server_sends_changes else ""
+    return [
+        f"{ranks} {'trains' if count == 1 else 'train'}; {place} samples",
+        f"{weights}{part}, {link[rollout.server_transfer]}",
+        f"prompts with images, at most {_size(_request_bytes(job))} per step, over HTTP; responses, as token ids",
+    ]
+
+
+def _request_bytes(job: Job) -> int:
+    """Bytes of a step's requests if every token of a prompt were of an image, encoded as base64."""
+    vision = job.config.vision_config
+    patch = int(3 * vision.patch_size**2 * vision.temporal_patch_size * vision.spatial_merge_size**2) * _HALF
+    requests = job.step.num_prompts * ceil(job.step.num_rollouts / PER_REQUEST)
+    return requests * job.step.prompt_tokens * patch * 4 // 3
+
+
+def _size(num_bytes: int) -> str:
+    """A number of bytes for people.
+
+    >>> _size(4_255_140_864), _size(6_449_792)
+    ('4.0 GiB', '6 MiB')
+    """
+    return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.0f} MiB"
