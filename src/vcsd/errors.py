@@ -60,6 +60,10 @@ class RunError(VcsdError, RuntimeError):
     """
 
 
+class NoRoomError(RunError):
+    """Out of memory, on one rank or all of them. Every rank raises it, before the step has changed any weight."""
+
+
 def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """Format a value for a message: short, on one line, whatever it is.
 

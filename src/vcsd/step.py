@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.batch import Batch, Shown, gather
+from vcsd.errors import NoRoomError
 from vcsd.loss import distillation_loss
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
@@ -32,7 +33,7 @@ from vcsd.models.score import hidden_states, with_pixels_on
 from vcsd.parallel.exchange import all_rollouts
 from vcsd.parallel.gradients import GradientSync
 from vcsd.parallel.padding import own_rows, with_filler
-from vcsd.parallel.ranks import num_ranks, this_rank
+from vcsd.parallel.ranks import num_ranks, this_rank, where_it_fits
 from vcsd.parallel.sharding import towers_gathered
 from vcsd.parallel.split import balanced, plan_ranks
 
@@ -91,17 +92,25 @@ def sample(
     """Let the student answer every prompt. The key of a rollout is (seed, step, example id, index).
 
     Each rank samples for its share of the prompts. All ranks return the rollouts of all. `with_log_probs` records the
-    log-probability of every token, which `Method.importance_clip` needs.
+    log-probability of every token, which `Method.importance_clip` needs. The engine decodes fewer rollouts at a time
+    when memory is short; if not even one fits, all ranks raise a NoRoomError.
     """
     share = balanced([len(prompt.student) for prompt in prompts], num_ranks(), evenly=True)[this_rank()]
-    sampled = engine.sample(
-        [prompts[index].student for index in share],
-        rollouts.sampling,
-        num_rollouts=rollouts.num_per_prompt,
-        seed=rollouts.seed,
-        step=step,
-        with_log_probs=with_log_probs,
+    sampled = where_it_fits(
+        lambda: engine.sample(
+            [prompts[index].student for index in share],
+            rollouts.sampling,
+            num_rollouts=rollouts.num_per_prompt,
+            seed=rollouts.seed,
+            step=step,
+            with_log_probs=with_log_probs,
+        )
     )
+    if sampled is None:
+        raise NoRoomError(
+            "out of memory while one rollout was decoded alone. Lower model.max_pixels or rollout.max_new_tokens, or "
+            "train LoRA adapters (lora.rank: 32)."
+        )
     log_probs = None if sampled.log_probs is None else [logs.tolist() for logs in sampled.log_probs]
     return gather(prompts, *all_rollouts(sampled.rollouts, log_probs, [prompt.example.id for prompt in prompts]))
 

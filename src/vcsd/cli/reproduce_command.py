@@ -55,6 +55,13 @@ BenchmarkData = Annotated[
     Path | None, typer.Option("--data", help="With --setting paper: folder of the benchmarks. Default: $LMUData.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --setting paper: print what every row would cost.")]
+Launcher = Annotated[
+    str,
+    typer.Option(
+        help="With --setting paper: the command that starts the ranks of each training run, such as "
+        "'torchrun --nproc-per-node 8'. Default: one process."
+    ),
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Override a recipe value in every run, such as trainer.learning_rate=5e-5; repeatable."),
@@ -94,6 +101,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     models: Models = "",
     data: BenchmarkData = None,
     dry_run: DryRun = False,
+    launcher: Launcher = "",
 ) -> None:
     """Test a table or figure of the paper in the offline world: runs, tables, a plot, and verdicts on the claims.
 
@@ -102,9 +110,9 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     With real models: `vcsd reproduce main --setting paper --models qwen3_vl_2b --dry-run`
     """
     start = time.monotonic()
-    if setting != "world" or models or data is not None or dry_run:
+    if setting != "world" or models or data is not None or dry_run or launcher:
         refuse_no_folder(out)
-        _reproduce_paper(experiment, setting, out, models, data, change or [], is_dry=dry_run)
+        _reproduce_paper(experiment, setting, out, models, data, change or [], launcher, is_dry=dry_run)
         return
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.checkpoint.lock import only_process
@@ -141,7 +149,15 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 
 
 def _reproduce_paper(
-    experiment: str, setting: str, out: Path, models: str, data: Path | None, changes: Sequence[str], *, is_dry: bool
+    experiment: str,
+    setting: str,
+    out: Path,
+    models: str,
+    data: Path | None,
+    changes: Sequence[str],
+    launcher: str,
+    *,
+    is_dry: bool,
 ) -> None:
     """Train, export and evaluate the rows of a table with the paper's models, or say what that would cost."""
     from vcsd.checkpoint.lock import only_process
@@ -151,11 +167,13 @@ def _reproduce_paper(
 
     if setting != "paper":
         given = (
-            f"--setting {setting!r} is not world or paper" if setting != "world" else "--models, --data and --dry-run"
+            f"--setting {setting!r} is not world or paper"
+            if setting != "world"
+            else "--models, --data, --launcher and --dry-run"
         )
         raise ConfigError([f"{given}{'.' if setting != 'world' else ' need --setting paper.'}"])
     rows = rows_of(experiment, [model for model in models.split(",") if model])
-    plan = PaperSetting(out, Asking(sampling=parse_sampling("paper")), data, tuple(changes))
+    plan = PaperSetting(out, Asking(sampling=parse_sampling("paper")), data, tuple(changes), launcher)
     if is_dry:
         for row in rows:
             say(plan.costs(row))

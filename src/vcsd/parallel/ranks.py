@@ -84,7 +84,7 @@ def gathered_tensors(tensor: Tensor) -> list[Tensor]:
     """Return the tensors of all ranks, on the CPU. They agree in type and in all dimensions but the first."""
     if num_ranks() == 1:
         return [tensor.cpu()]
-    device = _device()
+    device = collective_device()
     with reported_losses():
         own = torch.tensor([len(tensor)], device=device)
         counts = [torch.zeros_like(own) for _ in range(num_ranks())]
@@ -100,6 +100,20 @@ def gathered_tensors(tensor: Tensor) -> list[Tensor]:
 def on_every(run: Callable[[], Value]) -> Value:
     """Run a function on every rank. If it fails on one, raise on all."""
     return _agreed(run)[this_rank()]
+
+
+def where_it_fits(run: Callable[[], Value]) -> Value | None:
+    """Run a function without collectives on every rank. None on all if it does not fit into the memory of one.
+
+    >>> where_it_fits(lambda: 3)
+    3
+    """
+    result, fits = None, True
+    try:
+        result = run()
+    except torch.OutOfMemoryError:
+        fits = False
+    return result if all(gathered(fits)) else None
 
 
 def on_first(run: Callable[[], Value]) -> Value:
@@ -165,6 +179,11 @@ def _agreed(run: Callable[[], Value]) -> list[Value]:
     return [cast("Value", outcome) for outcome, _ in outcomes]
 
 
-def _device() -> torch.device:
+def is_nccl() -> bool:
+    """Whether ranks talk over NCCL, whose collectives run on the GPU and do not wait for Python."""
+    return dist.get_backend().startswith("nccl")
+
+
+def collective_device() -> torch.device:
     """Where the tensors of a collective must be."""
-    return torch.device("cuda" if dist.get_backend().startswith("nccl") else "cpu")
+    return torch.device("cuda" if is_nccl() else "cpu")

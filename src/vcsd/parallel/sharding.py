@@ -20,6 +20,7 @@ from vcsd.errors import ConfigError
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import tower_of, trains
 from vcsd.models.inside import reshard
+from vcsd.parallel.distress import let_go_in_distress
 from vcsd.parallel.ranks import num_ranks
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def shard(model: nn.Module, device: torch.device, compute_dtype: torch.dtype | N
     policy = MixedPrecisionPolicy() if compute_dtype is None else MixedPrecisionPolicy(compute_dtype, torch.float32)
     for unit in [*_layers(model), *_lone_head(model), model]:
         fully_shard(unit, mesh=mesh, mp_policy=policy)
+    let_go_in_distress(model)
     model._is_accelerate_prepared = True  # type: ignore[assignment]  # accelerate then leaves it as it is
 
 

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from transformers import Trainer
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_utils import TrainOutput
@@ -36,7 +37,7 @@ from vcsd.checkpoint import (
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.progress import Progress
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, shown
 from vcsd.host_teacher import HostTeacher
 from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, write_config
 from vcsd.lora.base_record import BASE, BaseRecord
@@ -105,7 +106,13 @@ class ResumableTrainer(Trainer):
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
         folder = Path(str(self.args.output_dir))
         with entered_by_first(lambda: only_process(folder)), old_objects_frozen(), reported_losses():
-            return self._train(self._resolve(resume_from_checkpoint), **kwargs)
+            try:
+                return self._train(self._resolve(resume_from_checkpoint), **kwargs)
+            except torch.OutOfMemoryError as error:
+                raise RunError(
+                    f"out of memory between rows: {shown(str(error), 200)}. Lower token_budget, set offload: true or "
+                    "lora.rank: 32, or use more GPUs. The same command resumes from the latest checkpoint."
+                ) from error
 
     def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
         self._saved_step = None
@@ -258,6 +265,14 @@ class ResumableTrainer(Trainer):
                 )
         write_checkpoint(root, step, contents, limit=limit, protected=protected)
         self._saved_step = step
+
+    def save_now(self, model: nn.Module) -> str:
+        """Save the last finished step, and say so. All ranks call it."""
+        if not self.state.global_step:
+            return "No step was finished, so nothing was saved."
+        self._saved_step = None  # a checkpoint of this step may hold another token budget
+        self._save_checkpoint(model, None)
+        return f"checkpoint-{self.state.global_step} holds the last finished step; the same command resumes from it."
 
     def _protected(self, root: Path) -> set[int]:
         """Return the steps whose checkpoints are always kept.

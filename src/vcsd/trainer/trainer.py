@@ -30,7 +30,7 @@ from vcsd.batch import Batch, Shown, show
 from vcsd.checkpoint.progress import Progress
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, NoRoomError, RunError
 from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
@@ -41,11 +41,12 @@ from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.observation import Monitor, Observation
+from vcsd.parallel.distress import in_step_or_none
 from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
 from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.offload import OffloadedAdamW
-from vcsd.parallel.ranks import gathered, is_first, num_ranks, on_first, this_rank
+from vcsd.parallel.ranks import gathered, is_first, num_ranks, on_first, this_rank, where_it_fits
 from vcsd.parallel.sharding import shard, whole
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.gathered_copy import GatheredCopy
@@ -57,6 +58,7 @@ from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
+from vcsd.trainer.before_step import BeforeStep
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.phases import Phases
@@ -262,7 +264,17 @@ class DistillationTrainer(ResumableTrainer):
     def training_step(
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
     ) -> torch.Tensor:
-        """Run one step of the algorithm, up to the optimizer."""
+        """Run one step of the algorithm, up to the optimizer. If memory runs out, save the state before it and stop."""
+        before, problem = BeforeStep.of(self), None
+        try:
+            return self._step(model)
+        except NoRoomError as error:
+            problem = str(error)
+        before.restore(self, self.progress.token_budget)  # not in the handler, whose traceback holds tensors
+        torch.cuda.empty_cache()
+        raise RunError(f"{problem} {self.save_now(model)}")
+
+    def _step(self, model: nn.Module) -> Tensor:
         self.phases.reset()
         self.is_taken, self.seen, self.gradient_norm = False, None, 0.0
         step = self.state.global_step
@@ -308,12 +320,24 @@ class DistillationTrainer(ResumableTrainer):
         if self.vllm is not None:
             encoded = [shown.student for shown in prompts]
             return self.vllm.draw(encoded, step + 1, draw)
-        if self.half is not None:
-            self.half.refresh()
+        self._refresh_copy()
         batch = draw(self.engine)
         if self.half is not None:
             self.half.release()
         return batch
+
+    def _refresh_copy(self) -> None:
+        """Give the copy that samples the student's current weights."""
+        if not isinstance(self.half, GatheredCopy) or num_ranks() == 1:
+            if self.half is not None:
+                self.half.refresh()
+            return
+        half = self.half
+        if in_step_or_none(lambda: half.refresh() or True) is None:
+            raise NoRoomError(
+                "a rank is out of memory while the student's weights are gathered for rollouts. Use GPUs with more "
+                "memory, or train LoRA adapters (lora.rank: 32)."
+            )
 
     @property
     def _step_number(self) -> int:
@@ -358,16 +382,20 @@ class DistillationTrainer(ResumableTrainer):
 
     def _attempt(self, batch: Batch, budget: int, least: int) -> tuple[Tensor, list[Statistics]] | None:
         """Distill in rows of at most `budget` tokens. None if that does not fit into the memory of any rank."""
-        result = None
-        try:
-            result = distill(self.distiller, batch, budget, self.accelerator.backward)
-        except torch.OutOfMemoryError:
-            if self.shards and num_ranks() > 1:  # the other ranks wait inside a row
-                raise RunError(_too_long_for_shards(budget)) from None
-        fits = all(gathered(result is not None))
-        if not fits and budget <= least:
-            raise RunError(_too_long(budget))
-        return result if fits else None
+
+        def run() -> tuple[Tensor, list[Statistics]]:
+            return distill(self.distiller, batch, budget, self.accelerator.backward)
+
+        waits_in_rows = self.shards and num_ranks() > 1
+        result = in_step_or_none(run) if waits_in_rows else where_it_fits(run)
+        if result is not None:
+            return result
+        if budget <= least:
+            raise NoRoomError(_too_long(budget))
+        if waits_in_rows:
+            self.progress.token_budget = max(budget // 2, least)
+            raise NoRoomError(_too_long_for_shards(budget, self.progress.token_budget))
+        return None
 
     def _of_all_ranks(self, loss: Tensor, statistics: list[Statistics]) -> tuple[Tensor, list[Statistics]]:
         """Add up the loss of all ranks, and put their statistics together."""
@@ -471,11 +499,10 @@ def _of_rank(skips: Skips) -> Skips:
     return skips if is_first() else skips.without_file()
 
 
-def _too_long_for_shards(num_tokens: int) -> str:
+def _too_long_for_shards(num_tokens: int, fewer: int) -> str:
     return (
-        f"rank {this_rank()} is out of memory with rows of up to {num_tokens} tokens. Other ranks are in the middle of "
-        f"the same row, so the step cannot be repeated. Set token_budget={num_tokens // 2}; the same command then "
-        "resumes from the latest checkpoint."
+        f"a rank is out of memory with rows of up to {num_tokens} tokens. With FSDP2 the others wait for it inside "
+        f"the row, so this process cannot repeat the step. Set token_budget={fewer}; a resumed run does so by itself."
     )
 
 

@@ -4,13 +4,16 @@
     out/paper/qwen3_vl_2b/student    the exported student
     out/paper/qwen3_vl_2b/eval       answers and scorecard of the seven benchmarks
 
-Whatever is complete is not repeated, so the same command resumes. Training needs the recipe's machine; `costs` says,
-from shapes alone, what that is and how long it takes.
+Whatever is complete is not repeated, so the same command resumes. With a launcher, each row is trained by
+`LAUNCHER -m vcsd train ROW` on several GPUs; export and evaluation stay in this process. Training needs the recipe's
+machine; `costs` says, from shapes alone, what that is and how long it takes.
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ from vcsd import run
 from vcsd.checkpoint.export import export
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.evaluate import Scoring, evaluate, load_questions
 from vcsd.evaluation.reading.marking import Marking
@@ -69,17 +72,23 @@ def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class PaperSetting:
-    """Where results go, what is changed in every recipe, and how the benchmarks are asked."""
+    """Where results go, what is changed in every recipe, how the benchmarks are asked, and what starts the ranks."""
 
     out: Path
     asking: Asking
     data: Path | None = None
     overrides: tuple[str, ...] = ()
+    launcher: str = ""
+    """The command that starts the ranks of a training run, such as `torchrun --nproc-per-node 8`; none: one process."""
 
     def recipe(self, row: str) -> Recipe:
         """The recipe of a row, with its run folder."""
         name = row if row in shipped_names() else row.replace("base/", "paper/", 1)
-        return load_recipe(name, [*self.overrides, f"trainer.output_dir={self.out / row / 'run'}"])
+        return load_recipe(name, self._changes(row))
+
+    def _changes(self, row: str) -> list[str]:
+        questions = [f"evaluation.data={self.data}"] if row.startswith("curves/") and self.data is not None else []
+        return [*self.overrides, *questions, f"trainer.output_dir={self.out / row / 'run'}"]
 
     def score(self, row: str, say: Callable[[str], None]) -> Scorecard:
         """Train, export and evaluate a row, or read its scorecard if that is complete."""
@@ -89,7 +98,7 @@ class PaperSetting:
             return load_scorecard(finished)
         model = recipe.model.path
         if not row.startswith("base/"):
-            model = str(self._student(folder, recipe, say))
+            model = str(self._student(row, recipe, say))
         say(f"{row}: evaluating {model}")
         loaded = load_questions("all", self.data, self.asking)
         (card,) = evaluate(
@@ -97,11 +106,15 @@ class PaperSetting:
         )
         return card
 
-    def _student(self, folder: Path, recipe: Recipe, say: Callable[[str], None]) -> Path:
+    def _student(self, row: str, recipe: Recipe, say: Callable[[str], None]) -> Path:
+        folder = self.out / row
         student, unfinished = folder / "student", folder / "student-unfinished"
         if not student.is_dir():
             say(f"training in {folder / 'run'}")
-            run.train(run.load(recipe))
+            if self.launcher:
+                launch([*shlex.split(self.launcher), "-m", "vcsd", "train", row, *self._changes(row)])
+            else:
+                run.train(run.load(recipe))
             shutil.rmtree(unfinished, ignore_errors=True)
             export(folder / "run", unfinished)
             unfinished.rename(student)
@@ -118,6 +131,20 @@ class PaperSetting:
         hours = found.step_seconds * recipe.trainer["max_steps"] / 3600
         disk = 3 * found.checkpoint_bytes / 2**30
         return f"{row}: {hours:.1f} h on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
+
+
+def launch(command: Sequence[str]) -> None:
+    """Run a command to its end. Raise an error if it cannot be found or fails."""
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise ConfigError(
+            [f"--launcher: {command[0]} cannot be started: {error.strerror}. Is it installed?"]
+        ) from error
+    if code:
+        raise RunError(
+            f"`{shlex.join(command)}` ended with code {code}; its messages are above. The same command resumes."
+        )
 
 
 def _answerer(model: str, recipe: Recipe) -> ModelAnswerer:

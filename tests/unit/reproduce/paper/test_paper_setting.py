@@ -1,6 +1,8 @@
 """The paper's tables with its own models, end to end on tiny folders in their place."""
 
 import json
+import sys
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +14,7 @@ from toy_benchmarks import write_tsvs
 from vcsd.cli.app import app
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.evaluate import Asking
 from vcsd.models.shapes import SHAPES
 from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
@@ -60,6 +62,41 @@ def test_a_row_is_trained_exported_evaluated_and_printed_next_to_the_papers(fold
     printed = list(table(rows, cards))
     assert printed[-1].split() == ["paper", *(f"{x:.2f}" for x in PAPER_SCORES["paper/qwen3_vl_2b"])]
     assert printed[-2].split()[-1] == f"{cards[-1].acc:.2f}"
+
+
+def test_a_launcher_trains_the_row_with_the_same_recipe(folder, monkeypatch, tmp_path):
+    plan = replace(setting(folder), out=tmp_path, launcher=f"{sys.executable} -c 'import sys; sys.exit(7)' --nproc 2")
+    command = f"--nproc 2 -m vcsd train paper/qwen3_vl_2b {' '.join(plan.overrides)} trainer.output_dir={tmp_path}"
+    with pytest.raises(RunError, match="ended with code 7") as caught:
+        plan.score("paper/qwen3_vl_2b", lambda line: None)
+    assert command in str(caught.value)
+    with pytest.raises(ConfigError, match="nowhere/torchrun cannot be started"):
+        replace(plan, launcher="nowhere/torchrun").score("paper/qwen3_vl_2b", lambda line: None)
+
+
+@pytest.mark.slow
+def test_a_row_is_trained_on_two_ranks_exported_and_evaluated(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    launcher = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2"
+    fsdp = replace(setting(folder), overrides=(*setting(folder).overrides, "trainer.fsdp=true"))
+    plan = replace(fsdp, out=tmp_path, launcher=launcher)
+    card = plan.score("paper/qwen3_vl_2b", lambda line: None)
+    assert card.acc == setting(folder).score("paper/qwen3_vl_2b", lambda line: None).acc
+    row = tmp_path / "paper/qwen3_vl_2b"
+    assert len(list((row / "run/checkpoint-1/student").glob("shard-*"))) == 2
+    assert (row / "student/model.safetensors").is_file()
+
+
+def test_the_training_curve_is_evaluated_every_few_steps(folder, tmp_path):
+    curve = ("evaluation.every=1", "evaluation.limit=1", "evaluation.allow_unknown_data=true")
+    given = setting(folder)
+    plan = replace(given, out=tmp_path, overrides=(*given.overrides, *curve))
+    assert rows_of("dynamics", []) == ["curves/opsd_published", "curves/vcsd"]
+    assert load_recipe("curves/vcsd").evaluation.every == 10
+    plan.score("curves/vcsd", lambda line: None)
+    lines = [json.loads(line) for line in (tmp_path / "curves/vcsd/run/evaluation.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1]
+    assert {"BLINK", "MMStar"} <= set(lines[0]["benchmarks"])
 
 
 def test_every_experiment_names_recipes_that_ship():
