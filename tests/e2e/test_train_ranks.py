@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ prompts_per_step: 3
 token_budget: 4000
 trainer: {{max_steps: 4, save_steps: 2, learning_rate: 1e-3, warmup_steps: 1, use_cpu: true, bf16: false}}
 """
+CONFIGS = Path(__file__).parents[2] / "recipes" / "accelerate"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LONG = "trainer.max_steps=100000"
 SECONDS = 600
@@ -46,11 +48,17 @@ def folder(tmp_path_factory):
     return folder
 
 
-def start(folder: Path, out: Path, *overrides: str, launcher: list[str] = TORCHRUN) -> subprocess.Popen[str]:
+def start(
+    folder: Path,
+    out: Path,
+    *overrides: str,
+    launcher: list[str] = TORCHRUN,
+    environment: dict[str, str] | None = None,
+) -> subprocess.Popen[str]:
     command = [*launcher, "-m", "vcsd", "train", str(folder / "recipe.yaml"), f"trainer.output_dir={out}", *overrides]
     return subprocess.Popen(
         [sys.executable, *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -127,6 +135,34 @@ def test_accelerate_launches_fsdp2(folder, tmp_path, alone):
     assert code == 0, output
     assert losses(out) == pytest.approx(alone, rel=1e-4)
     assert (out / "checkpoint-4" / "student").is_dir(), "the weights were not sharded"
+
+
+@pytest.mark.parametrize("num_machines", [1, 2])
+def test_the_shipped_configurations_of_accelerate_train(folder, tmp_path, alone, num_machines):
+    """As they are, but for two processes in all, and the address of the first machine."""
+    out = tmp_path / "run"
+    name = "8gpus.yaml" if num_machines == 1 else "2nodes.yaml"
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / name), "--num_processes", "2"]
+    address = ["--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
+    machines = [[*launcher, "--machine_rank", str(rank), *address] for rank in range(num_machines)]
+    started = [start(folder, out, launcher=machine) for machine in machines]
+    for code, output in map(end, started):
+        assert code == 0, output
+    assert losses(out) == pytest.approx(alone, rel=1e-4), "the recipe, not the file, sets the precision"
+    assert len(list((out / "checkpoint-4" / "student").glob("shard-*"))) == 2, "the weights were not sharded"
+
+
+def test_deepspeed_is_rejected_with_what_to_use_instead(folder, tmp_path):
+    launcher = ["-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
+    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+    environment = {"ACCELERATE_USE_DEEPSPEED": "true"}  # what accelerate sets; its own option needs the package
+    process = start(folder, tmp_path / "run", launcher=launcher, environment=environment)
+    code, output = end(process)
+    assert code != 0
+    assert "DeepSpeed is not supported. Use FSDP2" in output
 
 
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(folder, tmp_path):
