@@ -1,8 +1,12 @@
-"""The counters of a run, which a checkpoint holds besides its tensors."""
+"""The counters of a run, which a checkpoint holds besides its tensors, and how to go back to those before a step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass
@@ -21,3 +25,26 @@ class Progress:
     num_nonfinite_in_a_row: int = 0
     best_step: int | None = None
     best_value: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeStep:
+    """What a step changes before its optimizer runs: counters, skipped rows, and whether weights are gathered."""
+
+    progress: Progress
+    skips: Any
+    weights: list[tuple[nn.Module, str, nn.Parameter]]
+    """Every weight of student and teacher, whole or a shard, and the module that holds it."""
+
+    @classmethod
+    def of(cls, progress: Progress, skips: Any, *models: nn.Module | None) -> BeforeStep:
+        """Remember the state before a step."""
+        inner = [module for model in models if model is not None for module in model.modules()]
+        weights = [(m, name, weight) for m in inner for name, weight in m._parameters.items() if weight is not None]
+        return cls(replace(progress), skips, weights)
+
+    def restore_weights(self) -> None:
+        """Put shards back where FSDP2 may have left whole weights, and drop all gradients."""
+        for module, name, weight in self.weights:
+            module._parameters[name] = weight
+            weight.grad = None

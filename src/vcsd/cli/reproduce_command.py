@@ -111,7 +111,6 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     """
     start = time.monotonic()
     if setting != "world" or models or data is not None or dry_run or launcher:
-        refuse_no_folder(out)
         _reproduce_paper(experiment, setting, out, models, data, change or [], launcher, is_dry=dry_run)
         return
     from vcsd.bases.shipped_bases import shipped_base
@@ -165,6 +164,7 @@ def _reproduce_paper(
     from vcsd.evaluation.evaluate import Asking
     from vcsd.reproduce.paper.paper_setting import PaperSetting, rows_of, table
 
+    refuse_no_folder(out)
     if setting != "paper":
         given = (
             f"--setting {setting!r} is not world or paper"

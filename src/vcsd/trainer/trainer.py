@@ -27,7 +27,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from vcsd.batch import Batch, Shown, show
-from vcsd.checkpoint.progress import Progress
+from vcsd.checkpoint.progress import BeforeStep, Progress
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
 from vcsd.errors import ConfigError, NoRoomError, RunError
@@ -58,7 +58,6 @@ from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
-from vcsd.trainer.before_step import BeforeStep
 from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.phases import Phases
@@ -265,12 +264,15 @@ class DistillationTrainer(ResumableTrainer):
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
     ) -> torch.Tensor:
         """Run one step of the algorithm, up to the optimizer. If memory runs out, save the state before it and stop."""
-        before, problem = BeforeStep.of(self), None
+        skips, problem = self.stream.skips, None
+        before = BeforeStep.of(self.progress, skips.state(), self.model, self.teacher.weights)
         try:
             return self._step(model)
         except NoRoomError as error:
             problem = str(error)
-        before.restore(self, self.progress.token_budget)  # not in the handler, whose traceback holds tensors
+        before.restore_weights()  # not in the handler, whose traceback holds tensors
+        self.progress = replace(before.progress, token_budget=self.progress.token_budget)
+        skips.restore(before.skips, cursor=self.progress.cursor)
         torch.cuda.empty_cache()
         raise RunError(f"{problem} {self.save_now(model)}")
 
