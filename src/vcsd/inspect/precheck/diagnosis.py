@@ -43,7 +43,7 @@ VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
 NUM_RESAMPLES = 2000
 
-FORM = 2
+FORM = 3
 """Raised when a stored record gets other fields: what an older version stored is then scored again."""
 
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
@@ -63,11 +63,16 @@ class ExampleStatistics:
     is_right: Mapping[str, bool | None]
     num_tokens: Mapping[str, int]
     contrasts: Sequence[float]
-    support_size: float
+    support_sizes: Sequence[int]
     kl_target_original: float
     argmax_changed: float
     end_lift: float | None
     end_lift_unguarded: float | None
+
+    @property
+    def support_size(self) -> float:
+        """The mean number of plausible candidates."""
+        return mean(self.support_sizes)
 
     @property
     def largest_contrast(self) -> float:
@@ -211,7 +216,7 @@ def _statistics(
         is_right={view: is_right(one.text, question) for view, one in said.items()},
         num_tokens={view: one.num_tokens or 0 for view, one in said.items()},
         contrasts=[round(token.realised.contrast, 5) for token in tokens],
-        support_size=mean(token.support_size for token in tokens),
+        support_sizes=[token.support_size for token in tokens],
         kl_target_original=mean(token.kl_target_original for token in tokens),
         argmax_changed=mean(_is_changed(seen, place) for place in range(len(tokens))),
         end_lift=end_lift,

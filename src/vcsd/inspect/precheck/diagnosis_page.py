@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise
@@ -30,6 +31,9 @@ MOST_CASES = 4
 
 BINS = (-4.0, -2.0, -1.0, -0.5, -0.1, 0.1, 0.5, 1.0, 2.0, 4.0)
 """Edges of the histogram of contrasts, in nats."""
+
+SIZES = (1, 2, 3, 6, 21)
+"""Where the bars of the support begin."""
 
 NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
 
@@ -119,6 +123,7 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
             Html(f'<div class="prose">{plain_table(["", "value", "what it is"], rows_of(diagnosis))}</div>'),
         ),
         PageSection("Contrast of the tokens", _histogram(diagnosis), "In nats, over all tokens of all answers."),
+        PageSection("Support of the tokens", _supports(diagnosis), "Plausible candidates, over all tokens."),
         PageSection("By kind of answer", _by_kind(diagnosis)),
         PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
         PageSection("The least visual questions", _cases(ranked[::-1][:MOST_CASES], examples)),
@@ -135,6 +140,26 @@ def _histogram(diagnosis: Diagnosis) -> Html:
         ShareBar(name, 100 * counts[place] / len(values), f"% of {len(values)}") for place, name in enumerate(names)
     ]
     return bar_chart("", bars)
+
+
+def _supports(diagnosis: Diagnosis) -> Html:
+    sizes = [size for one in diagnosis.examples for size in one.support_sizes]
+    bounds = [*pairwise((*SIZES, math.inf))]
+    shares = [100 * mean(low <= size < high for size in sizes) for low, high in bounds]
+    names = [_range(low, high) for low, high in bounds]
+    note = f"% of {len(sizes)}"
+    return bar_chart("", [ShareBar(name, share, note) for name, share in zip(names, shares, strict=True)])
+
+
+def _range(low: float, high: float) -> str:
+    """Name the sizes from `low` to below `high`.
+
+    >>> _range(1, 2), _range(3, 6), _range(21, math.inf)
+    ('1', '3 to 5', '21 and more')
+    """
+    if math.isinf(high):
+        return f"{low:g} and more"
+    return f"{low:g}" if high == low + 1 else f"{low:g} to {high - 1:g}"
 
 
 def _by_kind(diagnosis: Diagnosis) -> Html:

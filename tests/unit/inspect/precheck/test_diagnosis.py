@@ -1,6 +1,7 @@
 """The pre-check: what it counts, that it resumes, and that its verdict says what it rests on."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def statistics(name, plain, control, contrast, contrasts=(0.5, -0.25), texts=("x
         dict(zip(views, (plain, control, contrast), strict=True)),
         dict.fromkeys(views, 7),
         list(contrasts),
-        **{"support_size": 2.0, "kl_target_original": 0.1, "argmax_changed": 0.5},
+        **{"support_sizes": [1, 3], "kl_target_original": 0.1, "argmax_changed": 0.5},
         **{"end_lift": -0.02, "end_lift_unguarded": 0.5},
     )
 
@@ -168,3 +169,9 @@ def test_the_expected_change_in_length_has_a_paired_interval():
     assert table["expected change"] == ["+2.0", "tokens; 95%: +2.0 to +2.0"]
     assert table["end token, guarded"][0] == "-0.0200 nats"
     assert table["end token, unguarded"][0] == "+0.5000 nats"
+
+
+def test_the_page_draws_how_many_candidates_are_plausible():
+    html = page_html(diagnosis_page(toy(), {f"q{place}": example(f"q{place}") for place in range(4)}, "toy"))
+    bars = re.findall(r"<span>(1|2|3 to 5|6 to 20|21 and more)</span>.*?<span>([\d.]+) ", html)
+    assert bars == [("1", "50.0"), ("2", "0.0"), ("3 to 5", "50.0"), ("6 to 20", "0.0"), ("21 and more", "0.0")]
