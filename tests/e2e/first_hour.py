@@ -3,8 +3,9 @@
     python tests/e2e/first_hour.py        # or: make first-hour
 
 Builds a wheel, installs it in a fresh environment that borrows only the dependencies of this one, and runs what a new
-user would: init, dry-run, training on 30 images in each accepted format, interrupt, resume, export, loading with plain
-transformers, evaluating an own TSV, comparing. The model is the tiny base that ships with the package.
+user would: init, dry-run, plans for other cards, training on 30 images in each accepted format, interrupt, resume,
+export, loading with plain transformers, evaluating an own TSV, comparing. The model is the tiny base that ships with
+the package.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Machine:
         self.work.mkdir()
         self.environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))},
-            **{"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
+            **{"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub"), "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
         }
         wheels = folder / "wheels"
         _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, ROOT], folder)
@@ -175,33 +176,76 @@ def first_hour(machine: Machine) -> None:
     assert str(ROOT) not in package, f"the checkout is imported: {package}"
     machine.python("-c", DATA)
     tell("installed, 30 images in eight files")
-    assert "paper/qwen3_vl_2b" in machine.vcsd("recipes")
-    machine.vcsd("init", "--model", base, "--data", "trl.jsonl", "--device", "cpu", "--out", "recipe.yaml")
-    assert "What color is the circle?" in machine.vcsd("train", "recipe.yaml", *SETTINGS, "--dry-run")
-    tell("init, dry-run")
+    plan(machine, base)
+    tell("init, dry-run, plans for other cards")
     shown = machine.python("-c", TRAIN_EACH, base)
     assert shown.count("trained on") == 11, shown
     tell("trained on every format")
+    last = train_twice(machine)
+    tell(f"interrupted, resumed, finished after step {last}")
+    export(machine, last)
+    tell("exported, loaded with plain transformers")
+    evaluate(machine, base)
+    tell("evaluated an own TSV, compared, exported with the scores")
+
+
+def plan(machine: Machine, base: str) -> None:
+    """List the recipes, write one, and look at what it needs here and on other machines."""
+    listed = machine.vcsd("recipes")
+    assert "paper/qwen3_vl_2b" in listed
+    assert "A100 80 GB" in listed
+    assert "about 2.7 hours" in listed
+    machine.vcsd("init", "--model", base, "--data", "trl.jsonl", "--device", "cpu", "--out", "recipe.yaml")
+    assert "What color is the circle?" in " ".join(_screen(machine, "recipe.yaml", *SETTINGS).split())
+    fitting = _screen(machine, "recipe.yaml", *SETTINGS, "trainer.bf16=true", "--card", "24GB")
+    assert "RTX 4090: fits (projected)" in fitting
+    too_large = _screen(machine, "paper/qwen3_vl_8b", "--card", "a100-80")
+    assert "does not fit" in too_large
+    assert "lora.rank=32 trainer.learning_rate=6e-5" in too_large
+
+
+def train_twice(machine: Machine) -> int:
+    """Train, interrupt, and resume; return the last step."""
     metrics = machine.work / "runs" / "first" / "metrics.jsonl"
-    train = ("train", "recipe.yaml", *SETTINGS, "trainer.max_steps=200")
-    assert machine.interrupted(*train, after=metrics) == 130
+    assert machine.interrupted("train", "recipe.yaml", *SETTINGS, "trainer.max_steps=200", after=metrics) == 130
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
-    more = ("train", "recipe.yaml", *SETTINGS, f"trainer.max_steps={steps[-1] + 2}")
-    assert f"Finished {steps[-1] + 2} steps" in machine.vcsd(*more)
+    last = steps[-1] + 2
+    assert f"Finished {last} steps" in machine.vcsd("train", "recipe.yaml", *SETTINGS, f"trainer.max_steps={last}")
     again = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
-    assert again == list(range(1, steps[-1] + 3)), again
-    tell(f"interrupted after step {steps[-1]}, resumed, finished")
+    assert again == list(range(1, last + 1)), again
+    return last
+
+
+def export(machine: Machine, last: int) -> None:
+    """Export the student, read its card, and load it without vcsd."""
     machine.vcsd("export", "runs/first")
+    card = (machine.work / "runs/first/student/README.md").read_text()
+    assert f"the student after {last} steps" in card
+    assert str(machine.work) not in card
     weights = machine.work / "runs/first/student/model.safetensors"
     assert weights.stat().st_mode & 0o044, "others cannot read the exported weights"
     assert "torch.Size" in machine.python("-c", PLAIN)
-    tell("exported, loaded with plain transformers")
+
+
+def evaluate(machine: Machine, base: str) -> None:
+    """Ask base and student the questions of an own TSV, compare them, and put the scores on the student's card."""
     asked = ("--tsv", "mine.tsv", "--limit", "6", "--sampling", "greedy,max_new_tokens=4")
     assert "mine" in machine.vcsd("eval", base, *asked, "--out", "runs/eval/base")
     assert "mine" in machine.vcsd("eval", "runs/first", *asked, "--out", "runs/eval/trained")
     assert "report.html" in machine.vcsd("eval", "--compare", "runs/eval/base", "runs/eval/trained")
     assert (machine.work / "runs/eval/trained-against-base/report.html").is_file()
-    tell("evaluated an own TSV, compared")
+    machine.vcsd("export", "runs/first", "--out", "release", "--scores", "runs/eval/trained")
+    assert "| mine | " in (machine.work / "release" / "README.md").read_text()
+    offline = machine.vcsd("export", "runs/first", "--out", "other", "--push", "me/mine", code=2)
+    assert "HF_HUB_OFFLINE is set" in offline
+
+
+def _screen(machine: Machine, *words: str) -> str:
+    """Return what a dry run shows, which fits a terminal of 80 x 24."""
+    shown = machine.vcsd("train", *words, "--dry-run")
+    assert len(shown.splitlines()) <= 24, shown
+    assert max(map(len, shown.splitlines())) <= 80, shown
+    return shown
 
 
 def _stopwatch():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from transformers import integrations
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 from vcsd.errors import ConfigError
 from vcsd.parallel.launch import launch_problems
@@ -21,12 +22,38 @@ if TYPE_CHECKING:
 
     from vcsd.types import JsonValue
 
+_WITHOUT_EFFECT: dict[str, dict[str, JsonValue]] = {
+    "Nothing is uploaded during training; use `vcsd export RUN --push ORG/NAME`.": {
+        **{"push_to_hub": False, "hub_token": None, "hub_private_repo": None, "hub_model_id": None},
+        **{"hub_strategy": "every_save", "hub_always_push": False, "hub_revision": None},
+    },
+    "It would have no effect: questions are asked as the recipe's evaluation section says.": {
+        **{"eval_steps": None, "eval_delay": 0, "per_device_eval_batch_size": 8, "prediction_loss_only": False},
+        **{"eval_do_concat_batches": True, "eval_use_gather_object": False, "eval_accumulation_steps": None},
+        **{"include_for_metrics": [], "batch_eval_metrics": False, "bf16_full_eval": False, "fp16_full_eval": False},
+        **{"do_eval": False, "do_predict": False, "label_names": None},
+    },
+    "It would have no effect: rows are read by the run itself, from a cursor that checkpoints hold.": {
+        **{"dataloader_drop_last": False, "dataloader_num_workers": 0, "dataloader_in_order": True},
+        **{"dataloader_persistent_workers": False, "dataloader_prefetch_factor": None},
+        **{"dataloader_multiprocessing_context": None, "ignore_data_skip": False},
+        "length_column_name": "length",
+    },
+    "It would have no effect on this step. Leave it out.": {
+        **{"optim_args": None, "optim_target_modules": None, "average_tokens_across_devices": True},
+        **{"use_cache": False, "liger_kernel_config": None, "torch_empty_cache_steps": None},
+        **{"include_num_input_tokens_seen": "no", "save_on_each_node": False, "parallelism_config": None},
+        "restore_callback_states_from_checkpoint": False,
+    },
+}
+"""Advice -> the arguments that nothing would read here, with their defaults."""
+
 REFUSED: dict[str, tuple[JsonValue, str]] = {
+    **{name: (default, advice) for advice, names in _WITHOUT_EFFECT.items() for name, default in names.items()},
     "gradient_accumulation_steps": (1, "Set prompts_per_step; micro-batches are made from it by token budget."),
     "per_device_train_batch_size": (8, "Set prompts_per_step, a global number; it is divided among the ranks."),
     "auto_find_batch_size": (False, "The token budget is halved when out of memory; set token_budget to choose it."),
     "load_best_model_at_end": (False, "A run ends with its last student; export the checkpoint you want."),
-    "push_to_hub": (False, "vcsd uploads nothing; export the run and upload the folder yourself."),
     "save_only_model": (False, "A checkpoint without teacher and optimizer cannot be resumed; use `vcsd export`."),
     "fp16": (False, "Use bf16: the loss has no scaler."),
     "torch_compile": (False, "Packed rows have a different shape in every step."),
@@ -52,6 +79,14 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
         for name, (allowed, advice) in REFUSED.items()
         if getattr(args, name, allowed) != allowed
     ]
+    problems += [
+        f"trainer.{name} = True cannot be set. The trainer sets it to False."
+        for name in ("ddp_find_unused_parameters", "ddp_broadcast_buffers")
+        if getattr(args, name, None)
+    ]
+    accelerator: object = args.accelerator_config
+    if accelerator is not None and accelerator != AcceleratorConfig():
+        problems.append("trainer.accelerator_config cannot be set. Batches are made from prompts_per_step alone.")
     if args.optim not in OPTIMIZERS:
         name = str(getattr(args.optim, "value", args.optim))
         problems.append(f"trainer.optim = {name!r} cannot be resumed from. Allowed: {', '.join(OPTIMIZERS)}.")

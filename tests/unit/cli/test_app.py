@@ -107,7 +107,7 @@ def test_a_path_that_cannot_be_used_is_named_without_a_traceback(number, monkeyp
 def test_an_export_to_an_impossible_path_is_one_sentence(out, monkeypatch, capsys):
     run = Path(__file__).parents[2] / "golden" / "old_checkpoint"
     assert main(monkeypatch, "export", str(run), "--out", out) == 2
-    assert "cannot be read or written" in capsys.readouterr().err
+    assert "cannot be written: " in capsys.readouterr().err
 
 
 UNFORESEEN = [
