@@ -62,7 +62,7 @@ SUB_RANKS = {
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
-    "reproduce": ["planned", "paper", "pages"],
+    "reproduce": ["paper", "pages", "planned"],
     "rollout": ["vllm"],
     "world": ["questions"],
 }

@@ -90,7 +90,7 @@ def test_accuracies_and_the_gain_are_counted_by_hand():
     assert low < 25.0 < high
     assert diagnosis_json(found)["decoding_gain"][0] == 25.0
     assert "Contrast decoding gains +25.0 points here" in verdict(found)
-    assert "5 bases of the offline world" in verdict(found)
+    assert "6 bases of the offline world" in verdict(found)
 
 
 def test_data_without_answers_gets_no_verdict():

@@ -1,0 +1,51 @@
+"""The page of the planned runs that are finished equals its result files, and its words hold."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.so_far import PAGE, FinishedRuns, difference, pairs, share, so_far_page
+
+RESULTS = Path(__file__).parents[4] / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return FinishedRuns(read_run_list(RESULTS / "planned.json"), RESULTS)
+
+
+def gaps(runs, before, after, suite=None):
+    return [difference(runs, before, after, base, seed, suite) for base, seed in pairs(runs, before, after)]
+
+
+def test_the_page_is_what_the_files_give(runs):
+    assert so_far_page(runs) == (RESULTS / PAGE).read_text(encoding="utf-8")
+
+
+def test_a_score_is_the_one_in_its_file(runs):
+    result = json.loads((RESULTS / "cells" / "4fb60c93eca05897.json").read_text())
+    assert (result["variant"], result["base"], result["seed"]) == ("sharpened 2", "qwen3_vl-small-1", 101)
+    assert runs.score("sharpened 2", "shipped:qwen3_vl", 101) == result["acc"]
+    assert runs.score("sharpened 2", "shipped:qwen3_vl", 101, "small") == result["scores"]["small"]
+    assert runs.score("sharpened 2", "shipped:qwen3_5", 104) is None
+
+
+def test_the_words_against_the_contrast_hold(runs):
+    assert len(gaps(runs, "VCSD", "another picture")) == 3
+    assert min(gaps(runs, "VCSD", "another picture")) > 0
+    assert min(gaps(runs, "VCSD", "contrast decoding")) > -1
+    assert max(gaps(runs, "VCSD", "contrast decoding")) > 0
+    assert min(gaps(runs, "OPSD", "OPSD beta 0.1")) > 0
+    shares = [share(runs, "sharpened 2", base, seed) for base, seed in pairs(runs, "sharpened 2", "VCSD")]
+    assert 50 <= min(shares) < max(shares) < 76
+    for other in ("contrast decoding", "OPSD beta 0.1"):
+        assert min(gaps(runs, "VCSD", other, "arithmetic")) > 0
+
+
+def test_the_words_for_the_contrast_hold(runs):
+    assert max(abs(gap) for gap in gaps(runs, "base", "majority of 8")) < 1
+    for suite in ("hallucination", "arithmetic"):
+        assert len(gaps(runs, "sharpened 2", "VCSD", suite)) == 3
+        assert min(gaps(runs, "sharpened 2", "VCSD", suite)) > 15
