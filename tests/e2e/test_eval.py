@@ -116,7 +116,11 @@ def test_a_hostile_server_neither_learns_nor_shows_a_key_nor_writes_to_the_termi
         code, shown, err = vcsd(monkeypatch, capsys, *command, *judged)
     assert code == 0, err
     assert f"are in {out}." in shown
-    files = {path: path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()}
+    files = {
+        path: path.read_text(encoding="latin-1" if path.suffix == ".jpg" else "utf-8")
+        for path in out.rglob("*")
+        if path.is_file()
+    }
     assert {"scorecard.json", "predictions.jsonl", "report.html", "judge.jsonl"} <= {path.name for path in files}
     assert [path for path, content in files.items() if key in content] == []
     assert key not in shown + err
