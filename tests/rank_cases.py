@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tiny_fallbacks import build_fallback
 from tiny_lora import EVERYWHERE, lora_model
@@ -36,7 +36,7 @@ from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
 from vcsd.types import Example
 
-SECONDS = 900
+SECONDS = 3000
 """A hang, not a slow machine."""
 
 
@@ -140,6 +140,7 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer = trainer_of(case, folder / case.name, recorder)
+        before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
         trainer.train()
     teacher = trainer.teacher.weights or trainer.model
     return {
@@ -148,7 +149,23 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
         "held": how_held(trainer),
         "student_norm": norms_of(trainer.model),
         "teacher_norm": norms_of(teacher),
+        **how_far(trainer, before),
     }
+
+
+def how_far(trainer: VCSDTrainer, before: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """How many values of the trained weights of this rank differ from before, of how many, and their types."""
+    trained = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    changes = [local_part(weight.detach() - _like(before[name], weight)) for name, weight in trained.items()]
+    return {
+        "num_moved": sum(int(change.count_nonzero()) for change in changes),
+        "num_trained": sum(change.numel() for change in changes),
+        "trained_dtypes": sorted({str(weight.dtype) for weight in trained.values()}),
+    }
+
+
+def _like(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return distribute_tensor(tensor, weight.device_mesh, weight.placements) if isinstance(weight, DTensor) else tensor
 
 
 def norms_of(model: nn.Module) -> list[float]:

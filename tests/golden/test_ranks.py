@@ -1,5 +1,6 @@
 """Training on several ranks equals training in one process: the same rollouts, losses and weights."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +14,38 @@ KINDS = ("ddp", "fsdp2")
 UNEVEN: dict[str, Any] = {"method": "opsd", "text_only": 3}
 """The hinted teacher needs no image: three of five prompts have none, so some rows have none."""
 
-ALONE: dict[str, Any] = {"token_budget": 60, "num_prompts": 4}
+LONG: dict[str, Any] = {"token_budget": 60, "num_prompts": 3, "num_steps": 20}
 """Every prompt in a row of its own: a delta net rounds differently in rows of other lengths, by 7e-6 of the loss."""
 
 PAIRS = [
     *(Case(f"{kind} for 20 steps", kind=kind, num_steps=20, num_prompts=3) for kind in KINDS),
-    *(Case(f"{kind} qwen3_5", family="qwen3_5", kind=kind, **ALONE) for kind in KINDS),
-    *(Case(f"{kind} fallback", family="llava", kind=kind) for kind in KINDS),
+    *(Case(f"{kind} qwen3_5", family="qwen3_5", kind=kind, **{**LONG, "num_steps": 3}) for kind in KINDS),
+    *(Case(f"{kind} fallback for 20 steps", family="llava", kind=kind, **LONG) for kind in KINDS),
+    *(
+        Case(f"{kind} LoRA {family} for 20 steps", family=family, kind=kind, lora=True, **LONG)
+        for kind in KINDS
+        for family in ("qwen3_vl", "qwen3_5", "llava")
+    ),
     *(Case(f"{kind} rows without images", kind=kind, **UNEVEN) for kind in KINDS),
     *(Case(f"{kind} a rank without prompts", kind=kind, num_prompts=1, num_steps=2) for kind in KINDS),
     Case("fsdp2 untied head", kind="fsdp2", tied=False),
     Case("fsdp2 frozen tower", kind="fsdp2", freezes=True, **UNEVEN),
     Case("fsdp2 short rows", kind="fsdp2", token_budget=60, num_prompts=3, num_steps=2),
     Case("fsdp2 checkpointing", kind="fsdp2", num_steps=2, arguments={"gradient_checkpointing": True}),
-    *(Case(f"{kind} LoRA", kind=kind, lora=True) for kind in KINDS),
-    Case("fsdp2 LoRA qwen3_5", family="qwen3_5", kind="fsdp2", lora=True, **ALONE),
-    Case("fsdp2 LoRA fallback", family="llava", kind="fsdp2", lora=True),
     *(Case(f"{kind} is its own teacher", kind=kind, teacher="current", num_steps=2) for kind in KINDS),
 ]
 QUADS = [Case(f"{kind} on four ranks", kind=kind, num_prompts=5, num_steps=2) for kind in KINDS]
+HALF: dict[str, Any] = {"num_steps": 3, "arguments": {"bf16": True, "learning_rate": 2e-6, "warmup_steps": 0}}
+"""Shards in float32, layers in bfloat16, gradients reduced in float32; the paper's learning rate."""
+
+HALVES = [Case("fsdp2 bf16", kind="fsdp2", **HALF), Case("fsdp2 bf16 LoRA", kind="fsdp2", lora=True, **HALF)]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """The results of each rank by case: one start of the processes for all cases."""
     found = {}
-    for num_ranks, cases in ((2, PAIRS), (4, QUADS)):
+    for num_ranks, cases in ((2, [*PAIRS, *HALVES]), (4, QUADS)):
         results = run_on_ranks(num_ranks, cases, tmp_path_factory.mktemp(f"ranks-{num_ranks}"))
         found |= {case.name: [result[case.name] for result in results] for case in cases}
     return found
@@ -92,3 +99,18 @@ def test_between_steps_no_rank_holds_a_whole_weight(case: Case, ranks: dict[str,
 @pytest.mark.parametrize("case", [case for case in PAIRS if case.kind == "ddp"], ids=lambda case: case.name)
 def test_without_sharding_torch_wraps_the_student(case: Case, ranks: dict[str, Any]) -> None:
     assert {result["held"]["wrapper"] for result in ranks[case.name]} == {"DistributedDataParallel"}
+
+
+@pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
+def test_in_bfloat16_float32_shards_move_at_the_papers_learning_rate(
+    case: Case, ranks: dict[str, Any], tmp_path: Path
+) -> None:
+    exact = run_alone([replace(case, arguments={**case.arguments, "bf16": False})], tmp_path)[case.name]
+    results = ranks[case.name]
+    half, whole = (sum(result["losses"]) / case.num_steps for result in (results[0], exact))
+    assert half == pytest.approx(whole, rel=0.03), "of the mean: in bfloat16 most rollouts have other tokens"
+    for result in results:
+        assert result["trained_dtypes"] == ["torch.float32"]
+    moved, trained = (sum(result[name] for result in results) for name in ("num_moved", "num_trained"))
+    assert trained == exact["num_trained"]
+    assert moved / trained > 0.9 * exact["num_moved"] / exact["num_trained"] > 0.5
