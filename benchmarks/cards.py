@@ -36,7 +36,7 @@ from tiny_processor import build_processor
 from vcsd.config import load_recipe
 from vcsd.projection.machines import CARDS, Machine
 from vcsd.projection.needs import empty_model, job_of
-from vcsd.projection.project import Job, Projection, project
+from vcsd.projection.project import Projection, project
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
@@ -153,7 +153,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "peaks": steps[-1]["peak_gib"],
         "reserved_gib": torch.cuda.max_memory_reserved() / 2**30 if is_half else 0.0,
         "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "projected": projected(case, recipe),
     }
 
 
@@ -169,39 +168,38 @@ def arguments(folder: str, recipe: Any, *, is_half: bool) -> TrainingArguments:
     return TrainingArguments(folder, max_steps=3, logging_steps=1, log_level="error", **given)
 
 
-def projected(case: Case, recipe: Any) -> dict[str, Any]:
+def projected(name: str) -> Projection:
     """What a dry run says of the same step on an H200 with that much memory."""
-    job: Job = job_of(recipe, empty_model(recipe)[0], PROMPT_TOKENS)
-    job = replace(job, longest_prompt=PROMPT_TOKENS)
-    found: Projection = project(job, Machine(replace(CARDS["h200"], gib=float(case.gib))))
-    host = job.sizes.host_bytes / 2**30
-    return {
-        "peak_gib": found.peak_bytes / 2**30,
-        "seconds": found.step_seconds,
-        "phases": found.seconds,
-        "host_gib": host,
-    }
+    case = CASES[name]
+    recipe = load_recipe(case.recipe, [*case.changes, f"token_budget={case.token_budget}"])
+    job = replace(job_of(recipe, empty_model(recipe)[0], PROMPT_TOKENS), longest_prompt=PROMPT_TOKENS)
+    return project(job, Machine(replace(CARDS["h200"], gib=float(case.gib))))
 
 
 def as_markdown(results: dict[str, Any]) -> str:
-    lines = [
-        "| case | card | row | step | device peak | projected | host peak |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """A table: measured figures, and the projected ones with their distance."""
+    heads = ("case", "memory allowed", "tokens per row", "step", "peak of rows", "peak of rollouts", "host")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, found in results.items():
         if name == "about":
             continue
         if "error" in found:
             lines.append(f"| {name} | {CASES[name].gib} GiB | {found['error']} |")
             continue
-        seconds = sum(found["seconds"]) / len(found["seconds"])
-        error = found["projected"]["peak_gib"] / found["peak_gib"] - 1 if found["peak_gib"] else 0.0
-        lines.append(
-            f"| {name} | {found['cap_gib']} GiB | {found['token_budget']:,} | {seconds:.1f} s "
-            f"(projected {found['projected']['seconds']:.1f}) | {found['peak_gib']:.1f} GiB | "
-            f"{found['projected']['peak_gib']:.1f} GiB ({error:+.0%}) | {found['host_gib']:.0f} GiB |"
-        )
+        said, seconds = projected(name), sum(found["seconds"]) / len(found["seconds"])
+        rows = beside(found["peak_gib"], said.row_bytes / 2**30)
+        rollouts = beside(found["rollout_peak_gib"], said.rollout_bytes / 2**30)
+        step = f"{seconds:.0f} s ({said.step_seconds:.0f})"
+        budget = f"{found['token_budget']:,}"
+        cells = (name, f"{found['cap_gib']} GiB", budget, step, rows, rollouts, f"{found['host_gib']:.0f} GiB")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def beside(measured: float, said: float) -> str:
+    """A measured size, with the projected one and its distance in brackets."""
+    distance = said / measured - 1 if measured else 0.0
+    return f"{measured:.1f} GiB ({said:.1f}, {distance:+.0%})"
 
 
 def in_own_process(name: str, options: argparse.Namespace) -> dict[str, Any]:

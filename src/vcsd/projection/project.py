@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vcsd.models.freeze import is_adapter
+from vcsd.models.freeze import is_adapter, part_of
 from vcsd.models.shapes import TextShape, shared_flops, work_of
 from vcsd.projection.machines import HOST_LINK
 from vcsd.projection.row_memory import RowMemory
@@ -160,6 +160,17 @@ class Step:
         """Tokens of one prompt with all its responses."""
         return self.prompt_tokens + self.num_rollouts * self.response_tokens
 
+    def longest_row(self, budget: int) -> int:
+        """Tokens of the longest row within a budget: whole prompts with their responses, or a part of one.
+
+        >>> step = Step(num_prompts=32, num_rollouts=8, prompt_tokens=1000, response_tokens=300)
+        >>> step.longest_row(10_000), step.longest_row(3_000), step.longest_row(10**6)
+        (6800, 2800, 108800)
+        """
+        if budget >= self.group_tokens:
+            return min(self.num_prompts, budget // self.group_tokens) * self.group_tokens
+        return self.prompt_tokens + max(1, (budget - self.prompt_tokens) // self.response_tokens) * self.response_tokens
+
     def share(self, num_ranks: int) -> Step:
         """The part of the largest of several ranks."""
         return Step(-(-self.num_prompts // num_ranks), self.num_rollouts, self.prompt_tokens, self.response_tokens)
@@ -178,6 +189,8 @@ class Job:
     num_looks: int = 2
     """Forward passes of the teacher: two with a contrast, else one."""
     is_checkpointed: bool = False
+    trains_tower: bool = True
+    """Whether any weight of the vision tower is trained."""
     token_budget: int | None = None
     loss_factor: float = 1.0
     """How much longer the loss takes than the kernel's."""
@@ -187,12 +200,19 @@ class Job:
         """Read the shapes of a model; one on the meta device will do."""
         import torch
 
+        trains_tower = any(p.requires_grad and part_of(name) != "language" for name, p in model.named_parameters())
+        more = {"trains_tower": trains_tower, **more}
         return cls(model.config, sizes, cache_cost(model, torch.bfloat16), step, longest_prompt, **more)
 
     @property
     def rows(self) -> RowMemory:
         """The memory of rows."""
-        return RowMemory.of(self.config, is_checkpointed=self.is_checkpointed)
+        return RowMemory.of(
+            self.config,
+            is_checkpointed=self.is_checkpointed,
+            trains_tower=self.trains_tower,
+            has_adapters=bool(self.sizes.num_adapter),
+        )
 
 
 @dataclass(frozen=True)
@@ -207,9 +227,17 @@ class Projection:
     recipe's own rows, if it sets their length."""
     budget: int
     """Tokens per row."""
-    peak_bytes: float
+    row_bytes: float
+    """Per GPU while the longest row is scored."""
+    rollout_bytes: float
+    """Per GPU during rollouts, of which as many run at once as fit."""
     seconds: dict[str, float]
     checkpoint_bytes: float
+
+    @property
+    def peak_bytes(self) -> float:
+        """The most that a GPU holds in any phase."""
+        return max(self.row_bytes, self.rollout_bytes)
 
     @property
     def fits(self) -> bool:
@@ -230,12 +258,12 @@ def project(job: Job, machine: Machine) -> Projection:
     smallest = max(smallest, _rollout_bytes(job, machine.num_gpus))
     room = machine.card.gib * 2**30 * (1 - _MARGIN) + _MARGIN * constant
     budget = job.token_budget or _budget(rows, step, room - constant)
-    tokens = min(budget, step.num_tokens)
-    peak = max(constant + rows.bytes_of(tokens, _patches(step, tokens)), smallest)
-    smallest = peak if job.token_budget else smallest
-    return Projection(
-        machine, constant, smallest, budget, peak, _seconds(job, machine, step, budget), job.sizes.checkpoint_bytes
-    )
+    tokens = step.longest_row(budget)
+    row = max(constant + rows.bytes_of(tokens, _patches(step, tokens)), smallest)
+    needed = row if job.token_budget else smallest
+    rollouts = _rollout_peak(job, machine, step)
+    seconds = _seconds(job, machine, step, budget)
+    return Projection(machine, constant, needed, budget, row, rollouts, seconds, job.sizes.checkpoint_bytes)
 
 
 def smallest_machine(job: Job, machines: list[Machine]) -> Projection | None:
@@ -259,6 +287,20 @@ def _rollout_bytes(job: Job, num_gpus: int) -> float:
     """Bytes on each GPU while one prompt is answered; there are no gradients then."""
     cache = job.cache.of(job.longest_prompt, job.step.response_tokens, 1, is_shared=True)
     return _kept_while_sampling(job.sizes, num_gpus) + cache
+
+
+def _rollout_peak(job: Job, machine: Machine, step: Step) -> float:
+    """Bytes on each GPU while as many prompts are answered as fit at once."""
+    num_prompts = min(step.num_prompts, -(-_at_once(job, machine, step) // step.num_rollouts))
+    cache = job.cache.of(step.prompt_tokens, step.response_tokens, step.num_rollouts, is_shared=True)
+    return _kept_while_sampling(job.sizes, machine.num_gpus) + num_prompts * cache
+
+
+def _at_once(job: Job, machine: Machine, step: Step) -> int:
+    """How many rollouts a GPU decodes at once."""
+    free = max(0, int(machine.card.gib * 2**30 - _kept_while_sampling(job.sizes, machine.num_gpus)))
+    lengths = (step.prompt_tokens, step.response_tokens, step.num_rollouts)
+    return rows_that_fit(job.cache, free, *lengths, is_shared=True)
 
 
 def _kept_while_sampling(sizes: Sizes, num_gpus: int) -> float:
@@ -310,11 +352,8 @@ def _rollout_seconds(job: Job, machine: Machine, step: Step) -> float:
     card, sizes, cache = machine.card, job.sizes, job.cache
     work = work_of(job.config, max(1, step.prompt_tokens - NUM_TEXT))
     prefill = step.num_prompts * shared_flops(work, step.prompt_tokens, []) / (card.flops * SHARE_OF_RATE)
-    free = max(0, int(card.gib * 2**30 - _kept_while_sampling(sizes, machine.num_gpus)))
-    lengths = (step.prompt_tokens, step.response_tokens, step.num_rollouts)
-    at_once = rows_that_fit(cache, free, *lengths, is_shared=True)
     num_rollouts = step.num_prompts * step.num_rollouts
-    batches = -(-num_rollouts // at_once)
+    batches = -(-num_rollouts // _at_once(job, machine, step))
     mean_cache = step.num_prompts * cache.of(
         step.prompt_tokens, step.response_tokens // 2, step.num_rollouts, is_shared=True
     )

@@ -19,7 +19,7 @@ _FLOAT, _HALF = 4, 2
 
 @dataclass(frozen=True)
 class RowMemory:
-    """Bytes per token and per patch.
+    """Bytes per token and per patch, beside the loss's tiles of logits.
 
     >>> RowMemory(per_token=1000.0, per_patch=10.0).bytes_of(tokens=2, patches=3)
     2030.0
@@ -27,23 +27,30 @@ class RowMemory:
 
     per_token: float
     per_patch: float
+    per_token_later: float = 0.0
+    """What a row needs only after its loss, when the tiles are free again: the layer that is computed again. If its
+    weights are trained, their gradients and operands take that place, and the layer counts in full."""
     LOSS_TILES: ClassVar[float] = 1.9 * 2**30
     """The loss's tiles of logits, whatever the row (`loss/row_kernel.py`)."""
 
     @classmethod
-    def of(cls, config: Any, *, is_checkpointed: bool) -> RowMemory:
-        """Derive both from a model's config."""
+    def of(
+        cls, config: Any, *, is_checkpointed: bool, trains_tower: bool = True, has_adapters: bool = False
+    ) -> RowMemory:
+        """Derive them from a model's config. A tower that is not trained keeps nothing for the backward pass."""
         text, vision = TextShape.of(config), VisionShape.of(config)
         # norms: six float32 tensors of the width; bfloat16 operands of attention and of the gated product, four each
         shared = 24 * text.width + 8 * text.inner
         full, linear = shared + 8 * (text.heads + text.key_values), shared + 8 * text.linear_width
         patch = 16 * vision.width + 4 * vision.inner
         if not is_checkpointed:
-            return cls(text.num_full * full + text.num_linear * linear, vision.depth * patch)
+            return cls(text.num_full * full + text.num_linear * linear, trains_tower * vision.depth * patch)
         one_layer = max(full, linear if text.num_linear else 0)
         kept = text.num_layers * _FLOAT * text.width
-        return cls(kept + one_layer, vision.depth * _HALF * vision.width + patch)
+        tower = trains_tower * (vision.depth * _HALF * vision.width + patch)
+        return cls(kept, tower, one_layer) if has_adapters else cls(kept + one_layer, tower)
 
     def bytes_of(self, tokens: int, patches: int) -> float:
         """Bytes of a row."""
-        return tokens * self.per_token + patches * self.per_patch
+        later = max(0.0, tokens * self.per_token_later - self.LOSS_TILES)
+        return tokens * self.per_token + patches * self.per_patch + later
