@@ -3,6 +3,7 @@
     PYTHONPATH=src:tests python benchmarks/cards.py --out results/                     # 20 minutes on an H200
     PYTHONPATH=src:tests python benchmarks/cards.py --out results/ --cases lora_2b full_2b
     PYTHONPATH=src:tests python benchmarks/cards.py --out /tmp/b --tiny                # check that it runs, on a CPU
+    PYTHONPATH=src:tests python benchmarks/cards.py --out benchmarks/results --cases   # print the table again
 
 Each case is a shipped recipe on random weights of the real shapes, trained by VCSDTrainer: 32 prompts with 1,024 visual
 tokens, 8 responses each, all forced to 1,024 tokens. torch may not use more memory than the case's card has. A short
@@ -234,7 +235,8 @@ def main() -> None:
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     path = options.out / "cards.json"
     results = json.loads(path.read_text()) if path.exists() else {}
-    results["about"] = {**versions, "device": name}
+    if options.cases:
+        results["about"] = {**versions, "device": name}
     for case in options.cases:
         results[case] = in_own_process(case, options)
         path.write_text(json.dumps(results, indent=1))

@@ -564,7 +564,23 @@ def delta_sync():
         ),
         (rf"the world model \({N} words\)", file, lambda result: [result["runs"][0]["num_words"]]),
     ]
-    return [*rows, *last]
+    large = f"{MEASURED}delta_sync.json"
+
+    def of_large(result):
+        step = result["runs"][0]["steps"][-1]
+        return [100 * step["changed_share"], step["step"], step["fewer_bytes"], step["whole_bytes"] / 1e9]
+
+    on_gpu = [
+        (
+            rf"{N}% of the words had changed after step {N}, and {N} times fewer bytes were sent than all {N} GB",
+            of_large,
+        ),
+        (
+            rf"changes took {N} s; casting, hashing and copying everything took {N} s",
+            lambda result: seconds_of(result["runs"][0]["steps"][-1]),
+        ),
+    ]
+    return [*rows, *last, *((pattern, large, read) for pattern, read in on_gpu)]
 
 
 def seconds_of(step):
@@ -613,6 +629,7 @@ def test_a_number_on_a_page_is_the_one_in_its_file(page, pattern, file, read):
 
 def test_files_that_pages_link_as_results_are_compared():
     compared = {file.removeprefix(MEASURED) for _, _, file, _ in CLAIMS if file.startswith(MEASURED)}
+    compared |= {"cards.json"}  # by tests/unit/projection/test_scaling_page.py
     tables_of_json = {
         "prefix_sharing_qwen3_vl.md",
         "prefix_sharing_qwen3_5.md",

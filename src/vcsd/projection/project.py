@@ -43,6 +43,9 @@ _BYTES_PER_UPDATE = 44
 _BYTES_PER_VISIT = 24
 """Traffic to and from the host per trained parameter of an offloaded run: two moments and the teacher, both ways."""
 
+USABLE = 0.96
+"""Share of a card's memory that a run may need: the driver's context and gaps between tensors take the rest."""
+
 _MARGIN = 0.1
 """Share of the memory beside weights and moments that stays free, as in `budget.py`."""
 
@@ -242,7 +245,7 @@ class Projection:
     @property
     def fits(self) -> bool:
         """Whether the smallest row that the run may need fits beside everything else."""
-        return self.needed_bytes <= self.machine.card.gib * 2**30
+        return self.needed_bytes <= USABLE * self.machine.card.gib * 2**30
 
     @property
     def step_seconds(self) -> float:

@@ -1,5 +1,7 @@
+import json
 from pathlib import Path
 
+import cards
 import scaling_table
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
@@ -8,3 +10,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="u
 def test_the_tables_of_the_page_are_those_that_the_command_prints():
     for table in (scaling_table.by_card(), scaling_table.by_machine(), scaling_table.by_count()):
         assert "\n".join(table) in PAGE
+
+
+def test_the_measured_table_is_that_of_the_result_file():
+    results = Path(__file__).parents[3] / "benchmarks" / "results" / "cards.json"
+    assert cards.as_markdown(json.loads(results.read_text(encoding="utf-8"))) in PAGE
