@@ -58,7 +58,7 @@ def test_rows_that_are_too_long_are_shortened_first():
 
 def test_checkpointing_is_proposed_where_it_is_off():
     changes = proposed(
-        "paper/qwen3_vl_2b", "a100-80", "trainer.gradient_checkpointing=false", "data.max_prompt_tokens=40000"
+        "paper/qwen3_vl_2b", "a100-80", "trainer.gradient_checkpointing=false", "data.max_prompt_tokens=32000"
     )
     assert changes[0].overrides == ["trainer.gradient_checkpointing=true"]
 
