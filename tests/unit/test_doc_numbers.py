@@ -501,6 +501,12 @@ def experiments():
     yield row("**all seven**"), DEMO, demo(None)
     for group in (SMALLEST, "Qwen3-VL 10.6M", "Qwen3.5 3.0M", "Qwen3.5 10.4M"):
         yield row(group), WORLD + "main.md", main_row(group)
+    pooled = rf"VCSD is {N} ± {N} points over the base and {N} ± {N} over OPSD"
+    yield pooled, WORLD + "claims.md", found(r"sizes together: VCSD ([-+][\d.]+) ± ([\d.]+)")
+    original = found(r"all answers together: -([\d.]+) ± ([\d.]+)")
+    yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original
+    stable = found(r"Stable, beta 0\.1: step 300 minus step 90 ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)")
+    yield rf"to step 300 they change by {N} ± {N} points \(p = {N}\)", WORLD + "claims.md", stable
     falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
     yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
     stops = rf"stops them at step {N} to {N}, when they are {N} to {N} points"

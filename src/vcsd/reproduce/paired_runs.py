@@ -83,6 +83,26 @@ def paired(before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | 
     return Paired(difference, num, error, two_sided(difference.mean / error, num - 1))
 
 
+def interval(change: Paired, level: float) -> tuple[float, float] | None:
+    """The interval of a difference by Student's t over bases; None with a single base.
+
+    >>> before = {("a", 101): 50.0, ("b", 102): 51.0, ("c", 103): 49.0}
+    >>> change = paired(before, {("a", 101): 54.0, ("b", 102): 54.5, ("c", 103): 53.5})
+    >>> [round(end, 2) for end in interval(change, 0.95)]
+    [2.76, 5.24]
+    """
+    if change.error is None:
+        return None
+    low, high = 0.0, 1.0
+    while two_sided(high, change.num_bases - 1) > 1 - level:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, change.num_bases - 1) > 1 - level else (low, middle)
+    half = high * change.error
+    return change.difference.mean - half, change.difference.mean + half
+
+
 def two_sided(t: float, freedom: int) -> float:
     """The probability that Student's t with `freedom` degrees of freedom is at least this far from zero.
 

@@ -1,0 +1,101 @@
+"""Rewrite the page of claims from result files alone: the bases need not be there.
+
+    python -m vcsd.reproduce.pages.from_files docs/results
+
+A result names its base, its group and the hash of its weights, which is all that finding the other results takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsd.config.shipped import recipe_path
+from vcsd.errors import ConfigError, VcsdError
+from vcsd.reproduce.base_folders import FAMILY_TITLES, Base
+from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.pages.write_pages import write_claims
+from vcsd.reproduce.results import Results
+
+if TYPE_CHECKING:
+    from vcsd.types import JsonValue
+
+SEEDS = (101, 102, 103, 104, 105)
+"""The seeds of the committed results."""
+
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
+
+
+@dataclass(frozen=True)
+class RecordedBase(Base):
+    """A base as its results describe it. Its folder is only a name."""
+
+    recorded_group: str
+    recorded_digest: str
+
+    @property
+    def group(self) -> str:
+        """Architecture, size and world."""
+        return self.recorded_group
+
+    @property
+    def digest(self) -> str:
+        """The hash of its weights, configuration and processor."""
+        return self.recorded_digest
+
+    @property
+    def changes(self) -> dict[str, JsonValue]:
+        """The parameters of its world that differ from the defaults, as its group names them."""
+        named = (part.partition("=") for part in self.recorded_group.split(", ")[1:])
+        return {name: json.loads(value) for name, _, value in named}
+
+
+def recorded_results(out: Path, leave_out: frozenset[str] = frozenset()) -> Results:
+    """The results in a folder, with the bases that they name, except those to leave out."""
+    cells = [json.loads(path.read_bytes()) for path in sorted((out / "cells").glob("*.json"))]
+    if not cells:
+        raise ConfigError([f"{out} holds no results. Pass a folder of results, such as docs/results."])
+    bases = {
+        RecordedBase(Path(cell["base"]), cell["group"], cell["identity"]["base"])
+        for cell in cells
+        if cell["base"] not in leave_out
+    }
+    groups: dict[str, list[Base]] = {}
+    for base in sorted(bases, key=_order):
+        groups.setdefault(base.group, []).append(base)
+    return Results(Sweep(recipe_path("world/reproduce"), out, NUM_QUESTIONS, NUM_PROMPTS), groups, SEEDS)
+
+
+def _order(base: RecordedBase) -> tuple[bool, int, float, str]:
+    """Qwen3-VL first, small before large, changed worlds last, as in `vcsd reproduce`."""
+    title, size = base.recorded_group.partition(", ")[0].rsplit(" ", 1)
+    return (
+        bool(base.changes),
+        list(FAMILY_TITLES.values()).index(title),
+        float(size.removesuffix("M")),
+        str(base.folder),
+    )
+
+
+def planned_bases(out: Path) -> frozenset[str]:
+    """The bases of the planned runs, which are read once and have a page of their own."""
+    path = out / "planned.json"
+    return frozenset(json.loads(path.read_bytes())["bases"]) if path.is_file() else frozenset()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.pages.from_files", description=__doc__)
+    parser.add_argument("results", type=Path)
+    out: Path = parser.parse_args().results
+    sys.stdout.write(f"Wrote {write_claims(recorded_results(out, planned_bases(out)))}.\n")
+
+
+if __name__ == "__main__":
+    try:
+        _main()
+    except VcsdError as error:
+        sys.exit(str(error))
