@@ -5,8 +5,8 @@
 
 Every operation runs on the device, on the same values as if the tensors had stayed there, so the result is the same bit
 for bit. Per trained parameter this moves 8 bytes of moments in and out of the device in every step. On CUDA, host
-memory is page-locked and copies run on streams of their own. That part has not been run on a GPU yet; on a CPU, where
-both memories are the same, tests compare it with torch's AdamW.
+memory is page-locked and copies run on streams of their own. Tests compare it with torch's AdamW on a CPU, where both
+memories are the same, and on a GPU (`tests/gpu/test_offload_gpu.py`).
 """
 
 from __future__ import annotations
