@@ -1,8 +1,9 @@
-"""Rewrite the page of claims from result files alone: the bases need not be there.
+"""Rewrite the page of claims and the front page from result files alone: the bases need not be there.
 
     python -m vcsd.reproduce.pages.from_files docs/results
 
 A result names its base, its group and the hash of its weights, which is all that finding the other results takes.
+`bases.json` keeps what only the cards of bases say: unusual numbers of steps in pre-training.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.reproduce.base_folders import FAMILY_TITLES, Base
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.pages.write_pages import write_claims
+from vcsd.reproduce.pages.write_pages import write_pages
 from vcsd.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -36,11 +37,17 @@ class RecordedBase(Base):
 
     recorded_group: str
     recorded_digest: str
+    taught: str = ""
 
     @property
     def group(self) -> str:
         """Architecture, size and world."""
         return self.recorded_group
+
+    @property
+    def title(self) -> str:
+        """Its name, followed by any unusual numbers of steps in pre-training."""
+        return self.folder.name + (f" ({self.taught})" if self.taught else "")
 
     @property
     def digest(self) -> str:
@@ -59,8 +66,10 @@ def recorded_results(out: Path, leave_out: frozenset[str] = frozenset()) -> Resu
     cells = [json.loads(path.read_bytes()) for path in sorted((out / "cells").glob("*.json"))]
     if not cells:
         raise ConfigError([f"{out} holds no results. Pass a folder of results, such as docs/results."])
+    notes = out / "bases.json"
+    taught = json.loads(notes.read_bytes()) if notes.is_file() else {}
     bases = {
-        RecordedBase(Path(cell["base"]), cell["group"], cell["identity"]["base"])
+        RecordedBase(Path(cell["base"]), cell["group"], cell["identity"]["base"], taught.get(cell["base"], ""))
         for cell in cells
         if cell["base"] not in leave_out
     }
@@ -91,7 +100,8 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.pages.from_files", description=__doc__)
     parser.add_argument("results", type=Path)
     out: Path = parser.parse_args().results
-    sys.stdout.write(f"Wrote {write_claims(recorded_results(out, planned_bases(out)))}.\n")
+    pages = write_pages([], recorded_results(out, planned_bases(out)))
+    sys.stdout.write(f"Wrote {', '.join(map(str, pages))}.\n")
 
 
 if __name__ == "__main__":

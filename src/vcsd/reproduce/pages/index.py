@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from vcsd.reproduce.experiments import Experiment
     from vcsd.reproduce.results import Results
 
+SO_FAR = "sharpening_so_far.md"
+"""The page of the planned runs that are finished, if there is one."""
+
 
 def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
     """Build the front page from the experiments that have a page of their own."""
@@ -40,6 +43,8 @@ def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
     missing = [each.name for each in EXPERIMENTS.values() if each not in written]
     if missing:
         lines += [f"Not run yet: {', '.join(missing)}.", ""]
+    if (out / SO_FAR).is_file():
+        lines += [f"Planned runs that are finished, without a verdict: [what the contrast adds]({SO_FAR}).", ""]
     return "\n".join([*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out)])
 
 

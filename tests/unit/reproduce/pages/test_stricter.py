@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.stricter import change_by_base, contrast_of_all, equivalence
 from vcsd.reproduce.pages.write_pages import claims_page, judged
 from vcsd.reproduce.paired_runs import interval, paired
@@ -14,9 +15,10 @@ from vcsd.reproduce.paired_runs import interval, paired
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 
 
-def test_the_page_of_claims_is_what_the_files_give():
+def test_the_claims_and_the_front_page_are_what_the_files_give():
     results = recorded_results(RESULTS, planned_bases(RESULTS))
     assert claims_page(results) == (RESULTS / "claims.md").read_text(encoding="utf-8")
+    assert index_page(results, judged(results)) == (RESULTS / "README.md").read_text(encoding="utf-8")
     assert judged(results) == json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))
 
 
