@@ -1,8 +1,8 @@
 """What to change in a recipe so that it fits a machine: overrides, found by projecting each, smallest change first.
 
-The first changes keep the result, or nearly, and cost time or machines; then images get smaller; then adapters are
-trained instead of whole weights; last comes a smaller model. A change is proposed if it fits and contains no other that
-fits.
+The first changes keep the result, or nearly, and cost time; then images get smaller or more GPUs are used; then
+adapters are trained instead of whole weights; last comes a smaller model. A change is proposed if it fits and
+contains no other that fits.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Models that leave this machine: the model card of an export, and its way to the hub."""
+"""Models that leave this machine: the model card of an export, and its upload to the hub."""

@@ -42,7 +42,7 @@ def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
     ]
     missing = [each.name for each in EXPERIMENTS.values() if each not in written]
     if missing:
-        lines += [f"Not run yet: {', '.join(missing)}.", ""]
+        lines += [f"Not finished: {', '.join(missing)}.", ""]
     if (out / SO_FAR).is_file():
         lines += [f"Planned runs that are finished, without a verdict: [what the contrast adds]({SO_FAR}).", ""]
     return "\n".join([*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out)])

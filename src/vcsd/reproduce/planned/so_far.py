@@ -115,8 +115,8 @@ def so_far_page(runs: FinishedRuns) -> str:
         f"**No verdict.** {num_finished} of {len(runs.listed.runs)} planned runs are finished, all on the two shipped "
         f"bases, with one or two seeds. The [rules](../preregistration.md) ask for five new bases; "
         f"{runs.num_on_new_bases()} of their runs exist. The shipped bases were used in pilots. The rules also say "
-        "that results are read once, after the last run. That is broken for these runs: the time was over, and they "
-        "are read here. The look at the new bases is still to come, and the list stays as it is.",
+        "that results are read once, after the last run. These runs break that rule: time ran out before the list was "
+        "finished, and they are read here. The runs on new bases are still to be read, and the list stays as it is.",
         "",
         "## Against the contrast",
         "",
@@ -224,7 +224,7 @@ def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:
     results = [result for result in found if result is not None and RUN_COMMAND in result["command"]]
     versions = {f"torch {each['versions']['torch']}" for each in results}
     yield from ("## How this was made", "")
-    yield f"- Command: `{RUN_COMMAND}`, ended before its time"
+    yield f"- Command: `{RUN_COMMAND}`, stopped before the list was finished"
     yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}; {', '.join(sorted(versions))}"
     yield "- Order: runs on new bases wait until their base is made, so later runs on the shipped bases went first"
     yield f"- Missing on the shipped bases: {', '.join(missing) or 'nothing'}"

@@ -164,7 +164,7 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
     (told.sweep.out / "main.md").write_text("")
     page = index_page(told, judged(told))
     assert "| [main](main.md) | Base, OPSD and VCSD | Table 1 and Figure 6 | base 50.7, OPSD 54.7, VCSD 61.2 |" in page
-    assert "Not run yet: alpha, support" in page
+    assert "Not finished: alpha, support" in page
     assert f"| `{COMMAND}` | {hardware()} | 3 | 2 | 8 (0 already done, 1 failed) | 8 | 160 | 150 |" in page
     assert "- World parameters: 0123456789ab;" in page
     assert "holds" not in page, "every result is of a noted command"
