@@ -4,7 +4,7 @@ docs/method.png        the method in one picture
 docs/gallery.md        a page with the answers below
 docs/gallery/*.png     answers of the base, coloured by what the image changes
 
-Of each suite, the first question is shown at which the target prefers another token than the model said.
+Each suite shows its first question where the target prefers another token than the model's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INK, SOFT, WARM, COOL, GREEN = "#1c2024", "#62686f", (0.933, 0.478, 0.102), (0.2
 
 
 def changed_token(seen: ResponseContrast) -> TokenScore | None:
-    """Return the token at which the image speaks most clearly for another one; None if it nowhere does."""
+    """Return the token where the image argues most clearly for another one; None if there is none."""
     changed = [token for token in seen.tokens if token.candidates[0].token_id != token.realised.token_id]
     return max(changed, key=lambda token: token.kl_target_original, default=None)
 
@@ -135,8 +135,8 @@ def page(shown: dict[str, ResponseContrast]) -> str:
         "# Gallery",
         "",
         "Answers of the shipped base, which can see but trusts its prior, coloured by contrast: warm tokens are more",
-        "likely with the image, cool ones less. Of each suite, the first question is shown at which the target prefers",
-        "another token than the model said; no other choice was made. `python examples/gallery.py` draws everything.",
+        "likely with the image, cool ones less. Each suite shows its first question where the target prefers another",
+        "token than the model's; nothing else was selected. `python examples/gallery.py` draws everything.",
     ]
     for suite, seen in shown.items():
         token = changed_token(seen)

@@ -1,4 +1,4 @@
-"""Preview a run (`--dry-run`): what it would do and need, here or on a machine that is not here."""
+"""Preview a run (`--dry-run`): what it would do and need, on this machine or another."""
 
 from __future__ import annotations
 

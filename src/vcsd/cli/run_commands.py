@@ -58,10 +58,10 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     base: Annotated[Path | None, typer.Option(help="For a LoRA run: the base model, if it was moved.")] = None,
     scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Results of vcsd eval of this model, for its card. May be repeated."),
+        typer.Option(help="Results of vcsd eval for this model, to put on its card. May be repeated."),
     ] = None,
     push: Annotated[
-        str | None, typer.Option(metavar="ORG/NAME", help="Then upload it to the Hugging Face hub, as private.")
+        str | None, typer.Option(metavar="ORG/NAME", help="Upload the export to the Hugging Face hub, privately.")
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="With --push: create a public repository.")] = False,
 ) -> None:
@@ -97,7 +97,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
 @contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Write the report of a run when it ends, whether well or by an error. A report that fails ends nothing.
+    """Write the report of a run when it ends, with or without an error. A report that fails does not fail the run.
 
     A folder that another process uses gets no report from this one.
     """

@@ -69,7 +69,7 @@ def in_step_or_none(run: Callable[[], Value]) -> Value | None:
 
 
 def _wait_for_all() -> None:
-    """Return once all ranks have come here."""
+    """Return once all ranks have reached this call."""
     count = torch.ones((), device=collective_device())
     _wait_for(dist.all_reduce(count, async_op=True))
     count.item()  # waits for the device
@@ -107,7 +107,7 @@ def let_go_in_distress(model: nn.Module) -> None:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """While it is entered, a rank in distress ends the collectives of this one, if they are NCCL's."""
+    """Inside this context, a rank in distress aborts the NCCL collectives of this one."""
     if not is_nccl():
         yield
         return
@@ -178,7 +178,7 @@ def _wait_for(work: dist.Work) -> None:
 
 
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-"""Its name since torch 2.13, else before."""
+"""The first name exists since torch 2.13, the second before."""
 
 
 def _store() -> Store:

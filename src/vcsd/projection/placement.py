@@ -1,4 +1,4 @@
-"""Where a run with vLLM computes what, and what travels between these places in each step."""
+"""Which GPUs of a run with vLLM train and which sample, and what travels between them in each step."""
 
 from __future__ import annotations
 

@@ -71,6 +71,6 @@ def _refuse_other_weights(
 
 
 def _asked_model(card: Scorecard) -> object:
-    """The identity of the weights that were asked; None for a server, which tells none."""
+    """The identity of the weights that were asked; None for a server, which reports none."""
     asker = card.made_with.get("asker")
     return asker.get("model") if isinstance(asker, dict) else None

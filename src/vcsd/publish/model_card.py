@@ -116,7 +116,7 @@ def model_card(exported: Exported, scores: Sequence[CardScore], name: str) -> st
 
 
 def _front_matter(exported: Exported) -> str:
-    """The fields of the hub. No licence is claimed: that of the base and of the data decide."""
+    """The fields of the hub. No licence is claimed: those of the base and the data apply."""
     tags = ["vcsd", "self-distillation", *(["lora"] if exported.is_lora else [])]
     lines = [
         f"library_name: {'peft' if exported.is_adapter else 'transformers'}",
@@ -131,10 +131,10 @@ def _front_matter(exported: Exported) -> str:
 
 def _summary(exported: Exported) -> str:
     base = f"`{_short(exported.base)}`" if exported.base else "a model that was " + _UNKNOWN
-    kind = "LoRA adapters for" if exported.is_adapter else "A merged LoRA of" if exported.is_lora else "A version of"
+    kind = "LoRA adapters for" if exported.is_adapter else "LoRA merged into" if exported.is_lora else "A version of"
     steps = "1 step" if exported.step == 1 else f"{exported.step:,} steps"
     return (
-        f"{kind} {base}, post-trained without labels by on-policy self-distillation with "
+        f"{kind} {base}, post-trained by on-policy self-distillation with "
         f"vcsd {__version__}: the {exported.what} after {steps}, in {exported.dtype}."
     )
 
@@ -193,7 +193,7 @@ def _scores(scores: Sequence[CardScore]) -> str:
             f"| {_cell(score.benchmark)} | {score.entry:.1f} | {score.low:.1f} to {score.high:.1f} | "
             f"{score.num_questions:,}{part} | {_cell(score.how)} |"
         )
-    return "\n".join([*rows, "", "Scores go from 0 to 100. Intervals are of the questions, not of repeated training."])
+    return "\n".join([*rows, "", "Scores go from 0 to 100. Intervals are over questions, not over repeated training."])
 
 
 def _limitations(exported: Exported, scores: Sequence[CardScore]) -> str:
@@ -202,11 +202,11 @@ def _limitations(exported: Exported, scores: Sequence[CardScore]) -> str:
 
 def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
     yield "The base model's licence, intended use, biases and errors apply; self-distillation adds no new knowledge."
-    yield "Trained to use the image more. It was not trained for, or tested on, safety."
+    yield "The model was not trained for, or tested on, safety."
     if not scores:
         yield "No score was measured, so no improvement over the base is claimed."
     else:
-        yield "The table has no base model to compare with: `vcsd eval --compare` does, on the same questions."
+        yield "The table does not include the base model; `vcsd eval --compare` compares both on the same questions."
     if any(score.num_expected not in (None, score.num_questions) for score in scores):
         yield "Some benchmarks were asked in part only; their scores are not comparable with published ones."
     max_steps = _at(exported.config, "trainer", "max_steps")
@@ -226,7 +226,7 @@ def _recipe(exported: Exported) -> str:
 
 
 def _without_folders(value: object) -> object:
-    """Reduce absolute paths to their last name: a card must not tell where files are on this machine.
+    """Reduce absolute paths to their last part: a card must not reveal where files are on this machine.
 
     >>> _without_folders({"path": "/home/ann/secret/data.jsonl", "images": None, "name": "vcsd"})
     {'path': 'data.jsonl', 'images': None, 'name': 'vcsd'}
@@ -239,7 +239,7 @@ def _without_folders(value: object) -> object:
 
 
 def _short(path: str | None) -> str:
-    """The last name of a path on this machine; a hub id and a relative path as they are.
+    """The last part of an absolute path; hub ids and relative paths stay as they are.
 
     >>> [_short(path) for path in ("/home/ann/m/", "~/m", "C:\\\\m\\\\n", "Qwen/Qwen3-VL-2B-Instruct")]
     ['m', 'm', 'n', 'Qwen/Qwen3-VL-2B-Instruct']

@@ -1,7 +1,7 @@
 """Send an export to the Hugging Face hub. Nothing is sent unless the user asks for it with `--push ORG/NAME`.
 
-The repository is created private, unless `--public` is given: a card can be read once more before the world sees it. A
-repository that exists keeps its visibility. The token is that of `hf auth login`, or HF_TOKEN.
+The repository is created private, unless `--public` is given: the card can be checked before it is public. An existing
+repository keeps its visibility. The token is that of `hf auth login`, or HF_TOKEN.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Limits what a chat template may do: how many iterations it makes, and how much it makes of texts and lists.
+"""Limits what a chat template may do: how many iterations it runs, and how much text and how many lists it builds.
 
-jinja's sandbox keeps a template from files and from Python's internals, but not from running forever or from filling
-the memory: loops over ranges of 100,000 may lie in each other, macros may call themselves, a text may be doubled again
-and again. Here each iteration, and the size of each value that a template makes, is counted while a prompt is
-rendered. The counts are written into the syntax tree of the template and around the operators, functions and filters
-that it uses, so that they need no clock and no second thread, and what a template writes does not change.
+jinja's sandbox keeps a template from files and from Python's internals, but not from running forever or from exhausting
+memory: loops over ranges of 100,000 may be nested, macros may call themselves, a text may be doubled again and again.
+Here each iteration, and the size of each value that a template makes, is counted while a prompt is rendered. The counts
+are written into the syntax tree of the template and around the operators, functions and filters that it uses, so that
+they need no clock and no second thread, and what a template writes does not change.
 
     iterations   each turn of a loop and each call of a macro
     size         each character, and _ITEM for each item of a list; a value that shares parts counts them each time
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAX_ITERATIONS = 1_000_000
-"""Of all loops and macros together, for one prompt. A template that compares each of 500 messages with each other one
+"""The total of all loops and macros, for one prompt. A template that compares each of 500 messages with each other one
 needs a quarter of it."""
 
 MAX_SIZE = 2**28
-"""Of all values together that a template makes for one prompt. One that copies a prompt of a million characters fifty
-times needs a fifth of it."""
+"""The total size of all values that a template builds for one prompt. One that copies a prompt of a million characters
+fifty times needs a fifth of it."""
 
 MAX_TEMPLATE = 2**20
 """Characters of a template; released ones have about 10,000."""

@@ -2,8 +2,8 @@
 
     python -m vcsd.rollout.vllm.serve MODEL_FOLDER --port 8000 --dtype bfloat16 -- --tensor-parallel-size 2
 
-It listens on localhost. Whoever reaches its port can replace the weights: vLLM protects these endpoints with no key.
-Arguments after `--` are vLLM's own.
+It listens on localhost. Anyone who can reach its port can replace the weights: vLLM does not protect these endpoints
+with a key. Arguments after `--` are vLLM's own.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--max-tokens", type=int, help="the longest prompt with its response")
-    parser.add_argument("--memory-share", type=float, help="of the GPU's memory")
+    parser.add_argument("--memory-share", type=float, help="share of the GPU's memory")
     parser.add_argument("--transfer", choices=["files", "nccl"], default="files", help="how weights arrive")
     parser.add_argument("--on-cpu", action="store_true", help="run on the CPU")
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)

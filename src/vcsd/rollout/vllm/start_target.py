@@ -70,7 +70,7 @@ class RunningTarget:
         return isinstance(self.target, ServerTarget)
 
     def make_ready(self) -> None:
-        """Wait until the server answers. Start it, if it is ours and does not run."""
+        """Wait until the server answers. Start it if it is ours and not running."""
         if not isinstance(self.target, ServerTarget):
             return
         if self._arguments is not None and (self._process is None or self._process.exit_code is not None):

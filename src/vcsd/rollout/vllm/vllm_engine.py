@@ -9,7 +9,7 @@ vLLM starts with random weights, so that one that is never sent shows in the pro
 transfer protocol. The names under which vLLM caches images and prefixes contain the version of the weights; old entries
 can never be hit. Between two rollout phases a CUDA engine in this process sleeps and gives its memory back.
 
-Runs on the CPU in this project's tests. On a GPU it has not been run.
+The tests run it on a CPU. It has not been run on a GPU.
 """
 
 from __future__ import annotations
