@@ -85,6 +85,18 @@ def process_in(folder: Path) -> str | None:
     return None
 
 
+def is_abandoned(folder: Path) -> bool:
+    """Whether the process that locked a folder has surely ended. Without locks that work, nothing is sure."""
+    if fcntl is None:
+        return False
+    try:
+        with (folder / NAME).open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # locked, another user's, or on a network file system that lacks locks
+        return False
+    return True
+
+
 def _opened(folder: Path) -> TextIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)

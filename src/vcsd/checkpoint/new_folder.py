@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
-from vcsd.checkpoint.lock import NAME, only_process, process_in
+from vcsd.checkpoint.lock import NAME, is_abandoned, only_process
 from vcsd.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _remove_abandoned(parent: Path) -> None:
     """Remove the hidden folders of processes that were killed: their lock names a process, and is free."""
     for path in parent.glob(f"{_PARTIAL}*"):
         try:
-            if _OWNER.fullmatch((path / NAME).read_text(encoding="utf-8")) and process_in(path) is None:
+            if _OWNER.fullmatch((path / NAME).read_text(encoding="utf-8")) and is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
         except (OSError, ValueError):  # not such a folder
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
@@ -18,7 +19,6 @@ from vcsd.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
@@ -54,6 +54,8 @@ class Exported:
     is_lora: bool
     base: str | None
     """The hub id or folder of the model before training."""
+    is_local: bool = False
+    """Whether `base` is a folder, even if it looks like a hub id."""
 
     @classmethod
     def of(cls, checkpoint: Path, *, what: str, dtype: str, is_adapter: bool) -> Exported:
@@ -63,12 +65,15 @@ class Exported:
         base = _at(config, "model", "path") or record.get("path")
         step = int(_object(checkpoint / MANIFEST).get("step", 0))
         dtype = "float32" if is_adapter else dtype
-        return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None)
+        known = [str(path) for path in (base, record.get("path")) if path]
+        is_local = any(not _HUB_ID.fullmatch(path) or Path(path).is_dir() for path in known)
+        return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None, is_local)
 
     @property
     def hub_base(self) -> str | None:
         """The hub id of the base; None if it was a folder."""
-        return self.base if self.base is not None and _HUB_ID.fullmatch(self.base) else None
+        is_hub = not self.is_local and self.base is not None and _HUB_ID.fullmatch(self.base)
+        return self.base if is_hub else None
 
 
 def live_scores(run: Path, step: int) -> list[CardScore]:

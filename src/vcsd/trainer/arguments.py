@@ -75,7 +75,7 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArguments:
     """Copy the arguments and set what a step needs. A ConfigError names every value that is not allowed."""
     problems = [
-        f"trainer.{name} = {getattr(args, name)!r} cannot be set. {advice}"
+        f"trainer.{name} = {_as_given(name, getattr(args, name))} cannot be set. {advice}"
         for name, (allowed, advice) in REFUSED.items()
         if getattr(args, name, allowed) != allowed
     ]
@@ -108,6 +108,15 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
     own.ddp_find_unused_parameters = False  # the last pass of a step touches all of them
     own.ddp_broadcast_buffers = False  # they are the same on all ranks
     return own
+
+
+def _as_given(name: str, value: object) -> str:
+    """Show a value in a message, but not a secret one.
+
+    >>> _as_given("hub_token", "hf_abc"), _as_given("fp16", True)
+    ('***', 'True')
+    """
+    return "***" if name.endswith("token") else repr(value)
 
 
 def _reporter_problems(args: TrainingArguments) -> list[str]:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import TrainOutput
 
+    from vcsd.data.skips import SkipsState
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
     from vcsd.rollout.engine import RolloutEngine
@@ -279,11 +280,11 @@ class DistillationTrainer(ResumableTrainer):
     def _step(self, model: nn.Module) -> Tensor:
         self.phases.reset()
         self.is_taken, self.seen, self.gradient_norm = False, None, 0.0
-        step = self.state.global_step
+        step, skips = self.state.global_step, self.stream.skips.state()
         with self.phases("data"):
             taken = self.stream.take_prepared(self.progress.cursor, self.prompts_per_step, self._show)
         with self.phases("rollout"):
-            batch = self._sample_or_save(model, taken.items, step)
+            batch = self._sample_or_save(model, taken.items, step, skips)
         self.progress.cursor = taken.cursor
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
@@ -303,12 +304,13 @@ class DistillationTrainer(ResumableTrainer):
         )
         return loss if self.is_taken else torch.zeros_like(loss)
 
-    def _sample_or_save(self, model: nn.Module, prompts: Sequence[Shown], step: int) -> Batch:
-        """Sample. If no rollouts can be had, save the student as it is before the run stops."""
+    def _sample_or_save(self, model: nn.Module, prompts: Sequence[Shown], step: int, skips: SkipsState) -> Batch:
+        """Sample. If no rollouts can be had, save the state before the step, and stop the run."""
         try:
             return self._sample(prompts, step)
         except RolloutsLostError:
             if step > 0:
+                self.stream.skips.restore(skips, cursor=self.progress.cursor)  # a resumed run reads these rows again
                 self._save_checkpoint(model, None)
             raise
 

@@ -123,3 +123,17 @@ def test_the_working_directory_can_be_the_new_folder(tmp_path, monkeypatch):
     with new_folder(Path()) as partial:
         (partial / "a.txt").write_text("a")
     assert names(tmp_path / "here") == ["a.txt"]
+
+
+def test_where_files_cannot_be_locked_nothing_counts_as_abandoned(tmp_path, monkeypatch):
+    other = tmp_path / ".partial-out"
+    other.mkdir()
+    (other / lock.NAME).write_text("process 7 on another\n")
+
+    def flock(file, operation):
+        raise OSError(errno.ENOTSUP, "no locks")
+
+    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    with new_folder(tmp_path / "third"):
+        pass
+    assert names(tmp_path) == [".partial-out", "third"]

@@ -140,3 +140,15 @@ def test_merged_and_adapter_exports_tell_what_they_are(tmp_path):
     merged = Exported.of(checkpoint, what="student", dtype="bfloat16", is_adapter=False)
     assert "merged in float32" in model_card(merged, [], "x")
     assert "lora" in front_matter(model_card(merged, [], "x"))["tags"]
+
+
+def test_a_folder_that_looks_like_a_hub_id_is_not_claimed_as_one(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (run / "config.json").write_text(json.dumps(config("models/mine")))
+    about = {"what": "student", "dtype": "bfloat16", "is_adapter": False}
+    assert Exported.of(run / "checkpoint-1", **about).hub_base == "models/mine"
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    text = model_card(Exported.of(run / "checkpoint-1", **about), [], "x")
+    (run / "config.json").write_text(json.dumps(config()))
+    assert "base_model" not in front_matter(text)
+    assert "name its origin here" in text

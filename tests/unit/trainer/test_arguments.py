@@ -94,3 +94,9 @@ def test_a_field_with_a_rule_of_its_own_is_refused(name, tmp_path):
 
 def test_the_defaults_of_transformers_are_all_accepted(tmp_path):
     own_arguments(TrainingArguments(str(tmp_path), use_cpu=True), prompts_per_step=3)
+
+
+def test_a_refused_token_is_not_shown(tmp_path):
+    with pytest.raises(ConfigError, match=r"trainer.hub_token = \*\*\* cannot be set") as refused:
+        own_arguments(training_arguments(tmp_path, hub_token="hf_secret"), 1)
+    assert "hf_secret" not in str(refused.value)

@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from vcsd.errors import RunError
 from vcsd.rollout.vllm.weight_delta import DeltaReceiver, DeltaSender, WeightPatch, make_patch
 
 if TYPE_CHECKING:
@@ -84,7 +85,14 @@ class FileSender:
             tensors[f"{place}.values"] = _on_host(patch.values)
             if patch.places is not None:
                 tensors[f"{place}.places"] = _on_host(patch.places)
-        save_file(tensors, path)
+        try:
+            save_file(tensors, path)
+        except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
+            path.unlink(missing_ok=True)
+            raise RunError(
+                f"the weights cannot be written to {self.folder}: {error}. Make room there (in a container, start it "
+                "with a larger --shm-size), or set rollout.engine: vllm."
+            ) from error
         self.num_bytes += sum(patch.num_bytes for patch in patches)
         try:
             yield {

@@ -136,3 +136,4 @@ def test_a_run_without_rollouts_saves_its_last_step_and_resumes_to_the_same_end(
     again = make_trainer(tmp_path / "lost", arguments=arguments)
     again.train("auto")
     assert losses_of(again)[-2:] == losses_of(whole)[-2:]
+    assert again.stream.skips.state() == whole.stream.skips.state()  # the lost step's rows are counted once

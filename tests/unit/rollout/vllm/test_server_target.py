@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import ConfigError, RunError
@@ -234,3 +235,18 @@ def test_ipc_handles_are_never_sent_over_http():
         client.update_weights({"ipc_handles": []})
     client.update_weights({"names": ["a"]})
     assert posted == [("/update_weights", {"update_info": {"names": ["a"]}})]
+
+
+def test_a_full_memory_is_one_sentence_and_leaves_no_file(monkeypatch):
+    def save_file(tensors, path):
+        path.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: No space left on device")
+
+    monkeypatch.setattr("vcsd.rollout.vllm.file_transfer.save_file", save_file)
+    sender = FileSender()
+    try:
+        with pytest.raises(RunError, match=r"cannot be written to .*No space left.*larger --shm-size"):
+            list(sender.updates([("a", torch.ones(2))]))
+        assert list(sender.folder.iterdir()) == []
+    finally:
+        sender.close()
