@@ -66,7 +66,7 @@ def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, ca
     assert "vcsd demo --base" in page
     assert page.count("<figure>") == 8
     training = (tmp_path / "training.html").read_text()
-    assert "<h1>2 runs</h1>" in training
+    assert "<h1>3 runs</h1>" in training  # the base, which was only evaluated, and both students
     assert "vcsd - opsd" in training
 
 

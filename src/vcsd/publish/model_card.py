@@ -231,13 +231,13 @@ def _recipe(exported: Exported) -> str:
 
 
 def _without_folders(value: object) -> object:
-    """Reduce absolute paths to their last part: a card must not reveal where files are on this machine.
+    """Reduce absolute paths to their last part, and drop the address of a server: a card reveals no machine.
 
-    >>> _without_folders({"path": "/home/ann/secret/data.jsonl", "images": None, "name": "vcsd"})
-    {'path': 'data.jsonl', 'images': None, 'name': 'vcsd'}
+    >>> _without_folders({"path": "/home/ann/secret/data.jsonl", "name": "vcsd", "server_url": "http://10.0.0.7:8000"})
+    {'path': 'data.jsonl', 'name': 'vcsd'}
     """
     if isinstance(value, dict):
-        return {key: _without_folders(inner) for key, inner in value.items()}
+        return {key: _without_folders(inner) for key, inner in value.items() if key != "server_url"}
     if isinstance(value, list):
         return [_without_folders(inner) for inner in value]
     return _short(value) if isinstance(value, str) else value

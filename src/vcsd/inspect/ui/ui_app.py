@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 
+SESSIONS = 4
+"""Open pages whose log-probabilities are kept; each takes up to 1 GiB, and a reloaded page is a new one."""
+
 QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_SHARE": "False"}
 """Set before Gradio is imported: it sends nothing and asks no server for its latest version."""
 
@@ -96,6 +99,7 @@ def serve(blocks: Any, port: int | None, *, is_waiting: bool = True) -> str:
             quiet=True,
             prevent_thread_lock=not is_waiting,
             footer_links=[],
+            state_session_capacity=SESSIONS,
             theme=gr.themes.Base(**fonts),
             enable_monitoring=False,
             ssr_mode=False,
