@@ -142,6 +142,7 @@ def test_what_the_kernel_does_not_know_is_left_to_transformers(
     assert launched == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "left_out"), [("bf16", ""), ("fp32", "partial_ptr")])
 def test_the_kernels_compile_for_hopper(dtype: str, left_out: str, compile_for_hopper: RunProgram) -> None:
     program = f"""

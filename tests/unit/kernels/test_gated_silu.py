@@ -75,6 +75,7 @@ def test_gates_and_values_that_do_not_fit_are_refused() -> None:
         by_kernel(draw(3, 4, seed=1), draw(3, 4, seed=2, dtype=torch.bfloat16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_the_kernels_compile_for_hopper(dtype: str, compile_for_hopper: RunProgram) -> None:
     program = f"""

@@ -202,6 +202,7 @@ def test_in_bfloat16_it_is_at_least_as_close_to_the_truth(weight_dtype: torch.dt
         assert (found - exact).norm() <= 1.001 * (other - exact).norm() + 1e-6 * exact.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "left_out"), [("bf16", ""), ("bf16", "bias_ptr dz_ptr"), ("fp32", "bias_ptr partial_ptr")]
 )

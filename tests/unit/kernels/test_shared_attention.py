@@ -132,6 +132,7 @@ def test_any_strides_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(by_kernel(shared, query, turned, monkeypatch), expected, 2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "width"), [("bf16", 128), ("bf16", 256), ("fp16", 64), ("fp32", 128), ("fp32", 256)])
 def test_the_kernels_compile_for_hopper(dtype: str, width: int, compile_for_hopper: RunProgram) -> None:
     program = f"""

@@ -29,6 +29,7 @@ PLAIN = "control_ptr realised_ptr contrast_ptr weights_ptr ends_ptr"
 BARE_HEAD = "student_bias_ptr teacher_bias_ptr student_inner teacher_inner"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("divergence", "left_out"),
     [(0, ""), (1, PLAIN), (2, BARE_HEAD)],

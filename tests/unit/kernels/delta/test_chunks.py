@@ -219,6 +219,7 @@ def test_what_the_kernel_does_not_know_is_refused(wrong: str) -> None:
         delta_chunks(*given, chunk_size=48 if wrong == "chunk" else 16, is_normalised=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "sizes", "left_out"),
     [

@@ -287,6 +287,7 @@ def test_shapes_that_do_not_fit_are_refused(change: dict[str, Tensor], length: i
         by_kernel(given, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "widths", "left_out"),
     [

@@ -152,6 +152,7 @@ def test_a_cache_of_somebody_else_is_left_to_transformers(monkeypatch: pytest.Mo
     assert_close((mine, same), (out, state), 2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "state"), [("bf16", "fp32"), ("fp16", "bf16"), ("fp32", "fp32")])
 def test_the_kernel_compiles_for_hopper(dtype: str, state: str, compile_for_hopper: RunProgram) -> None:
     program = f"""

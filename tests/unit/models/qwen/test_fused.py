@@ -168,6 +168,7 @@ def test_a_rotation_written_in_bfloat16_is_rounded_once(shape: tuple[int, ...], 
     assert ((found - expected).abs() <= 1.01 * eps * expected.abs() + 1e-6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["", "BLOCK_PASS"])
 @pytest.mark.parametrize(("read", "written"), [("fp32", "bf16"), ("bf16", "fp32")])
 def test_the_kernel_compiles_for_hopper(left_out: str, read: str, written: str, compile_for_hopper: RunProgram) -> None:
