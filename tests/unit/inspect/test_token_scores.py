@@ -187,7 +187,7 @@ from vcsd.types import Head, Scores
 from PIL import Image
 
 class Tokenizer:
-    def decode(self, ids): return f" word{ids[0]}"
+    def decode(self, ids, **settings): return f" word{ids[0]}"
 
 torch.manual_seed(0)
 head = Head(torch.randn(248320, 64))
