@@ -34,16 +34,23 @@ def check_checkpoint(
     identity: Mapping[str, object] | None = None,
     *,
     needs: Collection[str] = (),
+    checked: Callable[[int], None] | None = None,
 ) -> Manifest:
     """Return the manifest of a checkpoint. Raise a ConfigError if it is damaged or its run has another identity.
 
-    `needs` names the files that it must have. All ranks call it; each reads a share of the files.
+    `needs` names the files that it must have. All ranks call it; each reads a share of the files. `checked` is called
+    with the size of each file after it was read.
     """
     manifest = on_every(lambda: _read_manifest(folder))
     sharded = {f"{PurePath(name).parent}{SUFFIX}" for name in manifest["files"]}
     damaged = [f"{name} is not in its manifest" for name in needs if name not in {*manifest["files"], *sharded}]
     share = list(manifest["files"].items())[this_rank() :: num_ranks()]
-    found = [f"{name} {problem}" for name, entry in share if (problem := _damage(folder / name, entry))]
+    found = []
+    for name, entry in share:
+        if problem := _damage(folder / name, entry):
+            found.append(f"{name} {problem}")
+        if checked is not None:
+            checked(entry["bytes"])
     damaged += [line for lines in gathered(found) for line in lines]
     if damaged:
         raise DamagedCheckpointError(folder, "; ".join(damaged))

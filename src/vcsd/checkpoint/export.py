@@ -6,6 +6,9 @@ Adapters are merged into their base in float32 and rounded once, or written in P
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,13 +25,90 @@ from vcsd.lora.base_record import BASE, load_base, read_record
 from vcsd.models.processor import refuse_oversized, save_processor_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 WHAT = ("student", "teacher")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+POLL_SECONDS = 1.0
+"""How often the size of a file that is being written is looked at."""
+
+
+class ExportProgress:
+    """Tells how much of an export is done, in MiB: the checkpoint is checked, its model is read, and then written.
+
+    `tell(done, total, title)` gets the numbers, as `WorkBar.advance` takes them.
+    """
+
+    def __init__(self, tell: Callable[[int, int, str], None] | None = None) -> None:
+        self._tell = tell
+        self._done = self._total = self._model = 0
+
+    def plan(self, checkpoint: Path, model: Path) -> None:
+        """Count the files to check, and the file or folder of the model twice, for reading and writing it."""
+        self._model = _num_bytes(model)
+        self._total = _num_bytes(checkpoint) + 2 * self._model
+        self._reach(0, "checking (MiB)")
+
+    def checked(self, num_bytes: int) -> None:
+        """Count a file of the checkpoint."""
+        self._reach(self._done + num_bytes, "checking (MiB)")
+
+    def read(self, num_bytes: int) -> None:
+        """Count a tensor of the model."""
+        self._reach(max(self._done, self._total - 2 * self._model) + num_bytes, "reading (MiB)")
+
+    @contextmanager
+    def writing(self, folder: Path, num_bytes: int) -> Iterator[None]:
+        """Watch a folder grow to a size while a model is written into it."""
+        start, stop = self._total - self._model, Event()
+
+        def watch() -> None:
+            while not stop.wait(POLL_SECONDS):
+                share = min(1.0, _num_bytes(folder) / max(1, num_bytes))
+                self._reach(start + int(share * self._model), "writing (MiB)")
+
+        self._reach(start, "writing (MiB)")
+        watcher = Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()
+        self._reach(self._total, "writing (MiB)")
+
+    def _reach(self, done: int, title: str) -> None:
+        self._done = min(self._total, max(self._done, done))
+        if self._tell is not None:
+            total = max(1, self._total // 2**20)
+            self._tell(total if self._done == self._total else self._done * total // self._total, total, title)
+
+
+class _CountedFile(TensorFile):
+    """A file of tensors that counts those that are read."""
+
+    def __init__(self, path: Path, count: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._count = count
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = super().__getitem__(name)
+        self._count(tensor.nbytes)
+        return tensor
+
+
+def _num_bytes(path: Path) -> int:
+    """Return the size of a file, or of all files in a folder. One that vanishes meanwhile counts nothing."""
+    if path.is_dir():
+        return sum(map(_num_bytes, path.iterdir()))
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def export(
@@ -40,13 +120,15 @@ def export(
     adapter: bool = False,
     base: Path | None = None,
     describe: Callable[[Path, Path], None] | None = None,
+    tell: Callable[[int, int, str], None] | None = None,
 ) -> Path:
     """Write the student or teacher of a checkpoint to a new folder, and return the checkpoint.
 
     `run` is a checkpoint, or a run whose latest checkpoint is used. The model's files are those that `save_pretrained`
     writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
     base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32.
-    `describe(checkpoint, folder)` may add files before the folder gets its name.
+    `describe(checkpoint, folder)` may add files before the folder gets its name; `tell(done, total, title)` is
+    called as the work goes on.
     """
     problems = [
         f"{name} = {value!r} is not a choice. {did_you_mean(value, allowed)}"
@@ -58,8 +140,10 @@ def export(
     if problems:
         raise ConfigError(problems)
     checkpoint = _checkpoint_of(run)
-    check_checkpoint(checkpoint)
     weights = checkpoint / f"{what}.safetensors"
+    progress = ExportProgress(tell)
+    progress.plan(checkpoint, _largest(checkpoint, weights, base, is_adapter=adapter))
+    check_checkpoint(checkpoint, checked=progress.checked)
     if not weights.is_file() and not shards_of(weights).is_dir():
         raise ConfigError([f"{checkpoint} has no {what}: the student was its own teacher. Export the student."])
     is_lora = (checkpoint / BASE).is_file()
@@ -69,10 +153,13 @@ def export(
     with new_folder(out) as partial:
         if adapter:
             write_config(read_config(checkpoint), partial)
-            write_adapter(TensorFile(weights), partial)
+            write_adapter(_CountedFile(weights, progress.read), partial)
         else:
-            model = _merged(checkpoint, weights, base) if is_lora else _whole(checkpoint, weights)
-            model.to(DTYPES[dtype]).save_pretrained(partial)  # type: ignore[arg-type]
+            file = _CountedFile(weights, progress.read)
+            model = _merged(checkpoint, file, weights.stem, base) if is_lora else _whole(checkpoint, file, weights.stem)
+            model.to(DTYPES[dtype])  # type: ignore[arg-type]
+            with progress.writing(partial, sum(tensor.nbytes for tensor in model.parameters())):
+                model.save_pretrained(partial)
         save_processor_files(checkpoint, partial)
         if describe is not None:
             describe(checkpoint, partial)
@@ -80,23 +167,34 @@ def export(
     return checkpoint
 
 
-def _whole(checkpoint: Path, weights: Path) -> PreTrainedModel:
+def _largest(checkpoint: Path, weights: Path, base: Path | None, *, is_adapter: bool) -> Path:
+    """Return what takes longest to read: the weights, or the base that adapters are merged into, if it is a folder."""
+    if is_adapter or not (checkpoint / BASE).is_file():
+        return weights if weights.is_file() else shards_of(weights)
+    try:
+        folder = base or Path(read_record(checkpoint)["path"])
+    except ConfigError:  # the check of the checkpoint says more
+        return weights
+    return folder if folder.is_dir() else weights
+
+
+def _whole(checkpoint: Path, tensors: TensorFile, what: str) -> PreTrainedModel:
     """Build the model of a checkpoint that holds all of its weights."""
     model: PreTrainedModel = AutoModelForImageTextToText.from_config(  # type: ignore[no-untyped-call]
         AutoConfig.from_pretrained(checkpoint, trust_remote_code=False), dtype=torch.float32, trust_remote_code=False
     )
-    load_weights(model, TensorFile(weights), weights.stem)
+    load_weights(model, tensors, what)
     if (checkpoint / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint)
     return model
 
 
-def _merged(checkpoint: Path, weights: Path, base: Path | None) -> PreTrainedModel:
+def _merged(checkpoint: Path, tensors: TensorFile, what: str, base: Path | None) -> PreTrainedModel:
     """Merge the adapters of a checkpoint into their base."""
     return merged(
         load_base(read_record(checkpoint), base),
         read_config(checkpoint),
-        lambda model: load_weights(model, TensorFile(weights), weights.stem),
+        lambda model: load_weights(model, tensors, what),
     )
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, VcsdError
-from vcsd.terminal import say
+from vcsd.terminal import say, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,12 +80,23 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
         require_repository(push)
         require_account(push)
+    from vcsd.monitor.work_bar import WorkBar
     from vcsd.publish.described_export import export_with_card
 
+    show_log()
     folder = run / what if out is None else out
-    checkpoint = export_with_card(
-        run, folder, what=what, dtype=dtype, adapter=adapter, base=base, scores=scores or (), name=push
-    )
+    with WorkBar("export") as bar:
+        checkpoint = export_with_card(
+            run,
+            folder,
+            what=what,
+            dtype=dtype,
+            adapter=adapter,
+            base=base,
+            scores=scores or (),
+            name=push,
+            tell=bar.advance,
+        )
     say(f"Exported the {what} of {checkpoint} to {folder}, with its card, README.md.")
     if push is not None:
         from vcsd.publish.push import push as upload

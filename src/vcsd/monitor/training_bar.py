@@ -31,8 +31,8 @@ LOG_EVERY = 10
 WIDE = 110
 """Terminal width from which on there is room for the bar itself."""
 
-_BAR, _COUNT_AND_TIME = 22, 18
-"""Columns of the bar, and of the steps and the time left."""
+_BAR, _TIME = 22, 10
+"""Columns of the bar, and of the time left with the spaces around it."""
 
 SIX: Mapping[str, tuple[str, str]] = {
     "loss": ("loss", ".4f"),
@@ -52,6 +52,8 @@ def six_numbers(metrics: Mapping[str, float], width: int = 1000) -> str:
     'loss 0.7123 contrast - grad - length 301 repeat 1.2% drift -'
     >>> six_numbers({"loss": 0.71234, "length": 301.2}, width=30)
     'loss 0.7123 contrast - grad -'
+    >>> six_numbers({"loss": 0.71234}, width=6)
+    ''
     """
 
     def formatted(metric: str, form: str) -> str:
@@ -59,7 +61,7 @@ def six_numbers(metrics: Mapping[str, float], width: int = 1000) -> str:
         return format(value, form) if math.isfinite(value) else "-"
 
     words = [f"{label} {formatted(metric, form)}" for label, (metric, form) in SIX.items()]
-    while len(words) > 1 and len(" ".join(words)) > width:
+    while words and len(" ".join(words)) > width:
         words.pop()
     return " ".join(words)
 
@@ -96,7 +98,8 @@ class TrainingBar:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Advance to a completed step, counted from 1."""
         if self._progress is not None:
-            room = self._console.width - _COUNT_AND_TIME - (_BAR if self._is_wide else 0)
+            count = 2 * len(str(self._last)) + 1
+            room = self._console.width - count - _TIME - (_BAR if self._is_wide else 0)
             self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics, room))
         elif step % LOG_EVERY == 0:
             left = time_left(time.monotonic() - self._start, step - self._first, self._last - step)

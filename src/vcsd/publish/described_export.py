@@ -13,13 +13,13 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.publish.model_card import CARD, Exported, live_scores, model_card, scores_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.publish.model_card import CardScore
 
 
-def export_with_card(
+def export_with_card(  # noqa: PLR0913  one argument for each option of the command, and its bar
     run: Path,
     out: Path,
     *,
@@ -29,11 +29,13 @@ def export_with_card(
     base: Path | None = None,
     scores: Sequence[Path] = (),
     name: str | None = None,
+    tell: Callable[[int, int, str], None] | None = None,
 ) -> Path:
     """Export a model with README.md, and return its checkpoint.
 
     `scores` are results of `vcsd eval` of this run, this checkpoint or this export; others are refused. Scores that
-    the run measured itself after the exported step are added. `name` is the model's name in the card.
+    the run measured itself after the exported step are added. `name` is the model's name in the card. `tell` is
+    that of `export`.
     """
     cards = {path: load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in scores}
 
@@ -46,7 +48,7 @@ def export_with_card(
         text = model_card(exported, rows, name or out.resolve().name)
         (folder / CARD).write_text(text, encoding="utf-8")
 
-    return export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe)
+    return export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe, tell=tell)
 
 
 def _refuse_other_weights(
