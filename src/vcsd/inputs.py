@@ -59,6 +59,8 @@ class Inputs:
     model: PreTrainedModel
     examples: ExampleSource
     processor: Processor
+    names: Mapping[str, Any]
+    """Where model and data came from, under the keys of a recipe; what has no name is left out."""
 
 
 def default_arguments() -> TrainingArguments:
@@ -164,7 +166,17 @@ def open_inputs(
     processor = _processor(processing_class, folder, model)
     check_rows(examples, method, processor, prompt_settings, skips)
     loaded: Any = model if folder is None else load_model(folder, torch.float32)
-    return Inputs(loaded, examples, processor)
+    return Inputs(loaded, examples, processor, _names(model, train_dataset, examples))
+
+
+def _names(model: object, train_dataset: object, examples: ExampleSource) -> dict[str, Any]:
+    """Name the model by what was given or by where it was loaded from, and the data by its path or kind."""
+    is_named = isinstance(model, str | PathLike)
+    base = str(model) if is_named else str(getattr(getattr(model, "config", None), "_name_or_path", ""))
+    is_path = isinstance(train_dataset, str | PathLike)
+    kind = f"{type(train_dataset).__name__} in memory"
+    data = {"path": str(train_dataset)} if is_path else {"kind": kind, "num_rows": len(examples)}
+    return {**({"model": {"path": base}} if base else {}), "data": data}
 
 
 def check_count(examples: ExampleSource, prompts_per_step: int) -> None:
@@ -238,10 +250,16 @@ def watch_of(args: TrainingArguments, inputs: Inputs, prompts_per_step: int) -> 
 
 
 def write_settings(
-    folder: Path, args: TrainingArguments, method: Method, rollout: RolloutSettings, prompts_per_step: int
+    folder: Path,
+    args: TrainingArguments,
+    method: Method,
+    rollout: RolloutSettings,
+    prompts_per_step: int,
+    names: Mapping[str, Any],
 ) -> None:
-    """Write a run's settings next to its metrics."""
+    """Write a run's settings next to its metrics. `names` are those of its model and data."""
     settings = {
+        **names,
         "method": asdict(method),
         "rollout": asdict(rollout),
         "prompts_per_step": prompts_per_step,

@@ -71,6 +71,8 @@ def _read(dataset: object, max_rows: int, name: str) -> Sequence[object]:
     """Read the rows of an iterable that a run can use. Images stay encoded where `datasets` allows it."""
     assert isinstance(dataset, Iterable)
     undecoded = getattr(dataset, "decode", None)
+    if getattr(dataset, "features", dataset) is None:  # without known features, `datasets` has nothing to decode
+        undecoded = None
     try:
         rows = dataset if undecoded is None else undecoded(False)
         items = list(islice(rows, max_rows))

@@ -203,7 +203,9 @@ def read_image(row_id: str, cell: object, folder: ImageFolder) -> Image.Image | 
     if isinstance(cell, dict):  # as `datasets` stores images
         address, path = cell.get("url"), cell.get("path")
         cell, name = (cell["bytes"], str(path or "")) if cell.get("bytes") else (path or address, "")
-    if isinstance(cell, str) and is_base64(cell):
+    if isinstance(cell, os.PathLike):
+        cell = os.fspath(cell)
+    elif isinstance(cell, str) and is_base64(cell):
         cell = decode_base64(row_id, cell)
     if isinstance(cell, bytes):
         return _open(row_id, cell, name)

@@ -190,10 +190,10 @@ class Source:
         return [*conversation.images, *in_column]
 
     def _tell_of_references(self) -> None:
-        """Log once that answers inside the data are not shown."""
+        """Say once that answers inside the data are not shown; a warning, as Python shows no less by default."""
         if self._tells_references:
             self._tells_references = False
-            log.info(
+            log.warning(
                 "%s: rows end in a turn of the assistant. It is never shown to the model; it is the reference answer.",
                 self.table.name,
             )

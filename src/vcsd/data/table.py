@@ -61,4 +61,4 @@ def image_cells(cell: object) -> list[object]:
         except (ValueError, RecursionError):
             return [cell]  # a file whose name begins with a bracket
     cells = cell if isinstance(cell, list | tuple) else [cell]
-    return [inner for inner in cells if inner is not None and inner != ""]
+    return [inner for inner in cells if inner is not None and not (isinstance(inner, str) and inner == "")]

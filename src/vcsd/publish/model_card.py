@@ -180,11 +180,13 @@ def _data(exported: Exported) -> str:
     data = exported.config.get("data")
     if not isinstance(data, dict):
         return f"The data was {_UNKNOWN}."
-    rollout, path = exported.config.get("rollout", {}), _short(str(data.get("path")))
+    rollout = exported.config.get("rollout", {})
+    max_new_tokens = rollout.get("max_new_tokens", _at(rollout, "sampling", "max_new_tokens"))  # the second: Python
+    rows = f"`{_short(str(data['path']))}`" if data.get("path") else f"{data.get('num_rows')} rows that Python passed"
     return (
-        f"Prompts and images of `{path}`; answers in the data are not used unless the teacher's view shows them. "
+        f"Prompts and images of {rows}; answers in the data are not used unless the teacher's view shows them. "
         f"Each step: {exported.config.get('prompts_per_step')} prompts, "
-        f"{rollout.get('num_per_prompt')} responses to each, at most {rollout.get('max_new_tokens')} tokens."
+        f"{rollout.get('num_per_prompt')} responses to each, at most {max_new_tokens} tokens."
     )
 
 

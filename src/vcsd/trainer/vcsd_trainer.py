@@ -83,6 +83,7 @@ class VCSDTrainer(DistillationTrainer):
         skips = Skips(folder / "skipped.jsonl") if skips is None else skips
         settings = dict(prompt_settings or {})
         parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)
+        self._names = parts.names
         self._watch = watch_of(args, parts, prompts_per_step) if monitors is None else None
         watched = [] if self._watch is None else [self._watch]
         super().__init__(
@@ -114,6 +115,7 @@ class VCSDTrainer(DistillationTrainer):
         if self._watch is None:
             return super().train(resume_from_checkpoint, **kwargs)
         self.check_resume(resume_from_checkpoint)
-        write_settings(Path(str(self.args.output_dir)), self.args, self.method, self.rollout, self.prompts_per_step)
+        folder = Path(str(self.args.output_dir))
+        write_settings(folder, self.args, self.method, self.rollout, self.prompts_per_step, self._names)
         with self._watch:
             return super().train(resume_from_checkpoint, **kwargs)

@@ -5,6 +5,7 @@ import io
 import json
 
 import datasets
+import numpy
 import pytest
 
 from tiny_examples import picture
@@ -77,7 +78,8 @@ def test_a_last_turn_of_the_assistant_is_the_reference_answer_and_never_shown(ro
         assert example.answer == "seven"
         assert "seven" not in str(example.prompt)
     assert source.provides("answer")
-    assert caplog.text.count("never shown to the model") == ("completion" not in row)
+    told = [record.levelname for record in caplog.records if "never shown to the model" in record.message]
+    assert told == ["WARNING"] * ("completion" not in row), "Python shows warnings alone by default"
 
 
 def test_an_answer_column_wins_over_the_last_turn():
@@ -100,7 +102,7 @@ def test_an_image_may_be_opened_or_bytes_or_base64(image):
 
 def test_an_image_may_be_a_path_or_a_file_address(folder):
     path = folder / "images" / "a.png"
-    for image in (str(path), f"file://{path}"):
+    for image in (path, str(path), f"file://{path}"):
         assert first({"prompt": "?", "image": image}).images == (path,)
 
 
@@ -122,6 +124,7 @@ def test_an_address_on_the_web_is_refused_with_advice(address):
             "Keep them in one place",
         ),
         ({"prompt": "?", "image": "iVBORw0KGgo" + "*" * 200}, "broken base64"),
+        ({"prompt": "?", "image": numpy.zeros((8, 8, 3))}, "an image is ndarray. Give a path, a PIL image"),
         ({"prompt": "?", "image": "data:image/png,abc"}, "write ';base64'"),
         (
             {"messages": [{"role": "user", "content": [{"type": "video", "video": "a.mp4"}]}], "image": []},
@@ -142,6 +145,12 @@ def test_a_dataset_keeps_its_images_encoded_and_an_iterable_one_is_read_as_far_a
     assert source[3].prompt[0]["content"][1] == text("How many 3?")
     streamed = open_examples(dataset.to_iterable_dataset(), max_rows=2)
     assert [example.prompt[0]["content"][1]["text"] for example in streamed] == ["How many 0?", "How many 1?"]
+
+
+def test_an_iterable_dataset_without_known_features_is_read():
+    made = datasets.IterableDataset.from_generator(lambda: iter([{"prompt": "?", "image": picture(8, 6)}] * 3))
+    source = open_examples(made, max_rows=2)
+    assert [example.images[0].size for example in source] == [(8, 6)] * 2
 
 
 def test_messages_of_a_dataset_with_images_inside_can_be_read():

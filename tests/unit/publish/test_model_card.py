@@ -90,6 +90,14 @@ def test_an_unfinished_run_and_one_from_python_are_said_to_be():
     assert text.count("not recorded (the run was started from Python)") == 4
 
 
+def test_rows_passed_by_python_are_counted_and_its_settings_read():
+    rollout = {"num_per_prompt": 2, "sampling": {"max_new_tokens": 7}}
+    given = {"data": {"kind": "list in memory", "num_rows": 30}, "rollout": rollout, "prompts_per_step": 4}
+    text = model_card(exported(config=given), [], "x")
+    assert "Prompts and images of 30 rows that Python passed" in text
+    assert "4 prompts, 2 responses to each, at most 7 tokens" in text
+
+
 def test_hostile_names_stay_text():
     text = model_card(exported(config=config(data="rows`\n# Fake\n\x1b[31m.jsonl")), [], "x")
     assert "\n# Fake" not in text

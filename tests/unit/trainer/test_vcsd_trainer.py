@@ -43,6 +43,8 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     assert [json.loads(line)["step"] for line in lines] == [1]
     settings = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (settings["method"]["name"], settings["rollout"]["num_per_prompt"]) == ("no_contrast", 2)
+    assert settings["model"] == {"path": str(BASE)}
+    assert settings["data"] == {"kind": "list in memory", "num_rows": len(ROWS)}
     assert trainer.stream.rows[0].answer == "red"
 
 
