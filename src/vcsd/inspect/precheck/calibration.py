@@ -64,6 +64,19 @@ def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain
     return ExpectedGain(value, value - half, value + half)
 
 
+def misses() -> list[tuple[str, float, float, float]]:
+    """Return each calibrated base with its predicted gain, its measured gain, and the miss, the largest miss first.
+
+    A base is predicted from the other bases alone, as a new one would be.
+    """
+    found = []
+    for name, (decoding, training) in CALIBRATED.items():
+        others = [pair for other, pair in CALIBRATED.items() if other != name]
+        predicted = decoding + mean(own_training - own_decoding for own_decoding, own_training in others)
+        found.append((name, predicted, training, training - predicted))
+    return sorted(found, key=lambda row: -abs(row[3]))
+
+
 def calibrate(folder: Path) -> list[Predictor]:
     """Correlate every statistic in a folder of results with the gain of training, the strongest first."""
     bases = base_statistics(folder)

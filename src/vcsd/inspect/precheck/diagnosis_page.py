@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
-from vcsd.inspect.precheck.calibration import CALIBRATED, expected_gain
+from vcsd.inspect.precheck.calibration import CALIBRATED, expected_gain, misses
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html
@@ -37,6 +37,11 @@ SIZES = (1, 2, 3, 6, 21)
 
 NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
 
+CALIBRATION_NOTE = (
+    "Points of accuracy that training gained for each base of the calibration, against what the gain of contrast "
+    "decoding and the other bases predicted. No base that training harmed is among them."
+)
+
 
 def verdict(diagnosis: Diagnosis) -> str:
     """Say what training is expected to gain, with the interval and what the expectation rests on."""
@@ -51,8 +56,8 @@ def verdict(diagnosis: Diagnosis) -> str:
         f"Contrast decoding gains {signed(gain[0])} points here (95%: {signed(gain[1])} to {signed(gain[2])}). Over "
         f"{len(CALIBRATED)} bases of the offline world, training gained about as much: {signed(expected.value)} points "
         f"expected, {signed(expected.low)} to {signed(expected.high)} for another base like them. These were tiny "
-        "models of one family with synthetic pictures, and all of them gained: for a real model, take this as a sign, "
-        "not as a forecast."
+        "models, all but one of one family, with synthetic pictures, and all of them gained: for a real model, take "
+        "this as a sign, not as a forecast."
     )
 
 
@@ -100,6 +105,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
         "decoding_gain": gain,
         "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
         "calibrated_on": sorted(CALIBRATED),
+        "calibration": [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in misses()],
         "same_without_image": mean(one.is_same_without_image for one in diagnosis.examples),
         "contrast": mean(value for one in diagnosis.examples for value in one.contrasts),
         **{name: diagnosis.mean(name) for name in names},
@@ -125,6 +131,7 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
         PageSection("Contrast of the tokens", _histogram(diagnosis), "In nats, over all tokens of all answers."),
         PageSection("Support of the tokens", _supports(diagnosis), "Plausible candidates, over all tokens."),
         PageSection("By kind of answer", _by_kind(diagnosis)),
+        PageSection("How far the verdict was off before", _calibration(), CALIBRATION_NOTE),
         PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
         PageSection("The least visual questions", _cases(ranked[::-1][:MOST_CASES], examples)),
     ]
@@ -172,6 +179,14 @@ def _by_kind(diagnosis: Diagnosis) -> Html:
             [kind.replace("_", " "), str(len(own)), *cells, f"{mean(one.largest_contrast for one in own):+.3f}"]
         )
     return plain_table(["", "N", *(f"accuracy, {name}" for name in NAMES.values()), "largest contrast"], rows)
+
+
+def _calibration() -> Html:
+    rows = [
+        [name, signed(CALIBRATED[name][0]), signed(predicted), signed(measured), signed(miss)]
+        for name, predicted, measured, miss in misses()
+    ]
+    return plain_table(["", "contrast decoding", "predicted", "measured", "miss"], rows)
 
 
 def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example]) -> Html:

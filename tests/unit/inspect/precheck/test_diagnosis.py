@@ -12,11 +12,12 @@ from vcsd.core import shape_target
 from vcsd.inspect import open_model
 from vcsd.inspect.opened import world_question
 from vcsd.inspect.precheck import diagnosis as module
-from vcsd.inspect.precheck.calibration import CALIBRATED, base_statistics, calibrate, expected_gain
+from vcsd.inspect.precheck.calibration import CALIBRATED, base_statistics, calibrate, expected_gain, misses
 from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
 from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
 from vcsd.inspect.token_scores import prompt_views, scored_tokens, view_log_probs
 from vcsd.method import METHODS
+from vcsd.report import parts
 from vcsd.report.page import page_html
 from vcsd.types import Example, Question, user_message
 from vcsd.world.questions.examples import training_examples
@@ -80,6 +81,25 @@ def test_the_expected_gain_covers_every_calibrated_base_and_widens_with_doubt():
         assert expected_gain(decoding).low < training < expected_gain(decoding).high
     sure, unsure = expected_gain(10.0), expected_gain(10.0, 20.0)
     assert unsure.high - unsure.value == pytest.approx(math.hypot(sure.high - sure.value, 20.0))
+
+
+def test_the_page_shows_how_far_the_verdict_was_off_for_each_base():
+    rows = {name: numbers for name, *numbers in misses()}
+    assert rows.keys() == CALIBRATED.keys()
+    rest = {name: training - decoding for name, (decoding, training) in CALIBRATED.items()}
+    for name, (predicted, measured, miss) in rows.items():
+        others = [value for other, value in rest.items() if other != name]
+        assert predicted == pytest.approx(CALIBRATED[name][0] + sum(others) / 5)
+        assert measured == CALIBRATED[name][1]
+        assert miss == pytest.approx(measured - predicted)
+    worst = misses()[0]
+    assert worst[0] == "qwen3_vl-small-5"
+    assert abs(worst[3]) == max(abs(miss) for _, _, miss in rows.values())
+    html = page_html(diagnosis_page(toy(), {f"q{place}": example(f"q{place}") for place in range(4)}, "toy"))
+    section = html[html.index("How far the verdict was off before") :]
+    cells = re.findall(r"<t[hd][^>]*>(?:<[^>]*>)*([^<]+)", section[section.index("qwen3_vl-small-5") :])[:4]
+    assert cells == ["+31.7", *(parts.signed(value) for value in worst[1:])]
+    assert diagnosis_json(toy())["calibration"][0]["base"] == "qwen3_vl-small-5"
 
 
 def test_accuracies_and_the_gain_are_counted_by_hand():
