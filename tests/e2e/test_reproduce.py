@@ -165,3 +165,17 @@ def test_what_cannot_be_run_is_refused(bases, monkeypatch, capsys, tmp_path):
         code, _, err = run(monkeypatch, capsys, *given)
         assert code == 2
         assert words in err
+
+
+def test_a_second_command_on_one_folder_stops_before_it_writes(bases, monkeypatch, capsys, tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with (tmp_path / ".lock").open("w") as held:
+        held.write("process 7 on elsewhere")
+        held.flush()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, _, err = run(
+            monkeypatch, capsys, "main", "--quick", "--seeds", "101", "--bases", bases, "--out", tmp_path
+        )
+    assert code == 2
+    assert "is in use by process 7 on elsewhere. Wait for it" in " ".join(err.split())
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 from vcsd.checkpoint.folder import FORMAT, MANIFEST, SHARDED_FORMAT, FileEntry, Manifest, checkpoints_of
-from vcsd.checkpoint.saved import SUFFIX
+from vcsd.checkpoint.saved import SUFFIX, TensorFile
 from vcsd.checkpoint.tensors import sha256
 from vcsd.errors import ConfigError, shown
 from vcsd.parallel.ranks import gathered, num_ranks, on_every, on_first, this_rank
@@ -52,6 +52,7 @@ def check_checkpoint(
         if checked is not None:
             checked(entry["bytes"])
     damaged += [line for lines in gathered(found) for line in lines]
+    damaged += [] if damaged else on_first(lambda: _holes(folder, sorted(sharded.intersection(needs))))
     if damaged:
         raise DamagedCheckpointError(folder, "; ".join(damaged))
     if identity is not None:
@@ -144,6 +145,17 @@ def _damage(path: Path, entry: FileEntry) -> str | None:
         return None if sha256(path) == entry["sha256"] else "has a different hash"
     except (OSError, ValueError) as error:  # a name with a null character is a ValueError
         return f"cannot be read: {error}"
+
+
+def _holes(folder: Path, names: Collection[str]) -> list[str]:
+    """Describe files whose shards are as listed, but do not make whole tensors: the list itself lacks a rank's."""
+    holes = []
+    for name in names:
+        try:
+            TensorFile(folder / name)
+        except ConfigError as error:
+            holes.append(f"{name}: {error.__cause__}")
+    return holes
 
 
 def _differences(before: object, now: object, path: str = "") -> list[str]:

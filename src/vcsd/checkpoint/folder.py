@@ -168,10 +168,16 @@ def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
     """Write the manifest, flush the folder to disk, and give it its name."""
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
     _sync_path(partial)
-    if os.path.lexists(final):
-        _remove(final)
-    partial.rename(final)
+    hidden = _hide(final) if os.path.lexists(final) else None
+    try:
+        partial.rename(final)
+    except OSError:
+        if hidden is not None:
+            hidden.rename(final)
+        raise
     _sync_path(final.parent)
+    if hidden is not None:  # if it cannot be deleted, the next save tries again
+        _delete_or_warn(hidden)
 
 
 def checkpoints_of(root: Path) -> dict[int, Path]:
@@ -189,10 +195,14 @@ def remove_leftovers(root: Path) -> None:
     """Remove what a crash during a save or a removal left behind. Other files are none of our business."""
     for path in root.iterdir():
         if _LEFTOVER.fullmatch(path.name):
-            try:
-                _delete(path)
-            except OSError as error:
-                log.warning("%s is left from an earlier run and cannot be removed: %s.", path, error)
+            _delete_or_warn(path)
+
+
+def _delete_or_warn(path: Path) -> None:
+    try:
+        _delete(path)
+    except OSError as error:
+        log.warning("%s is left from an earlier run and cannot be removed: %s.", path, error)
 
 
 def _delete(path: Path) -> None:
@@ -216,7 +226,11 @@ def refuse_full_disk(root: Path, needed: int) -> None:
 def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
     if limit is None or limit <= 0:
         return
-    whole = [(step, path) for step, path in checkpoints_of(root).items() if (path / MANIFEST).is_file()]
+    try:
+        whole = [(step, path) for step, path in checkpoints_of(root).items() if (path / MANIFEST).is_file()]
+    except OSError as error:
+        log.warning("%s cannot be listed, so no earlier checkpoint is removed: %s.", root, error)
+        return
     for step, path in whole[: max(0, len(whole) - limit)]:
         if step not in protected:
             try:
@@ -227,11 +241,15 @@ def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
 
 def _remove(folder: Path) -> None:
     """Hide a checkpoint by a rename, then delete it, so that a crash leaves no partial one under its name."""
+    _delete(_hide(folder))
+
+
+def _hide(folder: Path) -> Path:
+    """Give a checkpoint a hidden name, and return its new path."""
     hidden = folder.with_name(_OLD + folder.name)
     if os.path.lexists(hidden):
         _delete(hidden)
-    folder.rename(hidden)
-    _delete(hidden)
+    return folder.rename(hidden)
 
 
 def _sync_path(path: Path) -> None:

@@ -83,6 +83,9 @@ class TensorFile(Mapping[str, "Tensor"]):
 
     def _layout(self) -> dict[str, TensorStorageMetadata]:
         layout: dict[str, TensorStorageMetadata] = self._reader.read_metadata().state_dict_metadata  # type: ignore[assignment]
+        for name, saved in layout.items():
+            if sum(chunk.sizes.numel() for chunk in saved.chunks) < saved.size.numel():
+                raise ValueError(f"the shards lack a part of {name}")
         return layout
 
 

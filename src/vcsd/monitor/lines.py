@@ -52,9 +52,11 @@ class Lines:
             if not self.path.parent.is_dir():
                 log.warning("%s has vanished. Making it again; its earlier files are lost.", self.path.parent)
                 self.path.parent.mkdir(parents=True)
+            self._is_whole = False  # until the line is written: a full disk may take half of it
             with self.path.open("ab") as file:
                 # UTF-8 cannot encode half a surrogate pair, which a model may write.
                 file.write(text.encode("utf-8", errors="replace") + b"\n")
+            self._is_whole = True
 
     def keep_until(self, key: str, last: float) -> int:
         """Remove the records whose `key` is above `last`, and return how many were removed."""

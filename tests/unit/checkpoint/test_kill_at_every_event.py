@@ -3,10 +3,13 @@
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from tiny_lora import lora_trainer, write_base
+from tiny_step import make_trainer
 from vcsd.checkpoint import Contents, TensorFile, check_checkpoint, checkpoints_of, write_checkpoint
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir", "shutil.rmtree"}
@@ -21,7 +24,7 @@ def contents(step):
     return Contents({"a.safetensors": {"x": torch.full((4,), float(step))}}, {"b.json": "{}"}, {"seed": 0}, copy_files)
 
 
-def save_and_die(root, step, limit, at):
+def save_and_die(root, step, limit, at, given=None):
     """Save in another process, which ends at the event of this number, and return its exit code."""
     child = os.fork()
     if child:
@@ -41,7 +44,7 @@ def save_and_die(root, step, limit, at):
     try:
         os.fsync = slow_sync
         sys.addaudithook(lambda event, given: tick() if event in EVENTS else None)
-        write_checkpoint(root, step, contents(step), limit=limit)
+        write_checkpoint(root, step, given or contents(step), limit=limit)
         code = 0
     finally:
         os._exit(code)
@@ -69,3 +72,38 @@ def test_whatever_the_event_every_checkpoint_is_whole_and_the_next_save_cleans_u
         at += 1
     assert code == 0
     assert at > 20
+
+
+SAVES = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+
+
+def lora_run(folder):
+    write_base(folder / "base")
+    return lora_trainer(folder / "run", folder / "base", arguments=SAVES)
+
+
+def offloaded_run(folder):
+    return make_trainer(folder / "run", offload=True, arguments={"bf16": True, **SAVES})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:the checkpoint has no processor files")
+@pytest.mark.parametrize("make", [lora_run, offloaded_run])
+def test_a_trainers_save_that_dies_at_any_event_leaves_whole_checkpoints(tmp_path, make):
+    trainer = make(tmp_path)
+    trainer.train()
+    root, given = Path(trainer.args.output_dir), trainer.contents()
+    at, code = 0, DIED
+    while code == DIED:
+        code = save_and_die(root, 2, 1, at, given)
+        steps = list(checkpoints_of(root))
+        assert steps in ([1], [1, 2], [2]), at
+        for folder in checkpoints_of(root).values():
+            check_checkpoint(folder, given.identity)
+        if 2 in steps:
+            shutil.rmtree(root / "checkpoint-2")
+            write_checkpoint(root, 1, given)
+        at += 1
+    assert code == 0
+    assert at > 30

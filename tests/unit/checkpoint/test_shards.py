@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import traceback
 from pathlib import Path
@@ -14,7 +15,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from tiny_ranks import on_ranks, optimizer_of, shard, tiny_model, train, whole
-from vcsd.checkpoint import Contents, TensorFile, check_checkpoint, checkpoints_of, own_file, write_checkpoint
+from vcsd.checkpoint import (
+    Contents,
+    TensorFile,
+    check_checkpoint,
+    checkpoints_of,
+    latest_whole,
+    move_aside,
+    own_file,
+    write_checkpoint,
+)
 from vcsd.checkpoint import shards as shards_module
 from vcsd.checkpoint.export import export
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state
@@ -26,6 +36,7 @@ OLD = Path(__file__).parents[2] / "golden" / "old_checkpoint" / "checkpoint-2"
 
 STUDENT, OPTIMIZER, RANDOM = "student.safetensors", "optimizer.safetensors", "random.safetensors"
 NEEDS = (STUDENT, OPTIMIZER, RANDOM)
+FIRST, SECOND = (f"student/shard-0000{number}-model-00001-of-00001.safetensors" for number in (1, 2))
 
 
 def ranks():
@@ -70,6 +81,7 @@ def save_run(root):
     at_5 = state_of(model, optimizer)
     if rank() == 0:
         torch.save([at_3, at_5], root / "reached.pt")
+    write_checkpoint(root / "later", 5, contents(model, optimizer))
 
 
 def resume_run(root, same_size):
@@ -195,6 +207,58 @@ def test_a_damaged_shard_is_found(by_two, tmp_path, harm):
         file.unlink()
     with pytest.raises(ConfigError, match=r"student/shard-00002\S* (is missing|has a different hash)"):
         check_checkpoint(folder, needs=NEEDS)
+
+
+def lose_shard(folder):
+    (folder / FIRST).unlink()
+
+
+def cut_shard(folder):
+    os.truncate(folder / SECOND, (folder / SECOND).stat().st_size // 2)
+
+
+def mix_saves(folder):
+    shutil.copyfile(folder.with_name("checkpoint-3") / SECOND, folder / SECOND)
+
+
+def forget_rank(folder, shard):
+    """Leave a rank out, in the manifest too, as if fewer ranks had saved."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"][shard]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / shard).unlink()
+
+
+def forget_rank_0(folder):
+    forget_rank(folder, FIRST)
+
+
+def test_shards_without_those_of_the_last_rank_are_smaller_tensors_which_no_model_takes(by_two, tmp_path):
+    folder = shutil.copytree(by_two / "checkpoint-3", tmp_path / "checkpoint-3")
+    forget_rank(folder, SECOND)
+    with pytest.raises(ConfigError, match=r"the student of the checkpoint has (different weights|\S+ as \(\(\d+)"):
+        load_weights(tiny_model(), TensorFile(folder / STUDENT), "student")
+
+
+@pytest.mark.parametrize(
+    ("harm", "damage"),
+    [
+        (lose_shard, "student/shard-00001-model-00001-of-00001.safetensors is missing"),
+        (cut_shard, "student/shard-00002-model-00001-of-00001.safetensors has .* bytes instead of "),
+        (mix_saves, "student/shard-00002-model-00001-of-00001.safetensors has a different hash"),
+        (forget_rank_0, "student.safetensors: the shards lack a part of "),
+    ],
+)
+def test_a_harmed_save_of_ranks_is_moved_aside_for_the_one_before_it(by_two, tmp_path, harm, damage):
+    for folder in (by_two / "checkpoint-3", by_two / "later" / "checkpoint-5"):
+        shutil.copytree(folder, tmp_path / folder.name)
+    harm(tmp_path / "checkpoint-5")
+    last, damaged = latest_whole(tmp_path, lambda folder: check_checkpoint(folder, {"seed": 0}, needs=NEEDS))
+    assert last == tmp_path / "checkpoint-3"
+    (error,) = damaged
+    assert re.search(damage, error.damage)
+    assert move_aside(error.folder).name == "damaged-checkpoint-5"
+    assert list(checkpoints_of(tmp_path)) == [3]
 
 
 def fail_on_rank_one(root):

@@ -1,6 +1,7 @@
 """A file of lines survives a kill at any byte, and a resumed run tells no step twice."""
 
 import math
+import resource
 import shutil
 
 import pytest
@@ -104,3 +105,19 @@ def test_a_folder_that_vanishes_is_made_again(path, caplog):
     lines.append({"step": 2})
     assert [record["step"] for record in read_lines(path)] == [2]
     assert "run has vanished. Making it again" in caplog.text
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_line_spoils_no_other_line(path):
+    """The same object goes on once there is room, and its next record does not join the half line."""
+    lines = write(path, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in range(1, 12):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room, hard))
+        try:
+            with pytest.raises(RunError, match=r"metrics.jsonl cannot be read or written: .* the same command resumes"):
+                lines.append({"step": "never written"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert [record["step"] for record in read_lines(path)] == list(range(1, room + 1))
+        lines.append({"step": room + 1})
+    assert [record["step"] for record in read_lines(path)] == list(range(1, 13))

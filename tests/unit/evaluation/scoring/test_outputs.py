@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from faulty_disk import faulty_disk
 from toy_benchmarks import ROWS, write_tsvs
 from toy_questions import question
 from vcsd.errors import ConfigError, RunError
@@ -133,12 +134,38 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_answers_are_kept(loaded
     assert rest.num_asked == sum(map(len, ROWS.values())) - 3
 
 
+def test_a_disk_that_is_full_from_any_event_on_leaves_no_results_or_whole_ones(loaded, tmp_path):
+    at, failed = 0, ["some"]
+    while failed:
+        out = tmp_path / f"full-{at}"
+        out.mkdir()
+        message = ""
+        with faulty_disk(out, at) as failed:
+            try:
+                run(loaded[:1], out)
+            except (RunError, ConfigError) as error:
+                message = str(error)
+        assert ("No space left on device" in message) == bool(failed), at
+        assert "\n" not in message
+        if (out / "scorecard.json").exists():
+            assert load_scorecard(out / "scorecard.json").benchmarks["BLINK"].entry == 100
+        rest = Knows()
+        run(loaded[:1], out, rest)
+        assert load_scorecard(out / "scorecard.json").benchmarks["BLINK"].entry == 100
+        assert not list(out.rglob("*.partial"))
+        at += 1
+    assert at > 20
+
+
 def test_two_processes_do_not_write_into_one_folder(loaded, tmp_path):
     fcntl = pytest.importorskip("fcntl")
+    second = Knows()
     with (tmp_path / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="is in use by"):
-            run(loaded, tmp_path)
+            run(loaded, tmp_path, second)
+    assert second.num_asked == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_style_limit_and_jpeg_reach_the_questions(tmp_path):
