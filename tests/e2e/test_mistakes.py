@@ -81,6 +81,7 @@ def train(*overrides):
 MISTAKES = [
     # the recipe
     (("train", "nowhere.yaml"), "neither such a file nor a shipped recipe"),
+    (("train", "runs"), "is a folder. Give the YAML file of the run"),
     (("train", "papre/qwen3_vl_2b"), "Did you mean 'paper/qwen3_vl_2b'?"),
     (("train", "tab.yaml"), "line 2"),
     (("train", "list.yaml"), "a recipe has sections"),

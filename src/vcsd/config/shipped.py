@@ -55,6 +55,10 @@ def recipe_path(name: str | Path) -> Path:
     >>> recipe_path("paper/qwen3_vl_2b").name
     'qwen3_vl_2b.yaml'
     """
+    if _is_folder(Path(name)) and str(name) not in shipped_names():
+        raise ConfigError(
+            [f"recipe {shown(str(name), 200)} is a folder. Give the YAML file of the run; the same command resumes it."]
+        )
     return Path(name) if is_file(Path(name)) else shipped_path(str(name))
 
 
@@ -74,4 +78,12 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
+        return False
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a folder is there; a name that no folder can have is not one."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
         return False
