@@ -94,6 +94,7 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
         problems.append(
             "trainer.save_strategy = 'best' would save nothing. Set metric_for_best_model: the best checkpoint is kept."
         )
+    problems += _range_problems(args)
     problems += _reporter_problems(args)
     problems += launch_problems(args)
     if prompts_per_step < 1:
@@ -117,6 +118,18 @@ def _as_given(name: str, value: object) -> str:
     ('***', 'True')
     """
     return "***" if name.endswith("token") else repr(value)
+
+
+def _range_problems(args: TrainingArguments) -> list[str]:
+    """Numbers that transformers accepts, but with which a run would climb its loss or never save."""
+    problems = []
+    if not args.learning_rate >= 0:
+        problems.append(f"trainer.learning_rate = {args.learning_rate:g} must be at least 0. The paper's is 2e-6.")
+    if args.save_strategy == "steps" and not args.save_steps > 0:
+        problems.append(
+            f"trainer.save_steps = {args.save_steps:g} would never save. Set trainer.save_strategy=no if you mean that."
+        )
+    return problems
 
 
 def _reporter_problems(args: TrainingArguments) -> list[str]:

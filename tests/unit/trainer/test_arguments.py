@@ -100,3 +100,16 @@ def test_a_refused_token_is_not_shown(tmp_path):
     with pytest.raises(ConfigError, match=r"trainer.hub_token = \*\*\* cannot be set") as refused:
         own_arguments(training_arguments(tmp_path, hub_token="hf_secret"), 1)
     assert "hf_secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"learning_rate": -1.0}, r"trainer.learning_rate = -1 must be at least 0"),
+        ({"learning_rate": float("nan")}, r"trainer.learning_rate = nan must be at least 0"),
+        ({"save_strategy": "steps", "save_steps": 0}, r"trainer.save_steps = 0 would never save"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused(tmp_path, given, told):
+    with pytest.raises(ConfigError, match=told):
+        own_arguments(training_arguments(tmp_path, **given), prompts_per_step=2)
