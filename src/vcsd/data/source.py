@@ -193,10 +193,8 @@ class Source:
         """Say once that answers inside the data are not shown; a warning, as Python shows no less by default."""
         if self._tells_references:
             self._tells_references = False
-            log.warning(
-                "%s: rows end in a turn of the assistant. It is never shown to the model; it is the reference answer.",
-                self.table.name,
-            )
+            name = self.table.name
+            log.warning("%s: a final assistant turn is the reference answer; it is never shown.", name)
 
     def _choose_rows(self) -> tuple[array[int] | None, Dropped]:
         """Return the rows that the switches keep; None for all."""
