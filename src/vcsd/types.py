@@ -99,6 +99,8 @@ class Example:
     demonstration: str | None = None
     feedback: str | None = None
     control_images: Sequence[Image | str | PathLike[str]] = ()
+    category: str | None = None
+    """What the question is about. Statistics are given by it; no model sees it."""
 
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
@@ -107,7 +109,7 @@ class Example:
         refuse_half_pair(self.id, "id", self.id)
         for name in ("images", "prompt", "boxes", "control_images"):
             object.__setattr__(self, name, _as_tuple(self.id, name, getattr(self, name)))
-        for name in ("answer", "demonstration", "feedback"):
+        for name in ("answer", "demonstration", "feedback", "category"):
             text = getattr(self, name)
             if not isinstance(text, str | None):
                 raise DataError(self.id, f"{name} = {shown(text)} is not text.")

@@ -17,6 +17,7 @@ from vcsd.terminal import plain, say, show_log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vcsd.inspect.precheck.diagnosis import Diagnosis
     from vcsd.types import Example
 
 
@@ -42,7 +43,7 @@ def precheck(
     from vcsd.evaluation.asking.model_answerer import folder_identity
     from vcsd.inspect.opened import WORLD, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
-    from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
+    from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, verdict
     from vcsd.method import METHODS
     from vcsd.models.hub import model_folder
     from vcsd.monitor.machine import hush_transformers
@@ -63,14 +64,31 @@ def precheck(
     if not found.examples:
         reasons = "; ".join(list(found.skipped.values())[:1])
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
-    table = Table(box=None, show_header=False, padding=(0, 1))
-    for row in rows_of(found):
-        table.add_row(*map(plain, row))
-    Console().print(table)
+    _show(found)
     say(verdict(found))
     (folder / "precheck.json").write_text(json.dumps(diagnosis_json(found), indent=2) + "\n", encoding="utf-8")
     write_page(diagnosis_page(found, {one.id: one for one in examples}, opened.name), folder / "precheck.html")
     say(f"precheck.html and precheck.json are in {folder}.")
+
+
+def _show(found: Diagnosis) -> None:
+    """Print the statistics, and the accuracies and contrasts of each category."""
+    from vcsd.inspect.precheck.diagnosis_page import CATEGORY_COLUMNS, INTERVAL, categories_left, category_rows, rows_of
+
+    table = Table(box=None, show_header=False, padding=(0, 1))
+    for row in rows_of(found):
+        table.add_row(*map(plain, row))
+    Console().print(table)
+    if rows := category_rows(found):
+        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+        shown = [place for place, name in enumerate(CATEGORY_COLUMNS) if name != INTERVAL]  # for 80 columns
+        for place in shown:
+            name = CATEGORY_COLUMNS[place] or "category"
+            table.add_column(name, justify="right" if place else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(plain(row[place]) for place in shown))
+        Console().print(table)
+        say(categories_left(found) or "The intervals of the categories are on the page.")
 
 
 def _examples(model: str, data: Path | None, num: int) -> tuple[Sequence[Example], dict[str, str]]:

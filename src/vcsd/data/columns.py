@@ -18,6 +18,7 @@ from vcsd.data.formats.conversation import message_text
 from vcsd.data.formats.encoded_image import decode_base64, is_base64
 from vcsd.data.skips import RowError
 from vcsd.errors import ConfigError, did_you_mean, shown
+from vcsd.types import HALF_PAIR
 from vcsd.views.original import open_image
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "demonstration": ("demonstration",),
     "feedback": ("feedback",),
     "control_images": ("control_images", "control_image"),
+    "category": ("category",),
 }
 """Field -> the columns that may hold it. If a table has several, the first non-empty one of a row counts."""
 
@@ -126,6 +128,18 @@ def read_answer(row_id: str, cell: object) -> str | None:
     if isinstance(cell, list | tuple) and cell and all(isinstance(message, Mapping) for message in cell):
         cell = message_text(cell[-1])
     return read_text(row_id, "answer", cell)
+
+
+def read_category(cell: object) -> str | None:
+    """Read a category: a text, a number, or a list of them. Anything else is none: no row is lost for its label.
+
+    >>> read_category("math"), read_category(["math", "geometry"]), read_category({"a": 1}), read_category(" ")
+    ('math', 'math, geometry', None, None)
+    """
+    labels = cell if isinstance(cell, list | tuple) else [cell]
+    if not all(isinstance(label, str | int | float) for label in labels):
+        return None
+    return HALF_PAIR.sub("\ufffd", ", ".join(str(label).strip() for label in labels)) or None
 
 
 def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, float], ...]:

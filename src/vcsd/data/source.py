@@ -9,7 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from vcsd.data.columns import FIELDS, Columns, ImageFolder, read_answer, read_boxes, read_image, read_text
+from vcsd.data.columns import (
+    FIELDS,
+    Columns,
+    ImageFolder,
+    read_answer,
+    read_boxes,
+    read_category,
+    read_image,
+    read_text,
+)
 from vcsd.data.formats.conversation import read_conversation
 from vcsd.data.prompts import build_prompt
 from vcsd.data.skips import RowError, reason
@@ -124,8 +133,10 @@ class Source:
 
     def fingerprint(self) -> str:
         """Return a hash of what decides the order of rows: their number, which are kept, which columns are read."""
-        # A field that was added later counts only where a table has it, so that earlier runs can be resumed.
-        fields = [item for item in sorted(self.columns.by_field.items()) if item != ("control_images", ())]
+        # A field that was added later counts only where a table has it, so that earlier runs can be resumed. A category
+        # changes nothing in a run.
+        found = {name: columns for name, columns in self.columns.by_field.items() if name != "category"}
+        fields = [item for item in sorted(found.items()) if item != ("control_images", ())]
         parts = (len(self.table), self.table.columns, fields, self._instruction)
         kept = b"" if self._rows is None else self._rows.tobytes()
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
@@ -147,6 +158,7 @@ class Source:
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
         boxes = read_boxes(row_id, cell("boxes"))
         controls = tuple(read_image(row_id, each, self._folder) for each in image_cells(cell("control_images")))
+        texts["category"] = read_category(cell("category"))
         with reason("malformed_row"):
             example = Example(
                 id=row_id, images=images, prompt=prompt, answer=answer, boxes=boxes, control_images=controls, **texts

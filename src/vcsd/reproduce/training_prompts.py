@@ -47,7 +47,8 @@ def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
         partial.replace(folder / name)
         (message,) = example.prompt
         (question,) = message_texts(message)
-        rows.append({"id": example.id, "question": question, "image": name, "answer": example.answer})
+        row = {"id": example.id, "question": question, "image": name, "answer": example.answer}
+        rows.append({**row, "category": example.category})
     for row, other in zip(rows, _others(sizes), strict=True):
         row["control_image"] = None if other is None else _image_name(other)
     partial = table.with_suffix(f".{os.getpid()}.partial")

@@ -214,3 +214,10 @@ def test_a_vlmevalkit_tsv_shows_its_options_and_resolves_references(tmp_path):
     assert option.images[0].size == reference.images[0].size == (64, 64)
     assert len(both.images) == 2
     assert len(load_examples(tmp_path / "mine.tsv", multi_image="drop")) == 2
+
+
+def test_a_vlmevalkit_tsv_names_categories(tmp_path):
+    rows = [("index", "image", "question", "answer", "category"), ("1", encoded(64, 64), "What?", "a", "sign")]
+    rows += [("2", "1", "Where?", "b", "nan")]
+    (tmp_path / "mine.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    assert [example.category for example in load_examples(tmp_path / "mine.tsv")] == ["sign", None]

@@ -51,7 +51,7 @@ def test_virl39k_drops_what_the_authors_drop_and_counts_it(virl):
     source = load_examples(virl)
     assert (source.table.kind, len(source.table), len(source)) == ("ViRL39K", 6, 4)
     assert (source.dropped.several_images, source.dropped.no_image) == (1, 1)
-    assert "Not used: PassRate_32BTrained, PassRate_7BBase, category, source." in source.report()
+    assert "Not used: PassRate_32BTrained, PassRate_7BBase, source." in source.report()
 
 
 def test_virl39k_puts_images_where_the_marks_are(virl):

@@ -6,6 +6,7 @@ import pytest
 
 from tiny_examples import picture
 from vcsd.data import RowError, load_examples
+from vcsd.data.content import examples_hash
 from vcsd.errors import ConfigError
 
 IMAGE, TEXT = {"type": "image"}, {"type": "text", "text": "How many?"}
@@ -25,6 +26,23 @@ def test_a_row_becomes_an_example_with_all_its_columns(write_jsonl, folder):
     assert example.control_images == ()
     controlled = load_examples(write_jsonl(row("a", control_image="images/b.png"), row("b")))[0]
     assert controlled.control_images == (folder / "images" / "b.png",)
+
+
+@pytest.mark.parametrize(
+    ("cell", "category"),
+    [("math", "math"), (3, "3"), (["math", "sums"], "math, sums"), ({"a": 1}, None), ("", None), (None, None)],
+)
+def test_a_category_is_read_and_no_row_is_lost_for_its_label(write_jsonl, cell, category):
+    source = load_examples(write_jsonl(row(category=cell)))
+    assert source[0].category == category
+
+
+def test_a_category_changes_neither_fingerprint_nor_hash_of_examples(write_jsonl):
+    source = load_examples(write_jsonl(row(category="math")))
+    ignored = load_examples(source.table.path, columns={"category": None})
+    assert (ignored[0].category, source[0].category) == (None, "math")
+    assert source.fingerprint() == ignored.fingerprint()
+    assert examples_hash([source[0]]) == examples_hash([ignored[0]])
 
 
 def test_rows_without_an_id_are_named_by_file_and_number_and_empty_lines_do_not_count(write_jsonl):

@@ -63,6 +63,8 @@ class VlmevalkitTable(CsvTable):
         question = _text(cells, "question")
         if options and question:
             cells["question"] = listed(question, options, _text(cells, "hint")).rstrip("\n")
+        if "category" in cells:
+            cells["category"] = _text(cells, "category")
         if "image" in cells:
             cells["image"] = self._images(cells["image"])
         return cells

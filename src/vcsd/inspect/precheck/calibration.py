@@ -64,6 +64,11 @@ def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain
     return ExpectedGain(value, value - half, value + half)
 
 
+def best_predictor() -> Predictor:
+    """Return the statistic that the verdict uses, with its correlation over the calibrated bases."""
+    return _predictor("gain of contrast decoding", list(CALIBRATED.values()))
+
+
 def misses() -> list[tuple[str, float, float, float]]:
     """Return each calibrated base with its predicted gain, its measured gain, and the miss, the largest miss first.
 

@@ -46,6 +46,8 @@ NUM_RESAMPLES = 2000
 FORM = 3
 """Raised when a stored record gets other fields: what an older version stored is then scored again."""
 
+NO_CATEGORY = "without a category"
+
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 
 
@@ -68,6 +70,7 @@ class ExampleStatistics:
     argmax_changed: float
     end_lift: float | None
     end_lift_unguarded: float | None
+    category: str | None = None
 
     @property
     def support_size(self) -> float:
@@ -80,7 +83,7 @@ class ExampleStatistics:
         return max(self.contrasts)
 
     @property
-    def is_same_without_image(self) -> bool:
+    def same_without_image(self) -> bool:
         """Whether the answer with the control is the same text."""
         return self.texts["image"].strip() == self.texts["control"].strip()
 
@@ -91,6 +94,16 @@ class Diagnosis:
 
     examples: Sequence[ExampleStatistics]
     skipped: Mapping[str, str]
+
+    def by_category(self) -> dict[str, Diagnosis]:
+        """Return the examples of each category, the largest category first; empty if no example has a category."""
+        parts: dict[str, list[ExampleStatistics]] = {}
+        for one in self.examples:
+            parts.setdefault(one.category or NO_CATEGORY, []).append(one)
+        if set(parts) <= {NO_CATEGORY}:
+            return {}
+        ordered = sorted(parts.items(), key=lambda part: (part[0] == NO_CATEGORY, -len(part[1]), part[0]))
+        return {name: Diagnosis(own, {}) for name, own in ordered}
 
     def mean(self, name: str) -> float:
         """Return the mean of a number over the examples; nan without examples."""
@@ -105,6 +118,10 @@ class Diagnosis:
     def length_change(self) -> tuple[float, float, float]:
         """Return by how many tokens contrast decoding changes an answer's length, with the paired 95% interval."""
         return _resampled([one.num_tokens["contrast"] - one.num_tokens["image"] for one in self.examples])
+
+    def contrast(self) -> float:
+        """Return the mean contrast over the tokens of all answers."""
+        return mean(value for one in self.examples for value in one.contrasts)
 
     def decoding_gain(self) -> tuple[float, float, float] | None:
         """Return the points that contrast decoding gains, with the paired 95% bootstrap interval over the examples."""
@@ -173,11 +190,17 @@ def _scored(
             if any(one.error is not None for one in own.values()):
                 continue
             if question.id not in known:
-                known[question.id] = {"key": key, **asdict(_statistics(opened, question, own, method))}
+                known[question.id] = {"key": key, **_record(_statistics(opened, question, own, method))}
                 lines.append(known[question.id])
                 bar.step(is_failed=False)
-            found.append(ExampleStatistics(**{k: v for k, v in known[question.id].items() if k != "key"}))
+            stored = {name: value for name, value in known[question.id].items() if name != "key"}
+            found.append(ExampleStatistics(**{**stored, "category": question.example.category}))
     return found
+
+
+def _record(statistics: ExampleStatistics) -> dict[str, object]:
+    """Return what is stored: everything but the category, which is the data's and may change."""
+    return {name: value for name, value in asdict(statistics).items() if name != "category"}
 
 
 def _answerer(opened: OpenedModel, view: str, method: Method, name: str) -> ModelAnswerer:

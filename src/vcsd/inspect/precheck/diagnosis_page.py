@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
-from vcsd.inspect.precheck.calibration import CALIBRATED, expected_gain, misses
+from vcsd.inspect.precheck.calibration import CALIBRATED, best_predictor, expected_gain, misses
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
-from vcsd.report.markup import Html
+from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import Answer, Case, Tile, plain_table, signed
 from vcsd.types import message_texts
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
 MOST_CASES = 4
 """Examples shown of the most and of the least visual ones."""
+
+MOST_CATEGORIES = 30
+"""Categories in the tables, the largest first; the JSON file has all."""
+
+LEAST_RESAMPLED = 10
+"""Examples of a category from which on it has an interval."""
+
+INTERVAL = "95%"
 
 BINS = (-4.0, -2.0, -1.0, -0.5, -0.1, 0.1, 0.5, 1.0, 2.0, 4.0)
 """Edges of the histogram of contrasts, in nats."""
@@ -51,13 +59,15 @@ def verdict(diagnosis: Diagnosis) -> str:
             "No verdict: the data has no answers, and without them no statistic predicts the gain of training well "
             "enough. Add an answer column to some rows."
         )
-    expected = expected_gain(gain[0], (gain[2] - gain[1]) / 2)
+    expected, predictor, worst = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor(), misses()[0]
     return (
         f"Contrast decoding gains {signed(gain[0])} points here (95%: {signed(gain[1])} to {signed(gain[2])}). Over "
-        f"{len(CALIBRATED)} bases of the offline world, training gained about as much: {signed(expected.value)} points "
-        f"expected, {signed(expected.low)} to {signed(expected.high)} for another base like them. These were tiny "
-        "models, all but one of one family, with synthetic pictures, and all of them gained: for a real model, take "
-        "this as a sign, not as a forecast."
+        f"{len(CALIBRATED)} bases of the offline world, training gained about as much (correlation "
+        f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}): "
+        f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
+        f"like them. When each base was predicted from the others, the worst miss was {signed(worst[3])} points. These "
+        "were tiny models, all but one of one family, with synthetic pictures, and all of them gained: for a real "
+        "model, take this as a sign, not as a forecast."
     )
 
 
@@ -65,12 +75,11 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
     """Return every statistic with its meaning, for tables on the page and in the terminal."""
     accuracies = {view: diagnosis.accuracy(view) for view in NAMES}
     length = {view: mean(one.num_tokens[view] for one in diagnosis.examples) for view in NAMES}
-    contrasts = [value for one in diagnosis.examples for value in one.contrasts]
-    same = mean(one.is_same_without_image for one in diagnosis.examples)
+    same = diagnosis.mean("same_without_image")
     change = diagnosis.length_change()
     rows = [
         ["examples", str(len(diagnosis.examples)), f"{len(diagnosis.skipped)} could not be used"],
-        ["contrast", f"{mean(contrasts):+.4f} nats", "mean over the tokens of the answers"],
+        ["contrast", f"{diagnosis.contrast():+.4f} nats", "mean over the tokens of the answers"],
         ["largest contrast", f"{diagnosis.mean('largest_contrast'):+.4f} nats", "of an answer's most visual token"],
         ["support", f"{diagnosis.mean('support_size'):.3f}", "plausible candidates per token"],
         ["pull", f"{diagnosis.mean('kl_target_original'):.4f} nats", "KL(target || image) per token"],
@@ -88,9 +97,22 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
-    """Return the statistics as JSON values."""
+    """Return the statistics as JSON values, over all examples and by category."""
     gain = diagnosis.decoding_gain()
-    names = (
+    return {
+        **_numbers(diagnosis),
+        "skipped": dict(diagnosis.skipped),
+        "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
+        "calibrated_on": sorted(CALIBRATED),
+        "calibration": [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in misses()],
+        "verdict": verdict(diagnosis),
+        "by_category": {name: _numbers(own) for name, own in diagnosis.by_category().items()},
+    }
+
+
+def _numbers(diagnosis: Diagnosis) -> dict[str, object]:
+    means = (
+        "same_without_image",
         "support_size",
         "kl_target_original",
         "argmax_changed",
@@ -100,17 +122,11 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
     )
     return {
         "num_examples": len(diagnosis.examples),
-        "skipped": dict(diagnosis.skipped),
         "accuracy": {NAMES[view]: diagnosis.accuracy(view) for view in NAMES},
-        "decoding_gain": gain,
-        "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
-        "calibrated_on": sorted(CALIBRATED),
-        "calibration": [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in misses()],
-        "same_without_image": mean(one.is_same_without_image for one in diagnosis.examples),
-        "contrast": mean(value for one in diagnosis.examples for value in one.contrasts),
-        **{name: diagnosis.mean(name) for name in names},
+        "decoding_gain": diagnosis.decoding_gain(),
+        "contrast": diagnosis.contrast(),
+        **{name: None if math.isnan(value := diagnosis.mean(name)) else value for name in means},
         "length_change": diagnosis.length_change(),
-        "verdict": verdict(diagnosis),
     }
 
 
@@ -131,6 +147,7 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
         PageSection("Contrast of the tokens", _histogram(diagnosis), "In nats, over all tokens of all answers."),
         PageSection("Support of the tokens", _supports(diagnosis), "Plausible candidates, over all tokens."),
         PageSection("By kind of answer", _by_kind(diagnosis)),
+        PageSection("By category", _by_category(diagnosis), _CATEGORY_LEAD),
         PageSection("How far the verdict was off before", _calibration(), CALIBRATION_NOTE),
         PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
         PageSection("The least visual questions", _cases(ranked[::-1][:MOST_CASES], examples)),
@@ -181,6 +198,81 @@ def _by_kind(diagnosis: Diagnosis) -> Html:
     return plain_table(["", "N", *(f"accuracy, {name}" for name in NAMES.values()), "largest contrast"], rows)
 
 
+_CATEGORY_LEAD = (
+    "By the data's column 'category': accuracies in percent, points that contrast decoding gains, contrasts in nats, "
+    f"and the share of answers that the control does not change. Fewer than {LEAST_RESAMPLED} examples get no interval."
+)
+
+NO_CATEGORIES = "The data has no column 'category'. Add one to see the statistics by category."
+
+
+def category_rows(diagnosis: Diagnosis) -> list[list[str]]:
+    """Return each category with its number of examples, accuracies, gain with interval, contrasts and same answers."""
+    rows = []
+    for name, own in _shown_categories(diagnosis):
+        accuracies = [own.accuracy(view) for view in NAMES]
+        gain = own.decoding_gain()
+        rows.append(
+            [
+                name,
+                str(len(own.examples)),
+                *("-" if value is None else f"{value:.1f}" for value in accuracies),
+                *(("-", "-") if gain is None else (signed(gain[0]), _interval(own, *gain))),
+                f"{own.contrast():+.3f}",
+                f"{own.mean('largest_contrast'):+.3f}",
+                f"{own.mean('same_without_image'):.0%}",
+            ]
+        )
+    return rows
+
+
+CATEGORY_COLUMNS = ("", "N", *NAMES.values(), "gain", INTERVAL, "mean contrast", "largest", "same")
+
+
+def _shown_categories(diagnosis: Diagnosis) -> list[tuple[str, Diagnosis]]:
+    return list(diagnosis.by_category().items())[:MOST_CATEGORIES]
+
+
+def categories_left(diagnosis: Diagnosis) -> str:
+    """Say how many categories the tables leave out; empty if none."""
+    num = len(diagnosis.by_category()) - MOST_CATEGORIES
+    return f"{num} smaller categories are in precheck.json." if num > 0 else ""
+
+
+def _interval(own: Diagnosis, _: float, low: float, high: float) -> str:
+    """A bootstrap over a handful of examples is too narrow to be shown."""
+    return f"{signed(low)} to {signed(high)}" if len(own.examples) >= LEAST_RESAMPLED else "-"
+
+
+def _by_category(diagnosis: Diagnosis) -> Html:
+    rows = category_rows(diagnosis)
+    if not rows:
+        return Html(f"<p>{text(NO_CATEGORIES)}</p>")
+    shaped = [
+        [
+            name,
+            f"{own.mean('support_size'):.2f}",
+            f"{own.mean('kl_target_original'):.4f}",
+            f"{own.mean('argmax_changed'):.1%}",
+            *(_known(own.mean(lift)) for lift in ("end_lift", "end_lift_unguarded")),
+            signed((change := own.length_change())[0]),
+            _interval(own, *change),
+        ]
+        for name, own in _shown_categories(diagnosis)
+    ]
+    columns = ["", "support", "pull", "changed choices", "end, guarded", "end, unguarded", "change in length", INTERVAL]
+    left = categories_left(diagnosis)
+    return Html(
+        f"<h3>Accuracy and contrast</h3>{plain_table(CATEGORY_COLUMNS, rows)}"
+        f"<h3>Target and length</h3>{plain_table(columns, shaped)}"
+        + (f'<p class="note">{text(left)}</p>' if left else "")
+    )
+
+
+def _known(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:+.4f}"
+
+
 def _calibration() -> Html:
     rows = [
         [name, signed(CALIBRATED[name][0]), signed(predicted), signed(measured), signed(miss)]
@@ -197,7 +289,7 @@ def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example])
         shown = VIEWS["original"](example).images
         images = [image for image in shown if isinstance(image, Image)]
         answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], one.is_right[view]) for view in NAMES]
-        from_prompt = "\n".join(text for message in example.prompt for text in message_texts(message))
+        from_prompt = "\n".join(part for message in example.prompt for part in message_texts(message))
         title = f"{one.id}: largest contrast {one.largest_contrast:+.3f} nats"
         cases.append(Case(title, from_prompt[:600], example.answer or "", images, answers))
     return parts.cases(cases)

@@ -164,6 +164,7 @@ def as_question(
     slots = [slot for name, slot in sorted(kind.question.slots.items()) if is_option(name)]
     words = [WORDS["english"][slot.word_class][int(asked.question[slot.name][index])] for slot in slots]
     options = dict(zip(LETTERS, words, strict=False))
+    example = replace(example, category=groups.get("category", kind.name))
     return Question(example, suite, kind.answer_kind, gold, options, dict(groups))
 
 
@@ -175,4 +176,4 @@ def as_example(
     (answer,) = kind.answers({**slots, **kind.conclude(slots)})
     picture = draw_picture(asked.scenes, index, parameters, noise_seed)
     prompt = user_message(kind.question.fill(slots, 0), num_images=1)
-    return Example(id=name, images=[picture], prompt=[prompt], answer=answer)
+    return Example(id=name, images=[picture], prompt=[prompt], answer=answer, category=kind.name)

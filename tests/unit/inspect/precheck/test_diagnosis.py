@@ -14,7 +14,14 @@ from vcsd.inspect.opened import world_question
 from vcsd.inspect.precheck import diagnosis as module
 from vcsd.inspect.precheck.calibration import CALIBRATED, base_statistics, calibrate, expected_gain, misses
 from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
-from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, rows_of, verdict
+from vcsd.inspect.precheck.diagnosis_page import (
+    categories_left,
+    category_rows,
+    diagnosis_json,
+    diagnosis_page,
+    rows_of,
+    verdict,
+)
 from vcsd.inspect.token_scores import prompt_views, scored_tokens, view_log_probs
 from vcsd.method import METHODS
 from vcsd.report import parts
@@ -113,6 +120,60 @@ def test_accuracies_and_the_gain_are_counted_by_hand():
     assert "6 bases of the offline world" in verdict(found)
 
 
+def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
+    said, best = verdict(toy()), calibrate(CELLS)[0]
+    assert f"correlation {best.correlation:+.2f}, 95%: {best.low:+.2f} to {best.high:+.2f}" in said
+    assert f"the worst miss was {parts.signed(misses()[0][3])} points" in said
+
+
+def categorised():
+    rights = [(True, False, True), (False, False, True), (False, False, True), (True, True, False)]
+    names = ["shape", "color", "color", None]
+    several = [
+        replace(statistics(f"q{place}", *right, contrasts=(place, -place)), category=name)
+        for place, (right, name) in enumerate(zip(rights, names, strict=True))
+    ]
+    return Diagnosis([*several, replace(several[0], id="<b>", category="<script>")], {})
+
+
+def test_statistics_by_category_are_counted_by_hand():
+    found = categorised().by_category()
+    assert list(found) == ["color", "<script>", "shape", "without a category"]  # the largest first, unknown ones last
+    assert [one.id for one in found["color"].examples] == ["q1", "q2"]
+    numbers = diagnosis_json(categorised())["by_category"]
+    assert numbers["color"]["accuracy"] == {"plain": 0.0, "control": 0.0, "contrast": 100.0}
+    assert numbers["color"]["decoding_gain"] == (100.0, 100.0, 100.0)
+    assert numbers["color"]["largest_contrast"] == 1.5
+    assert numbers["without a category"]["decoding_gain"][0] == -100.0
+    assert numbers["shape"]["same_without_image"] == 0.0
+    assert sum(own["num_examples"] for own in numbers.values()) == 5
+    assert toy().by_category() == {}
+    assert diagnosis_json(toy())["by_category"] == {}
+
+
+def test_the_page_shows_categories_and_intervals_only_where_they_mean_something():
+    several = [replace(one, id=f"{place}", category="many") for place, one in enumerate(toy().examples * 3)]
+    found = Diagnosis([*several, replace(several[0], id="few", category="few<b>")], {})
+    rows = {row[0]: row for row in category_rows(found)}
+    assert rows["many"][1:6] == ["12", "50.0", "25.0", "75.0", "+25.0"]
+    assert rows["many"][6] == "\u221225.0 to +66.7"
+    assert rows["few<b>"][6] == "-"
+    shown = {one.id: example(one.id) for one in found.examples}
+    html = page_html(diagnosis_page(found, shown, "toy"))
+    assert "few&lt;b&gt;" in html
+    assert "few<b>" not in html
+    bare = {f"q{place}": example(f"q{place}") for place in range(4)}
+    assert "The data has no column &#x27;category&#x27;" in page_html(diagnosis_page(toy(), bare, "toy"))
+
+
+def test_many_categories_are_cut_in_tables_and_whole_in_the_file():
+    one = toy().examples[0]
+    found = Diagnosis([replace(one, id=f"{place}", category=f"c{place}") for place in range(35)], {})
+    assert len(category_rows(found)) == 30
+    assert categories_left(found) == "5 smaller categories are in precheck.json."
+    assert len(diagnosis_json(found)["by_category"]) == 35
+
+
 def test_data_without_answers_gets_no_verdict():
     found = Diagnosis([statistics("q", None, None, None)], {})
     assert found.accuracy("image") is None
@@ -162,6 +223,10 @@ def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkey
     monkeypatch.setattr(module.TransformersEngine, "sample", pytest.fail)
     again = diagnose(world, examples, tmp_path, METHODS["vcsd"], **options)
     assert diagnosis_json(again) == diagnosis_json(first)
+    assert [one.category for one in first.examples] == [one.category for one in examples[:4]]
+    renamed = [replace(one, category="other") for one in examples]
+    other = diagnose(world, renamed, tmp_path, METHODS["vcsd"], **options)
+    assert list(other.by_category()) == ["other"]  # categories come from the data, not from what is stored
 
 
 def test_the_lift_of_the_end_is_that_of_core_with_and_without_the_guard():

@@ -28,6 +28,8 @@ def test_there_are_seven_suites_of_at_least_500_questions_with_names_of_their_ow
     assert min(len(questions) for questions in suites.values()) >= NUM_QUESTIONS >= 500
     names = [question.id for questions in suites.values() for question in questions]
     assert len(set(names)) == len(names)
+    for question in (question for questions in suites.values() for question in questions):
+        assert question.example.category == question.groups["category"]
 
 
 @pytest.mark.parametrize("name", SUITES)
