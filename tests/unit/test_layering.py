@@ -59,6 +59,7 @@ SUB_RANKS = {
     "data": ["formats"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
+    "evaluation/reading": ["judging"],
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],

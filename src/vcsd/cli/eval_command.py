@@ -46,6 +46,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     rules: options.Rules = "2026-06",
     judge: options.Judge = None,
     judge_server: options.JudgeServer = None,
+    judge_preset: options.JudgePreset = "strict",
     allow_failed: options.AllowFailed = False,
     out: options.Out = None,
     compare: options.Compare = None,
@@ -71,7 +72,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
     name += "-vllm" if engine == "vllm" else ""
     folder = out or Path("runs/eval") / name
-    marking = _marking(mode, rules, judge, judge_server, folder)
+    marking = marking_of(mode, rules, judge, judge_server, judge_preset, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with _resumable():
         _refuse_decode(decode, server)
@@ -121,9 +122,11 @@ def _seeds(text: str) -> tuple[int, ...]:
         raise ConfigError([f"seeds = {text!r} is not a list of numbers such as 0,1,2."]) from error
 
 
-def _marking(mode: str, rules: str, judge: str | None, server: str | None, folder: Path) -> Marking:
+def marking_of(mode: str, rules: str, judge: str | None, server: str | None, preset: str, folder: Path) -> Marking:
+    """Build the way of reading answers from the options of a command."""
     from vcsd.evaluation.asking.chat import ChatClient
-    from vcsd.evaluation.reading.judge import Judge
+    from vcsd.evaluation.reading.judging.judge import Judge
+    from vcsd.evaluation.reading.judging.judge_presets import parse_judge_preset
     from vcsd.evaluation.reading.marking import Marking
 
     if mode != "judge":
@@ -134,8 +137,8 @@ def _marking(mode: str, rules: str, judge: str | None, server: str | None, folde
         raise ConfigError(
             ["--mode judge needs --judge MODEL and --judge-server URL. Without a judge, use --mode final."]
         )
-    client = ChatClient(server, api_key=os.environ.get("VCSD_JUDGE_KEY"))
-    return Marking(mode, rules, Judge(client, judge, cache=folder / "judge.jsonl"))
+    chosen, client = parse_judge_preset(preset), ChatClient(server, api_key=os.environ.get("VCSD_JUDGE_KEY"))
+    return Marking(mode, rules, Judge(client, judge, preset=chosen, cache=folder / "judge.jsonl"))
 
 
 def _refuse_decode(decode: str, server: str | None) -> None:

@@ -78,6 +78,15 @@ Judge = Annotated[
 JudgeServer = Annotated[
     str | None, typer.Option(help="The judge's server: http://localhost:8001/v1.", rich_help_panel=_READ)
 ]
+JudgePreset = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How the judge is asked: strict or vlmevalkit, with changes: vlmevalkit,max_completion_tokens=8192, "
+        "thinking=off or temperature=off.",
+        rich_help_panel=_READ,
+    ),
+]
 AllowFailed = Annotated[
     bool, typer.Option("--allow-failed", help="Count failed questions as wrong.", rich_help_panel=_READ)
 ]

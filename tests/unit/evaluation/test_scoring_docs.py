@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from vcsd.evaluation.benchmarks import BENCHMARKS
-from vcsd.evaluation.reading import judge
 from vcsd.evaluation.reading.exact import RULES
+from vcsd.evaluation.reading.judging.judge import MAX_FAILED
+from vcsd.evaluation.reading.judging.judge_presets import PRESETS
 from vcsd.evaluation.reading.marking import MODES
 from vcsd.evaluation.scoring import uncertainty
 from vcsd.evaluation.scoring.aggregate import AGGREGATIONS
@@ -23,7 +24,11 @@ def test_the_page_has_every_mode_rule_benchmark_aggregation_and_count():
 
 def test_the_page_has_the_constants():
     assert f"middle {uncertainty.LEVEL:.0%} of {uncertainty.NUM_RESAMPLES:,} resamples" in PAGE
-    assert f"after {judge.NUM_ASKS} replies" in PAGE
+    assert f"After {MAX_FAILED} failures without one useful reply" in PAGE
+    for name, preset in PRESETS.items():
+        tries = [len(preset.temperatures(form)) for form in ("options", "yes_no")]
+        row = PAGE.split(f"| `{name}`")[1].split(" | |")[0]
+        assert all(str(number) in row for number in (*tries, preset.max_tokens)), row
 
 
 def test_the_page_counts_the_labelled_answers_as_they_are():

@@ -14,6 +14,8 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vcsd.errors import ConfigError, RunError
@@ -47,6 +49,7 @@ _LONGEST_TOKEN = 128
 
 _LONGEST_TEXT = 2**16
 """Characters of an answer that are accepted however few tokens were asked for."""
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _KEY = re.compile(r"[!-~]+")
 """A key consists of visible ASCII characters; others cannot be sent in a header."""
 
@@ -115,7 +118,7 @@ class ChatClient:
 
     def complete(self, request: Mapping[str, object]) -> Completion:
         """Send a chat request and return the answer."""
-        max_tokens = request.get("max_tokens")
+        max_tokens = request.get("max_completion_tokens", request.get("max_tokens"))
         most = max(_LONGEST_TEXT, _LONGEST_TOKEN * max_tokens if isinstance(max_tokens, int) else 0)
         try:
             return self._retry(lambda: _completion(self._send("/chat/completions", request), most))
@@ -188,13 +191,29 @@ class ChatClient:
                 f"{self.url}: status {reply.status}: {body}. Check the address, the model's name and the key.",
                 reply.status,
             )
-        wait = reply.retry_after
-        pause = float(wait) if wait.isascii() and wait.isdecimal() else None
-        return _AgainError(f"status {reply.status}: {body}.", pause)
+        return _AgainError(f"status {reply.status}: {body}.", retry_after(reply.retry_after))
 
     def _short(self, text: bytes | str) -> str:
         """Quote what a server sent, without keys."""
         return _short(self._secrets.mask(text.decode("utf-8", "replace") if isinstance(text, bytes) else text))
+
+
+def retry_after(wait: str, now: datetime | None = None) -> float | None:
+    """Return the seconds that a server asks to wait: a number, possibly with a fraction, or a date.
+
+    >>> retry_after("1.5"), retry_after("Wed, 21 Oct 2026 07:28:00 GMT", datetime(2026, 10, 21, 7, 27, 50, tzinfo=UTC))
+    (1.5, 10.0)
+    >>> retry_after("soon") is None
+    True
+    """
+    if _SECONDS.fullmatch(wait.strip()):
+        return float(wait)
+    try:
+        then = parsedate_to_datetime(wait)
+    except (ValueError, OverflowError):
+        return None
+    then = then.replace(tzinfo=UTC) if then.tzinfo is None else then
+    return max(0.0, (then - (now or datetime.now(UTC))).total_seconds())
 
 
 def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
@@ -208,7 +227,7 @@ def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
         raise _AgainError(f"the answer is not a chat completion: {_short(json.dumps(answer))}.") from error
     if not all(isinstance(part, str | None) for part in (content, thought, reason)):
         raise _AgainError(f"the answer's content is not text: {_short(json.dumps(choice))}.")
-    if content is None and thought is None and reason not in ("stop", "length"):
+    if content is None and thought is None and reason not in ("stop", "length", "content_filter"):
         raise _AgainError(f"the answer has no content: {_short(json.dumps(answer))}.")
     text = content or ""
     if thought:  # the server separated the thinking: put it back where the model wrote it

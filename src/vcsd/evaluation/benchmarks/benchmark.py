@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Numbers = Literal["official", "vlmevalkit"]
 """How answers of MathVista's kind are compared: as its authors do, or as VLMEvalKit does."""
 
+JudgeForm = Literal["options", "blink", "yes_no", "extract"]
+"""Which of VLMEvalKit's texts asks a judge about an answer."""
+
 
 @dataclass(frozen=True)
 class ParquetFiles:
@@ -69,6 +72,8 @@ class Benchmark:
     numbers: Numbers | None = None
     is_read_twice: bool = False
     """Whether VLMEvalKit's exact route reads an option twice, as in MathVista; see `mathvista_answer.py`."""
+    judged_as: JudgeForm | None = None
+    """Which of VLMEvalKit's judge prompts applies; None: the one for the kind of question."""
     files: BenchmarkFiles | None = None
 
     def __post_init__(self) -> None:
@@ -79,6 +84,11 @@ class Benchmark:
         """The published files, of a benchmark that has some."""
         assert self.files is not None, f"{self.name} has no files: its questions are generated"
         return self.files
+
+    def judge_form(self, question: Question) -> JudgeForm:
+        """Return which of VLMEvalKit's judge prompts applies to a question."""
+        by_kind: dict[str, JudgeForm] = {"option": "options", "yes_no": "yes_no"}
+        return self.judged_as or by_kind.get(question.kind, "extract")
 
     def question(self, row: Record, style: str) -> Question:
         """Turn a row into a question in a prompt style. Raises DataError for a row that makes no sense."""

@@ -27,6 +27,7 @@ def _cells(row: ParquetRow) -> dict[str, str]:
 BENCHMARK = Benchmark(
     "BLINK",
     num_questions=1901,
+    judged_as="blink",
     files=BenchmarkFiles(
         names=("BLINK.tsv",),
         md5="d5e8af148b10ac69f535ff7b23f3f989",

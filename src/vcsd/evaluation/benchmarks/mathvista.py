@@ -82,6 +82,7 @@ BENCHMARK = Benchmark(
     num_questions=1000,
     breakdown=("answer_type", "task", "skills"),
     is_read_twice=True,
+    judged_as="extract",
     files=BenchmarkFiles(
         names=("MathVista_MINI.tsv",),
         md5="f199b98e178e5a2a20e7048f5dcb0464",

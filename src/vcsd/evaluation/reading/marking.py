@@ -2,7 +2,7 @@
 
 exact   VLMEvalKit's rules, for parity (`exact.py`, and `mathvista_answer.py` for MathVista)
 final   this package's deterministic reader for texts with reasoning (`final_answer.py`)
-judge   VLMEvalKit's rules first, then a language model for the texts they cannot read (`judge.py`)
+judge   VLMEvalKit's rules first, then a language model for the texts they cannot read (`judging`)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vcsd.evaluation.benchmarks.benchmark import Benchmark, Numbers
-    from vcsd.evaluation.reading.judge import Judge
+    from vcsd.evaluation.reading.judging.judge import Judge, Judgement
     from vcsd.types import JsonObject, Prediction, Question
 
 MODES = ("exact", "final", "judge")
@@ -27,6 +27,8 @@ FAILED = "failed"
 """The reader named in the verdict on a failed prediction."""
 JUDGED = "judge"
 """The reader named in a judge's verdict, followed by the judge's name."""
+NOT_JUDGED = "no judgement"
+"""The reader named in the verdict on an answer to which the judge gave no useful reply."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,19 @@ def mark(
         for index, verdict in enumerate(verdicts)
         if verdict.found is None and verdict.by != FAILED and answers[index].text.strip()
     ]
-    readings = marking.judge.read_all([(questions[index], answers[index].text) for index in unread], marking.rules)
-    for index, reading in zip(unread, readings, strict=True):
-        numbers = marking.numbers(suites[questions[index].benchmark])
-        verdicts[index] = _judged(questions[index], reading, f"{JUDGED} {marking.judge.model}", numbers)
+    asked = [(questions[at], answers[at].text, suites[questions[at].benchmark]) for at in unread]
+    judgements = marking.judge.read_all(asked, marking.rules)
+    for index, (question, _, benchmark), judgement in zip(unread, asked, judgements, strict=True):
+        verdicts[index] = _judged(question, judgement, marking.judge.model, marking.numbers(benchmark))
     return verdicts
 
 
-def _judged(question: Question, found: str | None, by: str, numbers: Numbers) -> Verdict:
+def _judged(question: Question, judgement: Judgement, model: str, numbers: Numbers) -> Verdict:
     """Mark what a judge has read. Letters, Yes and No are compared as they are, the rest as in MathVista."""
+    found = judgement.found
+    if judgement.failure is not None:
+        return Verdict(question.id, None, is_right=False, by=f"{NOT_JUDGED} ({judgement.failure}) by {model}")
+    by = f"{JUDGED} {model}"
     if question.kind in ("option", "yes_no"):
         return Verdict(question.id, found, found == question.gold, by)
     return Verdict(question.id, found, found is not None and mathvista_answer.is_right(question, found, numbers), by)

@@ -18,7 +18,7 @@ import numpy as np
 
 from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.benchmarks import BENCHMARKS
-from vcsd.evaluation.reading.marking import JUDGED, Marking, mark
+from vcsd.evaluation.reading.marking import JUDGED, NOT_JUDGED, Marking, mark
 from vcsd.evaluation.scoring.aggregate import entry_of, metrics_of, tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, GroupScore, Scorecard
 from vcsd.evaluation.scoring.uncertainty import LEVEL, NUM_RESAMPLES, SEED, interval, resample
@@ -27,7 +27,7 @@ from vcsd.types import Prediction
 
 if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
-    from vcsd.evaluation.reading.judge import Judge
+    from vcsd.evaluation.reading.judging.judge import Judge
     from vcsd.evaluation.scoring.scorecard import MadeWith
     from vcsd.evaluation.scoring.uncertainty import Floats
     from vcsd.types import Question, Verdict
@@ -199,6 +199,7 @@ def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:
         empty=sum(not answer.text.strip() for answer, _ in answered),
         repeated=sum(is_repetitive(_WORD.findall(answer.text[-_LAST_CHARACTERS:])) for answer, _ in answered),
         judged=sum(verdict.by.startswith(JUDGED) for _, verdict in answered),
+        judge_failed=sum(verdict.by.startswith(NOT_JUDGED) for _, verdict in answered),
     )
 
 

@@ -42,6 +42,8 @@ class Counts:
     repeated: int
     judged: int = 0
     """Answers that a judge read. This is no problem, but rules alone cannot reproduce the score."""
+    judge_failed: int = 0
+    """Answers to which the judge gave no useful reply. They are also unresolved."""
 
 
 @dataclass(frozen=True)

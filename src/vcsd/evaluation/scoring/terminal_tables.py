@@ -53,6 +53,13 @@ def remarks(card: Scorecard) -> Iterator[str]:
     unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
     if unknown:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
+    unjudged = {score.title: score.counts.judge_failed for score in card.benchmarks.values()}
+    if total := sum(unjudged.values()):
+        listed = ", ".join(f"{title} {num}" for title, num in unjudged.items() if num)
+        yield (
+            f"The judge gave no useful reply to {total} answers ({listed}), which count as wrong; judge.jsonl has the "
+            "reasons. Score again to ask again."
+        )
     if card.mode == "exact":
         yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from PIL import Image
@@ -13,7 +14,7 @@ from toy_questions import question
 from toy_server import completion, toy_server
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.ask import ask
-from vcsd.evaluation.asking.chat import LONGEST_PAUSE, ChatClient
+from vcsd.evaluation.asking.chat import LONGEST_PAUSE, ChatClient, retry_after
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.asking.server_answerer import MAX_REFUSED, ServerAnswerer, data_url
 from vcsd.evaluation.asking.transport import Reply
@@ -276,12 +277,28 @@ def test_nothing_more_is_begun_after_the_server_has_failed():
 
 def test_a_pause_is_what_the_server_asks_for_but_never_endless(monkeypatch):
     pauses = []
-    replies = [Reply(503, b"busy", retry_after=wait) for wait in ("7", "9999", "soon", "\xb2")]
+    replies = [Reply(503, b"busy", retry_after=wait) for wait in ("7", "9999", "soon", "\xb2", "0.25")]
     replies.append(Reply(200, b'{"data": []}'))
     asked = ChatClient("http://localhost/v1", sleep=pauses.append)
     monkeypatch.setattr(asked._transport, "exchange", lambda *_: replies.pop(0))
     assert asked.models() == []
-    assert pauses == [7.0, LONGEST_PAUSE, 4.0, 8.0]
+    assert pauses == [7.0, LONGEST_PAUSE, 4.0, 8.0, 0.25]
+
+
+def test_a_pause_may_be_a_date():
+    now = datetime(2026, 10, 21, 7, 27, 48, tzinfo=UTC)
+    assert retry_after("Wed, 21 Oct 2026 07:28:00 GMT", now) == 12.0
+    assert retry_after("Wed, 21 Oct 2026 07:28:00 -0000", now) == 12.0  # no zone is UTC
+    assert retry_after("Wed, 21 Oct 2015 07:28:00 GMT", now) == 0.0
+    assert [retry_after(wait, now) for wait in ("", "-1", "inf", "nan", "Wed, 99 Oct 2026", "1e9999")] == [None] * 6
+
+
+def test_an_answer_stopped_by_a_content_filter_is_one_failed_question():
+    filtered = {"choices": [{"message": {"content": None}, "finish_reason": "content_filter"}]}
+    with toy_server(lambda request: (200, filtered), {"toy": {}}) as server:
+        predictions = ask(SIX[:1], ServerAnswerer(client(server), "toy"))
+    assert predictions[0].error == "the server ended the answer for the reason 'content_filter'"
+    assert len(server.requests) == 1
 
 
 def test_weights_on_this_machine_are_known_by_their_content_not_by_their_place(tmp_path):

@@ -1,0 +1,175 @@
+"""`judge`: a language model reads the answers that VLMEvalKit's rules cannot read.
+
+The procedure is VLMEvalKit's, with three changes. A judge that cannot be reached is an error; VLMEvalKit silently falls
+back to its rules. A reply that is empty, cut off or unreadable is requested again, as often as the preset says, and
+then counts as a failure of the judge; VLMEvalKit picks an option at random. And a reply is stored under a hash of the
+whole request, so that it cannot be taken for the reply to another answer. Interrupted scoring resumes from the stored
+replies.
+
+Failures are written down too, but never used: scoring again asks again. A judge that refuses one answer, for example
+because of a content filter, still reads the others.
+
+The judge sees the question, the options and the answer, but not the gold answer. Control tokens in them, such as
+<|im_end|>, get a space after their first character: the judge's server would obey them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.asking.chat import RefusedError
+from vcsd.evaluation.asking.side_by_side import SideBySide
+from vcsd.evaluation.reading.judging.judge_presets import PRESETS
+from vcsd.evaluation.reading.judging.judge_replies import read_reply
+from vcsd.evaluation.reading.statements import spoken
+from vcsd.monitor.lines import Lines, read_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from vcsd.evaluation.asking.chat import ChatClient, Completion
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.reading.judging.judge_presets import JudgePreset
+    from vcsd.types import JsonObject, Question
+
+Failure = Literal["empty", "truncated", "unreadable", "refused"]
+"""Why a reply of the judge is of no use: no text, cut off by the token limit, not understood, or not given."""
+
+NUM_WORKERS = 16
+MAX_FAILED = 16
+"""This many failures before the first reply that can be read stop the scoring: the cause is then not one answer."""
+
+_LONGEST_KEPT = 300
+"""Characters of a useless reply that are written down."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a judge read from an answer; if it failed, why its last reply was of no use."""
+
+    found: str | None
+    failure: Failure | None = None
+
+
+class Judge:
+    """A model on an OpenAI-compatible server, and the file that stores its replies."""
+
+    def __init__(
+        self,
+        chat: ChatClient,
+        model: str,
+        *,
+        preset: JudgePreset = PRESETS["strict"],
+        cache: str | PathLike[str] | None = None,
+    ) -> None:
+        if not model:
+            raise ConfigError(["a judge needs the name of its model. Pass the name that the server lists."])
+        self.model, self.preset = model, preset
+        self._chat = chat
+        self._lock = threading.Lock()
+        self._lines = None if cache is None else Lines(cache)
+        self._replies = {} if cache is None else _kept(cache)
+
+    def about(self) -> JsonObject:
+        """Return what a scorecard records about the judge."""
+        return {"model": self.model, "server": self._chat.url, **self.preset.about()}
+
+    def read_all(self, triples: Sequence[tuple[Question, str, Benchmark]], rules: str) -> list[Judgement]:
+        """Read the answer to each question, in order. Raises RunError if the judge is of no use at all."""
+        judgements = [Judgement(None)] * len(triples)
+        num_failed, has_read = 0, False
+        with SideBySide(lambda triple: self.read(*triple, rules), triples, NUM_WORKERS) as work:
+            for index, judgement, error in work:
+                if judgement is None:
+                    assert error is not None
+                    raise error
+                judgements[index] = judgement
+                has_read = has_read or judgement.failure is None
+                num_failed += judgement.failure is not None
+                if num_failed >= MAX_FAILED and not has_read:
+                    raise RunError(self._useless(judgement, num_failed))
+        return judgements
+
+    def read(self, question: Question, answer: str, benchmark: Benchmark, rules: str) -> Judgement:
+        """Read one answer."""
+        form = benchmark.judge_form(question)
+        prompt = self.preset.prompt(question, answer, form)
+        judgement = Judgement(None, "unreadable")
+        for temperature in self.preset.temperatures(form):
+            request = {"model": self.model, **self.preset.request(prompt, temperature)}
+            judgement = self._read(question, request, rules)
+            if judgement.failure == "refused" or self.preset.is_final(judgement.found, form):
+                break
+        return judgement
+
+    def _read(self, question: Question, request: Mapping[str, object], rules: str) -> Judgement:
+        key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        about = {"key": key, "benchmark": question.benchmark, "question": question.id, "model": self.model}
+        if key in self._replies:
+            known = _understood(question, self._replies[key], rules)
+            if known.failure is None:
+                return known
+        try:
+            completion = self._chat.complete(request)
+        except RefusedError as error:
+            self._write({**about, "failure": "refused", "said": str(error)[:_LONGEST_KEPT]})
+            return Judgement(None, "refused")
+        judgement = _judgement(question, completion, rules)
+        if judgement.failure is None:
+            self._replies[key] = completion.text
+            self._write({**about, "reply": completion.text})
+        else:
+            self._write({**about, "failure": judgement.failure, "said": completion.text[-_LONGEST_KEPT:]})
+        return judgement
+
+    def _write(self, record: JsonObject) -> None:
+        if self._lines is not None:
+            with self._lock:
+                self._lines.append(record)
+
+    def _useless(self, last: Judgement, num: int) -> str:
+        advice = {
+            "truncated": "Raise its token limit (--judge-preset strict,max_tokens=8192), or turn its thinking off "
+            "(thinking=off).",
+            "refused": "Check the request that its server accepts (max_completion_tokens, temperature=off).",
+        }.get(str(last.failure), "Choose another judge, or the mode final.")
+        return (
+            f"the judge {self.model!r} gave no reply that can be read to the first {num} answers ({last.failure}). "
+            f"{advice}"
+        )
+
+
+def _judgement(question: Question, completion: Completion, rules: str) -> Judgement:
+    """Read a completion. One that was cut off is not read, whatever it says so far."""
+    if completion.reason == "length":
+        return Judgement(None, "truncated")
+    if completion.reason == "content_filter":
+        return Judgement(None, "refused")
+    return _understood(question, completion.text, rules)
+
+
+def _understood(question: Question, text: str, rules: str) -> Judgement:
+    reply = spoken(text) or ""
+    if not reply.strip():
+        return Judgement(None, "empty")
+    found = read_reply(question, reply, rules)
+    return Judgement(found, "unreadable" if found is None else None)
+
+
+def _kept(cache: str | PathLike[str]) -> dict[str, str]:
+    """Read the replies in a file, by request. Failures in it are skipped."""
+    replies = {}
+    for number, record in enumerate(read_lines(cache), 1):
+        key, reply = record.get("key"), record.get("reply")
+        if isinstance(key, str) and isinstance(record.get("failure"), str):
+            continue
+        if not (isinstance(key, str) and isinstance(reply, str)):
+            raise ConfigError([f"{cache}, record {number} is not a judge's reply. Correct or remove the line."])
+        replies[key] = reply
+    return replies
