@@ -1,6 +1,8 @@
 """A checkpoint's folder: written under a hidden name, flushed to disk and renamed, so that it is always complete.
 
-A crash leaves the earlier checkpoints and a hidden folder, which the next checkpoint removes.
+A crash leaves the earlier checkpoints and a hidden folder, which the next checkpoint removes. If a step is saved again,
+its old checkpoint is hidden before the new one gets its name. A crash between the two leaves the old one under its
+hidden name, where `checkpoints_of` finds it.
 
 With several ranks, all of them call `write_checkpoint` and `check_checkpoint`. Tensors that are spread over ranks are
 written by all of them, everything else by rank 0, which also makes the manifest and renames the folder, once every rank
@@ -37,8 +39,10 @@ SHARDED_FORMAT = 2
 """The format of a checkpoint whose tensors are spread over several files each."""
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-_PARTIAL, _OLD = ".partial-", ".old-"
-_LEFTOVER = re.compile(rf"({re.escape(_PARTIAL)}|{re.escape(_OLD)})checkpoint-\d+")
+_PARTIAL, _OLD, _REPLACED = ".partial-", ".old-", ".replaced-"
+"""Prefixes of hidden folders: not yet complete, no longer wanted, and complete but about to be replaced."""
+
+_LEFTOVER = re.compile(rf"({re.escape(_PARTIAL)}|{re.escape(_OLD)}|{re.escape(_REPLACED)})(checkpoint-\d+)")
 _SPARE_BYTES = 64 * 2**20
 """Disk space required besides the tensors: JSON, the processor's files, the file system's overhead."""
 
@@ -168,7 +172,7 @@ def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
     """Write the manifest, flush the folder to disk, and give it its name."""
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
     _sync_path(partial)
-    hidden = _hide(final) if os.path.lexists(final) else None
+    hidden = _hide(final, _REPLACED) if os.path.lexists(final) else None
     try:
         partial.rename(final)
     except OSError:
@@ -183,7 +187,9 @@ def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
 def checkpoints_of(root: Path) -> dict[int, Path]:
     """Return the checkpoints of a run by step, in order."""
     folders = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
-    return dict(sorted((int(match[1]), path) for path in folders if (match := _NAME.fullmatch(path.name))))
+    hidden_first = sorted(folders, key=lambda path: not path.name.startswith(_REPLACED))
+    names = ((path.name.removeprefix(_REPLACED), path) for path in hidden_first)
+    return dict(sorted({int(match[1]): path for name, path in names if (match := _NAME.fullmatch(name))}.items()))
 
 
 def latest_checkpoint(root: Path) -> Path | None:
@@ -192,9 +198,18 @@ def latest_checkpoint(root: Path) -> Path | None:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what a crash during a save or a removal left behind. Other files are none of our business."""
+    """Remove what a crash during a save or a removal left behind. Other files are none of our business.
+
+    The old checkpoint of a step whose new one did not come gets its name back.
+    """
     for path in root.iterdir():
-        if _LEFTOVER.fullmatch(path.name):
+        match = _LEFTOVER.fullmatch(path.name)
+        if match is None:
+            continue
+        final = path.with_name(match[2])
+        if match[1] == _REPLACED and path.is_dir() and not os.path.lexists(final):
+            path.rename(final)
+        else:
             _delete_or_warn(path)
 
 
@@ -241,12 +256,12 @@ def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
 
 def _remove(folder: Path) -> None:
     """Hide a checkpoint by a rename, then delete it, so that a crash leaves no partial one under its name."""
-    _delete(_hide(folder))
+    _delete(_hide(folder, _OLD))
 
 
-def _hide(folder: Path) -> Path:
+def _hide(folder: Path, prefix: str) -> Path:
     """Give a checkpoint a hidden name, and return its new path."""
-    hidden = folder.with_name(_OLD + folder.name)
+    hidden = folder.with_name(prefix + folder.name)
     if os.path.lexists(hidden):
         _delete(hidden)
     return folder.rename(hidden)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import socket
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, RunError
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = ".lock"
+_LOOKS, _LONGEST_LOOK = 50, 0.02
+"""How often locking is tried while others look at the lock, and the longest pause between two tries in seconds."""
+
 _held: set[Path] = set()
 """Folders that this process has locked: locking one again would conflict with its own lock."""
 
@@ -43,7 +48,7 @@ def only_process(folder: Path) -> Iterator[None]:
         return
     with _opened(folder) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except BlockingIOError:
             file.seek(0)
             raise InUseError(folder, file.read().strip() or "another process") from None
@@ -57,6 +62,21 @@ def only_process(folder: Path) -> Iterator[None]:
             yield
         finally:
             _held.discard(folder)
+
+
+def _lock(file: TextIO) -> None:
+    """Lock a file for this process alone. Raise a BlockingIOError if another process has it.
+
+    A process that only looks whether the file is locked (`process_in`) shares a lock on it for a moment.
+    """
+    for _ in range(_LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # raises if another process has it for itself
+        fcntl.flock(file, fcntl.LOCK_UN)
+        time.sleep(random.uniform(0, _LONGEST_LOOK))
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def refuse_in_use(folder: Path) -> None:

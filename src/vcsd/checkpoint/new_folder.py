@@ -5,6 +5,7 @@ A failure removes it. A kill leaves it behind without its lock, and the next new
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PARTIAL = ".partial-"
+_WRITE_ERRORS = {errno.ENOSPC, errno.EROFS, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+"""Errors of a write, whichever file they name: copying names its source."""
+
 _OWNER = re.compile(r"process \d+ on .+\n")
 
 
@@ -48,7 +52,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
                 shutil.rmtree(partial, ignore_errors=True)
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         shutil.rmtree(partial, ignore_errors=True)  # also if not even the lock could be written
-        raise _unwritable(folder, error) from error
+        raise _failed(folder, partial, error) from error
 
 
 def _checked(folder: Path) -> Path:
@@ -61,6 +65,16 @@ def _checked(folder: Path) -> Path:
     if not is_new:
         raise ConfigError([f"{folder} is not an empty folder. Choose a new one."])
     return folder
+
+
+def _failed(folder: Path, partial: Path, error: OSError | SafetensorError) -> RunError:
+    """Say what could not be written, or could not be read: what is copied into a folder comes from another."""
+    names = [error.filename, error.filename2] if isinstance(error, OSError) else []
+    paths = [os.fsdecode(name) for name in names if isinstance(name, str | bytes)]
+    is_read = bool(paths) and not any(path.startswith(str(partial)) for path in paths)
+    if is_read and isinstance(error, OSError) and error.errno not in _WRITE_ERRORS:
+        return RunError(f"{paths[0]} cannot be read: {error.strerror}. Nothing is left of {folder}.")
+    return _unwritable(folder, error)
 
 
 def _unwritable(folder: Path, error: Exception) -> RunError:

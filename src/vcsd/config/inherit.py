@@ -9,12 +9,12 @@ the values of the first. `vcsd config RECIPE` prints the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
 from vcsd.config.shipped import is_file, shipped_path
-from vcsd.config.yaml_text import MAX_CHARACTERS, parse_yaml
+from vcsd.config.yaml_text import MAX_CHARACTERS, NotYamlError, parse_yaml
 from vcsd.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -25,15 +25,19 @@ MAX_DEPTH = 8
 """How many recipes may start from one another."""
 
 
-def read_tree(path: Path) -> object:
-    """Read a recipe file and everything it starts from into one tree of plain values, without the key `base`."""
+def read_tree(path: Path, keys: Collection[str]) -> object:
+    """Read a recipe file and everything it starts from into one tree of plain values, without the key `base`.
+
+    `keys` are those of a recipe. A base without any of them is no recipe, and no error shows what is in it: a recipe
+    from a stranger could name a private file.
+    """
     chain: list[tuple[Path, object]] = [(path, _read(path))]
     while (base := _base_of(*chain[-1])) is not None:
         if base.resolve() in {file.resolve() for file, _ in chain}:
             raise ConfigError([f"{BASE}: the recipes {_names(chain)} and {str(base)!r} start from one another."])
         if len(chain) == MAX_DEPTH:
             raise ConfigError([f"{BASE}: {_names(chain)} are more than {MAX_DEPTH - 1} bases. Merge some of them."])
-        chain.append((base, _read(base)))
+        chain.append((base, _read_base(base, keys)))
     tree = chain.pop()[1]
     while chain:
         tree = _merged(tree, chain.pop()[1])
@@ -49,6 +53,16 @@ def _read(path: Path) -> object:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigError([f"recipe {str(path)!r} cannot be read: {problem}."]) from error
     return parse_yaml(text, source=str(path))
+
+
+def _read_base(path: Path, keys: Collection[str]) -> object:
+    try:
+        tree = _read(path)
+    except NotYamlError as error:
+        raise ConfigError([f"{BASE}: {str(path)!r} is not valid YAML{error.where}."]) from None
+    if not isinstance(tree, Mapping) or not {BASE, *keys}.intersection(tree):
+        raise ConfigError([f"{BASE}: {str(path)!r} is not a recipe: it has no sections, such as 'model:' and 'data:'."])
+    return tree
 
 
 def _base_of(path: Path, tree: object) -> Path | None:

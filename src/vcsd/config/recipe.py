@@ -188,7 +188,7 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
     Raises a ConfigError with all problems in the file and the overrides.
     """
-    return build_recipe(read_tree(recipe_path(path)), overrides)
+    return build_recipe(read_tree(recipe_path(path), Recipe.model_fields), overrides)
 
 
 def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:

@@ -19,6 +19,14 @@ MAX_KEY_LENGTH = 200
 """Limits of a text, of a section and of a key. The largest section, `trainer`, has about 130 keys."""
 
 
+class NotYamlError(ConfigError):
+    """A text that is not YAML, with a description that may quote it. `where` is the place, if it is known."""
+
+    def __init__(self, source: str, problem: str, where: str) -> None:
+        self.where = where
+        super().__init__([f"{source} is not valid YAML: {problem}{where}."])
+
+
 def parse_yaml(text: str, *, source: str) -> object:
     """Parse YAML (or JSON) into plain Python values. A syntax error is a ConfigError that names the line.
 
@@ -34,7 +42,7 @@ def parse_yaml(text: str, *, source: str) -> object:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise ConfigError([f"{source} is not valid YAML: {problem}{where}."]) from error
+        raise NotYamlError(source, problem, where) from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:  # constructors of !!tags
         raise ConfigError(
             [f"{source} holds an invalid value: a circular reference, a huge number, too many levels, or a tag."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from vcsd.batch import Batch
     from vcsd.loss import Statistics
     from vcsd.types import Example
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +45,12 @@ class Observation:
             return {}
         values = [value for column in columns if column is not None for value in column.tolist()]
         ends = list(accumulate(len(response) for _, response in self.scored))
-        assert len(values) == ends[-1], f"{len(values)} positions of {ends[-1]} tokens"
+        if len(values) != ends[-1]:  # what is shown of a step must not end the run
+            log.warning(
+                "Step %d has %d contrasts for %d tokens, so its samples show none. Please report this.",
+                *(self.step, len(values), ends[-1]),
+            )
+            return {}
         return {
             (name, tuple(response)): values[end - len(response) : end]
             for (name, response), end in zip(self.scored, ends, strict=True)

@@ -275,7 +275,11 @@ class DistillationTrainer(ResumableTrainer):
         self.progress = replace(before.progress, token_budget=self.progress.token_budget)
         skips.restore(before.skips, cursor=self.progress.cursor)
         torch.cuda.empty_cache()
-        raise RunError(f"{problem} {self.save_now(model)}")
+        try:
+            saved = self.save_now(model)
+        except RunError as error:
+            saved = _not_saved_either(error)
+        raise RunError(f"{problem} {saved}")
 
     def _step(self, model: nn.Module) -> Tensor:
         self.phases.reset()
@@ -308,10 +312,13 @@ class DistillationTrainer(ResumableTrainer):
         """Sample. If no rollouts can be had, save the state before the step, and stop the run."""
         try:
             return self._sample(prompts, step)
-        except RolloutsLostError:
+        except RolloutsLostError as error:
             if step > 0:
                 self.stream.skips.restore(skips, cursor=self.progress.cursor)  # a resumed run reads these rows again
-                self._save_checkpoint(model, None)
+                try:
+                    self._save_checkpoint(model, None)
+                except RunError as unsaved:
+                    raise RolloutsLostError(f"{error} {_not_saved_either(unsaved)}") from error
             raise
 
     def _sample(self, prompts: Sequence[Shown], step: int) -> Batch:
@@ -501,6 +508,11 @@ class DistillationTrainer(ResumableTrainer):
 def _of_rank(skips: Skips) -> Skips:
     """Let rank 0 alone list skipped rows in a file."""
     return skips if is_first() else skips.without_file()
+
+
+def _not_saved_either(error: RunError) -> str:
+    """Say that the last finished step could not be saved, after the reason for the end of a run."""
+    return f"The last finished step could not be saved either: {error}"
 
 
 def _too_long_for_shards(num_tokens: int, fewer: int) -> str:

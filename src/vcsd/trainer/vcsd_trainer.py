@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PrinterCallback, ProgressCallback
 
+from vcsd.checkpoint.lock import only_process
 from vcsd.data.skips import Skips
 from vcsd.inputs import (
     as_method,
@@ -24,6 +25,7 @@ from vcsd.inputs import (
     watch_of,
     write_settings,
 )
+from vcsd.parallel.ranks import entered_by_first
 from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.trainer import DistillationTrainer
 
@@ -114,8 +116,9 @@ class VCSDTrainer(DistillationTrainer):
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
         if self._watch is None:
             return super().train(resume_from_checkpoint, **kwargs)
-        self.check_resume(resume_from_checkpoint)
         folder = Path(str(self.args.output_dir))
-        write_settings(folder, self.args, self.method, self.rollout, self.prompts_per_step, self._names)
-        with self._watch:
-            return super().train(resume_from_checkpoint, **kwargs)
+        with entered_by_first(lambda: only_process(folder)):  # nothing in a folder that is in use may change
+            self.check_resume(resume_from_checkpoint)
+            write_settings(folder, self.args, self.method, self.rollout, self.prompts_per_step, self._names)
+            with self._watch:
+                return super().train(resume_from_checkpoint, **kwargs)

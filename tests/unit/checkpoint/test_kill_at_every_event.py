@@ -8,20 +8,28 @@ from pathlib import Path
 import pytest
 import torch
 
+from faulty_disk import faulty_disk
 from tiny_lora import lora_trainer, write_base
 from tiny_step import make_trainer
-from vcsd.checkpoint import Contents, TensorFile, check_checkpoint, checkpoints_of, write_checkpoint
+from vcsd.checkpoint import Contents, TensorFile, check_checkpoint, checkpoints_of, latest_checkpoint, write_checkpoint
+from vcsd.errors import RunError
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "os.listdir", "shutil.rmtree"}
 DIED = 77
 
 
-def contents(step):
+def contents(step, value=None):
     def copy_files(folder):
         (folder / "more").mkdir()
         (folder / "more" / "copied.txt").write_text("copied")
 
-    return Contents({"a.safetensors": {"x": torch.full((4,), float(step))}}, {"b.json": "{}"}, {"seed": 0}, copy_files)
+    tensors = {"a.safetensors": {"x": torch.full((4,), float(value or step))}}
+    return Contents(tensors, {"b.json": "{}"}, {"seed": 0}, copy_files)
+
+
+def value_of(folder):
+    check_checkpoint(folder, {"seed": 0})
+    return TensorFile(folder / "a.safetensors")["x"][0].item()
 
 
 def save_and_die(root, step, limit, at, given=None):
@@ -65,13 +73,35 @@ def test_whatever_the_event_every_checkpoint_is_whole_and_the_next_save_cleans_u
         steps = list(checkpoints_of(root))
         assert steps[-1] == 3 or steps == [1, 2], at
         for step, folder in checkpoints_of(root).items():
-            check_checkpoint(folder, {"seed": 0})
-            assert TensorFile(folder / "a.safetensors")["x"][0] == step
+            assert value_of(folder) == step
         write_checkpoint(root, 3, contents(3), limit=limit)
         assert sorted(path.name for path in root.iterdir()) == [f"checkpoint-{step}" for step in kept], at
         at += 1
     assert code == 0
     assert at > 20
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_whatever_the_event_a_step_that_is_saved_again_has_its_old_checkpoint_or_its_new_one(tmp_path):
+    before = tmp_path / "before"
+    write_checkpoint(before, 1, contents(1, value=10))
+    at, code, values, hidden = 0, DIED, [], 0
+    while code == DIED:
+        root = tmp_path / f"killed-{at}"
+        shutil.copytree(before, root)
+        code = save_and_die(root, 1, None, at, contents(1, value=20))
+        hidden += not (root / "checkpoint-1").exists()
+        values.append(value_of(latest_checkpoint(root)))
+        with faulty_disk(root, 5), pytest.raises(RunError):  # the next save fails, and must not lose it either
+            write_checkpoint(root, 2, contents(2))
+        assert value_of(latest_checkpoint(root)) == values[-1]
+        write_checkpoint(root, 2, contents(2))
+        assert sorted(path.name for path in root.iterdir()) == ["checkpoint-1", "checkpoint-2"], at
+        at += 1
+    assert code == 0
+    assert sorted(values) == values
+    assert {*values} == {10.0, 20.0}
+    assert hidden > 0
 
 
 SAVES = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}

@@ -1,10 +1,12 @@
 """A run folder belongs to one process at a time."""
 
+import fcntl
 import os
 
 import pytest
 
 from forked_python import run_python, start_python
+from vcsd.checkpoint import lock
 from vcsd.checkpoint.lock import NAME, InUseError, only_process, process_in, refuse_in_use
 from vcsd.errors import ConfigError, RunError
 
@@ -72,3 +74,21 @@ def test_a_look_before_a_run_starts_refuses_a_folder_in_use_but_not_the_own_one(
     refuse_in_use(tmp_path)
     with only_process(tmp_path):
         refuse_in_use(tmp_path)
+
+
+def test_a_run_may_start_while_others_look_at_its_folder(tmp_path, monkeypatch):
+    path = tmp_path / NAME
+    path.write_text("process 1 on a machine\n")
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as `process_in` does for a moment
+        pauses = []
+
+        def pause(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                fcntl.flock(looking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(lock.time, "sleep", pause)
+        with only_process(tmp_path):
+            assert str(os.getpid()) in path.read_text()
+    assert len(pauses) == 3

@@ -1,6 +1,7 @@
 """A new folder appears whole or not at all, and what a killed process left is removed."""
 
 import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,25 @@ def test_where_files_cannot_be_locked_nothing_counts_as_abandoned(tmp_path, monk
     with new_folder(tmp_path / "third"):
         pass
     assert names(tmp_path) == [".partial-out", "third"]
+
+
+@pytest.mark.parametrize("read", [lambda path: path.read_text(), lambda path: shutil.copyfile(path, "/dev/null")])
+def test_a_file_that_cannot_be_read_is_not_called_unwritable(tmp_path, read):
+    def write():
+        with new_folder(tmp_path / "out"):
+            read(tmp_path / "gone.json")
+
+    with pytest.raises(
+        RunError, match=r"gone.json cannot be read: No such file or directory. Nothing is left of .*out"
+    ):
+        write()
+    assert names(tmp_path) == []
+
+
+def test_a_copy_that_finds_no_room_names_the_new_folder_though_the_error_names_its_source(tmp_path):
+    def write():
+        with new_folder(tmp_path / "out") as partial:
+            raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "a"), None, str(partial / "a"))
+
+    with pytest.raises(RunError, match="out cannot be written: "):
+        write()

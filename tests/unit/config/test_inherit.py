@@ -92,7 +92,31 @@ def test_an_override_cannot_set_the_base():
 
 
 def test_a_list_is_not_merged_into_a_recipe(tmp_path):
-    assert "a recipe has sections, but this one is [1]" in problem(write(tmp_path, top="base: low.yaml\n", low="[1]\n"))
+    assert "is not a recipe: it has no sections" in problem(write(tmp_path, top="base: low.yaml\n", low="[1]\n"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "root:x:0:0:root\nhunter2:y",
+        "hunter2: [",
+        "hunter2",
+        "- hunter2",
+        "*hunter2",
+        "!hunter2 x",
+        "hunter2: 1\nhunter2: 2",
+        "\x01hunter2",
+        '"\\ud800hunter2": 1',
+        "? [hunter2]\n: 1",
+        "hunter2=abc\nx=4",
+        '{"hunter2": "hunter2"}',
+        "a: &hunter2 b\nc: *hunter3",
+    ],
+)
+def test_the_error_for_a_base_that_is_a_private_file_shows_nothing_of_it(tmp_path, content):
+    told = problem(write(tmp_path, top="base: low.yaml\n", low=content))
+    assert "hunter" not in told
+    assert "low.yaml" in told
 
 
 def test_shipped_recipes_have_names_and_a_file_of_that_path_wins(tmp_path, monkeypatch):

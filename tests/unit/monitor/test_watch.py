@@ -92,6 +92,14 @@ def contrasted(*texts, order):
     return replace(step, statistics=statistics, scored=scored)
 
 
+def test_contrasts_that_do_not_fit_the_responses_are_left_out_of_samples_and_the_run_continues(watch, tmp_path, caplog):
+    step = contrasted("Seven.", "Eight.", order=[1, 0])
+    watch.observe(replace(step, statistics=step.statistics[:1]))
+    assert "so its samples show none" in caplog.text
+    first, _ = read_lines(tmp_path / "samples.jsonl")
+    assert not {"tokens", "contrast"} & first.keys()
+
+
 def test_samples_hold_the_contrast_of_each_of_their_tokens_whatever_the_order_of_scoring(watch, tmp_path):
     watch.observe(contrasted("Seven.", "Eight", "No", order=[2, 0, 1]))
     lines = list(read_lines(tmp_path / "samples.jsonl"))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import integrations
 
+from faulty_disk import faulty_disk
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
@@ -331,6 +332,25 @@ def test_a_single_response_that_does_not_fit_stops_the_run(tmp_path, monkeypatch
     monkeypatch.setattr(trainer_module, "distill", distill)
     with pytest.raises(RunError, match=r"one prompt with one response. Lower model.max_pixels"):
         trainer.train()
+
+
+def test_a_run_that_stops_and_cannot_save_says_both(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, token_budget=100)
+    original, calls = trainer_module.distill, []
+
+    def distill(*given):
+        calls.append(given)
+        if len(calls) > 1:
+            raise torch.OutOfMemoryError("too large")
+        return original(*given)
+
+    monkeypatch.setattr(trainer_module, "distill", distill)
+    with faulty_disk(tmp_path / ".partial"), pytest.raises(RunError) as stopped:
+        trainer.train()
+    told = str(stopped.value)
+    assert "one prompt with one response. Lower model.max_pixels" in told
+    assert "The last finished step could not be saved either: " in told
+    assert "checkpoint-1 could not be written: " in told
 
 
 def test_the_logged_norm_is_that_before_clipping(tmp_path):

@@ -1,5 +1,6 @@
 """VCSDTrainer takes what people have, and checks it before it loads weights."""
 
+import fcntl
 import inspect
 import json
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tiny_examples import picture
 from tiny_step import make_examples, training_arguments
 from vcsd import VCSDTrainer
 from vcsd.bases.shipped_bases import shipped_base
+from vcsd.checkpoint.lock import NAME, InUseError
 from vcsd.errors import ConfigError
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
@@ -46,6 +48,19 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     assert settings["model"] == {"path": str(BASE)}
     assert settings["data"] == {"kind": "list in memory", "num_rows": len(ROWS)}
     assert trainer.stream.rows[0].answer == "red"
+
+
+def test_a_folder_in_use_is_refused_before_anything_in_it_changes(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "checkpoint-7").mkdir(parents=True)  # damaged, so that resuming would move it aside
+    (folder / "config.json").write_text("{}")
+    (folder / NAME).write_text("process 1 on a machine\n")
+    with (folder / NAME).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(InUseError, match="in use by process 1 on a machine"):
+            build(folder).train("auto")
+    assert (folder / "config.json").read_text() == "{}"
+    assert sorted(path.name for path in folder.iterdir()) == [NAME, "checkpoint-7", "config.json"]
 
 
 def test_every_part_that_the_inner_trainer_takes_can_be_given():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from faulty_disk import faulty_disk
 from tiny_groups import make_prompt
 from tiny_models import build_model
 from tiny_step import losses_of, make_trainer
@@ -137,3 +138,11 @@ def test_a_run_without_rollouts_saves_its_last_step_and_resumes_to_the_same_end(
     again.train("auto")
     assert losses_of(again)[-2:] == losses_of(whole)[-2:]
     assert again.stream.skips.state() == whole.stream.skips.state()  # the lost step's rows are counted once
+
+
+def test_a_run_without_rollouts_that_cannot_save_says_both(tmp_path):
+    lost = make_trainer(tmp_path / "lost", arguments={"max_steps": 4, "save_strategy": "steps", "save_steps": 100})
+    lost.vllm = Losing(lost, at=2)
+    told = r"no server\. .* could not be saved either: .*checkpoint-1"
+    with faulty_disk(tmp_path / "lost" / ".partial"), pytest.raises(RolloutsLostError, match=told):
+        lost.train()
