@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import textwrap
 import warnings
 
 from rich.console import Console
@@ -26,6 +27,12 @@ def say(text: str, *, style: str = "", to_stderr: bool = False) -> None:
     console = Console(stderr=to_stderr)
     encodable = visible(text).encode(console.encoding, "backslashreplace").decode(console.encoding)
     console.print(plain(encodable, style), soft_wrap=True)
+
+
+def say_prose(text: str, *, style: str = "") -> None:
+    """Print sentences, with line breaks between words where the terminal ends. A long path stays in one piece."""
+    lines = textwrap.wrap(text, Console().width, break_long_words=False, break_on_hyphens=False)
+    say("\n".join(lines), style=style)
 
 
 def is_replica() -> bool:

@@ -64,8 +64,10 @@ def test_two_models_are_compared(folder, monkeypatch, capsys):
     code, out, err = vcsd(monkeypatch, capsys, "eval", "--compare", *pair, "--out", folder / "compared")
     assert code == 0, err
     assert "model-v" in out
-    assert "difference" in out
-    assert "asker: " in out
+    assert "change" in out
+    assert "They were made alike and differ in the model alone." in " ".join(out.split())
+    assert "{" not in out
+    assert max(len(line.rstrip()) for line in out.splitlines() if str(folder) not in line) <= 80
     found = json.loads((folder / "compared" / "comparison.json").read_text())
     assert found["acc"]["difference"] == found["acc"]["b"] - found["acc"]["a"]
 
@@ -168,7 +170,7 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
         (("m", "--sampling", "papr"), "Did you mean 'paper'"),
         (("m", "--server", "localhost"), "server = 'localhost' is not an address"),
         (("m", "--batch-size", "0"), "--batch-size"),
-        (("/nowhere/at/all",), "model = '/nowhere/at/all' is neither a folder nor a model on the hub"),
+        (("/nowhere/at/all",), "model = '/nowhere/at/all': there is no such folder. Give one, or a hub id"),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, capsys, tmp_path, arguments, message):
@@ -193,7 +195,7 @@ def test_a_comparison_that_cannot_be_written_is_told(folder, monkeypatch, capsys
         *(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "a", "--out", tmp_path / "file")
     )
     assert code == 2
-    assert "difference" in out
+    assert "change" in out
     assert "the comparison cannot be written" in err
 
 
@@ -272,6 +274,6 @@ def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(
     monkeypatch.chdir(tmp_path)
     code, _, err = vcsd(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "b")
     assert code == 0, err
-    page = (tmp_path / "runs" / "eval" / "b-against-a" / "report.html").read_text()
+    page = (tmp_path / "b-against-a" / "report.html").read_text()
     assert "b against a" in page
     assert "gained: " in page

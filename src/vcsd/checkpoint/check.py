@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-_DAMAGED = "damaged-"
+DAMAGED, SET_ASIDE = "damaged", "set-aside"
+"""First words of the names of checkpoints that no run resumes from: damaged ones, and whole ones that a run left."""
 
 
 class DamagedCheckpointError(ConfigError):
@@ -91,17 +92,17 @@ def latest_whole(root: Path, check: Callable[[Path], Manifest]) -> tuple[Path | 
 
 def move_aside(folder: Path) -> Path:
     """Rename a damaged checkpoint so that no run resumes from it, and return its new path. All ranks call it."""
-    return folder.with_name(on_first(lambda: moved_aside(folder)))
+    return folder.with_name(on_first(lambda: moved_aside(folder, DAMAGED)))
 
 
-def moved_aside(folder: Path) -> str:
-    """Rename a damaged checkpoint, and return its new name."""
-    names = (f"{_DAMAGED}{folder.name}{'' if number == 1 else f'-{number}'}" for number in itertools.count(1))
+def moved_aside(folder: Path, why: str) -> str:
+    """Rename a checkpoint so that no run resumes from it, and return its new name. `why` begins the name."""
+    names = (f"{why}-{folder.name}{'' if number == 1 else f'-{number}'}" for number in itertools.count(1))
     aside = next(path for name in names if not os.path.lexists(path := folder.with_name(name)))
     try:
         folder.rename(aside)
     except OSError as error:
-        raise ConfigError([f"{folder} is damaged and cannot be moved aside: {error}. Move it away."]) from error
+        raise ConfigError([f"{folder} cannot be moved aside ({why}): {error}. Move it away."]) from error
     return aside.name
 
 

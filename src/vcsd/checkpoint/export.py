@@ -22,6 +22,7 @@ from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
 from vcsd.lora.base_record import BASE, load_base, read_record
+from vcsd.models.hub import hub_id
 from vcsd.models.processor import refuse_oversized, save_processor_files
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def export(
 
     `run` is a checkpoint, or a run whose latest checkpoint is used. The model's files are those that `save_pretrained`
     writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
-    base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32.
+    base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32,
+    and name their base only by a hub id, that of the run or `base`.
     `describe(checkpoint, folder)` may add files before the folder gets its name; `tell(done, total, title)` is
     called as the work goes on.
     """
@@ -152,7 +154,9 @@ def export(
     refuse_oversized(checkpoint)
     with new_folder(out) as partial:
         if adapter:
-            write_config(read_config(checkpoint), partial)
+            config = read_config(checkpoint)
+            config.base_model_name_or_path = public_base(checkpoint, base)
+            write_config(config, partial)
             write_adapter(_CountedFile(weights, progress.read), partial)
         else:
             file = _CountedFile(weights, progress.read)
@@ -165,6 +169,14 @@ def export(
             describe(checkpoint, partial)
         give_ordinary_permissions(partial)
     return checkpoint
+
+
+def public_base(run: Path, base: Path | None) -> str | None:
+    """Return the hub id of the base of adapters; None if it is a folder, whose path would tell about this machine."""
+    checkpoint = _checkpoint_of(run)
+    if not (checkpoint / BASE).is_file():
+        return None
+    return hub_id(read_record(checkpoint)["path"] if base is None else str(base))
 
 
 def _largest(checkpoint: Path, weights: Path, base: Path | None, *, is_adapter: bool) -> Path:

@@ -1,11 +1,14 @@
-"""Go back to an earlier checkpoint of a run: later ones are moved aside, because a run resumes from the latest."""
+"""Go back to an earlier checkpoint of a run: later ones are set aside, because a run resumes from the latest.
+
+`checkpoint-N` becomes `set-aside-checkpoint-N`. It is whole: rename it back to use it again.
+"""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from vcsd.checkpoint.check import moved_aside
+from vcsd.checkpoint.check import SET_ASIDE, moved_aside
 from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.errors import ConfigError
 
@@ -29,7 +32,8 @@ def rewind(run: Path, step: int) -> None:
     require_step(run, step)
     for later, folder in checkpoints_of(run).items():
         if later > step:
-            log.warning("%s is now %s: the run resumes from checkpoint-%d.", folder, moved_aside(folder), step)
+            aside = moved_aside(folder, SET_ASIDE)
+            log.warning("%s is now %s: the run resumes from checkpoint-%d.", folder, aside, step)
 
 
 def last_good_step(run: Path, records: Iterable[Mapping[str, object]]) -> int:

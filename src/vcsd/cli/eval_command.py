@@ -12,7 +12,7 @@ from rich.console import Console
 
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
-from vcsd.terminal import say, show_log
+from vcsd.terminal import say, say_prose, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +99,7 @@ def _questions(
             raise ConfigError([f"two files are named {benchmark.name}. Rename one: results are kept by name."])
         suites[benchmark.name] = benchmark
         loaded.append(questions)
-        say(questions.report.line())
+        say_prose(questions.report.line())
     if benchmarks is not None or not files:
         loaded += load_questions(benchmarks or "all", data, asking)
     return loaded, suites
@@ -222,7 +222,7 @@ def _show(cards: Sequence[Scorecard], folder: Path) -> None:
     titles = {name: score.title for name, score in cards[0].benchmarks.items()}
     Console().print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
     for line in remarks(cards[0]):
-        say(line, style="dim")
+        say_prose(line, style="dim")
     say(f"scorecard.json and report.html are in {folder}.")
 
 
@@ -233,7 +233,7 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     from vcsd.evaluation.scoring.compare import compare
     from vcsd.evaluation.scoring.comparison_page import comparison_page
     from vcsd.evaluation.scoring.scorecard import load_scorecard
-    from vcsd.evaluation.scoring.terminal_tables import comparison_table
+    from vcsd.evaluation.scoring.terminal_tables import comparison_remarks, comparison_table
     from vcsd.report.page import write_page
 
     if model is not None:
@@ -242,10 +242,10 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     comparison, names = compare(*cards), _short_names(first, second)
     Console().print(comparison_table(comparison, *names))
     if names == ("A", "B"):
-        say(f"A is {first}, B is {second}.", style="dim")
-    for key, (before, after) in comparison.made_differently.items():
-        say(f"{key}: {_brief(before)} -> {_brief(after)}", style="dim")
-    folder = Path("runs/eval") / f"{names[1]}-against-{names[0]}" if out is None else out
+        say_prose(f"A is {first}, B is {second}.", style="dim")
+    for line in comparison_remarks(comparison):
+        say_prose(line, style="dim")
+    folder = _beside(first, second) if out is None else out
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "comparison.json").write_text(json.dumps(asdict(comparison), indent=2) + "\n", encoding="utf-8")
@@ -255,15 +255,22 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     say(f"comparison.json and report.html are in {folder}.")
 
 
-_LONGEST_NAME = 12
-"""Of a result, as the head of a column."""
+def _beside(first: Path, second: Path) -> Path:
+    """Return a folder next to the second result, named after both."""
+    a, b = _folder_of(first), _folder_of(second)
+    name = f"{b.name}-against-{a.name if a.name != b.name else f'{a.parent.name}-{a.name}'}"
+    return b.parent / name
+
+
+def _folder_of(result: Path) -> Path:
+    folder = result.parent if result.suffix == ".json" else result
+    return folder if folder.name and folder.parent.name else folder.resolve()
+
+
+_LONGEST_NAME = 8
+"""Of a result, as the head of a column: the table must fit 80 columns."""
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:
-    names = tuple(path.parent.name if path.suffix == ".json" else path.name for path in (first, second))
-    return (names[0], names[1]) if names[0] != names[1] and max(map(len, names)) <= _LONGEST_NAME else ("A", "B")
-
-
-def _brief(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    names = (_folder_of(first).name, _folder_of(second).name)
+    return names if names[0] != names[1] and max(map(len, names)) <= _LONGEST_NAME else ("A", "B")

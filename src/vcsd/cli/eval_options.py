@@ -17,6 +17,7 @@ Model = Annotated[
 Tsv = Annotated[
     list[Path] | None,
     typer.Option(
+        metavar="FILE",
         help="Your own questions: a TSV with index, question, answer, image or image_path, and options A to Z if there "
         "are any. May be repeated.",
         rich_help_panel=_ASKED,
@@ -24,15 +25,21 @@ Tsv = Annotated[
 ]
 Benchmarks = Annotated[
     str | None,
-    typer.Option(help="all (the default), world, or a list such as BLINK,world/small.", rich_help_panel=_ASKED),
+    typer.Option(
+        metavar="NAMES", help="all (the default), world, or a list such as BLINK,world/small.", rich_help_panel=_ASKED
+    ),
 ]
 Data = Annotated[
-    Path | None, typer.Option(help="Folder of the benchmark files; default: $LMUData.", rich_help_panel=_ASKED)
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Folder of the benchmark files; default: $LMUData.", rich_help_panel=_ASKED),
 ]
 Limit = Annotated[
-    int | None, typer.Option(help="Ask at most N questions per benchmark, spread evenly.", rich_help_panel=_ASKED)
+    int | None,
+    typer.Option(metavar="N", help="Ask at most N questions per benchmark, spread evenly.", rich_help_panel=_ASKED),
 ]
-Style = Annotated[str, typer.Option(help="Prompt style: vlmevalkit, direct or cot.", rich_help_panel=_ASKED)]
+Style = Annotated[
+    str, typer.Option(metavar="NAME", help="Prompt style: vlmevalkit, direct or cot.", rich_help_panel=_ASKED)
+]
 Jpeg75 = Annotated[
     bool, typer.Option("--jpeg75", help="Re-encode HRBench images as VLMEvalKit does.", rich_help_panel=_ASKED)
 ]
@@ -43,10 +50,10 @@ AllowUnknownData = Annotated[
 Sampling = Annotated[
     str,
     typer.Option(
-        help="paper or greedy, with changes: paper,temperature=0.7,max_new_tokens=512.", rich_help_panel=_MODEL
+        metavar="NAME", help="paper or greedy, with changes: greedy,max_new_tokens=512.", rich_help_panel=_MODEL
     ),
 ]
-Seeds = Annotated[str, typer.Option(help="One seed, or several: 0,1,2.", rich_help_panel=_MODEL)]
+Seeds = Annotated[str, typer.Option(metavar="N", help="One seed, or several: 0,1,2.", rich_help_panel=_MODEL)]
 Thinking = Annotated[
     bool | None,
     typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.", rich_help_panel=_MODEL),
@@ -59,24 +66,38 @@ BatchSize = Annotated[
     int, typer.Option(min=1, metavar="N", help="Questions answered at a time.", rich_help_panel=_MODEL)
 ]
 Server = Annotated[
-    str | None, typer.Option(help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL)
+    str | None,
+    typer.Option(metavar="URL", help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL),
 ]
 Engine = Annotated[
-    str, typer.Option(help="transformers, or vllm in this process (needs the extra vllm).", rich_help_panel=_MODEL)
+    str,
+    typer.Option(
+        metavar="NAME", help="transformers, or vllm in this process (needs the extra vllm).", rich_help_panel=_MODEL
+    ),
 ]
 Decode = Annotated[
-    str, typer.Option(help="plain, or contrast: sample the shaped target, at twice the cost.", rich_help_panel=_MODEL)
+    str,
+    typer.Option(
+        metavar="NAME", help="plain, or contrast: sample the shaped target, at twice the cost.", rich_help_panel=_MODEL
+    ),
 ]
-Mode = Annotated[str, typer.Option(help="How answers are read: final, exact or judge.", rich_help_panel=_READ)]
+Mode = Annotated[
+    str, typer.Option(metavar="NAME", help="How answers are read: final, exact or judge.", rich_help_panel=_READ)
+]
 Rules = Annotated[
-    str, typer.Option(help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.", rich_help_panel=_READ)
+    str,
+    typer.Option(
+        metavar="MONTH", help="VLMEvalKit's rules for exact and judge: 2025-08 or 2026-06.", rich_help_panel=_READ
+    ),
 ]
 Judge = Annotated[
     str | None,
-    typer.Option(help="For --mode judge: the model that reads what the rules cannot.", rich_help_panel=_READ),
+    typer.Option(
+        metavar="MODEL", help="For --mode judge: the model that reads what the rules cannot.", rich_help_panel=_READ
+    ),
 ]
 JudgeServer = Annotated[
-    str | None, typer.Option(help="The judge's server: http://localhost:8001/v1.", rich_help_panel=_READ)
+    str | None, typer.Option(metavar="URL", help="The judge's server: http://localhost:8001/v1.", rich_help_panel=_READ)
 ]
 JudgePreset = Annotated[
     str,
@@ -91,9 +112,14 @@ AllowFailed = Annotated[
     bool, typer.Option("--allow-failed", help="Count failed questions as wrong.", rich_help_panel=_READ)
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="Folder for results; default: runs/eval/MODEL.", rich_help_panel=_RESULT)
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder for results; default: runs/eval/MODEL, or next to B.", rich_help_panel=_RESULT
+    ),
 ]
 Compare = Annotated[
     tuple[Path, Path] | None,
-    typer.Option(help="Compare two results, A and B, without asking a model; writes a page.", rich_help_panel=_RESULT),
+    typer.Option(
+        help="Compare two results, A and B, without asking a model. Writes a page next to B.", rich_help_panel=_RESULT
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPORT = "report.html"
+
+log = logging.getLogger(__name__)
 
 
 def report(
@@ -49,20 +52,28 @@ def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not
         raise typer.Exit(130) from None
 
 
+_Base = Annotated[
+    Path | None,
+    typer.Option(metavar="MODEL", help="For a LoRA run: the base's folder if it was moved, or its hub id."),
+]
+_Scores = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FOLDER", help="Results of vcsd eval for this model, to put on its card. May be repeated."),
+]
+_Push = Annotated[
+    str | None, typer.Option(metavar="ORG/NAME", help="Upload the export to the Hugging Face hub, privately.")
+]
+
+
 def export(  # noqa: PLR0913, PLR0917  one argument for each option
     run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
     out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
     adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
-    base: Annotated[Path | None, typer.Option(help="For a LoRA run: the base model, if it was moved.")] = None,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(help="Results of vcsd eval for this model, to put on its card. May be repeated."),
-    ] = None,
-    push: Annotated[
-        str | None, typer.Option(metavar="ORG/NAME", help="Upload the export to the Hugging Face hub, privately.")
-    ] = None,
+    base: _Base = None,
+    scores: _Scores = None,
+    push: _Push = None,
     public: Annotated[bool, typer.Option("--public", help="With --push: create a public repository.")] = False,
 ) -> None:
     """Export the student or the teacher of a run as a plain Hugging Face folder with a model card (README.md).
@@ -73,17 +84,18 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
     Publish: `vcsd export runs/first --scores runs/eval/first --push ORG/NAME`
     """
+    show_log()
+    from vcsd.checkpoint.export import public_base
+
     if public and push is None:
         raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
     if push is not None:
-        from vcsd.publish.push import require_account, require_repository
-
-        require_repository(push)
-        require_account(push)
+        stays_private = _check_push(push, run, base, is_public=public, is_adapter=adapter)
+    elif adapter and public_base(run, base) is None:
+        log.warning("adapter_config.json names no base, because it is a local folder. To name it: --base ORG/NAME.")
     from vcsd.monitor.work_bar import WorkBar
     from vcsd.publish.described_export import export_with_card
 
-    show_log()
     folder = run / what if out is None else out
     with WorkBar("export") as bar:
         checkpoint = export_with_card(
@@ -103,7 +115,24 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
         say(f"Uploading {folder} to {push} ...")
         url = upload(folder, push, is_public=public, message=f"Upload the {what} of {checkpoint.name}")
-        say(f"Pushed to {url}. Read the card there{'' if public else ' before you make it public'}.")
+        is_private = stays_private or not public
+        say(f"Pushed to {url}. Read the card there{' before you make it public' if is_private else ''}.")
+        if stays_private:
+            say(f"{push} was there already and is still private. Its settings on the hub make it public.")
+
+
+def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_adapter: bool) -> bool:
+    """Raise a ConfigError if an export cannot be pushed; return whether its repository stays private nevertheless."""
+    from vcsd.checkpoint.export import public_base
+    from vcsd.publish.push import require_account, require_repository, require_visibility
+
+    require_repository(name)
+    if is_adapter and public_base(run, base) is None:
+        raise ConfigError(
+            ["the base of this adapter is a local folder, which others do not have. Name its hub id: --base ORG/NAME."]
+        )
+    require_account(name)
+    return require_visibility(name, is_public=is_public)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def _read(path: Path) -> object:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
+        problem = error.strerror if isinstance(error, OSError) else "it is not text. Give a YAML file"
         raise ConfigError([f"recipe {str(path)!r} cannot be read: {problem}."]) from error
     return parse_yaml(text, source=str(path))
 

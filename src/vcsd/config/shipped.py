@@ -13,6 +13,8 @@ from vcsd.errors import ConfigError, did_you_mean, shown
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
 
+_DATA_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", ".arrow")
+
 NOT_RECIPES = ("accelerate",)
 """Folders next to the recipes that hold something else: configs for `accelerate launch`."""
 
@@ -59,7 +61,14 @@ def recipe_path(name: str | Path) -> Path:
         raise ConfigError(
             [f"recipe {shown(str(name), 200)} is a folder. Give the YAML file of the run; the same command resumes it."]
         )
-    return Path(name) if is_file(Path(name)) else shipped_path(str(name))
+    if not is_file(Path(name)):
+        return shipped_path(str(name))
+    if Path(name).suffix.lower() in _DATA_ENDINGS:
+        file = shown(str(name), 200)
+        raise ConfigError(
+            [f"{file} holds data, not a recipe. Write one that trains on it: vcsd init --model MODEL --data {name}"]
+        )
+    return Path(name)
 
 
 def shipped_path(name: str) -> Path:
@@ -69,7 +78,8 @@ def shipped_path(name: str) -> Path:
         problem = (
             f"recipe {shown(name, 200)} cannot be read: there is neither such a file nor a shipped recipe of this name."
         )
-        raise ConfigError([f"{problem} {did_you_mean(stem, known)}"])
+        near = did_you_mean(stem, known)
+        raise ConfigError([f"{problem} {near if near.startswith('Did') else '`vcsd recipes` lists them.'}"])
     return shipped_folder() / f"{stem}.yaml"
 
 

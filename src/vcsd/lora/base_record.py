@@ -11,7 +11,7 @@ import torch
 from vcsd.errors import ConfigError
 from vcsd.models.family import base_model
 from vcsd.models.freeze import is_adapter
-from vcsd.models.hub import load_model, model_folder
+from vcsd.models.hub import hub_id, load_model, model_folder
 from vcsd.teacher import weights_hash
 
 if TYPE_CHECKING:
@@ -63,8 +63,12 @@ def base_hash(model: nn.Module) -> str:
 
 
 def load_base(record: BaseRecord, folder: Path | None = None) -> PreTrainedModel:
-    """Load the recorded base in float32, from another folder if one is given. Raise a ConfigError if it is another."""
-    path = str(folder or record["path"])
+    """Load the recorded base in float32, from another folder if one is given. Raise a ConfigError if it is another.
+
+    A hub id instead of a folder only names the base, as long as the recorded folder is there.
+    """
+    is_named_only = folder is not None and hub_id(str(folder)) is not None and Path(record["path"]).is_dir()
+    path = record["path"] if folder is None or is_named_only else str(folder)
     if not path:
         raise ConfigError(["the run does not know the folder of its base model. Pass it as --base FOLDER."])
     base: Any = load_model(model_folder(path, key="--base"), getattr(torch, record["dtype"]))

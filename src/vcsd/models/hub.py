@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import dtype
+
+
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+
+
+def hub_id(path: str | None) -> str | None:
+    """Return a path if it can be the id of a model on the hub, and no folder here has this name.
+
+    >>> hub_id("Qwen/Qwen3-VL-2B-Instruct"), hub_id("/models/qwen"), hub_id(None)
+    ('Qwen/Qwen3-VL-2B-Instruct', None, None)
+    """
+    return path if path and _HUB_ID.fullmatch(path) and not Path(path).is_dir() else None
 
 
 def model_folder(path: str, *, key: str = "model.path") -> Path:
     """The folder of a model, downloaded if necessary. `key` names the setting in error messages."""
-    if Path(path).is_dir():
-        return Path(path)
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_file():
+        raise ConfigError([f"{key} = {path!r} is a file. Give the folder of the model, which holds config.json."])
+    if not _HUB_ID.fullmatch(path) and "/" in path:
+        raise ConfigError([f"{key} = {path!r}: there is no such folder. Give one, or a hub id such as ORG/NAME."])
     from huggingface_hub import snapshot_download
 
     try:
@@ -46,8 +67,8 @@ def require_image_model(folder: Path) -> None:
 
 def local_folder(path: str) -> Path | None:
     """The folder of a model that is already on this machine, complete; None if it would have to be downloaded."""
-    if Path(path).is_dir():
-        return Path(path)
+    if Path(path).expanduser().is_dir():
+        return Path(path).expanduser()
     from huggingface_hub import snapshot_download
 
     try:
@@ -57,14 +78,29 @@ def local_folder(path: str) -> Path | None:
     return folder if (folder / "config.json").is_file() and any(folder.glob("*.safetensors")) else None
 
 
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Hide the progress bars of transformers, which would mix with ours."""
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def load_model(folder: Path, dtype: dtype) -> Any:
     """Load a model from safetensors. Code in its folder is never run, and a missing weight is an error."""
     from transformers import AutoModelForImageTextToText
 
     try:
-        loaded: Any = AutoModelForImageTextToText.from_pretrained(
-            folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
-        )
+        with _without_bars():
+            loaded: Any = AutoModelForImageTextToText.from_pretrained(
+                folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+            )
     except Exception as error:  # transformers and safetensors raise anything for a damaged folder
         reason = f"{type(error).__name__}: {error}".rstrip(".")
         raise ConfigError(

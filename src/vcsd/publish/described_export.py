@@ -10,6 +10,7 @@ from vcsd.checkpoint.export import export
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.models.hub import hub_id
 from vcsd.publish.model_card import CARD, Exported, live_scores, model_card, scores_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
 
     def describe(checkpoint: Path, folder: Path) -> None:
         _refuse_other_weights(cards, checkpoint, folder, base, what)
-        exported = Exported.of(checkpoint, what=what, dtype=dtype, is_adapter=adapter)
+        named = None if base is None else hub_id(str(base))
+        exported = Exported.of(checkpoint, what=what, dtype=dtype, is_adapter=adapter, named_base=named)
         rows: list[CardScore] = [row for card in cards.values() for row in scores_of(card)]
         if what == "student":
             rows += live_scores(checkpoint.parent, exported.step)

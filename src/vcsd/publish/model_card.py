@@ -9,22 +9,22 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
 from vcsd.checkpoint.folder import MANIFEST
+from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
 CARD = "README.md"
 
-_HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _UNKNOWN = "not recorded (the run was started from Python)"
 
 
@@ -58,22 +58,29 @@ class Exported:
     """Whether `base` is a folder, even if it looks like a hub id."""
 
     @classmethod
-    def of(cls, checkpoint: Path, *, what: str, dtype: str, is_adapter: bool) -> Exported:
-        """Read a checkpoint and the run that it belongs to."""
+    def of(
+        cls, checkpoint: Path, *, what: str, dtype: str, is_adapter: bool, named_base: str | None = None
+    ) -> Exported:
+        """Read a checkpoint and the run that it belongs to. `named_base` is the base's hub id, if the user gave one."""
         config = _object(checkpoint.parent / "config.json")
         record = _object(checkpoint / "base.json")
         base = _at(config, "model", "path") or record.get("path")
         step = int(_object(checkpoint / MANIFEST).get("step", 0))
         dtype = "float32" if is_adapter else dtype
         known = [str(path) for path in (base, record.get("path")) if path]
-        is_local = any(not _HUB_ID.fullmatch(path) or Path(path).is_dir() for path in known)
+        is_local = named_base is None and any(hub_id(path) is None for path in known)
+        base = named_base or base
         return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None, is_local)
 
     @property
     def hub_base(self) -> str | None:
         """The hub id of the base; None if it was a folder."""
-        is_hub = not self.is_local and self.base is not None and _HUB_ID.fullmatch(self.base)
-        return self.base if is_hub else None
+        return None if self.is_local else hub_id(self.base)
+
+    @property
+    def shown_base(self) -> str | None:
+        """The base as the card names it: its hub id, or the last part of its folder."""
+        return self.hub_base or (None if self.base is None else _last_part(self.base))
 
 
 def live_scores(run: Path, step: int) -> list[CardScore]:
@@ -135,7 +142,7 @@ def _front_matter(exported: Exported) -> str:
 
 
 def _summary(exported: Exported) -> str:
-    base = f"`{_short(exported.base)}`" if exported.base else "a model that was " + _UNKNOWN
+    base = f"`{exported.shown_base}`" if exported.base else "a model that was " + _UNKNOWN
     kind = "LoRA adapters for" if exported.is_adapter else "LoRA merged into" if exported.is_lora else "A version of"
     steps = "1 step" if exported.step == 1 else f"{exported.step:,} steps"
     return (
@@ -152,7 +159,7 @@ def _usage(exported: Exported, name: str) -> str:
             f"model = AutoModelForImageTextToText.from_pretrained({quoted})\n"
             f"processor = AutoProcessor.from_pretrained({quoted})\n```"
         )
-    base = json.dumps(_short(exported.base) if exported.base else "the base model")
+    base = json.dumps(exported.shown_base or "the base model")
     return (
         "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForImageTextToText\n\n"
         f"base = AutoModelForImageTextToText.from_pretrained({base})\n"
@@ -228,7 +235,10 @@ def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
 def _recipe(exported: Exported) -> str:
     if not exported.config:
         return f"The recipe was {_UNKNOWN}."
-    text = json.dumps(_without_folders(exported.config), indent=2, ensure_ascii=False)
+    config = dict(exported.config)
+    if isinstance(model := config.get("model"), dict) and "path" in model:
+        config["model"] = {**model, "path": exported.shown_base}
+    text = json.dumps(_without_folders(config), indent=2, ensure_ascii=False)
     return f"```json\n{visible(text).replace('```', '` ` `')}\n```"
 
 
@@ -253,7 +263,11 @@ def _short(path: str | None) -> str:
     """
     text = _line(path or "")
     is_absolute = text.startswith(("/", "~", "..", "\\\\", "file:")) or re.match(r"[A-Za-z]:[\\/]", text)
-    return re.split(r"[\\/]", text.rstrip("\\/"))[-1] if is_absolute else text
+    return _last_part(text) if is_absolute else text
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[\\/]", _line(path).rstrip("\\/"))[-1]
 
 
 def _line(text: str) -> str:

@@ -1,7 +1,8 @@
 """Send an export to the Hugging Face hub. Nothing is sent unless the user asks for it with `--push ORG/NAME`.
 
 The repository is created private, unless `--public` is given: the card can be checked before it is public. An existing
-repository keeps its visibility. The token is that of `hf auth login`, or HF_TOKEN.
+repository keeps its visibility, and the user is told where that is not what was asked for. The token is
+that of `hf auth login`, or HF_TOKEN.
 """
 
 from __future__ import annotations
@@ -38,6 +39,25 @@ def require_account(name: str) -> None:
         HfApi().whoami()
     except Exception as error:  # the client raises its own, those of its HTTP library and OSError
         raise ConfigError([f"--push {name}: the hub refused the token: {_brief(error)} Run hf auth login."]) from error
+
+
+def require_visibility(name: str, *, is_public: bool) -> bool:
+    """Return whether the repository will be private although a public one is wanted, because it is there already.
+
+    Raise a ConfigError if an existing one is public and that was not asked for.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        is_private = HfApi().model_info(name).private
+    except RepositoryNotFoundError:
+        return False
+    except Exception as error:  # as above
+        raise ConfigError([f"--push {name}: the hub did not answer: {_brief(error)} Try again later."]) from error
+    if not is_private and not is_public:
+        raise ConfigError([f"--push {name}: this repository is public already. Add --public if you mean that."])
+    return bool(is_private) and is_public
 
 
 def push(folder: Path, name: str, *, is_public: bool = False, message: str) -> str:

@@ -15,10 +15,22 @@ def run(tmp_path):
 
 
 def test_later_checkpoints_are_moved_aside(run):
-    before = len(list(run.iterdir()))
     rewind(run, 10)
     assert latest_checkpoint(run) == run / "checkpoint-10"
-    assert len(list(run.iterdir())) == before
+    assert {path.name for path in run.iterdir()} == {
+        *("checkpoint-10", "set-aside-checkpoint-20", "set-aside-checkpoint-30")
+    }
+
+
+def test_going_back_twice_keeps_what_was_set_aside_before_and_the_names_of_earlier_versions(run):
+    (run / "damaged-checkpoint-20").mkdir()  # an earlier version gave this name to whole ones, too
+    rewind(run, 20)
+    (run / "checkpoint-30").mkdir()
+    rewind(run, 20)
+    assert {path.name for path in run.iterdir()} == {
+        *("checkpoint-10", "checkpoint-20", "damaged-checkpoint-20"),
+        *("set-aside-checkpoint-30", "set-aside-checkpoint-30-2"),
+    }
 
 
 def test_a_step_without_a_checkpoint_is_refused_with_those_that_have_one(run):

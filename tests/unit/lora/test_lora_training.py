@@ -281,7 +281,7 @@ def test_an_adapter_is_merged_into_its_own_base_only(finished, base, tmp_path):
     run = Path(finished.args.output_dir)
     with pytest.raises(ConfigError, match=r"is not the one the adapters were trained on. Pass the right one as --base"):
         export(run, tmp_path / "out", base=tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"--base = .* is neither a folder"):
+    with pytest.raises(ConfigError, match=r"--base = .*: there is no such folder"):
         export(run, tmp_path / "out", base=tmp_path / "absent")
 
 

@@ -9,10 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import huggingface_hub
 import pytest
 
+from tiny_lora import lora_trainer, write_base
 from tiny_step import make_trainer
 from vcsd.cli import app
 from vcsd.errors import ConfigError, RunError
 from vcsd.publish.push import push, require_account, require_repository
+
+SAVE = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
 
 class FakeHub:
@@ -20,6 +23,7 @@ class FakeHub:
 
     def __init__(self):
         self.requests, self.files, self.created, self.refuses = [], {}, [], False
+        self.is_private = None  # of the repository; None if there is none yet
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -31,6 +35,8 @@ class FakeHub:
                 code, tree = hub.reply(path, body)
                 text = json.dumps(tree).encode()
                 self.send_response(code)
+                if code == 404:
+                    self.send_header("X-Error-Code", "RepoNotFound")
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
@@ -50,6 +56,7 @@ class FakeHub:
             return (401, {"error": "Invalid username or password."}) if self.refuses else (200, {"name": "me"})
         if path == "/api/repos/create":
             self.created.append(json.loads(body))
+            self.is_private = is_private(self.created[-1]) if self.is_private is None else self.is_private
             return 200, {"url": f"{self.url}/me/first", "name": "me/first"}
         if path.endswith("/preupload/main"):
             files = [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
@@ -62,7 +69,8 @@ class FakeHub:
             return 200, {"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.url}/me/first/commit/{'0' * 40}"}
         if path == "/api/validate-yaml":
             return 200, {"errors": [], "warnings": []}
-        return 200, {"id": "me/first", "sha": "0" * 40, "siblings": []}
+        found = 200, {"id": "me/first", "sha": "0" * 40, "siblings": [], "private": self.is_private}
+        return (404, {"error": "Repository not found"}) if self.is_private is None else found
 
 
 @pytest.fixture
@@ -80,7 +88,7 @@ def hub(monkeypatch):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "first"
-    make_trainer(folder, arguments={"max_steps": 1, "save_strategy": "steps", "save_steps": 1}).train()
+    make_trainer(folder, arguments=SAVE).train()
     return folder
 
 
@@ -112,6 +120,43 @@ def test_a_public_repository_must_be_asked_for(hub, run, tmp_path, monkeypatch, 
     code, shown = vcsd(monkeypatch, capsys, *words)
     assert code == 0, shown
     assert [is_private(created) for created in hub.created] == [False]
+
+
+def test_an_existing_repository_that_stays_private_is_said_to_be(hub, run, tmp_path, monkeypatch, capsys):
+    hub.is_private = True
+    words = ("export", run, "--out", tmp_path / "out", "--push", "me/first", "--public")
+    code, shown = vcsd(monkeypatch, capsys, *words)
+    assert code == 0, shown
+    assert "me/first was there already and is still private." in shown
+    assert "README.md" in hub.files
+
+
+def test_a_public_repository_is_not_written_to_by_accident(hub, run, tmp_path, monkeypatch, capsys):
+    hub.is_private = False
+    code, shown = vcsd(monkeypatch, capsys, "export", run, "--out", tmp_path / "out", "--push", "me/first")
+    assert code == 2
+    assert "this repository is public already. Add --public if you mean that." in " ".join(shown.split())
+    assert not (tmp_path / "out").exists()
+    assert hub.files == {}
+
+
+def test_an_adapter_is_pushed_with_the_hub_id_of_its_base_and_no_path(hub, tmp_path, monkeypatch, capsys):
+    write_base(tmp_path / "secret" / "base")
+    lora_trainer(tmp_path / "run", tmp_path / "secret" / "base", arguments=SAVE).train()
+    words = ("export", tmp_path / "run", "--out", tmp_path / "out", "--adapter")
+    code, shown = vcsd(monkeypatch, capsys, *words, "--push", "me/first")
+    assert code == 2
+    assert "Name its hub id: --base ORG/NAME." in " ".join(shown.split())
+    assert hub.requests == []
+    code, shown = vcsd(monkeypatch, capsys, *words, "--push", "me/first", "--base", "org/base")
+    assert code == 0, shown
+    assert json.loads(hub.files["adapter_config.json"])["base_model_name_or_path"] == "org/base"
+    assert b"base_model: org/base" in hub.files["README.md"]
+    assert not [name for name, content in hub.files.items() if b"secret" in content]
+    words = ("export", tmp_path / "run", "--out", tmp_path / "local", "--adapter")
+    assert vcsd(monkeypatch, capsys, *words)[0] == 0
+    assert json.loads((tmp_path / "local" / "adapter_config.json").read_text())["base_model_name_or_path"] is None
+    assert "secret" not in (tmp_path / "local" / "README.md").read_text()
 
 
 def test_nothing_is_sent_without_push(hub, run, tmp_path, monkeypatch, capsys):

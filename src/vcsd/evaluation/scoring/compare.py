@@ -16,7 +16,7 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.scoring.uncertainty import Interval, interval, resample
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
@@ -51,6 +51,38 @@ class Comparison:
     acc: Difference
     benchmarks: Mapping[str, Difference]
     made_differently: Mapping[str, tuple[object, object]]
+
+    def settings(self) -> dict[str, tuple[str, str]]:
+        """Return every single value in which the two differ, as short texts."""
+        return {name: (_brief(a), _brief(b)) for name, (a, b) in _leaves(self.made_differently)}
+
+
+_LABELS = {"asker.model": "weights"}
+_LONGEST_VALUE = 40
+
+
+def _leaves(pairs: Mapping[str, tuple[object, object]], path: str = "") -> Iterator[tuple[str, tuple[object, object]]]:
+    """Yield the values that differ inside nested settings, each under a short name."""
+    for key, (a, b) in pairs.items():
+        name = f"{path}{key}"
+        if isinstance(a, dict) and isinstance(b, dict):
+            inner = {word: (a.get(word), b.get(word)) for word in [*a, *(word for word in b if word not in a)]}
+            yield from _leaves(inner, f"{name}.")
+        elif a != b:
+            label = name.removeprefix("sampling.").removeprefix("asker.").replace(".", " ")
+            yield _LABELS.get(name, label), (a, b)
+
+
+def _brief(value: object) -> str:
+    """Write a value in a few characters.
+
+    >>> _brief(None), _brief("f3d33bc65e6fc837f90fe219d9560b38")
+    ('none', 'f3d33bc6')
+    """
+    text = "none" if value is None else str(value)
+    if len(text) == 32 and set(text) <= set("0123456789abcdef"):  # a hash
+        return text[:8]
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def compare(a: Scorecard, b: Scorecard) -> Comparison:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 _MOST_LISTED = 200
 """Questions listed of each kind."""
 
-_LONGEST = 300
-
 
 def comparison_page(comparison: Comparison, first: Scorecard, second: Scorecard, names: tuple[str, str]) -> Page:
     """Build the page of two scorecards. `names` are those of the first and the second."""
@@ -29,7 +27,7 @@ def comparison_page(comparison: Comparison, first: Scorecard, second: Scorecard,
     sections = [
         PageSection("Differences in points", Html(_table(changes, names) + chart)),
         PageSection("Questions gained and lost", _moved(first, second)),
-        PageSection("What was made differently", _settings(comparison)),
+        PageSection("What was made differently", _settings(comparison, names)),
     ]
     acc = comparison.acc
     interval = f"{acc.interval.low:+.2f} to {acc.interval.high:+.2f}"
@@ -78,6 +76,6 @@ def _ids(ids: list[str]) -> str:
     return text(", ".join(ids[:_MOST_LISTED]) + more) if ids else "none"
 
 
-def _settings(comparison: Comparison) -> Html:
-    rows = [[key, *(str(value)[:_LONGEST] for value in pair)] for key, pair in comparison.made_differently.items()]
-    return plain_table(("setting", "first", "second"), rows)
+def _settings(comparison: Comparison, names: tuple[str, str]) -> Html:
+    rows = [[name, *pair] for name, pair in comparison.settings().items()]
+    return plain_table(("setting", *names), rows)

@@ -60,13 +60,24 @@ def remarks(card: Scorecard) -> Iterator[str]:
             f"The judge gave no useful reply to {total} answers ({listed}), which count as wrong; judge.jsonl has the "
             "reasons. Score again to ask again."
         )
+    yield from _cut_off(card)
     if card.mode == "exact":
         yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
 
 
+def _cut_off(card: Scorecard) -> Iterator[str]:
+    """Advise longer answers if most were cut off."""
+    num_cut = sum(score.counts.truncated for score in card.benchmarks.values())
+    total = sum(score.num_questions for score in card.benchmarks.values())
+    longest = (card.made_with.get("sampling") or {}).get("max_new_tokens")
+    if longest is not None and num_cut > total / 2:
+        yield f"{num_cut} of {total} answers were cut off after {longest} tokens. Raise max_new_tokens (--sampling)."
+
+
 def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
     """Show the paired differences, second minus first; clear ones in colour."""
-    table = _table("benchmark", first, second, "difference", "95% interval", "gained", "lost")
+    table = _table("benchmark", first, second, "change", "95% interval", "gained", "lost")
+    table.padding = (0, 1, 0, 0)  # to fit 80 columns
     rows = [*comparison.benchmarks.items(), ("Acc", comparison.acc)]
     for name, change in rows:
         if name == "Acc":
@@ -82,6 +93,18 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
             str(change.num_lost),
         )
     return table
+
+
+def comparison_remarks(comparison: Comparison) -> Iterator[str]:
+    """Say in sentences in which settings two results differ; ideally only in the model."""
+    settings = comparison.settings()
+    others = [f"{name} {a} and {b}" for name, (a, b) in settings.items() if name not in ("model", "weights")]
+    if len(others) == len(settings):
+        yield "Both results are of the same model."
+    if others:
+        yield f"They were not made alike: {', '.join(others)}. The change may come from these settings."
+    elif settings:
+        yield "They were made alike and differ in the model alone."
 
 
 def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:

@@ -22,7 +22,13 @@ from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.scoring import scorecard_page as page_module
 from vcsd.evaluation.scoring.compare import Comparison, Difference, compare, over_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
-from vcsd.evaluation.scoring.terminal_tables import comparison_table, remarks, score_table, seeds_table
+from vcsd.evaluation.scoring.terminal_tables import (
+    comparison_remarks,
+    comparison_table,
+    remarks,
+    score_table,
+    seeds_table,
+)
 from vcsd.evaluation.scoring.uncertainty import Interval
 from vcsd.evaluation.scoring.vlmevalkit_files import FAILED_TEXT, export_predictions
 from vcsd.monitor.lines import Lines
@@ -314,6 +320,32 @@ def test_a_comparison_shows_what_was_gained_and_lost(loaded, tmp_path):
     )
     assert row.split()[:4] == ["BLINK", "50.00", "75.00", "+25.00"]
     assert row.split()[-2:] == ["2", "1"]
+
+
+def test_a_comparison_fits_80_columns_with_long_names_and_large_numbers():
+    found = Difference(100.0, 0.0, -100.0, Interval(-100.0, -100.0), 1000, 1000)
+    text = shown(
+        comparison_table(Comparison(found, {"a benchmark with a very long name": found}, {}), "eight ch", "b" * 8)
+    )
+    assert "-100.0 to -100.0" in text
+    assert "1000" in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+def test_a_comparison_says_in_sentences_what_was_made_differently():
+    found = Difference(50.0, 60.0, 10.0, Interval(1.0, 9.0), 3, 1)
+    asked = ({"model": "a" * 32, "dtype": "float32"}, {"model": "b" * 32, "dtype": "float32"})
+    made = {
+        "model": ("base", "trained"),
+        "asker": asked,
+        "sampling": ({"top_k": None, "top_p": 1}, {"top_k": 20, "top_p": 1}),
+    }
+    (line,) = comparison_remarks(Comparison(found, {}, made))
+    assert line == "They were not made alike: top_k none and 20. The change may come from these settings."
+    (line,) = comparison_remarks(Comparison(found, {}, {"asker": asked}))
+    assert line == "They were made alike and differ in the model alone."
+    (line,) = comparison_remarks(Comparison(found, {}, {}))
+    assert line == "Both results are of the same model."
 
 
 def test_sampling_is_a_preset_and_changes_to_it():
