@@ -111,6 +111,8 @@ class Batch:
     target: list[Group]
     contrast: list[Group] | None
     rollouts: tuple[Rollout, ...] = ()
+    version: str | None = None
+    """The weights that an engine of its own drew with; None if the student itself drew."""
 
     @property
     def num_responses(self) -> int:

@@ -130,7 +130,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
             train_dataset=loaded.examples,
             processing_class=loaded.processor,
             method=recipe.method,
-            rollout=RolloutSettings(sampling, rollout.num_per_prompt, seed=loaded.arguments.seed),
+            rollout=RolloutSettings(sampling, rollout.num_per_prompt, loaded.arguments.seed, rollout.steps_ahead),
             prompts_per_step=recipe.prompts_per_step,
             token_budget=recipe.token_budget,
             offload=recipe.offload,

@@ -145,6 +145,9 @@ class RolloutConfig(Section):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
     top_k: int | None = Field(None, ge=1, description="null keeps every token.")
+    steps_ahead: int = Field(
+        0, ge=0, le=8, description="Steps before its own in which a batch is drawn; 1 lets a server sample meanwhile."
+    )
     engine: Literal["transformers", "vllm", "vllm_server"] = Field(
         "transformers", description="vllm samples in the training process, vllm_server on a server."
     )

@@ -233,6 +233,8 @@ def _drop_added(tree: dict[str, JsonValue]) -> None:
         del tree["lora"]
     if not tree["offload"]:
         del tree["offload"]
+    if not rollout["steps_ahead"]:
+        del rollout["steps_ahead"]
     if rollout["engine"] == "transformers":
         for key in [key for key in rollout if key == "engine" or key.startswith(("vllm_", "server_"))]:
             del rollout[key]

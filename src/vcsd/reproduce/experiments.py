@@ -181,6 +181,15 @@ _IN_ORDER = (
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({experiment.name: experiment for experiment in _IN_ORDER})
 """All experiments by name, in the order of the paper."""
 
+LAG = Experiment(
+    "lag",
+    "Rollouts drawn some steps ahead",
+    "not in the paper",
+    tuple(Variant(f"lag {lag}", overrides=(f"rollout.steps_ahead={lag}",) if lag else ()) for lag in (0, 1, 2, 4)),
+)
+STUDIES: Mapping[str, Experiment] = MappingProxyType({LAG.name: LAG})
+"""Experiments about this package and not about the paper. They run from a list of planned runs."""
+
 ALL = "all"
 
 

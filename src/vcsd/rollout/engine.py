@@ -61,6 +61,8 @@ class Sampled:
 
     rollouts: tuple[Rollout, ...]
     log_probs: tuple[Tensor, ...] | None = None
+    version: str | None = None
+    """The weights of an engine that has its own; None if the student itself sampled."""
 
 
 class RolloutEngine(Protocol):

@@ -54,9 +54,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vcsd.checkpoint.folder import Manifest
+    from vcsd.data.skips import SkipsState
     from vcsd.data.stream import Stream
     from vcsd.method import Method
     from vcsd.monitor.observation import Monitor, Observation
+    from vcsd.rollout.drawn_ahead import RolloutQueue, WaitingBatch
     from vcsd.step import RolloutSettings
     from vcsd.teacher import Teacher
     from vcsd.trainer.run_identity import Content
@@ -69,6 +71,8 @@ PROVENANCE = "provenance.json"
 """The run's content, and the last step known to be good; early checkpoints lack it."""
 
 RUN_STATE, TRAINER_STATE = "run_state.json", "trainer_state.json"
+WAITING = "waiting_rollouts.json"
+"""Rollouts of later steps, if rollouts are drawn ahead: their student is gone, so they cannot be drawn again."""
 
 _SAME_ARGUMENTS = (
     *("learning_rate", "lr_scheduler_type", "warmup_steps", "optim", "adam_beta1", "adam_beta2", "adam_epsilon"),
@@ -89,6 +93,7 @@ class ResumableTrainer(Trainer):
     prompts_per_step: int
     prompt_settings: dict[str, Any]
     seen: Observation | None
+    queue: RolloutQueue[SkipsState]
     content: Content
     base: BaseRecord | None
     """The frozen base of LoRA adapters; None without adapters."""
@@ -178,6 +183,8 @@ class ResumableTrainer(Trainer):
             self.identity(),
             needs=needs if self.teacher.weights is None else [*needs, TEACHER],
         )
+        if self.queue.lag and WAITING not in manifest["files"]:
+            raise DamagedCheckpointError(folder, f"{WAITING} is not in its manifest")
         _check_states(folder, has_provenance=PROVENANCE in manifest["files"])
         if PROVENANCE in manifest["files"]:
             before = _read(folder / PROVENANCE)["content"]
@@ -199,11 +206,14 @@ class ResumableTrainer(Trainer):
         ]
         rows = self.stream.rows
         arguments = {name: _plain(getattr(self.args, name)) for name in _SAME_ARGUMENTS}
+        rollout = asdict(self.rollout)
+        if not rollout["steps_ahead"]:
+            del rollout["steps_ahead"]  # earlier checkpoints lack it
         if not str(arguments["lr_scheduler_type"]).startswith("constant"):
             arguments["max_steps"] = self.args.max_steps
         identity: dict[str, object] = {
             "method": asdict(self.method),
-            "rollout": asdict(self.rollout),
+            "rollout": rollout,
             "prompts_per_step": self.prompts_per_step,
             "prompt_settings": self.prompt_settings,
             "trainer": arguments,
@@ -217,6 +227,8 @@ class ResumableTrainer(Trainer):
         student, teacher = base_model(self._student()), self.teacher.weights
         assert self.optimizer is not None
         assert self.lr_scheduler is not None
+        step = self.state.global_step
+        waiting = self.waiting_rollouts() if self.queue.lag else []
         moments, settings = optimizer_state(self.optimizer, student)
         tensors = {STUDENT: own_tensors(student), OPTIMIZER: moments, RANDOM: random_state()}
         if teacher is not None:
@@ -226,15 +238,21 @@ class ResumableTrainer(Trainer):
             "teacher": {"kind": self.teacher.kind, "num_updates": self.teacher.num_updates},
             "optimizer": settings,
             "scheduler": self.lr_scheduler.state_dict(),
-            "skips": self.stream.skips.state(),
+            "skips": self.queue.rows_after(step) or self.stream.skips.state(),
             "monitors": [monitor.state() for monitor in self.monitors],
         }
         provenance = {"content": self.content, "proven_step": self.proven_step}
         texts = {RUN_STATE: json.dumps(run), TRAINER_STATE: json.dumps(asdict(self.state), sort_keys=True)}
         texts[PROVENANCE] = json.dumps(provenance, indent=1)
+        if self.queue.lag:
+            texts[WAITING] = json.dumps(waiting)
         if self.base is not None:
             texts[BASE] = json.dumps(self.base, indent=1)
         return Contents(tensors, texts, self.identity(), self._copy_files, of_rank={RANDOM})
+
+    def waiting_rollouts(self) -> list[WaitingBatch]:
+        """Return the batches that were drawn ahead."""
+        return self.queue.state(self.state.global_step)
 
     def _copy_files(self, folder: Path) -> None:
         """Copy configuration and processor files, so that a checkpoint can be exported without the original model."""
@@ -345,6 +363,8 @@ class ResumableTrainer(Trainer):
             # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
             self.progress.token_budget = min(wanted, self.progress.token_budget)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
+        if self.queue.lag:
+            self.queue.load(json.loads((folder / WAITING).read_text(encoding="utf-8")))
         step = TrainerState.load_from_json(str(folder / TRAINER_STATE)).global_step
         if len(run["monitors"]) != len(self.monitors):
             log.warning("%s has the state of other monitors; those of this run start anew.", folder)

@@ -48,6 +48,7 @@ from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.offload import OffloadedAdamW
 from vcsd.parallel.ranks import gathered, is_first, num_ranks, on_first, this_rank, where_it_fits
 from vcsd.parallel.sharding import shard, whole
+from vcsd.rollout.drawn_ahead import PromptsRead, RolloutQueue
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from vcsd.data.skips import SkipsState
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
+    from vcsd.rollout.drawn_ahead import DrawnBatch
     from vcsd.rollout.engine import RolloutEngine
     from vcsd.rollout.vllm.start_target import VLLMSettings
     from vcsd.types import Example
@@ -157,6 +159,7 @@ class DistillationTrainer(ResumableTrainer):
         self.base = base_record(model) if has_adapters(model) else None
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
+        self.queue: RolloutQueue[SkipsState] = RolloutQueue(self.rollout.steps_ahead)
         self.phases, self.updating, self._vllm_settings = Phases(args.device), ExitStack(), vllm
         self.is_taken, self.seen, self.best_values = False, None, []
         parts = {"train_dataset": train_dataset, "processing_class": processing_class, "callbacks": callbacks}
@@ -255,6 +258,7 @@ class DistillationTrainer(ResumableTrainer):
         return ProvenRollouts(model, tokenizer, settings, bf16=bool(self.args.bf16), record=lines.append)
 
     def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
+        self.queue = RolloutQueue(self.rollout.steps_ahead)
         try:
             return super()._train(checkpoint, **kwargs)
         finally:
@@ -284,12 +288,12 @@ class DistillationTrainer(ResumableTrainer):
     def _step(self, model: nn.Module) -> Tensor:
         self.phases.reset()
         self.is_taken, self.seen, self.gradient_norm = False, None, 0.0
-        step, skips = self.state.global_step, self.stream.skips.state()
         with self.phases("data"):
-            taken = self.stream.take_prepared(self.progress.cursor, self.prompts_per_step, self._show)
+            self._read_ahead()
         with self.phases("rollout"):
-            batch = self._sample_or_save(model, taken.items, step, skips)
-        self.progress.cursor = taken.cursor
+            self._draw_or_save(model)
+        drawn, prompts = self.queue.of(self._step_number), self.queue.prompts[self._step_number]
+        batch, self.progress.cursor = drawn.batch, prompts.cursor
         self._warn_of_broken(batch)
         self.progress.num_rollouts += len(batch.rollouts)
         model.train()
@@ -297,45 +301,69 @@ class DistillationTrainer(ResumableTrainer):
         statistics: list[Statistics] = []
         scored: list[tuple[str, Sequence[int]]] = []
         if batch.num_responses:
-            loss, statistics = self._distill(model, batch, taken.items)
+            loss, statistics = self._distill(model, batch, prompts.items)
             scored = scored_responses(self.distiller, batch, self._budget_used)
             self.is_taken = self._is_finite(model, batch, loss)
         else:
             self.progress.num_empty_steps += 1
-        examples = [shown.example for shown in taken.items]
+        examples = [shown.example for shown in prompts.items]
+        numbers = self._numbers(drawn)
         self.seen = Observation(
-            self._step_number, self.is_taken, loss.item(), examples, batch, statistics, self._numbers(batch), scored
+            self._step_number, self.is_taken, loss.item(), examples, batch, statistics, numbers, scored
         )
         return loss if self.is_taken else torch.zeros_like(loss)
 
-    def _sample_or_save(self, model: nn.Module, prompts: Sequence[Shown], step: int, skips: SkipsState) -> Batch:
-        """Sample. If no rollouts can be had, save the state before the step, and stop the run."""
+    def _read_ahead(self) -> None:
+        """Read the prompts of this step, and of those whose batches this step's student draws."""
+        queue = self.queue
+        for step in queue.unread(self._step_number, self.state.max_steps):
+            if not queue.prompts:
+                queue.before = self.stream.skips.state()
+            cursor = queue.prompts[max(queue.prompts)].cursor if queue.prompts else self.progress.cursor
+            taken = self.stream.take_prepared(cursor, self.prompts_per_step, self._show)
+            queue.prompts[step] = PromptsRead(taken.items, taken.cursor, self.stream.skips.state())
+        queue.restore()
+
+    def _draw_or_save(self, model: nn.Module) -> None:
+        """Draw what is missing. If no rollouts can be had, save the state before the step, and stop the run."""
         try:
-            return self._sample(prompts, step)
+            self._draw()
         except RolloutsLostError as error:
+            step = self.state.global_step
             if step > 0:
-                self.stream.skips.restore(skips, cursor=self.progress.cursor)  # a resumed run reads these rows again
+                rows = self.queue.rows_after(step)
+                assert rows is not None
+                self.stream.skips.restore(rows, cursor=self.progress.cursor)  # a resumed run reads these rows again
                 try:
                     self._save_checkpoint(model, None)
                 except RunError as unsaved:
                     raise RolloutsLostError(f"{error} {_not_saved_either(unsaved)}") from error
             raise
 
-    def _sample(self, prompts: Sequence[Shown], step: int) -> Batch:
-        """Let the student as it is now answer every prompt."""
-        needs_log_probs = self.method.importance_clip is not None
+    def _draw(self) -> None:
+        """Let the student as it is now draw the batches that are its to draw: this step's, or a later one's."""
+        missing = self.queue.plan(self._step_number, self.state.max_steps)
+        if not missing:
+            return
 
-        def draw(engine: RolloutEngine) -> Batch:
-            return sample(engine, prompts, self.rollout, step, with_log_probs=needs_log_probs)
+        def draw(engine: RolloutEngine) -> list[Batch]:
+            return [self._sampled(engine, step) for step in missing]
 
         if self.vllm is not None:
-            encoded = [shown.student for shown in prompts]
-            return self.vllm.draw(encoded, step + 1, draw)
-        self._refresh_copy()
-        batch = draw(self.engine)
-        if self.half is not None:
-            self.half.release()
-        return batch
+            encoded = [shown.student for shown in self.queue.prompts[missing[0]].items]
+            batches = self.vllm.draw(encoded, self._step_number, draw)
+        else:
+            self._refresh_copy()
+            batches = draw(self.engine)
+            if self.half is not None:
+                self.half.release()
+        for step, batch in zip(missing, batches, strict=True):
+            self.queue.add(step, self._step_number, batch)
+
+    def _sampled(self, engine: RolloutEngine, step: int) -> Batch:
+        """Let an engine answer the prompts of a step."""
+        needs_log_probs = self.method.importance_clip is not None
+        return sample(engine, self.queue.prompts[step].items, self.rollout, step - 1, with_log_probs=needs_log_probs)
 
     def _refresh_copy(self) -> None:
         """Give the copy that samples the student's current weights."""
@@ -487,8 +515,11 @@ class DistillationTrainer(ResumableTrainer):
                 f"{self.last_good_checkpoint()} Lower trainer.learning_rate, or look for broken examples among them."
             )
 
-    def _numbers(self, batch: Batch) -> dict[str, float]:
+    def _numbers(self, drawn: DrawnBatch) -> dict[str, float]:
+        batch = drawn.batch
+        lag = {"rollout_lag": float(self._step_number - drawn.student_step)} if self.queue.lag else {}
         return {
+            **lag,
             "gradient_norm": self.gradient_norm,
             "num_responses": float(batch.num_responses),
             "num_tokens": float(batch.num_tokens),

@@ -18,7 +18,7 @@ from vcsd.bases.shipped_bases import shipped_base
 from vcsd.errors import ConfigError
 from vcsd.reproduce.base_folders import Base
 from vcsd.reproduce.cell import Cell
-from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, Variant
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, STUDIES, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,9 +100,10 @@ def _runs(entries: list[dict[str, object]], bases: Mapping[str, PlannedBase]) ->
 
 
 def _variant(experiment: str, name: str) -> Variant:
-    if experiment not in EXPERIMENTS:
+    experiments = {**EXPERIMENTS, **STUDIES}
+    if experiment not in experiments:
         raise ValueError(f"{experiment!r} is not an experiment")
-    by_name = {variant.name: variant for variant in (BASE, OPSD, *EXPERIMENTS[experiment].variants)}
+    by_name = {variant.name: variant for variant in (BASE, OPSD, *experiments[experiment].variants)}
     if name not in by_name:
         raise ValueError(f"{name!r} is not a variant of {experiment}")
     return by_name[name]

@@ -137,7 +137,8 @@ class VLLMEngine:
         progress: ProgressCallback | None = None,
     ) -> Sampled:
         """Draw `num_rollouts` rollouts of every prompt, in the order of prompts, then of rollout index."""
-        if self.version is None:
+        version = self.version
+        if version is None:
             raise RunError("the rollout engine has no weights yet: call refresh first.")
         asked = [
             (prompt, start, min(PER_REQUEST, num_rollouts - start))
@@ -158,7 +159,7 @@ class VLLMEngine:
                 else None
             ),
         )
-        refuse_other_version(self._target, self.version)
+        refuse_other_version(self._target, version)
         rollouts, logs = [], []
         for (prompt, start, count), reply in zip(asked, replies, strict=True):
             refuse_other_prompt(prompt, reply.prompt_token_ids)
@@ -168,7 +169,8 @@ class VLLMEngine:
                 most = sampling.max_new_tokens
                 rollouts.append(to_rollout(output, prompt.example_id, index, self.end_ids, self.vision_ids, most))
                 logs.append(torch.tensor(token_log_probs(output)) if with_log_probs else None)
-        return Sampled(tuple(rollouts), tuple(log for log in logs if log is not None) if with_log_probs else None)
+        kept = tuple(log for log in logs if log is not None) if with_log_probs else None
+        return Sampled(tuple(rollouts), kept, version)
 
     def sleep(self) -> None:
         """Give the memory of weights and caches back until the next `refresh`; does nothing on a CPU."""
