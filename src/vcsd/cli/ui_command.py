@@ -27,5 +27,5 @@ def ui(
     gradio()  # a missing extra is reported before the model loads
     hush_transformers()
     blocks = build(Desk(open_model(model, max_pixels=max_pixels)))
-    say(f"vcsd ui listens on http://127.0.0.1:{port or '7860 or the next free port'}. Ctrl-C ends it.")
-    serve(blocks, port)
+    say(f"vcsd ui listens on {serve(blocks, port)}. Ctrl-C ends it.")
+    blocks.block_thread()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
@@ -26,6 +27,9 @@ WIDTH, DPI = 9.0, 150
 PICTURE, LINE, GAP, TOP = 1.45, 0.27, 0.5, 0.35
 """Inches: a picture's side, a line of text, the space above a row of tokens, and the margin at the top."""
 
+QUESTION_WIDTH, MOST_LINES = 50, 14
+"""Characters of a line of the question, and lines of it."""
+
 SIZE = 11
 """Points of the tokens."""
 
@@ -43,7 +47,8 @@ def write_figure(seen: Sequence[ResponseContrast], path: Path) -> None:
     rows = [*map(model_row, seen), *difference_rows(seen)]
     text = PICTURE * 2 + 0.5
     lines = [_laid_out(row, WIDTH - text - 0.2) for row in rows]
-    height = max(PICTURE + 2 * TOP + 0.5, TOP + sum(GAP + LINE * (own[-1][1] + 1) for own in lines) + 0.6)
+    asked = 0.17 * len(_question_lines(seen[0].question))
+    height = max(PICTURE + 2 * TOP + 0.5 + asked, TOP + sum(GAP + LINE * (own[-1][1] + 1) for own in lines) + 0.6)
     figure = Figure(figsize=(WIDTH, height))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph", UserWarning)  # a font lacks some scripts; boxes appear instead
@@ -69,6 +74,8 @@ def _draw(
         picture.imshow(image.convert("RGB"))
         picture.axis("off")
         axes.text(x, y - 0.06, names[index], fontsize=8, va="top", color="#62686f")
+    asked = "\n".join(_question_lines(seen[0].question))
+    axes.text(0.15, height - TOP - PICTURE - 0.36, asked, fontsize=8, va="top", parse_math=False, linespacing=1.45)
     y = height - TOP
     for row, places in zip(rows, lines, strict=True):
         axes.text(left, y, visible(row.name), fontsize=9.5, weight="bold", va="center", parse_math=False)
@@ -77,6 +84,16 @@ def _draw(
             _token(axes, visible(shown_token(token.text)), (left + x, y - line * LINE), percent(token.value, scale))
         y -= places[-1][1] * LINE + 0.42
     _scale(axes, left, scale)
+
+
+def _question_lines(question: str) -> list[str]:
+    """Break a question into lines that fit under the pictures; a long one is cut.
+
+    >>> _question_lines("What is it?\\nA. red")
+    ['What is it?', 'A. red']
+    """
+    lines = [part for line in visible(question).splitlines() for part in wrap(line, QUESTION_WIDTH) or [""]]
+    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "\u2026"]
 
 
 def _laid_out(row: TokenRow, width: float) -> list[tuple[float, int]]:
@@ -117,7 +134,7 @@ def _scale(axes: Axes, left: float, scale: float) -> None:
     from matplotlib.patches import Rectangle
 
     for step in range(-50, 50):
-        x = left + 0.5 + (step + 50) * 0.02
+        x = left + 1.05 + (step + 50) * 0.02
         axes.add_patch(Rectangle((x, 0.18), 0.021, 0.14, facecolor=_colour(2 * step), edgecolor="none"))
-    axes.text(left, 0.25, f"\u2212{scale:.2f}", fontsize=8, va="center")
-    axes.text(left + 2.55, 0.25, f"+{scale:.2f} nats: the image makes the token more likely", fontsize=8, va="center")
+    axes.text(left, 0.25, f"less likely  \u2212{scale:.2f}", fontsize=8, va="center")
+    axes.text(left + 3.1, 0.25, f"+{scale:.2f} nats  more likely with the image", fontsize=8, va="center")

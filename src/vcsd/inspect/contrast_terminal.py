@@ -73,10 +73,10 @@ def _style(level: int) -> Style:
 
 
 def _scale_line(scale: float) -> Text:
-    line = Text(f"less likely with the image  \u2212{scale:.3g} ")
-    for level in range(-100, 101, 20):
+    line = Text(f"less likely \u2212{scale:.3g} ")
+    for level in range(-100, 101, 25):
         line.append("  ", _style(level))
-    return line.append(f" +{scale:.3g} nats  more likely")
+    return line.append(f" +{scale:.3g} nats more likely with the image")
 
 
 def _table(one: ResponseContrast) -> Table:

@@ -43,6 +43,8 @@ class Page:
     tiles: Sequence[Tile] = ()
     notes: Sequence[str] = ()
     """Sentences that a reader must not miss, such as that a run was stopped."""
+    is_framed: bool = False
+    """Whether another page shows it in a frame: without its header, and with small pictures."""
 
 
 def write_page(page: Page, path: str | PathLike[str]) -> Path:
@@ -63,12 +65,14 @@ def page_html(page: Page) -> Html:
     """Return the whole file as text."""
     lead = f'<p class="lead">{text(page.lead)}</p>' if page.lead else ""
     notes = "".join(f'<p class="warning">{text(note)}</p>' for note in page.notes)
+    frame = ' class="framed"' if page.is_framed else ""
     body = "".join(_section(section) for section in page.sections if section.body)
     return Html(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{text(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(page.title)}</title><style>{STYLE.read_text(encoding='utf-8')}</style></head><body><main>"
+        f"<title>{text(page.title)}</title><style>{STYLE.read_text(encoding='utf-8')}</style></head>"
+        f"<body{frame}><main>"
         f'<header><div><h1>{text(page.title)}</h1>{lead}</div><label class="theme"><input type="checkbox" id="theme">'
         f"dark / light</label></header>{notes}{tiles(page.tiles)}{body}</main></body></html>\n"
     )

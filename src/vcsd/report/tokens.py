@@ -116,8 +116,8 @@ def shown_token(token: str) -> str:
 def colour_legend(scale: float, *, unit: str, low: str, high: str) -> Html:
     """Show the colour scale with its ends, and what they mean."""
     return Html(
-        f'<div class="scale"><span>{text(low)}</span><b>\u2212{scale:.3g}</b><i></i>'
-        f"<b>+{scale:.3g} {text(unit)}</b><span>{text(high)}</span></div>"
+        f'<div class="scale"><span>{text(low)}</span><span class="ends"><b>\u2212{scale:.3g}</b><i></i>'
+        f"<b>+{scale:.3g} {text(unit)}</b></span><span>{text(high)}</span></div>"
     )
 
 

@@ -14,16 +14,18 @@ def invoke(*arguments):
 def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_called_wrong(tmp_path):
     picture(64, 64).save(tmp_path / "0.png")
     rows = [
-        {"id": "good", "question": "What color is the circle?", "image": "0.png"},
+        {"id": "good", "question": "What color is the circle?", "image": "0.png", "category": "hue[/]"},
         {"id": "gone", "question": "What color is the ring?", "image": "missing.png"},
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = invoke("world", "--data", tmp_path / "train.jsonl", "--out", tmp_path / "out", "--max-new-tokens", 8)
     assert result.exit_code == 0, result.output
     assert "No verdict: the data has no answers" in result.output.replace("\n", " ")
+    assert "hue[/] 1 - - -" in " ".join(result.output.split())
     stored = json.loads((tmp_path / "out" / "precheck.json").read_text())
     assert stored["num_examples"] == 1
     assert list(stored["skipped"]) == ["gone"]
+    assert list(stored["by_category"]) == ["hue[/]"]
     page = (tmp_path / "out" / "precheck.html").read_text()
     assert "data:image/png" in page
     assert 'class="mark"' not in page

@@ -7,6 +7,7 @@ live.shaped(alpha=0.5, beta=0.1)      # the ResponseContrast that `vcsd contrast
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +20,7 @@ from vcsd.monitor.token_texts import TokenTexts
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection, page_html
 from vcsd.report.parts import plain_table
+from vcsd.report.tokens import shown_token
 from vcsd.types import Example, user_message
 
 if TYPE_CHECKING:
@@ -98,15 +100,22 @@ def live_html(live: LiveContrast, *, alpha: float, beta: float) -> Html:
     """Return a frame with the whole page of the answer: nothing in it can run, and its style stays inside."""
     seen = live.shaped(alpha=alpha, beta=beta)
     page = contrast_page([seen])
-    target = PageSection(f"The target at alpha {alpha:g} and beta {beta:g}", target_table(seen), _TARGET_LEAD)
-    whole = page_html(Page(page.title, [page.sections[0], target, *page.sections[1:]], page.lead, notes=page.notes))
-    return Html(
-        f'<iframe title="token contrast" sandbox srcdoc="{text_attribute(whole)}" '
-        'style="width:100%;height:1150px;border:0"></iframe>'
+    target = PageSection(f"The target at alpha {alpha:g} and beta {beta:g}", target_table(seen), _target_lead(seen))
+    sections = [page.sections[0], target, *page.sections[1:]]
+    whole = page_html(Page(page.title, sections, page.lead, notes=page.notes, is_framed=True))
+    return Html(f'<iframe title="token contrast" sandbox srcdoc="{text_attribute(whole)}" style="{FRAME}"></iframe>')
+
+
+FRAME = "width:100%;height:calc(100vh - 130px);min-height:440px;border:0"
+"""As high as the window: the details of a token stand at the frame's lower end, and must be visible."""
+
+
+def _target_lead(seen: ResponseContrast) -> str:
+    changed = mean(token.kl_target_original for token in seen.tokens)
+    return (
+        "The most probable token at each position. A star marks where the target prefers another token than the model "
+        f"given the image. KL(target || image) is {changed:.4f} nats per token."
     )
-
-
-_TARGET_LEAD = "The most probable token at each position, given the image and in the target. A star marks a change."
 
 
 def target_table(seen: ResponseContrast) -> Html:
@@ -119,15 +128,14 @@ def target_table(seen: ResponseContrast) -> Html:
         mark = " *" if shaped.token_id != original.token_id else ""
         rows.append(
             [
-                f"{number}",
+                f"{number} {shown_token(token.realised.text.strip())}",
                 f"{original.text.strip()} {probability(original.log_p_original)}",
                 f"{control.text.strip()} {probability(control.log_p_control)}",
                 f"{shaped.text.strip()} {probability(shaped.log_q or 0.0)}{mark}",
                 f"{token.support_size}",
-                f"{token.kl_target_original:.4f}",
             ]
         )
-    return plain_table(["token", "image", "control", "target", "support", "KL(target || image)"], rows)
+    return plain_table(["said", "image", "control", "target", "support"], rows)
 
 
 def text_attribute(html: Html) -> Html:

@@ -21,6 +21,15 @@ HOST = "127.0.0.1"
 SESSIONS = 4
 """Open pages whose log-probabilities are kept; each takes up to 1 GiB, and a reloaded page is a new one."""
 
+DELETE_CACHE = (600, 3600)
+"""Every ten minutes, dropped images older than an hour are deleted from the disk; all of them when the page ends."""
+
+NARROW = (
+    "<style>@media(max-width:640px){.gradio-container>.main{padding:8px!important}"
+    ".html-container{padding:0!important}}</style>"
+)
+"""On a phone, Gradio's margins would leave too little for a table."""
+
 QUIET = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1", "GRADIO_SHARE": "False"}
 """Set before Gradio is imported: it sends nothing and asks no server for its latest version."""
 
@@ -66,12 +75,14 @@ def build(desk: Desk) -> Any:
     """Lay the page out."""
     gr = gradio()
     picture, question = desk.first()
-    with gr.Blocks(title="vcsd", analytics_enabled=False) as blocks:
+    with gr.Blocks(title="vcsd", analytics_enabled=False, delete_cache=DELETE_CACHE) as blocks:
         live = gr.State(None)
         gr.Markdown(f"## What does the image change?\nModel: `{desk.opened.name}`")
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
-                image = gr.Image(picture, type="pil", label="Image", sources=["upload", "clipboard"], height=260)
+                # As PNG: Gradio's own choice is lossy, and the numbers would be those of another picture.
+                sources = ["upload", "clipboard"]
+                image = gr.Image(picture, type="pil", format="png", label="Image", sources=sources, height=260)
                 asked = gr.Textbox(question, label="Question", lines=2)
                 button = gr.Button("Ask", variant="primary")
                 alpha = gr.Slider(0.0, 3.0, 1.0, step=0.05, label="alpha: strength of the contrast")
@@ -87,8 +98,8 @@ def build(desk: Desk) -> Any:
     return blocks
 
 
-def serve(blocks: Any, port: int | None, *, is_waiting: bool = True) -> str:
-    """Serve the page on this machine; return its address. With `is_waiting`, return when it is stopped."""
+def serve(blocks: Any, port: int | None) -> str:
+    """Serve the page on this machine, in the background; return its address."""
     gr = gradio()
     fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:
@@ -97,10 +108,11 @@ def serve(blocks: Any, port: int | None, *, is_waiting: bool = True) -> str:
             server_port=port,
             share=False,
             quiet=True,
-            prevent_thread_lock=not is_waiting,
+            prevent_thread_lock=True,
             footer_links=[],
             state_session_capacity=SESSIONS,
             theme=gr.themes.Base(**fonts),
+            head=NARROW,
             enable_monitoring=False,
             ssr_mode=False,
             mcp_server=False,

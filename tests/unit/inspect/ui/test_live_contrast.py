@@ -7,6 +7,7 @@ from html import unescape
 import pytest
 from PIL import Image
 
+from vcsd.cli import ui_command
 from vcsd.core import plausible_support, shape_target
 from vcsd.errors import ConfigError
 from vcsd.inspect import open_model, token_contrast
@@ -95,6 +96,18 @@ def test_a_question_stays_text_inside_the_frame(world):
     assert "<script" not in inner
     assert evil in unescape(inner)
     assert "default-src &#x27;none&#x27;" in inner or "default-src 'none'" in inner
+
+
+def test_the_command_prints_the_address_that_it_serves(monkeypatch, capsys):
+    pytest.importorskip("gradio", reason="gradio is not installed (the extra ui has it)")
+
+    class Served:
+        def block_thread(self):
+            assert "vcsd ui listens on http://127.0.0.1:7861/." in capsys.readouterr().out  # before it waits
+
+    monkeypatch.setattr(ui_app, "build", lambda desk: Served())
+    monkeypatch.setattr(ui_app, "serve", lambda blocks, port: "http://127.0.0.1:7861/")
+    ui_command.ui()
 
 
 def test_without_the_extra_the_command_says_how_to_install_it(monkeypatch):
