@@ -5,10 +5,15 @@ ConfigError   The configuration is invalid. Reports all problems at once, each w
 DataError     One example cannot be used. Names the example; a caller may count it and continue, but never silently.
 RunError      A run cannot continue, because of its numbers or the machine. Says what was saved.
 assert        A bug: one part of the package broke a promise to another. Users should never see one.
+
+Most errors are raised by code that recipes and Python share, and name a key of a recipe, such as `trainer.output_dir`.
+`said_in_python` rewords them for callers of VCSDTrainer; a test checks that no key is left.
 """
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _FEW = 24
 _MAX_SHOWN = 60
@@ -92,3 +97,73 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     return (
         f"Allowed: {', '.join(words)}." if len(words) <= _FEW else f"None of the {len(words)} allowed words is similar."
     )
+
+
+_MAX_PIXELS = "max_pixels (processing_class=load_processor(FOLDER, max_pixels=N))"
+_MAX_NEW_TOKENS = "max_new_tokens (rollout=RolloutSettings(Sampling(N), 8))"
+
+_PHRASES = {
+    "vcsd train RECIPE --from-last-good resumes there; add guard=warn to continue nevertheless": "trainer.train(FOLDER "
+    "OF THE CHECKPOINT) resumes there; monitors=[Watch(..., stops=False)] only warns",
+    "set data.images to the folder that they start from": "start Python in the folder that they start from",
+    "Set data.images to the folder of the images; it may be the data folder itself, if a link in it leads elsewhere "
+    "and you trust that": "Move it there, or pass rows instead of a file",
+    ", or set data.images": "",
+    "For data without images, set data.columns.images to null": "For data without images, give each row 'images': []",
+    "or name other columns with data.columns": "or rename the columns",
+    "set data.columns.id to null to name rows by their number": "leave the ids out to name rows by their number",
+    "Raise data.max_prompt_tokens": "Raise max_tokens in prompt_settings",
+    "raise data.max_skipped_share": "pass skips=Skips(FILE, max_share=SHARE)",
+    ", or its name as data.split": "",
+    "data.path = ": "train_dataset = ",
+    "Lower model.max_pixels or rollout.max_new_tokens": f"Lower {_MAX_PIXELS} or {_MAX_NEW_TOKENS}",
+    "lower model.max_pixels": f"lower {_MAX_PIXELS}",
+    "lora.rank: 32": "peft_config=LoraConfig(r=32)",
+    "Set evaluation.every and evaluation.benchmarks in the recipe.": "Score the run with `vcsd eval OUTPUT_DIR`.",
+    "questions are asked as the recipe's evaluation section says": "`vcsd eval OUTPUT_DIR` asks questions",
+    "resume: auto continues from": 'trainer.train("auto") continues from',
+    "Resume from it, or choose": 'Resume with trainer.train("auto"), or choose',
+    "he same command resumes": 'rainer.train("auto") resumes',
+    "-m vcsd train RECIPE trainer.fsdp=true": "SCRIPT.py` with `TrainingArguments(fsdp=True)",
+    "-m vcsd train RECIPE": "SCRIPT.py",
+    "set rollout.engine: vllm": "pass vllm=VLLMSettings(...) without a server",
+    "rollout.engine = vllm": "vllm=VLLMSettings(...)",
+    "rollout.server_url": "the url in ServerSettings",
+    "trainer.bf16 is false": "args.bf16 is False",
+    "save_strategy=no": "save_strategy='no'",
+}
+"""What recipes say, and what Python says; longer phrases first."""
+
+_PATTERNS = (
+    (r"[Ss]et data\.columns\.(\w+) to (?:use another one|another column)", r"rename a column to '\1'"),
+    (r"\. rename a column", ". Rename a column"),
+    (r"(?<![\w./'\"-])data\.(split|columns|images)\b", r"\1"),  # arguments of load_examples
+    (r"(?<![\w./'\"-])trainer\.(?!train\()(?=[a-z_]+)", "args."),
+    (r"\b((?:args\.)?[a-z_]+)(?:: | = )true\b", r"\1=True"),
+    (r"\b((?:args\.)?[a-z_]+)(?:: | = )false\b", r"\1=False"),
+)
+
+
+def in_python(text: str) -> str:
+    """Return a message in the words of a Python caller.
+
+    >>> in_python("Set trainer.gradient_checkpointing: true, or choose another trainer.output_dir.")
+    'Set args.gradient_checkpointing=True, or choose another args.output_dir.'
+    """
+    for phrase, instead in _PHRASES.items():
+        text = text.replace(phrase, instead)
+    for pattern, instead in _PATTERNS:
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+@contextmanager
+def said_in_python() -> Iterator[None]:
+    """Reword errors that are meant for users."""
+    try:
+        yield
+    except VcsdError as error:
+        error.args = tuple(in_python(part) if isinstance(part, str) else part for part in error.args)
+        if isinstance(error, ConfigError):
+            error.problems = tuple(map(in_python, error.problems))
+        raise

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from vcsd.models.processor import Processor
 
 _INSTEAD = {
-    "eval_dataset": "Set evaluation.every and evaluation.benchmarks in a recipe, or score the exported student with "
-    "`vcsd eval STUDENT --tsv my.tsv`.",
+    "eval_dataset": "Score the run with `vcsd eval OUTPUT_DIR --tsv my.tsv`; a recipe's evaluation section asks "
+    "questions during training.",
     "reward_funcs": "VCSD needs no rewards: the teacher's scores with and without the image are the signal.",
     "data_collator": "Rows are read and packed by the trainer; pass the rows as they are.",
     "compute_metrics": "Score the exported student with `vcsd eval`.",

@@ -32,7 +32,7 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
-from vcsd.trainer import VCSDTrainer
+from vcsd.trainer import DistillationTrainer
 from vcsd.trainer.arguments import own_arguments, refuse_offload
 from vcsd.trainer.sample_tables import SampleTables
 
@@ -114,7 +114,7 @@ def _exam(recipe: Recipe) -> LiveExam | None:
     return LiveExam(questions, config.every, sampling, Marking(config.mode))
 
 
-def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrainer:
+def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> DistillationTrainer:
     """Run a recipe to its end, from the start or from its latest checkpoint. Callbacks are those of transformers."""
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
@@ -124,7 +124,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> VCSDTrai
     model = trained(model, recipe, loaded.arguments.seed)
     with ExitStack() as stack:
         stack.enter_context(entered_by_first(lambda: only_process(output)))
-        trainer = VCSDTrainer(
+        trainer = DistillationTrainer(
             model,
             loaded.arguments,
             train_dataset=loaded.examples,
@@ -206,7 +206,7 @@ def _write(path: Path, content: str) -> None:
         raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error
 
 
-def _refuse_idle(trainer: VCSDTrainer) -> None:
+def _refuse_idle(trainer: DistillationTrainer) -> None:
     """Raise a RunError for a run that ended without training anything."""
     progress, num_steps = trainer.progress, trainer.state.global_step
     max_steps = trainer.args.max_steps if trainer.args.max_steps > 0 else trainer.state.max_steps
@@ -227,7 +227,7 @@ def how_to_resume(loaded: Loaded) -> str:
     return f"{condition} same command resumes from {latest}."
 
 
-def _student(loaded: Loaded, trainer: VCSDTrainer, step: int) -> ModelAnswerer:
+def _student(loaded: Loaded, trainer: DistillationTrainer, step: int) -> ModelAnswerer:
     """Return the student after a step. Before the first step it is the model in its folder, in every run."""
     if trainer.half is not None:
         trainer.half.refresh()

@@ -13,7 +13,7 @@ from vcsd.cli import app
 from vcsd.demo import demonstration
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.training_prompts import write_prompts
-from vcsd.trainer import VCSDTrainer
+from vcsd.trainer import DistillationTrainer
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +73,7 @@ def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, ca
 def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypatch, capsys, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run(monkeypatch, capsys, "--base", base, "--out", whole)
-    training_step = VCSDTrainer.training_step
+    training_step = DistillationTrainer.training_step
 
     def interrupted(self, *given, **more):
         if self.method.name == "vcsd" and self.state.global_step == 3:
@@ -81,14 +81,14 @@ def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypa
         return training_step(self, *given, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(VCSDTrainer, "training_step", interrupted)
+        patch.setattr(DistillationTrainer, "training_step", interrupted)
         code, out = run(monkeypatch, capsys, "--base", base, "--out", parts)
     assert code == 130
     assert "The same command resumes" in out
     assert not (parts / "table.json").exists()
     steps = []
     monkeypatch.setattr(
-        VCSDTrainer,
+        DistillationTrainer,
         "training_step",
         lambda self, *g, **m: steps.append(self.method.name) or training_step(self, *g, **m),
     )

@@ -163,7 +163,7 @@ def test_a_recipe_can_show_the_teacher_whatever_the_data_has(folder, monkeypatch
 def test_a_model_that_is_nowhere_is_named(folder, monkeypatch, capsys):
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "model.path=/nowhere/at/all", "--dry-run")
     assert code == 2
-    assert "model.path = '/nowhere/at/all' is neither a folder nor a model on the hub" in err
+    assert "model.path = '/nowhere/at/all': there is no such folder" in err
 
 
 @pytest.mark.parametrize("override", ["trainer.max_steps=4", "data.path={folder}/unusable.jsonl", "resume=2"])
@@ -222,19 +222,19 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
 
 
 def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
-    original = run_module.VCSDTrainer.training_step
+    original = run_module.DistillationTrainer.training_step
 
     def interrupted(trainer, *given):
         if trainer.state.global_step == 3:
             raise KeyboardInterrupt
         return original(trainer, *given)
 
-    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", interrupted)
+    monkeypatch.setattr(run_module.DistillationTrainer, "training_step", interrupted)
     given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'stopped'}")
     code, out, _ = vcsd(monkeypatch, capsys, *given)
     assert code == 130
     assert f"The same command resumes from {folder / 'stopped' / 'checkpoint-2'}." in out
-    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", original)
+    monkeypatch.setattr(run_module.DistillationTrainer, "training_step", original)
     code, out, err = vcsd(monkeypatch, capsys, *given)
     assert code == 0, err
     assert "Finished 4 steps." in out
@@ -327,7 +327,7 @@ def test_a_run_in_which_no_step_was_taken_fails(folder, monkeypatch, capsys):
 def test_what_vanishes_during_a_run_is_named_in_one_sentence(folder, monkeypatch, capsys, tmp_path, what, message):
     for path in folder.glob("*.*"):
         shutil.copy(path, tmp_path)
-    original = run_module.VCSDTrainer.training_step
+    original = run_module.DistillationTrainer.training_step
 
     def vanish(trainer, *given):
         if trainer.state.global_step == 1:
@@ -341,7 +341,7 @@ def test_what_vanishes_during_a_run_is_named_in_one_sentence(folder, monkeypatch
         shutil.rmtree(tmp_path / "run")
         path.write_text(text)
 
-    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", vanish)
+    monkeypatch.setattr(run_module.DistillationTrainer, "training_step", vanish)
     places = (f"data.path={tmp_path}/train.jsonl", f"trainer.output_dir={tmp_path}/run")
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *places)
     assert code == 2
@@ -373,14 +373,14 @@ def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, 
 
 
 def test_a_run_whose_folder_vanishes_between_steps_continues_in_a_new_one(folder, monkeypatch, capsys, tmp_path):
-    original = run_module.VCSDTrainer.training_step
+    original = run_module.DistillationTrainer.training_step
 
     def vanish(trainer, *given):
         if trainer.state.global_step == 1:
             shutil.rmtree(tmp_path / "run")
         return original(trainer, *given)
 
-    monkeypatch.setattr(run_module.VCSDTrainer, "training_step", vanish)
+    monkeypatch.setattr(run_module.DistillationTrainer, "training_step", vanish)
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path}/run")
     assert code == 0, err
     assert {path.name for path in (tmp_path / "run").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}

@@ -251,7 +251,7 @@ def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
             try:
                 _remove(path)
             except OSError as error:  # the new checkpoint is safe, so the run continues
-                log.warning("%s is beyond trainer.save_total_limit, but cannot be removed: %s.", path, error)
+                log.warning("%s is beyond save_total_limit, but cannot be removed: %s.", path, error)
 
 
 def _remove(folder: Path) -> None:

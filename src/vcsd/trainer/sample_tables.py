@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from vcsd.monitor.watch import Watch
-    from vcsd.trainer.vcsd_trainer import VCSDTrainer
+    from vcsd.trainer.trainer import DistillationTrainer
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ MOST_TEXT = 2000
 class SampleTables(TrainerCallback):
     """Sends the latest samples to every open service, after the step's numbers. Rank 0 alone has samples."""
 
-    def __init__(self, trainer: VCSDTrainer, watch: Watch, folder: Path) -> None:
+    def __init__(self, trainer: DistillationTrainer, watch: Watch, folder: Path) -> None:
         self._trainer, self._watch, self._folder = trainer, watch, folder
         self._sent = 0
         """The last step whose samples were sent."""

@@ -16,6 +16,7 @@ from transformers import PrinterCallback, ProgressCallback
 
 from vcsd.checkpoint.lock import only_process
 from vcsd.data.skips import Skips
+from vcsd.errors import said_in_python
 from vcsd.inputs import (
     as_method,
     check_arguments,
@@ -55,6 +56,7 @@ class VCSDTrainer(DistillationTrainer):
     With `vllm`, vLLM draws the rollouts (docs/vllm.md).
     """
 
+    @said_in_python()
     def __init__(  # noqa: PLR0913  one keyword for each part of a run
         self,
         model: PreTrainedModel | PeftModel | str | PathLike[str],
@@ -110,6 +112,7 @@ class VCSDTrainer(DistillationTrainer):
             self.remove_callback(PrinterCallback)
             self.remove_callback(ProgressCallback)
 
+    @said_in_python()
     def train(  # type: ignore[override]
         self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any
     ) -> TrainOutput:

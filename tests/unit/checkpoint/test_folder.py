@@ -245,6 +245,6 @@ def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(tmp_path
     write_checkpoint(tmp_path, 1, contents())
     monkeypatch.setattr(shutil, "rmtree", refuse)
     write_checkpoint(tmp_path, 2, contents(), limit=1)
-    assert "checkpoint-1 is beyond trainer.save_total_limit, but cannot be removed" in caplog.text
+    assert "checkpoint-1 is beyond save_total_limit, but cannot be removed" in caplog.text
     check_checkpoint(write_checkpoint(tmp_path, 3, contents(), limit=1))
     assert ".old-checkpoint-1 is left from an earlier run and cannot be removed" in caplog.text

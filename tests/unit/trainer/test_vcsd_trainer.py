@@ -92,7 +92,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"train_dataset": {"train": ROWS}}, "Pass one split, such as dataset['train']"),
         ({"train_dataset": ROWS[:1]}, "prompts_per_step = 2, but the data has only 1 rows"),
         ({"train_dataset": make_examples(1)}, "prompts_per_step = 2, but the data has only 1 rows"),
-        ({"eval_dataset": ROWS}, "eval_dataset cannot be used. Set evaluation.every"),
+        ({"eval_dataset": ROWS}, "eval_dataset cannot be used. Score the run with `vcsd eval OUTPUT_DIR"),
         ({"reward_funcs": len}, "VCSD needs no rewards"),
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
         ({"num_generations": 2}, "num_generations and rollout are both given"),
@@ -100,7 +100,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"rollout": 8}, "rollout is int. Pass vcsd.step.RolloutSettings"),
         ({"args": {"max_steps": 1}}, "args is dict. Pass transformers.TrainingArguments"),
         ({"model": 7}, "model is int. Give a folder, a hub id or a loaded model."),
-        ({"model": "nowhere/at/all"}, "model = 'nowhere/at/all' is neither a folder nor a model on the hub"),
+        ({"model": "nowhere/at/all"}, "model = 'nowhere/at/all': there is no such folder"),
         ({"processing_class": "BASE tokenizer"}, "which cannot read images. Pass the model's processor"),
         ({"method": "opsd", "train_dataset": [{"prompt": "?", "image": picture()}] * 2}, "shows the column 'answer'"),
         ({"train_dataset": [{"prompt": "?", "image": "a.png"}] * 2}, "there is no file 'a.png'. All are listed in"),
@@ -146,6 +146,6 @@ def test_rows_that_cannot_be_used_are_listed_with_a_path_and_a_fix(tmp_path):
     assert str(error.value) == (
         "none of the first 3 rows of train_dataset can be used (3 missing_file). The first: example "
         f"'train_dataset-00000000': there is no file 'images/0.png'. All are listed in {skipped}. "
-        "Correct the paths, or set data.images to the folder that they start from."
+        "Correct the paths, or start Python in the folder that they start from."
     )
     assert len(skipped.read_text().splitlines()) == 3
