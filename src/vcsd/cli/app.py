@@ -21,6 +21,7 @@ from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import export, report, reported, watch
+from vcsd.cli.score_command import score
 from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
@@ -295,6 +296,7 @@ app.command()(export)
 app.command()(init)
 app.command()(recipes)
 app.command()(evaluate)
+app.command()(score)
 app.command()(contrast)
 app.command()(precheck)
 app.command()(report)

@@ -81,7 +81,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
         answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
-    _show(cards, folder)
+    show_scores(cards, folder)
 
 
 def _questions(
@@ -215,7 +215,8 @@ def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: in
     return ServerAnswerer(client, model, chat_template_kwargs=switches, concurrency=batch_size)
 
 
-def _show(cards: Sequence[Scorecard], folder: Path) -> None:
+def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
+    """Print scorecards, one for each seed, and where they are."""
     from vcsd.evaluation.scoring.compare import over_seeds
     from vcsd.evaluation.scoring.terminal_tables import remarks, score_table, seeds_table
 
@@ -230,15 +231,14 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     import json
     from dataclasses import asdict
 
-    from vcsd.evaluation.scoring.compare import compare
+    from vcsd.evaluation.scoring.compare import compare, load_results
     from vcsd.evaluation.scoring.comparison_page import comparison_page
-    from vcsd.evaluation.scoring.scorecard import load_scorecard
     from vcsd.evaluation.scoring.terminal_tables import comparison_remarks, comparison_table
     from vcsd.report.page import write_page
 
     if model is not None:
         raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
-    cards = [load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in (first, second)]
+    cards = [load_results(path) for path in (first, second)]
     comparison, names = compare(*cards), _short_names(first, second)
     Console().print(comparison_table(comparison, *names))
     if names == ("A", "B"):

@@ -100,9 +100,7 @@ def write_report(outcome: Outcome, path: Path) -> Path:
         f"{base:.1f} before, {vcsd:.1f} after."
     )
     sections = [
-        PageSection(
-            "Accuracy", parts.score_table(table), "In percent, with 95% bootstrap intervals over the questions."
-        ),
+        PageSection("Accuracy", parts.score_table(table), "In percent, with 95% intervals over the questions."),
         PageSection(
             "Paired differences",
             parts.difference_table(table),

@@ -1,12 +1,13 @@
 """One evaluation from beginning to end: load, ask, score, write.
 
     out/predictions.jsonl       every answer; a later run reuses them
+    out/asked.jsonl             every question without its images, so that `vcsd score` needs neither model nor data
     out/scorecard.json          the numbers, their uncertainty, and how they were made
     out/questions.jsonl         some of the questions with thumbnails, for reports
     out/report.html             the same as a page, with answers and images
     out/vlmevalkit/<name>.tsv   the predictions in VLMEvalKit's columns
 
-With several seeds, all but the predictions are in out/seed-<n>, and out/seeds.json has mean and standard deviation.
+With several seeds, all but the first two are in out/seed-<n>, and out/seeds.json has mean and standard deviation.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
+from vcsd.evaluation.asking.predictions import answer_key, image_identity
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files
 from vcsd.evaluation.benchmarks.prompt_styles import STYLES
@@ -33,6 +35,7 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.evaluation.scoring.scorecard_page import scorecard_page
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
 from vcsd.report.page import write_page
+from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from vcsd.types import Prediction, Question
 
 log = logging.getLogger(__name__)
+
+ASKED = "asked.jsonl"
 
 
 @dataclass(frozen=True)
@@ -136,30 +141,74 @@ def _evaluate(
     loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
 ) -> list[Scorecard]:
     questions = [question for benchmark in loaded for question in benchmark.questions]
+    made_with = {
+        "model": title,
+        "asker": dict(answerer.identity),
+        "style": asking.style,
+        "sampling": asdict(asking.sampling),
+        "limit": asking.limit,
+        "jpeg75": asking.jpeg75,
+        "data": {benchmark.report.benchmark: asdict(benchmark.report) for benchmark in loaded},
+        "vcsd": __version__,
+    }
+    asker = made_with["asker"]
+    images = [[image_identity(image) for image in question.example.images] for question in questions]
+    keys = [
+        [answer_key(question, asking.sampling, asker=asker, seed=seed, images=shown) for seed in asking.seeds]
+        for question, shown in zip(questions, images, strict=True)
+    ]
+    write_asked(out, made_with, asking.seeds, scoring.suites, questions, keys)
     cards = []
-    for seed in asking.seeds:
+    for number, seed in enumerate(asking.seeds):
         predictions: list[Prediction] = []
         for benchmark in loaded:
             bar = AskingBar(benchmark.report.benchmark + (f", seed {seed}" if len(asking.seeds) > 1 else ""))
-            path = out / "predictions.jsonl"
-            predictions += ask(benchmark.questions, answerer, sampling=asking.sampling, path=path, seed=seed, bar=bar)
-        made_with = {
-            "model": title,
-            "asker": dict(answerer.identity),
-            "style": asking.style,
-            "sampling": asdict(asking.sampling),
-            "seed": seed,
-            "limit": asking.limit,
-            "jpeg75": asking.jpeg75,
-            "data": {benchmark.report.benchmark: asdict(benchmark.report) for benchmark in loaded},
-            "vcsd": __version__,
-        }
+            start = len(predictions)
+            known = [several[number] for several in keys[start : start + len(benchmark.questions)]]
+            settings = {"sampling": asking.sampling, "path": out / "predictions.jsonl", "seed": seed}
+            predictions += ask(benchmark.questions, answerer, **settings, keys=known, bar=bar)
         folder = out if len(asking.seeds) == 1 else out / f"seed-{seed}"
-        cards.append(finish(folder, questions, predictions, scoring, made_with))
+        cards.append(finish(folder, questions, predictions, scoring, {**made_with, "seed": seed}))
+    write_seeds(out, cards)
+    return cards
+
+
+def write_asked(
+    out: Path,
+    made_with: MadeWith,
+    seeds: Sequence[int],
+    suites: Mapping[str, Benchmark],
+    questions: Sequence[Question],
+    keys: Sequence[Sequence[str]],
+) -> None:
+    """Write what is asked: first how, then each question without its images, with its answer's key for each seed."""
+    own = {question.benchmark for question in questions} - set(ALL_BENCHMARKS)
+    head = {"made_with": made_with, "seeds": list(seeds), "own": {name: suites[name].breakdown for name in sorted(own)}}
+    out.mkdir(parents=True, exist_ok=True)
+    partial = out / f"{ASKED}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(head) + "\n")
+        for question, several in zip(questions, keys, strict=True):
+            row = {
+                "benchmark": question.benchmark,
+                "question": question.id,
+                "text": "\n".join(message_texts(question.example.prompt[-1])),
+                "kind": question.kind,
+                "gold": question.gold,
+                "options": dict(question.options),
+                "groups": dict(question.groups),
+                "fields": dict(question.fields),
+                "keys": list(several),
+            }
+            file.write(json.dumps(row) + "\n")
+    partial.replace(out / ASKED)
+
+
+def write_seeds(out: Path, cards: Sequence[Scorecard]) -> None:
+    """Write mean and standard deviation over several seeds; nothing for one."""
     if len(cards) > 1:
         text = json.dumps(asdict(over_seeds(cards)), indent=2)
         (out / "seeds.json").write_text(text + "\n", encoding="utf-8")
-    return cards
 
 
 def finish(
@@ -173,7 +222,8 @@ def finish(
     verdicts = mark(questions, answers, marking, suites)
     card = scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
     card.save(folder / "scorecard.json")
-    write_questions(folder, questions)
+    if any(question.example.images for question in questions):
+        write_questions(folder, questions)
     marked = list(zip(questions, answers, verdicts, strict=True))
     write_page(scorecard_page(card, marked, title=made_with["model"]), folder / "report.html")
     return card

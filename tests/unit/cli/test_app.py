@@ -38,6 +38,7 @@ def test_help_lists_every_command_and_each_shows_an_example():
         "train",
         "export",
         "eval",
+        "score",
         "demo",
         "reproduce",
         "contrast",

@@ -1,5 +1,6 @@
 """docs/scoring.md matches the code."""
 
+import json
 from pathlib import Path
 
 from vcsd.evaluation.benchmarks import BENCHMARKS
@@ -23,7 +24,20 @@ def test_the_page_has_every_mode_rule_benchmark_aggregation_and_count():
 
 
 def test_the_page_has_the_constants():
-    assert f"middle {uncertainty.LEVEL:.0%} of {uncertainty.NUM_RESAMPLES:,} resamples" in PAGE
+    assert f"{uncertainty.LEVEL:.0%} interval" in PAGE
+
+
+def test_the_page_has_the_measured_coverage():
+    cells = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())["cells"]
+    assert len(cells) > 15
+    for cell in cells:
+        row = f"| {cell['benchmark']} | {cell['of']} | {cell['score']:g} | {cell['interval']} | {cell['bootstrap']} |"
+        assert row in PAGE, row
+        if cell["benchmark"] != "six questions":
+            assert 94 <= cell["interval"] <= 96, cell
+
+
+def test_the_page_has_the_limits_of_the_judge():
     assert f"After {MAX_FAILED} failures without one useful reply" in PAGE
     for name, preset in PRESETS.items():
         tries = [len(preset.temperatures(form)) for form in ("options", "yes_no")]

@@ -48,12 +48,17 @@ def ask(
     sampling: Sampling = PAPER_SAMPLING,
     path: str | PathLike[str] | None = None,
     seed: int = 0,
+    keys: Sequence[str] | None = None,
     bar: AskingBar | None = None,
 ) -> list[Prediction]:
-    """Return one prediction per question, in order. Answers in `path` to the same way of asking are reused."""
+    """Return one prediction per question, in order. Answers in `path` to the same way of asking are reused.
+
+    `keys` are those of the answers, for callers that know them.
+    """
     _refuse_doubles(questions)
     stored, asker = PredictionFile(path), dict(answerer.identity)
-    keys = [answer_key(question, sampling, asker=asker, seed=seed) for question in questions]
+    if keys is None:
+        keys = [answer_key(question, sampling, asker=asker, seed=seed) for question in questions]
     predictions = [stored.find(question, key) for question, key in zip(questions, keys, strict=True)]
     todo = [index for index, known in enumerate(predictions) if known is None or known.error is not None]
     with AskingBar(None) if bar is None else bar as progress:

@@ -22,7 +22,7 @@ from vcsd.types import Prediction
 from vcsd.views.image_hash import image_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     from vcsd.rollout.sampling import Sampling
@@ -71,15 +71,23 @@ class PredictionFile:
             self._lines.append({"benchmark": question.benchmark, "question": question.id, "key": key, **fields})
 
 
-def answer_key(question: Question, sampling: Sampling, *, asker: Mapping[str, object], seed: int) -> str:
+def answer_key(
+    question: Question,
+    sampling: Sampling,
+    *,
+    asker: Mapping[str, object],
+    seed: int,
+    images: Sequence[str] | None = None,
+) -> str:
     """Hash everything that an answer depends on. `asker` is the identity of the answerer.
 
-    Greedy answers do not depend on the seed, so it is not part of their key.
+    Greedy answers do not depend on the seed, so it is not part of their key. `images` are the identities of the
+    question's images, for callers that know them.
     """
     content = {
         "asker": asker,
         "prompt": [dict(message) for message in question.example.prompt],
-        "images": [image_identity(image) for image in question.example.images],
+        "images": [image_identity(image) for image in question.example.images] if images is None else list(images),
         "sampling": asdict(sampling),
         "seed": seed if sampling.temperature else None,
     }

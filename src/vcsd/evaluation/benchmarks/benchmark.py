@@ -3,7 +3,7 @@
 The seven of the paper's table have their modules in this package; the suites of the offline world have no files.
 
 aggregation   how right and wrong answers become the reported number: a name in AGGREGATIONS of `aggregate.py`
-cluster       which questions share an image and are resampled together: a name in CLUSTERS of `aggregate.py`
+cluster       which questions share an image and are no independent evidence: a name in CLUSTERS of `aggregate.py`
 breakdown     the group keys of a question for which the number is also reported value by value
 """
 

@@ -50,7 +50,7 @@ def load_own_tsv(
     if table.problems:
         raise ConfigError([f"{path}: {problem}" for problem in table.problems[:5]])
     breakdown = tuple(name for name in _GROUPS if name in table.columns)
-    benchmark = replace(_OWN, name=path.stem, title=path.stem, breakdown=breakdown)
+    benchmark = own_benchmark(path.stem, breakdown)
     questions = questions_of(benchmark, table.rows, style)
     chosen = questions if limit is None else spread(questions, limit)
     report = DataReport(
@@ -58,6 +58,11 @@ def load_own_tsv(
         *(len(questions), len(chosen), table.num_without_image),
     )
     return benchmark, LoadedBenchmark(tuple(chosen), report)
+
+
+def own_benchmark(name: str, breakdown: tuple[str, ...]) -> Benchmark:
+    """Return the benchmark that a file of this name makes."""
+    return replace(_OWN, name=name, title=name, breakdown=breakdown)
 
 
 def _check_path(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation.reading import exact, mathvista_answer
-from vcsd.evaluation.reading.final_answer import read_answer
+from vcsd.evaluation.reading.final_answer import READER, read_answer
 from vcsd.types import Verdict
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class Marking:
         return benchmark.numbers or ("official" if self.mode == "final" else "vlmevalkit")
 
     def about(self) -> JsonObject:
-        """Return what a scorecard records besides mode and rules."""
-        return {} if self.judge is None else {"judge": self.judge.about()}
+        """Return what a scorecard records besides mode and rules: the version of the reader, and the judge."""
+        return {"reader": READER, **({} if self.judge is None else {"judge": self.judge.about()})}
 
 
 def mark(

@@ -8,7 +8,7 @@ micro    one part, each question its own unit                                   
 cycles   one part per rotation of the options, each question its own unit             HRBench
 paired   aAcc: each question; fAcc: all questions on a figure; qAcc: a question on all its figures   HallusionBench
 
-One form allows one bootstrap: it draws clusters of questions, never single questions of a unit (`uncertainty.py`).
+One form allows one jackknife: it leaves out clusters of questions, never single questions of a unit (`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -62,17 +62,15 @@ def tally(benchmark: Benchmark, questions: Sequence[Question], is_right: Sequenc
         if num_pairs != len(set(units) - {NOT_IN_PART}):
             raise ConfigError([
                 f"benchmark {benchmark.name!r}: {name} has units that span several clusters of {benchmark.cluster!r}, "
-                "so a resample would split them. Choose a wider cluster."
+                "so leaving out a cluster would split them. Choose a wider cluster."
             ])  # fmt: skip
     ids = tuple(question.id for question in questions)
     return Tally(ids, tuple(is_right), tuple(clusters), {name: tuple(units) for name, units in parts.items()})
 
 
-def unit_matrices(
-    tally: Tally, is_right: Sequence[bool] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def unit_matrices(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Count the right units and all units of each part, by cluster: two arrays (cluster, part)."""
-    right_N = np.asarray(tally.is_right if is_right is None else is_right, dtype=bool)
+    right_N = np.asarray(tally.is_right, dtype=bool)
     cluster_N = np.asarray(tally.clusters, dtype=np.int64)
     num_clusters = int(cluster_N.max()) + 1
     num_right, num_units = [], []

@@ -1,23 +1,26 @@
-"""Compares scorecards: two models on the same questions, or one recipe over several seeds.
+"""Compares scorecards: two models on the same questions, with one seed or several each, or one recipe over its seeds.
 
-A difference is paired: both models answer the questions of each resample, so that a hard draw is hard for both. Its
-interval says whether another draw of questions could reverse the difference; it says nothing about other seeds.
+A difference is paired: both models answered the same questions, so that a hard draw is hard for both. Its interval says
+whether another draw of questions could reverse the difference. With several seeds, their means are compared; the
+interval then also shrinks with the noise of sampling, but it says nothing about other training seeds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from vcsd.errors import ConfigError
-from vcsd.evaluation.scoring.uncertainty import Interval, interval, resample
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.uncertainty import Interval, estimate, interval_of_difference, interval_of_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
 
+    from vcsd.evaluation.scoring.aggregate import Tally
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 class Difference:
     """The score of b minus the score of a, in points, with its paired interval.
 
-    `num_gained` questions are right in b alone, `num_lost` in a alone.
+    `num_gained` questions are right in b alone, `num_lost` in a alone; with several seeds, more often in one than in
+    the other.
     """
 
     a: float
@@ -85,28 +89,55 @@ def _brief(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
-def compare(a: Scorecard, b: Scorecard) -> Comparison:
-    """Subtract a from b on every benchmark and on average. Both must have answered the same questions."""
-    _check_comparable([a, b])
-    differences, resampled = {}, []
-    for name, score in a.benchmarks.items():
-        other = b.benchmarks[name]
-        rights = (score.tally.is_right, other.tally.is_right)
-        entries_a, entries_b = resample(score.tally, rights, name=name)
-        resampled.append(entries_b - entries_a)
-        gained = sum(right and not was for was, right in zip(*rights, strict=True))
-        lost = sum(was and not right for was, right in zip(*rights, strict=True))
-        change = other.entry - score.entry
-        differences[name] = Difference(score.entry, other.entry, change, interval(resampled[-1]), gained, lost)
-    acc = Difference(
-        a.acc,
-        b.acc,
-        b.acc - a.acc,
-        interval(np.mean(resampled, axis=0)),
-        sum(difference.num_gained for difference in differences.values()),
-        sum(difference.num_lost for difference in differences.values()),
+def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecard]) -> Comparison:
+    """Subtract a from b on every benchmark and on average. Both must have answered the same questions.
+
+    Either may be several scorecards, one for each seed: then means over seeds are compared.
+    """
+    before, after = _several(a), _several(b)
+    _check_comparable([*before, *after])
+    differences = {}
+    for name in before[0].benchmarks:
+        tallies = [[card.benchmarks[name].tally for card in cards] for cards in (before, after)]
+        entries = [_mean([card.benchmarks[name].entry for card in cards]) for cards in (before, after)]
+        limits = interval_of_difference(*map(estimate, tallies))
+        moves = moves_of(*tallies)
+        counts = (sum(move > 0 for move in moves), sum(move < 0 for move in moves))
+        differences[name] = Difference(*entries, entries[1] - entries[0], limits, *counts)
+    acc = [_mean([card.acc for card in cards]) for cards in (before, after)]
+    changes = list(differences.values())
+    limits = interval_of_mean([change.difference for change in changes], [change.interval for change in changes])
+    moved = (sum(change.num_gained for change in changes), sum(change.num_lost for change in changes))
+    return Comparison(
+        Difference(*acc, acc[1] - acc[0], limits, *moved), differences, _made_differently(before[0], after[0])
     )
-    return Comparison(acc, differences, _made_differently(a, b))
+
+
+def _several(cards: Scorecard | Sequence[Scorecard]) -> list[Scorecard]:
+    several = list(cards) if isinstance(cards, list | tuple) else [cards]  # type: ignore[list-item]
+    if not several:
+        raise ConfigError(["there are no scorecards to compare. Give one for each seed."])
+    return several
+
+
+def moves_of(before: Sequence[Tally], after: Sequence[Tally]) -> list[int]:
+    """Return for each question a number above 0 if it is right more often after than before, below 0 if less often."""
+    pairs = zip(_times_right(before), _times_right(after), strict=True)
+    return [new * len(before) - old * len(after) for old, new in pairs]
+
+
+def _times_right(tallies: Sequence[Tally]) -> list[int]:
+    return [sum(rights) for rights in zip(*(tally.is_right for tally in tallies), strict=True)]
+
+
+def load_results(path: str | PathLike[str]) -> list[Scorecard]:
+    """Read the scorecard of a file or folder, or those of a folder with several seeds, in the order of the seeds."""
+    path = Path(path)
+    if not path.is_dir() or (path / "scorecard.json").exists():
+        return [load_scorecard(path / "scorecard.json" if path.is_dir() else path)]
+    folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
+    numbered = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
+    return [load_scorecard(folder / "scorecard.json") for folder in numbered or [path]]
 
 
 @dataclass(frozen=True)
@@ -141,9 +172,13 @@ def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
 
 def spread(values: Sequence[float]) -> Spread:
     """Compute mean and standard deviation of a few numbers."""
-    mean = sum(values) / len(values)
+    mean = _mean(values)
     variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1) if len(values) > 1 else None
     return Spread(mean, None if variance is None else sqrt(variance), tuple(values))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _check_comparable(cards: Sequence[Scorecard]) -> None:
@@ -156,6 +191,7 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
                 problems.append(
                     f"one scorecard was made with {key} {mine!r}, another with {theirs!r}. Score both the same way."
                 )
+        problems += _read_differently(first, card)
         if set(first.benchmarks) != set(card.benchmarks):
             odd = ", ".join(sorted(set(first.benchmarks) ^ set(card.benchmarks)))
             problems.append(f"not all scorecards have the benchmarks {odd}. Score the same ones.")
@@ -172,6 +208,28 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
                 )
     if problems:
         raise ConfigError(problems)
+
+
+def _read_differently(first: Scorecard, second: Scorecard) -> list[str]:
+    """Name what makes two readings of the same mode incomparable: the reader's version, or the judge."""
+    if first.mode != second.mode:
+        return []
+    if first.mode == "final":
+        versions = [card.made_with.get("reader") for card in (first, second)]
+        if versions[0] != versions[1]:
+            names = ["an unrecorded version" if version is None else f"version {version}" for version in versions]
+            return [
+                f"one scorecard was read by {names[0]} of the reader, another by {names[1]}. Score both again with one "
+                "release: vcsd score RUN."
+            ]
+    judges = [card.made_with.get("judge") or {} for card in (first, second)]
+    pairs = {key: (judges[0].get(key), judges[1].get(key)) for key in ("model", "preset")}
+    return [
+        f"one scorecard has the judge's {key} {pair[0]!r}, another {pair[1]!r}. Score both with the same judge: "
+        "vcsd score RUN."
+        for key, pair in pairs.items()
+        if pair[0] != pair[1]
+    ]
 
 
 def _made_differently(a: Scorecard, b: Scorecard) -> dict[str, tuple[object, object]]:

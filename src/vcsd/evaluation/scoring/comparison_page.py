@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.scoring.compare import moves_of
 from vcsd.report.chart import interval_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import Score, ScoreRow, Tile, plain_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vcsd.evaluation.scoring.aggregate import Tally
     from vcsd.evaluation.scoring.compare import Comparison, Difference
-    from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Scorecard
+    from vcsd.evaluation.scoring.scorecard import Scorecard
 
 _MOST_LISTED = 200
 """Questions listed of each kind."""
 
 
-def comparison_page(comparison: Comparison, first: Scorecard, second: Scorecard, names: tuple[str, str]) -> Page:
-    """Build the page of two scorecards. `names` are those of the first and the second."""
+def comparison_page(
+    comparison: Comparison, first: Sequence[Scorecard], second: Sequence[Scorecard], names: tuple[str, str]
+) -> Page:
+    """Build the page of two results, one scorecard for each seed. `names` are those of the first and the second."""
     changes = {**comparison.benchmarks, "Acc": comparison.acc}
     scores = {
         name: Score(change.difference, change.interval.low, change.interval.high) for name, change in changes.items()
@@ -55,20 +61,20 @@ def _table(changes: dict[str, Difference], names: tuple[str, str]) -> Html:
     return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost"), rows)
 
 
-def _moved(first: Scorecard, second: Scorecard) -> Html:
-    """List the ids of questions that only one of the two answers correctly."""
+def _moved(first: Sequence[Scorecard], second: Sequence[Scorecard]) -> Html:
+    """List the ids of questions that one of the two answers correctly more often than the other."""
     parts = []
-    for name, score in first.benchmarks.items():
-        gained, lost = moved_ids(score, second.benchmarks[name])
+    for name, score in first[0].benchmarks.items():
+        gained, lost = moved_ids([[card.benchmarks[name].tally for card in cards] for cards in (first, second)])
         lists = f"<p>gained: {_ids(gained)}</p><p>lost: {_ids(lost)}</p>"
         parts.append(f"<h3>{text(score.title)}</h3>{lists}")
     return Html("".join(parts))
 
 
-def moved_ids(first: BenchmarkScore, second: BenchmarkScore) -> tuple[list[str], list[str]]:
-    """Return the ids of questions that only the second answers correctly, and that only the first does."""
-    rows = list(zip(first.tally.ids, first.tally.is_right, second.tally.is_right, strict=True))
-    return [name for name, was, now in rows if now and not was], [name for name, was, now in rows if was and not now]
+def moved_ids(pair: Sequence[Sequence[Tally]]) -> tuple[list[str], list[str]]:
+    """Return the ids of questions that the second answers correctly more often, and those that the first does."""
+    moves = list(zip(pair[0][0].ids, moves_of(*pair), strict=True))
+    return [name for name, move in moves if move > 0], [name for name, move in moves if move < 0]
 
 
 def _ids(ids: list[str]) -> str:

@@ -14,14 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.reading.marking import JUDGED, NOT_JUDGED, Marking, mark
 from vcsd.evaluation.scoring.aggregate import entry_of, metrics_of, tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, GroupScore, Scorecard
-from vcsd.evaluation.scoring.uncertainty import LEVEL, NUM_RESAMPLES, SEED, interval, resample
+from vcsd.evaluation.scoring.uncertainty import LEVEL, METHOD, estimate, interval, interval_of_mean
 from vcsd.monitor.response_text import is_repetitive
 from vcsd.types import Prediction
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
     from vcsd.evaluation.reading.judging.judge import Judge
     from vcsd.evaluation.scoring.scorecard import MadeWith
-    from vcsd.evaluation.scoring.uncertainty import Floats
     from vcsd.types import Question, Verdict
 
 Predictions = Mapping[str, Iterable[Prediction]] | Iterable[Prediction]
@@ -132,20 +129,19 @@ def scorecard_of(
 
     Within a benchmark, questions are ordered by id, so that scorecards of the same questions have the same tallies.
     """
-    scores, entries = {}, []
+    scores = {}
     for name, indices in _indices(questions, suites).items():
-        scores[name], resampled = _benchmark(
+        scores[name] = _benchmark(
             suites[name],
             marking,
             [questions[index] for index in indices],
             [answers[index] for index in indices],
             [verdicts[index] for index in indices],
         )
-        entries.append(resampled)
-    acc = sum(score.entry for score in scores.values()) / len(scores)
-    bootstrap = {"num_resamples": NUM_RESAMPLES, "level": LEVEL, "seed": SEED}
-    about = {**(made_with or {}), **marking.about(), "bootstrap": bootstrap}
-    return Scorecard(marking.mode, marking.rules, acc, interval(np.mean(entries, axis=0)), scores, about)
+    entries = [score.entry for score in scores.values()]
+    limits = interval_of_mean(entries, [score.interval for score in scores.values()])
+    about = {**(made_with or {}), **marking.about(), "interval": {"method": METHOD, "level": LEVEL}}
+    return Scorecard(marking.mode, marking.rules, sum(entries) / len(entries), limits, scores, about)
 
 
 def _indices(questions: Sequence[Question], suites: Mapping[str, Benchmark]) -> dict[str, list[int]]:
@@ -169,15 +165,14 @@ def _benchmark(
     questions: Sequence[Question],
     answers: Sequence[Prediction],
     verdicts: Sequence[Verdict],
-) -> tuple[BenchmarkScore, Floats]:
+) -> BenchmarkScore:
     is_right = [verdict.is_right for verdict in verdicts]
     whole = tally(benchmark, questions, is_right)
-    resampled = resample(whole, [is_right], name=benchmark.name)[0]
-    score = BenchmarkScore(
+    return BenchmarkScore(
         benchmark.name,
         benchmark.title,
         entry_of(whole),
-        interval(resampled),
+        interval(estimate([whole])),
         len(questions),
         benchmark.num_questions,
         count(answers, verdicts),
@@ -186,7 +181,6 @@ def _benchmark(
         marking.numbers(benchmark),
         whole,
     )
-    return score, resampled
 
 
 def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:

@@ -78,7 +78,7 @@ def test_everything_is_written_and_the_scorecard_says_how_it_was_made(loaded, tm
     (card,) = run(loaded, tmp_path, Knows(wrong={"BLINK/1"}))
     assert {path.name for path in tmp_path.iterdir()} == {
         *(".lock", "predictions.jsonl", "scorecard.json", "report.html", "vlmevalkit"),
-        *("questions.jsonl", "thumbnails"),
+        *("asked.jsonl", "questions.jsonl", "thumbnails"),
     }
     assert load_scorecard(tmp_path / "scorecard.json").benchmarks["BLINK"].entry == card.benchmarks["BLINK"].entry == 75
     made = json.loads((tmp_path / "scorecard.json").read_text())["made_with"]

@@ -1,0 +1,81 @@
+"""Scores finished predictions again: in another mode, with another judge, or with a newer reader. No model is loaded.
+
+An evaluation writes `asked.jsonl`: how it was made, and every question without its images, with the key of its answer
+for each seed. Together with `predictions.jsonl` this is all that scoring needs, also on another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vcsd.errors import ConfigError
+from vcsd.evaluation.asking.predictions import PredictionFile
+from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
+from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
+from vcsd.monitor.lines import read_lines
+from vcsd.types import Example, Prediction, Question, user_message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.reading.marking import Marking
+    from vcsd.evaluation.scoring.scorecard import MadeWith, Scorecard
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an evaluation asked: how it was made, its seeds, and its questions with the keys of their answers."""
+
+    made_with: MadeWith
+    seeds: tuple[int, ...]
+    suites: Mapping[str, Benchmark]
+    questions: tuple[Question, ...]
+    keys: tuple[Sequence[str], ...]
+    """For each question, one key per seed."""
+
+
+def read_asked(run: Path) -> Asked:
+    """Read what the evaluation in a folder asked."""
+    path = run / ASKED
+    if not path.is_file():
+        raise ConfigError([
+            f"{run} has no {ASKED}: it is not the folder of an evaluation, or an older release made it. Run the same "
+            "vcsd eval once more: it reuses the answers and writes the file."
+        ])  # fmt: skip
+    try:
+        head, *rows = read_lines(path)
+        own = {name: own_benchmark(name, tuple(keys)) for name, keys in head["own"].items()}
+        questions = tuple(_question(row) for row in rows)
+        keys = tuple(row["keys"] for row in rows)
+        return Asked(head["made_with"], tuple(head["seeds"]), {**ALL_BENCHMARKS, **own}, questions, keys)
+    except ConfigError:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            [f"{path} is damaged ({type(error).__name__}: {error}). Run the same vcsd eval again."]
+        ) from error
+
+
+def _question(row: Mapping[str, Any]) -> Question:
+    example = Example(row["question"], [], [user_message(row["text"], 0)])
+    return Question(example, row["benchmark"], row["kind"], row["gold"], row["options"], row["groups"], row["fields"])
+
+
+def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
+    """Score the predictions in a folder; write and return a scorecard for each seed."""
+    asked, stored = read_asked(run), PredictionFile(run / "predictions.jsonl")
+    cards = []
+    for number, seed in enumerate(asked.seeds):
+        answers = [
+            stored.find(question, keys[number]) or Prediction(question.id, "", None, error="there is no prediction")
+            for question, keys in zip(asked.questions, asked.keys, strict=True)
+        ]
+        folder = out if len(asked.seeds) == 1 else out / f"seed-{seed}"
+        scoring = Scoring(marking, allow_failed, asked.suites)
+        cards.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
+    write_seeds(out, cards)
+    return cards

@@ -1,0 +1,110 @@
+"""Finished predictions are scored again without a model, the data, or a change to what was there."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tiny_answers import COLOURS
+from toy_questions import Parrot, question
+from vcsd.cli.app import app
+from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
+from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
+from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+from vcsd.evaluation.evaluate import ASKED, Asking, Scoring, evaluate
+from vcsd.evaluation.reading.marking import Marking
+from vcsd.evaluation.rescore import read_asked, rescore
+from vcsd.evaluation.scoring.compare import load_results
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.rollout.sampling import Sampling
+
+SAID = (
+    "B",
+    "The answer is clear: it must be (B)",
+    "**B**",
+    "Some long text about A and C, so I choose B, I think it is",
+)
+
+
+def asked(name="mine", options=COLOURS):
+    return [
+        question(str(n), text=text, benchmark=name, kind="option", gold="B", options=options, groups={"category": "c"})
+        for n, text in enumerate(SAID)
+    ]
+
+
+def finished(out, seeds=(0,), fails=()):
+    """An evaluation of four questions, which a parrot answers with their own words."""
+    report = DataReport("mine", "mine.tsv", "TSV", "0", False, 4, 4, 0)
+    suites = {**ALL_BENCHMARKS, "mine": own_benchmark("mine", ("category",))}
+    asking = Asking(sampling=Sampling(max_new_tokens=9, temperature=0.5), seeds=seeds)
+    loaded = [LoadedBenchmark(tuple(asked()), report)]
+    scoring = Scoring(Marking("final"), allow_failed=bool(fails), suites=suites)
+    return evaluate(loaded, Parrot(fails=fails), out, asking, scoring, title="parrot")
+
+
+def test_the_same_mode_gives_the_same_scorecard_and_another_mode_another(tmp_path):
+    (card,) = finished(tmp_path)
+    (again,) = rescore(tmp_path, Marking("final"), tmp_path / "again")
+    assert again.to_json() == card.to_json()
+    assert load_scorecard(tmp_path / "again" / "scorecard.json") == again
+    (exact,) = rescore(tmp_path, Marking("exact"), tmp_path / "exact")
+    assert (exact.mode, exact.made_with["model"]) == ("exact", "parrot")
+    assert exact.acc < card.acc  # "The answer is clear" reads as C
+    assert load_scorecard(tmp_path / "scorecard.json") == again
+    assert exact.benchmarks["mine"].groups["category"]["c"].num_questions == 4
+    assert (tmp_path / "exact" / "report.html").exists()
+
+
+def test_every_seed_is_scored_again(tmp_path):
+    cards = finished(tmp_path, seeds=(3, 5))
+    again = rescore(tmp_path, Marking("final"), tmp_path / "again")
+    assert [card.made_with["seed"] for card in again] == [3, 5]
+    assert again == load_results(tmp_path / "again") == load_results(tmp_path)
+    assert json.loads((tmp_path / "again" / "seeds.json").read_text())["acc"]["mean"] == cards[0].acc
+
+
+def test_the_questions_are_those_that_were_asked_but_for_their_images(tmp_path):
+    finished(tmp_path)
+    for before, after in zip(asked(), read_asked(tmp_path).questions, strict=True):
+        for name in ("id", "kind", "gold", "options", "groups"):
+            assert getattr(after, name) == getattr(before, name)
+        assert after.example.images == ()
+
+
+def test_questions_about_one_picture_stay_one_cluster(tmp_path):
+    finished(tmp_path)
+    rows = (tmp_path / ASKED).read_text().splitlines()
+    (tmp_path / ASKED).write_text(
+        "\n".join([rows[0], *(row.replace('"category"', '"image": "x", "category"') for row in rows[1:])])
+    )
+    (card,) = rescore(tmp_path, Marking("final"), tmp_path / "again")
+    assert set(card.benchmarks["mine"].tally.clusters) == {0}
+
+
+def test_failed_questions_stay_failed(tmp_path):
+    finished(tmp_path, fails=("2",))
+    with pytest.raises(RunError, match=r"1 failed, the first is '2'"):
+        rescore(tmp_path, Marking("final"), tmp_path / "again")
+    (card,) = rescore(tmp_path, Marking("final"), tmp_path / "again", allow_failed=True)
+    assert card.benchmarks["mine"].counts.failed == 1
+
+
+def test_a_folder_without_questions_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match=r"has no asked.jsonl.*vcsd eval once more"):
+        rescore(tmp_path, Marking("final"), tmp_path / "again")
+    (tmp_path / ASKED).write_text('{"made_with": {}}\n')
+    with pytest.raises(ConfigError, match=r"asked.jsonl is damaged"):
+        read_asked(tmp_path)
+    (tmp_path / ASKED).write_text("")
+    with pytest.raises(ConfigError, match=r"asked.jsonl is damaged"):
+        read_asked(tmp_path)
+
+
+def test_the_command_writes_beside_the_run_and_prints_the_scores(tmp_path):
+    finished(tmp_path)
+    shown = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["score", str(tmp_path), "--mode", "exact"])
+    assert shown.exit_code == 0, shown.output
+    assert "mine" in shown.output
+    assert load_scorecard(tmp_path / "scored-exact" / "scorecard.json").mode == "exact"
