@@ -17,11 +17,11 @@ from typer.core import TyperGroup
 from vcsd import __version__
 from vcsd.cli.contrast_command import contrast
 from vcsd.cli.eval_command import eval as evaluate
+from vcsd.cli.eval_command import score
 from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
 from vcsd.cli.run_commands import export, report, reported, watch
-from vcsd.cli.score_command import score
 from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world

@@ -1,4 +1,7 @@
-"""`vcsd eval`: scores a model, or compares two results. Heavy imports wait until the command runs."""
+"""`vcsd eval` and `vcsd score`: score a model or its finished answers, or compare two results.
+
+Heavy imports wait until the command runs.
+"""
 
 from __future__ import annotations
 
@@ -213,6 +216,30 @@ def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: in
         raise ConfigError(["--max-pixels has no effect on a server. Start vLLM with --mm-processor-kwargs instead."])
     client = ChatClient(url, api_key=os.environ.get("VCSD_API_KEY"))
     return ServerAnswerer(client, model, chat_template_kwargs=switches, concurrency=batch_size)
+
+
+def score(
+    run: options.Run,
+    mode: options.Mode = "final",
+    rules: options.Rules = "2026-06",
+    judge: options.Judge = None,
+    judge_server: options.JudgeServer = None,
+    judge_preset: options.JudgePreset = "strict",
+    allow_failed: options.AllowFailed = False,
+    out: options.ScoredOut = None,
+) -> None:
+    """Score the answers of a finished evaluation again, without a model: in another mode, or by another judge.
+
+    Example: `vcsd score runs/eval/base --mode exact`
+
+    With a judge: `vcsd score runs/eval/base --mode judge --judge MODEL --judge-server http://localhost:8001/v1`
+    """
+    from vcsd.evaluation.rescore import rescore
+
+    marking = marking_of(mode, rules, judge, judge_server, judge_preset, run)
+    preset = "" if marking.judge is None else f"-{marking.judge.preset.name}"
+    folder = run / f"scored-{mode}{preset}" if out is None else out
+    show_scores(rescore(run, marking, folder, allow_failed=allow_failed), folder)
 
 
 def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options of `vcsd eval`, in the groups that its help shows."""
+"""The options of `vcsd eval` and `vcsd score`, in the groups that its help shows."""
 
 from __future__ import annotations
 
@@ -122,4 +122,8 @@ Compare = Annotated[
     typer.Option(
         help="Compare two results, A and B, without asking a model. Writes a page next to B.", rich_help_panel=_RESULT
     ),
+]
+Run = Annotated[Path, typer.Argument(help="The folder of an evaluation, with predictions.jsonl and asked.jsonl.")]
+ScoredOut = Annotated[
+    Path | None, typer.Option("--out", help="Folder for results; default: RUN/scored-MODE.", rich_help_panel=_RESULT)
 ]

@@ -141,9 +141,10 @@ def _evaluate(
     loaded: Sequence[LoadedBenchmark], answerer: Answerer, out: Path, asking: Asking, scoring: Scoring, *, title: str
 ) -> list[Scorecard]:
     questions = [question for benchmark in loaded for question in benchmark.questions]
+    asker = dict(answerer.identity)
     made_with = {
         "model": title,
-        "asker": dict(answerer.identity),
+        "asker": asker,
         "style": asking.style,
         "sampling": asdict(asking.sampling),
         "limit": asking.limit,
@@ -151,7 +152,6 @@ def _evaluate(
         "data": {benchmark.report.benchmark: asdict(benchmark.report) for benchmark in loaded},
         "vcsd": __version__,
     }
-    asker = made_with["asker"]
     images = [[image_identity(image) for image in question.example.images] for question in questions]
     keys = [
         [answer_key(question, asking.sampling, asker=asker, seed=seed, images=shown) for seed in asking.seeds]
@@ -165,8 +165,15 @@ def _evaluate(
             bar = AskingBar(benchmark.report.benchmark + (f", seed {seed}" if len(asking.seeds) > 1 else ""))
             start = len(predictions)
             known = [several[number] for several in keys[start : start + len(benchmark.questions)]]
-            settings = {"sampling": asking.sampling, "path": out / "predictions.jsonl", "seed": seed}
-            predictions += ask(benchmark.questions, answerer, **settings, keys=known, bar=bar)
+            predictions += ask(
+                benchmark.questions,
+                answerer,
+                sampling=asking.sampling,
+                path=out / "predictions.jsonl",
+                seed=seed,
+                keys=known,
+                bar=bar,
+            )
         folder = out if len(asking.seeds) == 1 else out / f"seed-{seed}"
         cards.append(finish(folder, questions, predictions, scoring, {**made_with, "seed": seed}))
     write_seeds(out, cards)

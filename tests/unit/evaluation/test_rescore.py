@@ -19,12 +19,7 @@ from vcsd.evaluation.scoring.compare import load_results
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.rollout.sampling import Sampling
 
-SAID = (
-    "B",
-    "The answer is clear: it must be (B)",
-    "**B**",
-    "Some long text about A and C, so I choose B, I think it is",
-)
+SAID = ("B", "The answer is (B).", "**B**", "$B$")
 
 
 def asked(name="mine", options=COLOURS):
@@ -51,7 +46,7 @@ def test_the_same_mode_gives_the_same_scorecard_and_another_mode_another(tmp_pat
     assert load_scorecard(tmp_path / "again" / "scorecard.json") == again
     (exact,) = rescore(tmp_path, Marking("exact"), tmp_path / "exact")
     assert (exact.mode, exact.made_with["model"]) == ("exact", "parrot")
-    assert exact.acc < card.acc  # "The answer is clear" reads as C
+    assert exact.acc < card.acc  # which cannot read $B$
     assert load_scorecard(tmp_path / "scorecard.json") == again
     assert exact.benchmarks["mine"].groups["category"]["c"].num_questions == 4
     assert (tmp_path / "exact" / "report.html").exists()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.scorecard import Scorecard, load_scorecard
 from vcsd.evaluation.scoring.uncertainty import Interval, estimate, interval_of_difference, interval_of_mean
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from vcsd.evaluation.scoring.aggregate import Tally
-    from vcsd.evaluation.scoring.scorecard import Scorecard
 
 
 @dataclass(frozen=True)
@@ -98,23 +97,28 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
     _check_comparable([*before, *after])
     differences = {}
     for name in before[0].benchmarks:
-        tallies = [[card.benchmarks[name].tally for card in cards] for cards in (before, after)]
-        entries = [_mean([card.benchmarks[name].entry for card in cards]) for cards in (before, after)]
-        limits = interval_of_difference(*map(estimate, tallies))
-        moves = moves_of(*tallies)
-        counts = (sum(move > 0 for move in moves), sum(move < 0 for move in moves))
-        differences[name] = Difference(*entries, entries[1] - entries[0], limits, *counts)
-    acc = [_mean([card.acc for card in cards]) for cards in (before, after)]
+        of_a, of_b = ([card.benchmarks[name] for card in cards] for cards in (before, after))
+        tallies_a, tallies_b = ([score.tally for score in scores] for scores in (of_a, of_b))
+        entry_a, entry_b = (_mean([score.entry for score in scores]) for scores in (of_a, of_b))
+        limits = interval_of_difference(estimate(tallies_a), estimate(tallies_b))
+        moves = moves_of(tallies_a, tallies_b)
+        gained, lost = sum(move > 0 for move in moves), sum(move < 0 for move in moves)
+        differences[name] = Difference(entry_a, entry_b, entry_b - entry_a, limits, gained, lost)
     changes = list(differences.values())
-    limits = interval_of_mean([change.difference for change in changes], [change.interval for change in changes])
-    moved = (sum(change.num_gained for change in changes), sum(change.num_lost for change in changes))
-    return Comparison(
-        Difference(*acc, acc[1] - acc[0], limits, *moved), differences, _made_differently(before[0], after[0])
+    acc_a, acc_b = (_mean([card.acc for card in cards]) for cards in (before, after))
+    acc = Difference(
+        acc_a,
+        acc_b,
+        acc_b - acc_a,
+        interval_of_mean([change.difference for change in changes], [change.interval for change in changes]),
+        sum(change.num_gained for change in changes),
+        sum(change.num_lost for change in changes),
     )
+    return Comparison(acc, differences, _made_differently(before[0], after[0]))
 
 
 def _several(cards: Scorecard | Sequence[Scorecard]) -> list[Scorecard]:
-    several = list(cards) if isinstance(cards, list | tuple) else [cards]  # type: ignore[list-item]
+    several = [cards] if isinstance(cards, Scorecard) else list(cards)
     if not several:
         raise ConfigError(["there are no scorecards to compare. Give one for each seed."])
     return several
