@@ -226,7 +226,9 @@ def _attempt(cell: Cell) -> CellOutcome:
         return None, f"{type(error).__name__}: {error}"
 
 
-def report_outcome(tally: PoolTally, say: Callable[[str], None], cell: Cell, outcome: CellOutcome) -> None:
+def report_outcome(
+    tally: PoolTally, say: Callable[[str], None], cell: Cell, outcome: CellOutcome, *, shows_score: bool = True
+) -> None:
     """Count a cell's outcome and print one line about it."""
     result, error = outcome
     done = len(tally.keys) + len(tally.failed) + 1
@@ -237,5 +239,5 @@ def report_outcome(tally: PoolTally, say: Callable[[str], None], cell: Cell, out
         return
     tally.keys.append(cell.key)
     tally.run_seconds += result["seconds"]
-    acc = f"{result['acc']:.2f}, " if "acc" in result else ""
+    acc = f"{result['acc']:.2f}, " if shows_score and "acc" in result else ""
     say(f"{head} {acc}{result['seconds']:.0f} s{tally.time_left(done)}")

@@ -96,7 +96,7 @@ def test_projected_rows_are_near_all_rows_that_were_measured():
         assert case["shared"]["peak_gib"] <= needed <= 1.15 * case["shared"]["peak_gib"], (family, visual, response)
 
 
-@pytest.mark.parametrize("name", ["lora_2b", "lora_4b", "lora_8b", "full_2b", "full_4b"])
+@pytest.mark.parametrize("name", ["lora_2b", "lora_4b", "lora_8b", "full_2b", "full_4b", "offload_8b"])
 def test_projected_peaks_are_near_those_of_whole_steps(name):
     """LoRA and all weights, 2B to 8B, on cards from 22 to 139 GiB."""
     measured, said = json.loads((RESULTS / "cards.json").read_text())[name], cards.projected(name)

@@ -61,6 +61,7 @@ class RunList:
 
     bases: Mapping[str, PlannedBase]
     runs: tuple[PlannedRun, ...]
+    experiments: tuple[str, ...]
     digest: str
 
     def cell(self, run: PlannedRun, folder: Path, sweep: Sweep) -> Cell:
@@ -80,9 +81,10 @@ def read_run_list(path: Path) -> RunList:
             for name, each in tree["bases"].items()
         }
         runs = tuple(dict.fromkeys(_runs(tree["runs"], bases)))
+        experiments = tuple(dict.fromkeys(each["experiment"] for each in tree["runs"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError([f"{path} is not a list of planned runs: {type(error).__name__}: {error}."]) from None
-    return RunList(bases, runs, hashlib.sha256(text).hexdigest()[:16])
+    return RunList(bases, runs, experiments, hashlib.sha256(text).hexdigest()[:16])
 
 
 def _runs(entries: list[dict[str, object]], bases: Mapping[str, PlannedBase]) -> Iterator[PlannedRun]:

@@ -67,6 +67,7 @@ class BaseMaker:
     folder: Path
     device: str | None
     jobs: int
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
@@ -117,10 +118,9 @@ class BaseMaker:
     def _start(self, name: str, arguments: list[str]) -> None:
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
         command = [sys.executable, "-m", "vcsd.bases.branch", *arguments, "--device", str(self.device)]
         with (logs / f"{name.replace(' ', '-')}.txt").open("ab") as log:
-            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
 
     def stop(self) -> None:
         """End what is running. The next command resumes it from its latest checkpoint."""
@@ -147,7 +147,7 @@ def run_list(
                 worker.start(cell)
                 workers.append(worker)
             is_last = not workers and maker.is_done
-            _collect(workers, idle, partial(report_outcome, tally, say))
+            _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
     finally:
         maker.stop()
         for worker in (*workers, *idle):
@@ -243,7 +243,7 @@ def _main(options: argparse.Namespace) -> None:
     ran = {run.base for run in listed.runs if maker.has(run.base)}
     entry = JournalEntry(
         command=command,
-        experiments=["sharpening", "dose"],
+        experiments=list(listed.experiments),
         seeds=sorted({run.seed for run in listed.runs}),
         bases={"planned": sorted(ran)},
         hardware=hardware(),
