@@ -2,6 +2,7 @@
 
 build_model(family)      "qwen3_vl", "qwen3_5", their "_moe" variants, or "llava" (which uses the fallback)
 shallow(family)          settings of `build_model` for a model of two layers
+for_vllm(family)         settings of `build_model` for a model that vLLM can compute on a CPU
 exact_arithmetic()       the modelling code's casts to float32 become casts to float64, so that 1e-12 means something
 """
 
@@ -63,6 +64,13 @@ def shallow(family: str) -> dict[str, Any]:
         "text_config": {**settings["text_config"], **text},
         "vision_config": {**settings["vision_config"], **vision},
     }
+
+
+def for_vllm(family: str) -> dict[str, Any]:
+    """Settings for `build_model` with heads of a size that vLLM's delta rule has, and tied words as vLLM reads them."""
+    delta = {"linear_key_head_dim": 64, "linear_value_head_dim": 64, "tie_word_embeddings": True}
+    text = _qwen(family)["text_config"]
+    return {"text_config": {**text, **(delta if family.startswith("qwen3_5") else {})}}
 
 
 @contextmanager

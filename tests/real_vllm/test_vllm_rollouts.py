@@ -1,5 +1,6 @@
 """Rollouts by the real vLLM, on a CPU: `make test-vllm` runs this file in an environment of its own."""
 
+import copy
 import os
 
 import pytest
@@ -11,7 +12,7 @@ os.environ.update(HF_HUB_OFFLINE="1", VLLM_CPU_KVCACHE_SPACE="1", TORCH_COMPILE_
 import torch
 
 from tiny_examples import example, picture
-from tiny_models import build_model
+from tiny_models import build_model, for_vllm
 from tiny_processor import build_processor, write_processor_files
 from vcsd.errors import RunError
 from vcsd.models.encode import encode
@@ -137,6 +138,15 @@ def test_weights_of_another_version_are_refused(running):
         engine.sample([PROBE], SAMPLING, num_rollouts=1, seed=0)
 
 
+def test_a_prompt_that_vllm_reads_differently_is_refused(running, monkeypatch):
+    _, engine = running
+    engine.refresh(1, PROBE)
+    build = engine._target.to_input
+    monkeypatch.setattr(engine._target, "to_input", lambda ids, images, salt: build([*ids, ids[-1]], images, salt))
+    with pytest.raises(RunError, match=r"the trainer's prompt has \d+ tokens, vLLM read \d+; they differ"):
+        engine.sample([PROBE], SAMPLING, num_rollouts=1, seed=0)
+
+
 def test_rollouts_depend_on_their_key_alone_and_hold_no_placeholder(running):
     _, engine = running
     engine.refresh(1, PROBE)
@@ -161,6 +171,27 @@ def test_both_engines_draw_from_the_same_distribution(running):
     error = (means[0].var() / 2000 + means[1].var() / 2000).sqrt()
     assert abs(means[0].mean() - means[1].mean()) < 4 * error
     assert error < 0.05
+
+
+def test_qwen3_5_in_bfloat16_differs_by_no_more_than_rounding(tmp_path):
+    """vLLM computes delta nets on a CPU in bfloat16 only. The student in bfloat16 shows how much rounding is."""
+    model, engine = start(tmp_path, torch.bfloat16, family="qwen3_5", **for_vllm("qwen3_5"))
+    several = [PROBE, prompt(picture(64, 64), picture(96, 32), text="Which is wider?"), prompt(text="how many?")]
+    for step in (1, 2):  # the second with another vision tower, and images that were seen before
+        engine.refresh(step, PROBE)
+        drawn = engine.sample(several, SAMPLING, num_rollouts=8, seed=step, with_log_probs=True)
+        rounded = copy.deepcopy(model).to(torch.bfloat16)
+        own, theirs, others = [], [], []
+        for place, (rollout, log_probs) in enumerate(zip(drawn.rollouts, drawn.log_probs, strict=True)):
+            asked, ids = several[place // 8], rollout.token_ids
+            exact = student_log_probs(model, asked, ids)
+            own.append((student_log_probs(rounded, asked, ids) - exact).abs())
+            theirs.append((log_probs - exact).abs())
+            others.append((student_log_probs(model, several[0 if place >= 16 else 2], ids) - exact).abs())
+        own, theirs, others = (torch.cat(gaps).mean().item() for gaps in (own, theirs, others))
+        assert theirs < 1.5 * own
+        assert others > 5 * own  # what another prompt would change
+        change(model, "visual")
 
 
 class ToyClient:

@@ -545,6 +545,41 @@ SHORT = ("step", "ratio", "rate")
 CASE_FILES = {"": CASES, "_1000": LONG_CASES}
 
 
+def vllm_contrast():
+    """Contrast decoding by vLLM and by transformers."""
+
+    def read(result):
+        shaped, plain = result["contrast"], result["plain"]
+        answers = [result["prompts"], shaped["equal_answers"], plain["equal_answers"], result["changed_by_contrast"]]
+        return [*answers, *(way["cpu_seconds"][name] for name in ("vllm", "transformers") for way in (shaped, plain))]
+
+    text = (
+        rf"on {N} prompts of the world, all {N} greedy answers .* so have all {N} plain ones; the contrast changes {N} "
+        rf"of them\. It took {N} s of processor time, plain answers {N} s; transformers took {N} and {N} s"
+    )
+    return [(text, f"{MEASURED}vllm_contrast.json", read)]
+
+
+def vllm_statistics():
+    """Rollouts of both engines: means, their difference, its error, and what chance does."""
+
+    def row(name, scale):
+        def read(result):
+            found = result["vllm"][name]
+            means = [found["first"], found["second"], found["difference"], found["standard_error"]]
+            return [scale * value for value in (*means, result["chance"][name]["difference"])]
+
+        return read
+
+    names = [("tokens of a response", "length", 1), ("entropy of a response, nats", "entropy", 1)]
+    names += [("correct answers, %", "right", 100)]
+    file = f"{MEASURED}vllm_statistics.json"
+    rows = [
+        (rf"^\| {label} \| {N} \| {N} \| {N} \| {N} \| {N} \|", file, row(name, scale)) for label, name, scale in names
+    ]
+    return [*rows, (rf"prompts of the world, {N} in all", file, lambda result: [result["answers"]])]
+
+
 def delta_sync():
     """The table of weight syncs, and what the last one of the first run took."""
     file = f"{MEASURED}delta_sync_world.json"
@@ -615,6 +650,8 @@ PAGES = {
     f"{SHARING}#Rollouts": rollouts(),
     SCORING: reader(),
     "docs/monitoring.md": monitoring(),
+    "docs/vllm.md#Evaluation": vllm_contrast(),
+    "docs/vllm.md#The same distribution": vllm_statistics(),
     "docs/vllm.md#What changes between two syncs": delta_sync(),
     "docs/world.md": bases(),
     REPRODUCE: experiments(),

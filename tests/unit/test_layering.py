@@ -64,7 +64,7 @@ SUB_RANKS = {
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
     "reproduce": ["paper", "pages", "planned"],
-    "rollout": ["vllm"],
+    "rollout": ["vllm", "fixed"],
     "world": ["questions"],
 }
 """The sub-packages of each package, in the same order: one may import those above it, and no other."""

@@ -20,12 +20,16 @@ from vcsd.terminal import say, say_prose, show_log
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from transformers import PreTrainedModel
+
     from vcsd.evaluation.asking.ask import Answerer
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
     from vcsd.evaluation.benchmarks.loading import LoadedBenchmark
     from vcsd.evaluation.evaluate import Asking
     from vcsd.evaluation.reading.marking import Marking
     from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.rollout.fixed.proven_answers import PairAnswers, ProvenAnswers
+    from vcsd.rollout.fixed.served_answers import ServedAnswers
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for each option
@@ -79,10 +83,11 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with _resumable():
         _refuse_decode(decode, server)
-        _refuse_engine(engine, decode, server)
-        remote = None if server is None else _server(server, model, switches, max_pixels, batch_size)
+        _refuse_engine(engine, server)
+        asks_chat = server is not None and engine != "vllm"
+        remote = _server(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
-        answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine)
+        answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine, server)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     show_scores(cards, folder)
 
@@ -151,13 +156,13 @@ def _refuse_decode(decode: str, server: str | None) -> None:
         raise ConfigError(["--decode contrast compares two views at every token; a server cannot. Omit --server."])
 
 
-def _refuse_engine(engine: str, decode: str, server: str | None) -> None:
+def _refuse_engine(engine: str, server: str | None) -> None:
+    from vcsd.rollout.vllm.server_client import check_url
+
     if engine not in ("transformers", "vllm"):
         raise ConfigError([f"--engine {engine!r} is not a choice. Choose transformers or vllm."])
     if engine == "vllm" and server is not None:
-        raise ConfigError(["--engine vllm computes in this process; --server asks another. Omit one of them."])
-    if engine == "vllm" and decode == "contrast":
-        raise ConfigError(["--decode contrast compares two views at every token; vLLM cannot. Omit --engine vllm."])
+        check_url(server, "--server")
 
 
 def _local(
@@ -167,8 +172,12 @@ def _local(
     batch_size: int,
     decode: str = "plain",
     engine_name: str = "transformers",
+    server: str | None = None,
 ) -> Answerer:
-    """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU."""
+    """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU.
+
+    If a vLLM server answers, the model stays on the CPU: it only checks the server.
+    """
     import torch
 
     from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
@@ -178,19 +187,35 @@ def _local(
     from vcsd.rollout.engine import TransformersEngine
 
     is_cuda = torch.cuda.is_available()
-    dtype = torch.bfloat16 if is_cuda else torch.float32
     with _model_files(model) as folder:
-        processor, weights = load_processor(folder, max_pixels=max_pixels), load_model(folder, dtype)
+        processor = load_processor(folder, max_pixels=max_pixels)
+        weights = load_model(folder, torch.bfloat16 if is_cuda else torch.float32).eval()
         name = folder_identity(folder)
-        weights.to("cuda" if is_cuda else "cpu")
+        weights.to("cuda" if is_cuda and server is None else "cpu")
         if engine_name == "vllm":
-            from vcsd.rollout.vllm.proven_rollouts import ProvenAnswers
-
-            proven = ProvenAnswers(weights.eval(), folder, dtype, tokenizer=processor.tokenizer)
-            return ModelAnswerer(proven, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
+            fast = _vllm(model, weights, folder, processor.tokenizer, decode, server)
+            return ModelAnswerer(fast, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
     engine_class = ContrastEngine if decode == "contrast" else TransformersEngine
-    engine = engine_class(weights.eval(), tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
+    engine = engine_class(weights, tokenizer=processor.tokenizer, use_graph=is_cuda, keeps_broken=True)
     return ModelAnswerer(engine, processor, name=name, chat_template_kwargs=switches, batch_size=batch_size)
+
+
+def _vllm(
+    model: str, weights: PreTrainedModel, folder: Path, tokenizer: object, decode: str, server: str | None
+) -> ProvenAnswers | PairAnswers | ServedAnswers:
+    """Start vLLM in this process, or use the server that has loaded the model."""
+    from vcsd.method import METHODS
+    from vcsd.rollout.fixed.proven_answers import ProvenAnswers
+    from vcsd.rollout.fixed.served_answers import ServedAnswers
+    from vcsd.rollout.vllm.in_process import import_vllm
+    from vcsd.rollout.vllm.server_client import ServerClient
+
+    if server is not None:
+        import_vllm()  # its format of images is used here as well
+        return ServedAnswers(weights, model, ServerClient(server, key="--server"), tokenizer=tokenizer)
+    contrast = METHODS["vcsd"] if decode == "contrast" else None
+    proven = ProvenAnswers(weights, folder, weights.dtype, tokenizer=tokenizer, contrast=contrast)
+    return proven if contrast is None else proven.for_pairs()
 
 
 @contextmanager

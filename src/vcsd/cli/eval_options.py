@@ -67,13 +67,16 @@ BatchSize = Annotated[
 ]
 Server = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="An OpenAI-compatible server: http://localhost:8000/v1.", rich_help_panel=_MODEL),
+    typer.Option(
+        metavar="URL",
+        help="An OpenAI-compatible server: http://localhost:8000/v1. With --engine vllm: a vLLM server that has loaded "
+        "MODEL and is asked by token ids, http://localhost:8000.",
+        rich_help_panel=_MODEL,
+    ),
 ]
 Engine = Annotated[
     str,
-    typer.Option(
-        metavar="NAME", help="transformers, or vllm in this process (needs the extra vllm).", rich_help_panel=_MODEL
-    ),
+    typer.Option(metavar="NAME", help="transformers, or vllm (needs the extra vllm).", rich_help_panel=_MODEL),
 ]
 Decode = Annotated[
     str,

@@ -17,7 +17,9 @@ from vcsd.terminal import plain, say, show_log
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vcsd.inspect.opened import OpenedModel
     from vcsd.inspect.precheck.diagnosis import Diagnosis
+    from vcsd.rollout.fixed.proven_answers import ProvenAnswers
     from vcsd.types import Example
 
 
@@ -31,6 +33,9 @@ def precheck(
     thinking: Annotated[
         bool | None, typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="What answers: transformers, or vllm (needs the extra vllm).")
+    ] = "transformers",
 ) -> None:
     """Measure, without training, how much the image matters to a model and what training could gain.
 
@@ -49,17 +54,19 @@ def precheck(
     from vcsd.monitor.machine import hush_transformers
     from vcsd.report.page import write_page
 
+    if engine not in ("transformers", "vllm"):
+        raise ConfigError([f"--engine {engine!r} is not a choice. Choose transformers or vllm."])
     show_log()
     hush_transformers()
     examples, unreadable = _examples(model, data, num)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
-    name = folder_identity(shipped_base() if model == WORLD else model_folder(model, key="model"))
+    model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
+    name = f"{folder_identity(model_files)} {max_pixels}"
     with only_process(folder):
-        found = diagnose(
-            opened, examples, folder, METHODS["vcsd"], name=f"{name} {max_pixels}", max_new_tokens=max_new_tokens
-        )
+        vllm = _vllm(opened, model_files) if engine == "vllm" else None
+        found = diagnose(opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm)
     found = replace(found, skipped={**unreadable, **found.skipped})
     if not found.examples:
         reasons = "; ".join(list(found.skipped.values())[:1])
@@ -89,6 +96,15 @@ def _show(found: Diagnosis) -> None:
             table.add_row(*(plain(row[place]) for place in shown))
         Console().print(table)
         say(categories_left(found) or "The intervals of the categories are on the page.")
+
+
+def _vllm(opened: OpenedModel, folder: Path) -> ProvenAnswers:
+    """Start vLLM in this process, with the model's weights. The model stays, because it scores the answers."""
+    from vcsd.method import METHODS
+    from vcsd.rollout.fixed.proven_answers import ProvenAnswers
+
+    model = opened.model
+    return ProvenAnswers(model, folder, model.dtype, tokenizer=opened.processor.tokenizer, contrast=METHODS["vcsd"])
 
 
 def _examples(model: str, data: Path | None, num: int) -> tuple[Sequence[Example], dict[str, str]]:

@@ -17,7 +17,7 @@ from vcsd.world.questions.suites import build_suite
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import nn
+    from transformers import PreTrainedModel
 
     from vcsd.models.processor import Processor
 
@@ -29,7 +29,7 @@ WORLD = "world"
 class OpenedModel:
     """A model with its processor, and the name it is shown under."""
 
-    model: nn.Module
+    model: PreTrainedModel
     processor: Processor
     name: str
     chat_template_kwargs: Mapping[str, object] = field(default_factory=dict)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from vcsd.loss.objective import Objective
     from vcsd.models.packed.packing import Prompt
     from vcsd.models.processor import Processor
     from vcsd.types import Example
@@ -106,13 +107,19 @@ class ContrastEngine(TransformersEngine):
         return CacheCost(2 * one.per_token, 2 * one.per_rollout)
 
     def shape(self, logits_original_RV: Tensor, logits_control_RV: Tensor) -> Tensor:
-        """log q* of the next token. Banned tokens are removed first: otherwise they could be part of the support."""
-        banned = ids_to_ban(self.vision_ids, logits_original_RV)
-        original_RV, control_RV = (
-            log_probs(logits_RV.index_fill(1, banned, -torch.inf))
-            for logits_RV in (logits_original_RV, logits_control_RV)
-        )
-        return target(original_RV, control_RV, self.objective)
+        """log q* of the next token."""
+        return shaped_log_probs(logits_original_RV, logits_control_RV, self.objective, self.vision_ids)
+
+
+def shaped_log_probs(
+    logits_original_RV: Tensor, logits_control_RV: Tensor, objective: Objective, banned: Sequence[int]
+) -> Tensor:
+    """log q* of the next token. Banned tokens are removed first: otherwise they could be part of the support."""
+    ids = ids_to_ban(banned, logits_original_RV)
+    original_RV, control_RV = (
+        log_probs(logits_RV.index_fill(1, ids, -torch.inf)) for logits_RV in (logits_original_RV, logits_control_RV)
+    )
+    return target(original_RV, control_RV, objective)
 
 
 class _TwoViews:

@@ -1,7 +1,6 @@
 """Answers questions with a model in this process, through the engine that draws rollouts in training.
 
-With a `ContrastEngine` the answers come from contrast decoding: each question is then encoded with its image and with
-the control.
+With an engine of contrast decoding, which has a `method`, each question is encoded with its image and with the control.
 
 The model may be in the middle of training: its train and eval modes are restored, no gradient is kept, and the random
 generators of Python, NumPy and torch are left as they were.
@@ -25,8 +24,7 @@ from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.models.encode import encode
 from vcsd.models.messages.prompt_length import longest_prompt
 from vcsd.models.processor import PROCESSOR_FILES
-from vcsd.rollout.contrast_engine import ContrastEngine, pair
-from vcsd.rollout.vllm.proven_rollouts import ProvenAnswers
+from vcsd.rollout.contrast_engine import pair
 from vcsd.types import Prediction, Rollout
 from vcsd.views import VIEWS
 
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from vcsd.models.packed.packing import Prompt
     from vcsd.models.processor import Processor
     from vcsd.rollout.engine import TransformersEngine
+    from vcsd.rollout.fixed.proven_answers import PairAnswers, ProvenAnswers
+    from vcsd.rollout.fixed.served_answers import ServedAnswers
     from vcsd.rollout.sampling import Sampling
     from vcsd.types import JsonObject, Question
 
@@ -58,7 +58,7 @@ class ModelAnswerer:
 
     def __init__(
         self,
-        engine: TransformersEngine | ProvenAnswers,
+        engine: TransformersEngine | ProvenAnswers | PairAnswers | ServedAnswers,
         processor: Processor,
         *,
         name: str,
@@ -72,7 +72,7 @@ class ModelAnswerer:
         is_cuda = engine.base.device.type == "cuda"
         self._num_readers = num_readers or (NUM_READERS if is_cuda else 1)
         self._switches = dict(chat_template_kwargs or {})
-        self._contrast = engine.method if isinstance(engine, ContrastEngine) else None
+        self._contrast: Method | None = getattr(engine, "method", None)
         self._prompt_of = prompt_of
         self._identity = identity
 
@@ -85,7 +85,8 @@ class ModelAnswerer:
         dtype = self._engine.compute_dtype or self._engine.base.dtype
         settings = {"max_tokens": None, "chat_template_kwargs": self._switches}
         contrast = {} if self._contrast is None else {"contrast": repr(self._contrast)}
-        engine = {"engine": "vllm"} if isinstance(self._engine, ProvenAnswers) else {}
+        label = getattr(self._engine, "label", None)
+        engine = {} if label is None else {"engine": label}
         return {"model": self._name, "dtype": str(dtype), "image_size": str(size), **settings, **contrast, **engine}
 
     def answer(

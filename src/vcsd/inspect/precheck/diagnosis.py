@@ -1,7 +1,8 @@
 """Answers and statistics of a model on some examples, without training: what the image changes, and what it is worth.
 
 The model answers each example three times, greedily: with the image, with the control, and by contrast decoding. Its
-answer with the image is then scored token by token. Everything is stored as it comes, so the same command resumes.
+answer with the image is then scored token by token. vLLM may give the answers; the scores are always the model's own.
+Everything is stored as it comes, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from vcsd.inspect.token_scores import PromptViews, ResponseContrast, TokenScore
     from vcsd.method import Method
     from vcsd.models.packed.packing import Prompt
+    from vcsd.rollout.fixed.proven_answers import ProvenAnswers
     from vcsd.types import AnswerKind, Example, Prediction
 
 BENCHMARK = "precheck"
@@ -140,9 +142,19 @@ def _resampled(changes: Sequence[float]) -> tuple[float, float, float]:
 
 
 def diagnose(
-    opened: OpenedModel, examples: Sequence[Example], folder: Path, method: Method, *, name: str, max_new_tokens: int
+    opened: OpenedModel,
+    examples: Sequence[Example],
+    folder: Path,
+    method: Method,
+    *,
+    name: str,
+    max_new_tokens: int,
+    vllm: ProvenAnswers | None = None,
 ) -> Diagnosis:
-    """Ask and score all examples, or resume in the folder. `name` identifies the weights in what is stored."""
+    """Ask and score all examples, or resume in the folder. `name` identifies the weights in what is stored.
+
+    `vllm` answers instead of transformers, if given; it must have been started for the method's contrast.
+    """
     skipped, usable = {}, []
     for example in examples:
         try:
@@ -155,14 +167,14 @@ def diagnose(
     said = {
         view: ask(
             questions,
-            _answerer(opened, view, method, name),
+            _answerer(opened, view, method, name, vllm),
             sampling=Sampling(max_new_tokens=max_new_tokens, temperature=0.0),
             path=folder / f"{view}.jsonl",
             bar=AskingBar({"image": "plain", "control": "with the control", "contrast": "contrast decoding"}[view]),
         )
         for view in VIEWS_ASKED
     }
-    key = f"{name} {method!r} {max_new_tokens} {FORM}"
+    key = f"{name} {method!r} {max_new_tokens} {FORM}" + ("" if vllm is None else f" {vllm.label}")
     found = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
     errors = {
         question.id: problem
@@ -203,24 +215,30 @@ def _record(statistics: ExampleStatistics) -> dict[str, object]:
     return {name: value for name, value in asdict(statistics).items() if name != "category"}
 
 
-def _answerer(opened: OpenedModel, view: str, method: Method, name: str) -> ModelAnswerer:
-    tokenizer, switches = opened.processor.tokenizer, opened.chat_template_kwargs
-    plain = TransformersEngine(opened.model, tokenizer=tokenizer, keeps_broken=True)
-    engine = ContrastEngine(opened.model, method=method, tokenizer=tokenizer) if view == "contrast" else plain
+def _answerer(opened: OpenedModel, view: str, method: Method, name: str, vllm: ProvenAnswers | None) -> ModelAnswerer:
+    switches = opened.chat_template_kwargs
 
     def control(question: Question) -> Prompt:
         assert method.contrast_view is not None
         return encode(opened.processor, VIEWS[method.contrast_view](question.example), chat_template_kwargs=switches)
 
     return ModelAnswerer(
-        engine,
+        _engine(opened, view, method) if vllm is None else vllm.for_pairs() if view == "contrast" else vllm,
         opened.processor,
         name=name,
         chat_template_kwargs=switches,
         batch_size=BATCH,
         prompt_of=control if view == "control" else None,
-        identity={"model": name, "view": view, "method": repr(method), "switches": repr(dict(switches))},
+        identity={"model": name, "view": view, "method": repr(method), "switches": repr(dict(switches))}
+        | ({} if vllm is None else {"engine": vllm.label}),
     )
+
+
+def _engine(opened: OpenedModel, view: str, method: Method) -> TransformersEngine:
+    tokenizer = opened.processor.tokenizer
+    if view == "contrast":
+        return ContrastEngine(opened.model, method=method, tokenizer=tokenizer)
+    return TransformersEngine(opened.model, tokenizer=tokenizer, keeps_broken=True)
 
 
 def _statistics(

@@ -130,7 +130,12 @@ def to_items(images: RequestImages) -> Any:
 
 
 def start_in_process(
-    folder: str | PathLike[str], dtype: torch.dtype, *, max_tokens: int | None = None, memory_share: float = 0.3
+    folder: str | PathLike[str],
+    dtype: torch.dtype,
+    *,
+    max_tokens: int | None = None,
+    memory_share: float = 0.3,
+    logits_processors: Sequence[str] = (),
 ) -> InProcess:
     """Start vLLM in this process, with random weights. With several ranks, each has its own."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
@@ -153,8 +158,10 @@ def start_in_process(
         trust_remote_code=False,
         enforce_eager=not is_cuda,
         weight_transfer_config=WeightTransferConfig(backend=BACKEND),
-        **(_on_cuda(memory_share) if is_cuda else on_cpu(folder)),
+        gpu_memory_utilization=memory_share,  # on a CPU, of its memory
+        **({"enable_sleep_mode": True} if is_cuda else on_cpu(folder)),
         **({"distributed_executor_backend": "external_launcher"} if num_ranks() > 1 else {}),
+        **({"logits_processors": list(logits_processors)} if logits_processors else {}),
     )
     return InProcess(llm)
 
@@ -168,10 +175,6 @@ def import_vllm() -> Any:
     if not str(vllm.__version__).startswith(VERSION):
         raise ConfigError([f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}."])
     return vllm
-
-
-def _on_cuda(memory_share: float) -> dict[str, object]:
-    return {"gpu_memory_utilization": memory_share, "enable_sleep_mode": True}
 
 
 def on_cpu(folder: str | PathLike[str]) -> dict[str, object]:

@@ -13,30 +13,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from vcsd.errors import ConfigError, RunError, VcsdError
-from vcsd.models.family import family_of
+from vcsd.errors import RunError, VcsdError
 from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first
-from vcsd.rollout.vllm.in_process import start_in_process
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
+from vcsd.rollout.vllm.sync_probe import probe_prompt
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine, refuse_other_family
 from vcsd.rollout.vllm.weight_sync import DeltaMismatchError, OtherVersionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from os import PathLike
 
     from torch import nn
-    from transformers import PreTrainedModel
 
     from vcsd.models.packed.packing import Prompt
     from vcsd.rollout.engine import ProgressCallback, Sampled
     from vcsd.rollout.sampling import Sampling
 
 log = logging.getLogger(__name__)
-
-AS_FITS = -1
-"""vLLM's word for the longest prompt with its response that fits into memory."""
 
 SYNC_FILE = "weight_sync.jsonl"
 """The file of a run folder with one line per sync."""
@@ -74,7 +68,7 @@ class ProvenRollouts:
 
     def draw(self, prompts: Sequence[Prompt], step: int, draw: Callable[[AgreedEngine], Result]) -> Result:
         """Return what `draw` draws from the student of a step, counted from 1."""
-        self._probe = self._probe or _with_image(prompts)
+        self._probe = self._probe or probe_prompt(prompts)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 on_first(self._running.make_ready)
@@ -141,60 +135,8 @@ class AgreedEngine:
         )
 
 
-class ProvenAnswers:
-    """A fixed model by vLLM in this process, for evaluation: sent once, and proven on the first prompts.
-
-    The model stays beside vLLM, because it scores the probe.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        folder: str | PathLike[str],
-        dtype: torch.dtype,
-        *,
-        tokenizer: object = None,
-    ) -> None:
-        refuse_other_family(model)
-        family_of(model).prepare(model)
-        self.base, self.compute_dtype = model, dtype
-        target = start_in_process(folder, dtype, max_tokens=AS_FITS)
-        self._engine = VLLMEngine(model, target, tokenizer=tokenizer, dtype=dtype)
-
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        sampling: Sampling,
-        *,
-        num_rollouts: int,
-        seed: int,
-        step: int = 0,
-        with_log_probs: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> Sampled:
-        """Draw rollouts. Before the first ones, send the weights and compare a probe."""
-        if self._engine.version is None:
-            self._engine.refresh(1, _with_image(prompts))
-        return self._engine.sample(
-            prompts,
-            sampling,
-            num_rollouts=num_rollouts,
-            seed=seed,
-            step=step,
-            with_log_probs=with_log_probs,
-            progress=progress,
-        )
-
-
 def on_every_local(run: Callable[[], Result]) -> Result:
     """Run a function on every rank; if it fails on one, raise on all. The result stays on its rank."""
     results: list[Result] = []
     on_every(lambda: results.append(run()))
     return results[0]
-
-
-def _with_image(prompts: Sequence[Prompt]) -> Prompt:
-    """Return the first prompt with an image, so that the probe also sees the vision tower; else the first."""
-    if not prompts:
-        raise ConfigError(["the first step has no usable prompt to check vLLM's weights with."])
-    return next((prompt for prompt in prompts if prompt.pixel_values is not None), prompts[0])

@@ -1,9 +1,10 @@
-"""Start a vLLM server that takes this trainer's weights.
+"""Start a vLLM server that takes this trainer's weights, or one that serves a model for evaluation.
 
     python -m vcsd.rollout.vllm.serve MODEL_FOLDER --port 8000 --dtype bfloat16 -- --tensor-parallel-size 2
+    python -m vcsd.rollout.vllm.serve MODEL_FOLDER --for-evaluation
 
-It listens on localhost. Anyone who can reach its port can replace the weights: vLLM does not protect these endpoints
-with a key. Arguments after `--` are vLLM's own.
+It listens on localhost. Anyone who can reach its port can replace the weights, unless it is for evaluation: vLLM does
+not protect these endpoints with a key. Arguments after `--` are vLLM's own.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 def server_arguments(options: argparse.Namespace) -> list[str]:
-    """Return vLLM's arguments for a server of rollouts. It starts with random weights, as in the training process."""
+    """Return vLLM's arguments. A server of rollouts starts with random weights, as in the training process."""
     backend = "vcsd_files" if options.transfer == "files" else options.transfer
     arguments = ["--model", str(options.folder), "--host", options.host, "--port", str(options.port)]
-    arguments += ["--dtype", options.dtype, "--load-format", "dummy", "--generation-config", "vllm"]
+    arguments += ["--dtype", options.dtype, "--generation-config", "vllm", "--mm-processor-cache-gb", "0"]
     arguments += ["--logprobs-mode", "raw_logprobs", "--limit-mm-per-prompt", '{"video": 0}', "--enable-scale-out"]
-    arguments += ["--weight-transfer-config", f'{{"backend": "{backend}"}}', "--mm-processor-cache-gb", "0"]
-    arguments += ["--worker-extension-cls", "vcsd.rollout.vllm.server_worker.WeightWorker"]
+    if not options.for_evaluation:
+        arguments += ["--load-format", "dummy", "--weight-transfer-config", f'{{"backend": "{backend}"}}']
+        arguments += ["--worker-extension-cls", "vcsd.rollout.vllm.server_worker.WeightWorker"]
     if options.max_tokens is not None:
         arguments += ["--max-model-len", str(options.max_tokens)]
     if options.on_cpu:
         arguments.append("--enforce-eager")
         for name, value in on_cpu(options.folder).items():
             arguments.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
-    elif options.memory_share is not None:
+    if options.memory_share is not None:
         arguments += ["--gpu-memory-utilization", str(options.memory_share)]
     return [*arguments, *options.others]
 
@@ -99,8 +101,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--max-tokens", type=int, help="the longest prompt with its response")
-    parser.add_argument("--memory-share", type=float, help="share of the GPU's memory")
+    parser.add_argument("--memory-share", type=float, help="share of the GPU's memory, or of a CPU's")
     parser.add_argument("--transfer", choices=["files", "nccl"], default="files", help="how weights arrive")
+    parser.add_argument(
+        "--for-evaluation", action="store_true", help="serve the folder's own weights, which nobody can replace"
+    )
     parser.add_argument("--on-cpu", action="store_true", help="run on the CPU")
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(own)
@@ -119,7 +124,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     if options.with_parent:
         end_with_parent()
-    environment = {"VLLM_SERVER_DEV_MODE": "1", **QUIET}
+    environment = QUIET if options.for_evaluation else {"VLLM_SERVER_DEV_MODE": "1", **QUIET}
     os.environ.update({name: value for name, value in environment.items() if name not in os.environ})
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *server_arguments(options)]
     os.execv(sys.executable, command)

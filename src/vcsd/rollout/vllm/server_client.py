@@ -27,31 +27,46 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 _SHOWN = 300
 _FAILED = 500
 _OK = 200
+_NOT_FOUND = 404
+
+
+class NotOfferedError(RunError):
+    """The server does not have what was asked for."""
 
 
 class ServerLostError(RunError):
     """The server did not answer, or failed inside. Sending the same again may help."""
 
 
-def check_url(url: str) -> str:
-    """Return a server's address without a slash at its end. Raise a ConfigError if it is not one."""
+def check_url(url: str, key: str = "rollout.server_url") -> str:
+    """Return a server's address without a slash at its end. Raise a ConfigError if it is not one.
+
+    `key` is what the error calls it.
+    """
     parts = urlsplit(url)
     if parts.username or parts.password:
-        raise ConfigError([f"rollout.server_url must not hold a password. Put the key into {KEY}."])
+        raise ConfigError([f"{key} must not hold a password. Put the key into {KEY}."])
     try:
         has_place = parts.scheme == "http" and bool(parts.hostname) and parts.port is not None
     except ValueError:
         has_place = False
     if not has_place or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ConfigError([f"rollout.server_url = {url!r} is not an address such as http://127.0.0.1:8000."])
+        raise ConfigError([f"{key} = {url!r} is not an address such as http://127.0.0.1:8000."])
     return url.rstrip("/")
 
 
 class ServerClient:
     """One server. `timeout` is for one request, in seconds: a whole response of the model."""
 
-    def __init__(self, url: str, *, timeout: float = 1800.0, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.url, self.timeout, self._sleep = check_url(url), timeout, sleep
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 1800.0,
+        sleep: Callable[[float], None] = time.sleep,
+        key: str = "rollout.server_url",
+    ) -> None:
+        self.url, self.timeout, self._sleep, self._key = check_url(url, key), timeout, sleep, key
         parts = urlsplit(self.url)
         self.host, self._port = str(parts.hostname), int(parts.port or 0)
         if self.host not in LOCAL:
@@ -82,7 +97,7 @@ class ServerClient:
             if left <= 0:
                 raise ServerLostError(
                     f"the vLLM server {self.url} did not answer within {seconds:.0f} s. Start it with "
-                    "`python -m vcsd.rollout.vllm.serve MODEL_FOLDER`, or correct rollout.server_url."
+                    f"`python -m vcsd.rollout.vllm.serve MODEL_FOLDER`, or correct {self._key}."
                 )
             if not told or left % 10 < 1:
                 log.warning("Waiting for the vLLM server %s, for %.0f s more.", self.url, left)
@@ -106,6 +121,8 @@ class ServerClient:
             connection.close()
         if status >= _FAILED:
             raise ServerLostError(f"the vLLM server {self.url} failed at {path}: {_short(content)}")
+        if status == _NOT_FOUND:
+            raise NotOfferedError(f"the vLLM server {self.url} has no {path}.")
         if status != _OK:
             raise RunError(f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}")
         return _parsed(content, self.url)

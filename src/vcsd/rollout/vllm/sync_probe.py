@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.core.probability import log_probs
-from vcsd.errors import RunError
+from vcsd.errors import ConfigError, RunError
 from vcsd.loss.reference import full_logits
 from vcsd.models.inside import inside, with_head
 from vcsd.models.packed.packing import Group
@@ -40,12 +40,24 @@ NOISE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.03}
 """Mean differences below this are rounding."""
 
 
+class ProbeError(RunError):
+    """The engine's log-probabilities are not the student's."""
+
+
 @dataclass(frozen=True)
 class Gap:
     """How far the engine's log-probabilities are from the student's, in nats."""
 
     mean: float
     max: float
+
+
+def probe_prompt(prompts: Sequence[Prompt]) -> Prompt:
+    """Return the first prompt with an image, so that the probe also sees the vision tower; else the first."""
+    if not prompts:
+        raise ConfigError(["the first step has no usable prompt to check vLLM's weights with."])
+    prompt = next((prompt for prompt in prompts if prompt.pixel_values is not None), prompts[0])
+    return getattr(prompt, "original", prompt)  # of a pair, the view with the image
 
 
 def student_log_probs(student: nn.Module, prompt: Prompt, response: Sequence[int]) -> Tensor:
@@ -83,7 +95,7 @@ class SyncProbe:
         usual = self.first if self.first is not None else gap.mean
         limit = min(MOST[self._dtype], max(NOISE[self._dtype], JUMP * usual))
         if not gap.mean <= limit:  # NaN fails as well
-            raise RunError(
+            raise ProbeError(
                 f"rollouts of {version} are not the student's: on the probe, the engine's log-probabilities differ "
                 f"from the student's by {gap.mean:.2g} nats on average ({gap.max:.2g} at most); up to {limit:.2g} is "
                 "rounding. A weight did not arrive, a cache is out of date, or the engine computes in another "

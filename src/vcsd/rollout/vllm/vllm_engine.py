@@ -82,6 +82,7 @@ class VLLMEngine:
         *,
         tokenizer: object = None,
         dtype: torch.dtype = torch.bfloat16,
+        probe_dtype: torch.dtype | None = None,
     ) -> None:
         self.student, self.dtype, self.family, self.base = student, dtype, family_of(student), base_model(student)
         refuse_other_family(student)
@@ -91,7 +92,7 @@ class VLLMEngine:
         self.version: str | None = None
         self._merge_size = int(self.base.config.vision_config.spatial_merge_size)
         self._sync = WeightSync(expected_shapes(self.base.config))
-        self._probe = SyncProbe(dtype)
+        self._probe = SyncProbe(probe_dtype or dtype)
         self._target = target
 
     def refresh(self, step: int, probe: Prompt) -> SyncRecord:
@@ -110,6 +111,11 @@ class VLLMEngine:
         on_every(lambda: gaps.append(self._compare(probe, drawn[0])))  # all ranks compute with a sharded student
         sent = getattr(self._target, "sent_bytes", None)
         return replace(records[0], probe_mean=gaps[0].mean, probe_max=gaps[0].max, sent_bytes=sent)
+
+    def adopt(self, probe: Prompt) -> Gap:
+        """Use the weights that vLLM has, without sending any, after checking that they are the student's."""
+        self.version = self._target.weight_version()
+        return self._compare(probe, self._answer(probe))
 
     def _send(self, step: int) -> SyncRecord:
         """Send the weights, or take part in gathering them while rank 0 sends them to the server of all."""

@@ -1,0 +1,96 @@
+"""A fixed model by vLLM in this process, for evaluation: sent once, and proven on the first prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcsd.models.family import family_of
+from vcsd.rollout.fixed.paired_engine import PROCESSOR, PairedEngine
+from vcsd.rollout.vllm.in_process import start_in_process
+from vcsd.rollout.vllm.sync_probe import probe_prompt
+from vcsd.rollout.vllm.vllm_engine import VLLMEngine, refuse_other_family
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+
+    import torch
+    from transformers import PreTrainedModel
+
+    from vcsd.method import Method
+    from vcsd.models.packed.packing import Prompt
+    from vcsd.rollout.engine import ProgressCallback, Sampled
+    from vcsd.rollout.sampling import Sampling
+
+AS_FITS = -1
+"""vLLM's word for the longest prompt with its response that fits into memory."""
+
+
+class ProvenAnswers:
+    """A model by vLLM. The model itself stays beside vLLM, because it scores the probe.
+
+    With `contrast`, pairs of views can be sampled too: `for_pairs` is the same engine as an engine of pairs.
+    """
+
+    label = "vllm"
+    """What stored answers are filed under."""
+
+    method: Method | None = None
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        folder: str | PathLike[str],
+        dtype: torch.dtype,
+        *,
+        tokenizer: object = None,
+        contrast: Method | None = None,
+    ) -> None:
+        refuse_other_family(model)
+        family_of(model).prepare(model)
+        self.base, self.compute_dtype = model, dtype
+        processors = [PROCESSOR] if contrast is not None else []
+        target = start_in_process(folder, dtype, max_tokens=AS_FITS, logits_processors=processors)
+        if contrast is None:
+            self.engine = VLLMEngine(model, target, tokenizer=tokenizer, dtype=dtype)
+        else:
+            self.engine = PairedEngine(model, target, tokenizer=tokenizer, dtype=dtype, method=contrast)
+
+    def for_pairs(self) -> PairAnswers:
+        """Return the engine of contrast decoding."""
+        assert isinstance(self.engine, PairedEngine), "start it with `contrast`"
+        return PairAnswers(self, self.engine.method)
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        *,
+        num_rollouts: int,
+        seed: int,
+        step: int = 0,
+        with_log_probs: bool = False,
+        progress: ProgressCallback | None = None,
+    ) -> Sampled:
+        """Draw rollouts. Before the first ones, send the weights and compare a probe."""
+        if self.engine.version is None:
+            self.engine.refresh(1, probe_prompt(prompts))
+        return self.engine.sample(
+            prompts,
+            sampling,
+            num_rollouts=num_rollouts,
+            seed=seed,
+            step=step,
+            with_log_probs=with_log_probs,
+            progress=progress,
+        )
+
+
+class PairAnswers:
+    """Contrast decoding by a `ProvenAnswers`: it samples pairs, by the method given at its start."""
+
+    label = ProvenAnswers.label
+
+    def __init__(self, answers: ProvenAnswers, method: Method) -> None:
+        self.base, self.compute_dtype, self.method = answers.base, answers.compute_dtype, method
+        self.sample = answers.sample
