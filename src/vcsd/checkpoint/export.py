@@ -22,8 +22,8 @@ from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
 from vcsd.lora.base_record import BASE, load_base, read_record
-from vcsd.models.hub import hub_id
-from vcsd.models.processor import refuse_oversized, save_processor_files
+from vcsd.models.hub import hub_id, refuse_unsafe
+from vcsd.models.processor import save_processor_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,7 +151,7 @@ def export(
     is_lora = (checkpoint / BASE).is_file()
     if (adapter or base is not None) and not is_lora:
         raise ConfigError([f"{checkpoint} holds whole weights, not adapters. Leave out --adapter and --base."])
-    refuse_oversized(checkpoint)
+    refuse_unsafe(checkpoint)
     with new_folder(out) as partial:
         if adapter:
             config = read_config(checkpoint)

@@ -156,8 +156,10 @@ def spread(records: Sequence[T], most: int) -> list[T]:
 
 def _json(path: Path) -> dict[str, Any]:
     """Return the object in a file; empty if there is none, or if a kill left half of it."""
+    if not path.is_file():  # reading a pipe or a device may never end
+        return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -92,11 +92,14 @@ def _prompt(record: JsonLine) -> str:
 
 
 def _images(folder: Path, record: JsonLine) -> str:
-    """Show the thumbnails of a sample; of an older run, which has none, the files if they are still there."""
+    """Show the thumbnails of a sample; of an older run, which has none, the names of the files.
+
+    The files themselves are not opened: a run from a stranger could name any picture on this machine.
+    """
     small = stored_pictures(folder, record)
     if small or "thumbnails" in record:
         return "".join(picture(image, is_photo=True) for image in small)
-    return "".join(_file(one) for one in record.get("images", ()))
+    return "".join(_file_name(one) for one in record.get("images", ()))
 
 
 def stored_pictures(folder: Path, record: JsonLine) -> list[Image.Image]:
@@ -105,6 +108,8 @@ def stored_pictures(folder: Path, record: JsonLine) -> list[Image.Image]:
     images = []
     for name in names:
         path = folder / THUMBNAILS / name
+        if not path.resolve().is_relative_to(folder.resolve()):  # a link
+            continue
         try:
             images.append(load_image("sample", path))
         except DataError:  # deleted, or half copied
@@ -112,11 +117,6 @@ def stored_pictures(folder: Path, record: JsonLine) -> list[Image.Image]:
     return images
 
 
-def _file(reference: object) -> str:
+def _file_name(reference: object) -> str:
     file = reference.get("file") if isinstance(reference, dict) else None
-    if not isinstance(file, str):
-        return ""
-    try:
-        return picture(load_image("sample", file), is_photo=True)
-    except DataError as error:
-        return f'<p class="soft">{text(error.message)}</p>'
+    return f'<p class="soft">{text(file)}</p>' if isinstance(file, str) else ""

@@ -1,4 +1,10 @@
-"""The folder of a model, local or downloaded from the hub, and the weights in it."""
+"""The folder of a model, local or downloaded from the hub, and the weights in it.
+
+A folder may come from a stranger. Before transformers reads it:
+
+refuse_unsafe   checks what config.json and the index of the weights would make transformers do
+refuse_links    checks that files which are copied into checkpoints and exports are the folder's own
+"""
 
 from __future__ import annotations
 
@@ -8,13 +14,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import dtype
 
+    from vcsd.types import JsonObject
+
+MAX_LAYERS = 4096
+"""Of a model, and so many experts. The largest released models have about 130 layers and 512 experts."""
+
+INDEX = "model.safetensors.index.json"
+
+_COUNTS_MODULES = re.compile(r"(^|[_.])(layers?|depths?|experts?|layer_types)$")
+_NAMES_CODE = re.compile(r"(attn|experts)_implementation")
+
+_MAX_REASON = 600
+"""Characters of an error of transformers that a message shows."""
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -94,6 +112,9 @@ def _without_bars() -> Iterator[None]:
 
 def load_model(folder: Path, dtype: dtype) -> Any:
     """Load a model from safetensors. Code in its folder is never run, and a missing weight is an error."""
+    refuse_unsafe(folder)
+    if (folder / "adapter_config.json").exists():  # transformers would load it as well, perhaps with another base
+        raise ConfigError([f"{folder} holds an adapter next to its weights. Remove adapter_config.json, or merge it."])
     from transformers import AutoModelForImageTextToText
 
     try:
@@ -102,7 +123,8 @@ def load_model(folder: Path, dtype: dtype) -> Any:
                 folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
             )
     except Exception as error:  # transformers and safetensors raise anything for a damaged folder
-        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
+        reason = reason if len(reason) <= _MAX_REASON else reason[:_MAX_REASON] + " ..."
         raise ConfigError(
             [f"the model in {folder} cannot be loaded: {reason}. For a run, pass the folder from vcsd export."]
         ) from error
@@ -115,3 +137,74 @@ def load_model(folder: Path, dtype: dtype) -> Any:
             ]
         )
     return model
+
+
+def refuse_unsafe(folder: Path) -> None:
+    """Raise a ConfigError if a folder would have code run, pickles or other folders read, or memory exhausted."""
+    path = folder / "config.json"
+    for name, value in _leaves(read_json(path)):
+        if isinstance(value, int) and value > MAX_LAYERS and _COUNTS_MODULES.search(name):
+            raise ConfigError(
+                [f"{path}: {name} = {value:,} is more than {MAX_LAYERS:,}. Copy it from the original model again."]
+            )
+        if isinstance(value, str) and "/" in value and _NAMES_CODE.search(name):  # transformers would download it
+            raise ConfigError(
+                [f"{path}: {name} = {shown(value)} names code on the hub, which is never run. Remove the key."]
+            )
+    _refuse_foreign_weights(folder / INDEX)
+
+
+def _refuse_foreign_weights(path: Path) -> None:
+    """Raise unless an index names safetensors files next to it: transformers would read others, and unpickle some."""
+    files = read_json(path).get("weight_map", {})
+    if not isinstance(files, dict):
+        raise ConfigError([f"{path} is not an index of weights. Copy it from the original model again."])
+    for file in files.values():
+        if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
+            raise ConfigError(
+                [f"{path} names {shown(file)}. Weights are read from safetensors files in the folder itself."]
+            )
+
+
+def _leaves(tree: object) -> Iterator[tuple[str, object]]:
+    """Yield the values of a tree, each with the keys that lead to it; of a long list, its length."""
+    waiting: list[tuple[str, object]] = [("", tree)]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{name}.{key}".lstrip("."), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(name, item) for item in value] if len(value) <= MAX_LAYERS else [(name, len(value))]
+        else:
+            yield name, value
+
+
+def refuse_links(folder: Path, names: Iterable[Path]) -> None:
+    """Raise a ConfigError if a file is not a regular one of the folder, or of the hub's cache that it belongs to.
+
+    Otherwise a link in a stranger's folder could carry a private file into checkpoints, exports and uploads.
+    """
+    own = folder.resolve()
+    cache = own.parent.parent / "blobs"  # the cache's folders of a model hold links to it
+    for name in names:
+        path = own / name
+        target = path.resolve()
+        if not target.is_relative_to(own) and target.parent != cache:
+            raise ConfigError(
+                [f"{folder / name} is a link to {target}, outside of the model's folder. Replace it by a copy."]
+            )
+        if not target.is_file():
+            raise ConfigError([f"{folder / name} is not a file. Copy it from the original model again."])
+
+
+def read_json(path: Path) -> JsonObject:
+    """Return the object in a file; empty if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{path} is not JSON: {error}. Copy it from the original model again."]) from error
+    if not isinstance(content, dict):
+        raise ConfigError([f"{path} holds no JSON object. Copy it from the original model again."])
+    return content

@@ -8,8 +8,6 @@ save_processor_files   copies the original files, byte for byte, into the folder
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +22,12 @@ from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES  # type: ignore[attr-defined]
 
 from vcsd.errors import ConfigError, shown
+from vcsd.models.hub import read_json, refuse_links, refuse_unsafe
 from vcsd.views.original import MAX_IMAGE_PIXELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from os import PathLike
-
-    from vcsd.types import JsonObject
 
 Processor: TypeAlias = Any
 """A transformers processor with `tokenizer` and `image_processor`. transformers' processors are not typed."""
@@ -51,11 +48,6 @@ PROCESSOR_FILES = (
 
 MAX_PATCH = 1024
 """The longest side of a patch, in pixels, and the most patches merged into one; released models have 16 and 2."""
-
-MAX_LAYERS = 4096
-"""Of a model, and so many experts. The largest released models have about 130 layers and 512 experts."""
-
-_COUNTS_MODULES = re.compile(r"(^|_)(layers?|depths?|experts?|layer_types)$")
 
 
 class ImageOnlyQwenProcessor(Qwen3VLProcessor):
@@ -87,7 +79,8 @@ def load_processor(
     """
     folder = Path(folder)
     name = _processor_class_name(folder)
-    refuse_oversized(folder)
+    refuse_unsafe(folder)
+    refuse_links(folder, _processor_files(folder))
     with _explained(folder):
         image_processor = _load_image_processor(folder, min_pixels=min_pixels, max_pixels=max_pixels)
         _try_out(folder, image_processor)
@@ -106,50 +99,19 @@ def load_processor(
     return processor
 
 
-def refuse_oversized(folder: Path) -> None:
-    """Raise if config.json asks for so many layers or experts that building the model would not end."""
-    waiting: list[tuple[str, object]] = [("", _read_json(folder / "config.json"))]
-    while waiting:
-        name, value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += value.items()
-        elif isinstance(value, list):
-            waiting += [(name, item) for item in value] if len(value) <= MAX_LAYERS else [(name, len(value))]
-        elif isinstance(value, int) and value > MAX_LAYERS and _COUNTS_MODULES.search(name):
-            raise ConfigError(
-                [
-                    f"{folder / 'config.json'}: {name} = {value:,} is more than {MAX_LAYERS:,}. Copy it from the "
-                    "original model again."
-                ]
-            )
-
-
 def _processor_class_name(folder: Path) -> str:
     """The processor class of a folder: named in one of its files, or implied by the model type."""
     if not folder.is_dir():
         raise ConfigError([f"{folder} is not a folder. Give a folder with a downloaded or saved model."])
     for file in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"):
-        if name := _read_json(folder / file).get("processor_class"):
+        if name := read_json(folder / file).get("processor_class"):
             return str(name)
-    name = PROCESSOR_MAPPING_NAMES.get(str(_read_json(folder / "config.json").get("model_type", "")))
+    name = PROCESSOR_MAPPING_NAMES.get(str(read_json(folder / "config.json").get("model_type", "")))
     if name is None:
         raise ConfigError(
             [f"{folder} does not say which processor it needs. Copy the processor files of the original model into it."]
         )
     return str(name)
-
-
-def _read_json(path: Path) -> JsonObject:
-    """The content of a JSON file; empty if there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ConfigError([f"{path} is not JSON: {error}. Copy it from the original model again."]) from error
-    if not isinstance(content, dict):
-        raise ConfigError([f"{path} holds no JSON object. Copy it from the original model again."])
-    return content
 
 
 @contextmanager
@@ -162,7 +124,7 @@ def _explained(folder: Path) -> Iterator[None]:
     except Exception as error:  # transformers can raise anything on broken files
         for path in sorted(_processor_files(folder)):
             if path.suffix == ".json":
-                _read_json(folder / path)
+                read_json(folder / path)
         lacks = "" if (folder / "tokenizer.json").is_file() else " It has no tokenizer.json."
         raise ConfigError(
             [
@@ -249,6 +211,7 @@ def save_processor_files(source_folder: str | PathLike[str], target_folder: str 
     names = _processor_files(source)
     if not names:
         raise ConfigError([f"{source} holds no processor files. Pass the folder of the original model."])
+    refuse_links(source, names)
     if target.exists() and source.samefile(target):
         return
     for name in _processor_files(target) - names:

@@ -99,6 +99,8 @@ def read_lines(path: str | PathLike[str]) -> Iterator[JsonLine]:
     path = Path(path)
     if not path.exists():
         return
+    if not path.is_file() and not path.is_dir():  # reading a pipe or a device may never end
+        raise ConfigError([f"{path} is not a file. Remove it."])
     with _explained(path), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             record = _parse(line)
@@ -122,7 +124,7 @@ def _explained(path: Path) -> Iterator[None]:
 def _parse(line: bytes) -> JsonLine | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

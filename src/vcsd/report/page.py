@@ -6,6 +6,7 @@ controls that the style sheet reads, so they also work from the keyboard.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,10 +49,10 @@ class Page:
 
 
 def write_page(page: Page, path: str | PathLike[str]) -> Path:
-    """Write the page and return its path. A reader never sees half of it."""
+    """Write the page and return its path. A reader never sees half of it, nor a mixture of two processes' pages."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(page_html(page), encoding="utf-8")
         return partial.replace(path)

@@ -19,7 +19,7 @@ from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.models.family import base_model
 from vcsd.models.hub import load_model
-from vcsd.models.processor import load_processor, refuse_oversized
+from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.cell_result import CONTROLS
 from vcsd.reproduce.contrast_measures import SampledResponse, pmi, profile, split_by_truth
@@ -218,7 +218,6 @@ def _curve_of(cell: Cell, exam: Exam, metrics: Path) -> Curve:
 
 def load_base(folder: Path, device: str | None = None) -> nn.Module:
     """Load the base in float32, by default on the device that training would use."""
-    refuse_oversized(folder)
     model: nn.Module = load_model(folder, torch.float32)
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 

@@ -15,11 +15,13 @@ Colour profiles are ignored, as in all processors of transformers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sized
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from os import PathLike
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 """The file formats that are read, as Pillow names them. Pillow reads more, and one of them, EPS, is a program: to show
 it, Pillow starts Ghostscript."""
+
+_MAX_HEADER = 2**16
+_PPM_WORDS = 4
+"""The words of a PPM's header: its kind, width, height and largest value. Comments of any length may come between."""
 
 MAX_IMAGE_PIXELS = 2**26
 """The largest image that is decoded: 8192 x 8192, twice the area of an 8K screen, 192 MiB as RGB.
@@ -86,7 +92,20 @@ def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Im
 
 def open_image(source: str | PathLike[str] | IO[bytes]) -> ImageFile:
     """Open an image of one of the FORMATS, without decoding it."""
+    if isinstance(source, str | PathLike):
+        if Path(source).exists() and not Path(source).is_file():
+            raise ValueError("it is not a file")  # reading a pipe or a device may never end
+        with Path(source).open("rb") as file:
+            _refuse_long_header(file.read(_MAX_HEADER + 1))
     return Image.open(source, formats=_formats())
+
+
+def _refuse_long_header(head: bytes) -> None:
+    """Raise if the text at the start of a PPM has no end: Pillow reads it byte by byte, a minute for 50 MB."""
+    if len(head) > _MAX_HEADER and re.match(rb"P[1-7][\s#]", head):
+        words = re.sub(rb"#[^\r\n]*", b" ", head).split()
+        if len(words) < _PPM_WORDS:
+            raise ValueError(f"its header has more than {_MAX_HEADER:,} bytes")
 
 
 @cache

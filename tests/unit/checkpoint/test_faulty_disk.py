@@ -102,12 +102,13 @@ def test_a_file_that_stops_growing_in_its_middle_is_no_checkpoint(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Trainers of whole weights and of adapters, after one step that was saved."""
+    """Trainers of whole weights, with a teacher in host memory, and of adapters, after one step that was saved."""
     root = tmp_path_factory.mktemp("trained")
     write_base(root / "base")
     saves = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
     made = {
         "whole": make_trainer(root / "whole", arguments=saves),
+        "offloaded": make_trainer(root / "offloaded", offload=True, arguments={"bf16": True, **saves}),
         "lora": lora_trainer(root / "lora", root / "base", arguments=saves),
     }
     for trainer in made.values():
@@ -116,7 +117,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:the checkpoint has no processor files")
-@pytest.mark.parametrize("kind", ["whole", "lora"])
+@pytest.mark.parametrize("kind", ["whole", "offloaded", "lora"])
 def test_a_trainers_save_on_a_disk_that_fills_up_keeps_its_last_checkpoint(trained, kind):
     trainer = trained[kind]
     root, given, at, failed = Path(trainer.args.output_dir), trainer.contents(), 0, ["some"]

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from faulty_disk import faulty_disk
 from tiny_ranks import on_ranks, optimizer_of, shard, tiny_model, train, whole
 from vcsd.checkpoint import (
     Contents,
@@ -29,6 +30,7 @@ from vcsd.checkpoint import shards as shards_module
 from vcsd.checkpoint.export import export
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state
 from vcsd.errors import ConfigError, RunError
+from vcsd.parallel.ranks import gathered
 from vcsd.teacher import named_tensors
 
 OLD = Path(__file__).parents[2] / "golden" / "old_checkpoint" / "checkpoint-2"
@@ -122,6 +124,8 @@ def on_two_ranks(root):
         resume_as_two,
         resume_one_on_two,
         fail_on_rank_one,
+        fill_up_rank_0,
+        fill_up_rank_1,
         find_damage_together,
         write_small_files,
         write_model,
@@ -290,6 +294,54 @@ def fail_on_rank_one(root):
 
 def test_an_error_on_one_rank_is_an_error_on_all_and_leaves_the_earlier_checkpoint(by_two):
     assert found(by_two, fail_on_rank_one) == [None, None]
+
+
+def fill_up_at_every_event(root, failing):
+    """The disk of one rank is full from one event of a save on, which may be any."""
+    root = root / f"full-{failing}"
+    model, optimizer = made(seed=0)
+    given = contents(model, optimizer)
+    write_checkpoint(root, 1, given)
+    at, outcomes, any_failed = 0, [], True
+    while any_failed:
+        outcome = "saved"
+        with faulty_disk(root if rank() == failing else Path("/nowhere"), at) as failed:
+            try:
+                write_checkpoint(root, 2, given)
+            except RunError as error:
+                outcome = str(error)
+        any_failed = any(gathered(bool(failed)))
+        assert outcome == "saved" or re.search(
+            r"checkpoint-2 could not be written: .*No space left on device", outcome
+        ), (at, outcome)
+        outcomes.append(outcome == "saved")
+        assert len({*gathered(outcomes[-1])}) == 1, at
+        steps = list(checkpoints_of(root))
+        dist.barrier()
+        assert steps in ([1], [1, 2]), at
+        assert 2 in steps or not outcomes[-1], at
+        for step in steps:
+            check_checkpoint(root / f"checkpoint-{step}", {"seed": 0}, needs=NEEDS)
+        dist.barrier()
+        if rank() == 0:
+            shutil.rmtree(root / "checkpoint-2", ignore_errors=True)
+        dist.barrier()
+        at += 1
+    assert outcomes[-1]
+    assert outcomes.count(False) >= 3
+
+
+def fill_up_rank_0(root):
+    fill_up_at_every_event(root, failing=0)
+
+
+def fill_up_rank_1(root):
+    fill_up_at_every_event(root, failing=1)
+
+
+@pytest.mark.parametrize("look", [fill_up_rank_0, fill_up_rank_1])
+def test_a_full_disk_of_either_rank_at_any_event_of_a_save_leaves_whole_checkpoints(by_two, look):
+    assert found(by_two, look) == [None, None]
 
 
 def find_damage_together(root):

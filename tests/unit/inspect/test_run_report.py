@@ -1,6 +1,9 @@
 """The report of runs: true to their files, finished or not, small for long runs, and unharmed by what they say."""
 
+import json
+import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from html import unescape
 
@@ -147,6 +150,40 @@ def test_a_sample_never_shows_a_file_outside_the_runs_folder(tmp_path):
     lines = (folder / "samples.jsonl").read_text().replace("thumbnails/red.jpg", "thumbnails/../../secret.jpg")
     (folder / "samples.jsonl").write_text(lines)
     assert "<img" not in html_of(folder)
+
+
+def test_a_link_among_the_thumbnails_shows_no_file_outside_the_runs_folder(tmp_path):
+    folder = write_run(tmp_path / "a", contrast={"x": 1.0})
+    secret = tmp_path / "secret.jpg"
+    (folder / "thumbnails" / "red.jpg").rename(secret)
+    (folder / "thumbnails" / "red.jpg").symlink_to(secret)
+    assert "<img" not in html_of(folder)
+
+
+def test_samples_without_thumbnails_name_their_files_and_open_none(tmp_path):
+    folder = write_run(tmp_path / "a", contrast={"x": 1.0})
+    secret = (folder / "thumbnails" / "red.jpg").rename(tmp_path / "secret.jpg")
+    records = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    for record in records:
+        del record["thumbnails"]
+        record["images"] = [{"file": str(secret)}]
+    (folder / "samples.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    html = html_of(folder)
+    assert "<img" not in html
+    assert str(secret) in html
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl"])
+def test_a_pipe_or_a_deep_tree_in_place_of_a_file_ends_no_report(tmp_path, name):
+    folder = write_run(tmp_path / "a")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).write_text("[" * 100_000 + "\n")
+    with suppress(ConfigError):
+        html_of(folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with suppress(ConfigError):  # reading it would wait for a writer forever
+        html_of(folder)
 
 
 def test_case_studies_show_picture_question_and_answers_of_base_opsd_and_vcsd(tmp_path):

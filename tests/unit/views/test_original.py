@@ -1,4 +1,5 @@
 import io
+import os
 import warnings
 import zlib
 from pathlib import Path
@@ -10,7 +11,7 @@ from PIL import Image, ImageChops
 from tiny_examples import example, picture, rotated
 from vcsd.errors import DataError
 from vcsd.views import VIEWS
-from vcsd.views.original import MAX_IMAGE_PIXELS
+from vcsd.views.original import MAX_IMAGE_PIXELS, load_image
 
 original = VIEWS["original"]
 
@@ -191,3 +192,18 @@ def test_the_limit_itself_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_image_without_pixels_is_refused() -> None:
     with pytest.raises(DataError, match="0 x 5: it has no pixels"):
         original(example(Image.new("RGB", (0, 5))))
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(DataError, match="it is not a file"):  # reading it would wait for a writer forever
+        load_image("a", tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("comment", [b"#" + b"a" * 2**17 + b"\n", b"#a\n" * 2**16], ids=["one", "many"])
+def test_comments_without_end_in_the_header_of_a_ppm_are_refused(tmp_path: Path, comment: bytes) -> None:
+    (tmp_path / "a.ppm").write_bytes(b"P5\n" + comment + b"2 1 255\n\x07\x08")
+    with pytest.raises(DataError, match="its header has more than 65,536 bytes"):
+        load_image("a", tmp_path / "a.ppm")
+    (tmp_path / "a.ppm").write_bytes(b"P5\n" + comment[:900] + b"\n2 1 255\n\x07\x08" + b"\0" * 2**17)
+    assert load_image("a", tmp_path / "a.ppm").size == (2, 1)

@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 KEY = "VLLM_API_KEY"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 _SHOWN = 300
+MAX_BYTES = 2**28
+"""Of a reply. A request has at most a few rollouts, each of a few megabytes with its log-probabilities."""
+
+_PIECE = 2**16
 _FAILED = 500
 _OK = 200
 _NOT_FOUND = 404
@@ -112,9 +116,9 @@ class ServerClient:
         connection = http.client.HTTPConnection(self.host, self._port, timeout=self.timeout)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            reply = connection.getresponse()
-            status, content = reply.status, reply.read()
-        except (OSError, http.client.HTTPException) as error:
+            with connection.getresponse() as reply:
+                status, content = reply.status, _read(reply, time.monotonic() + self.timeout)
+        except (OSError, http.client.HTTPException, ValueError) as error:  # a ValueError: an odd number in the reply
             name = type(error).__name__
             raise ServerLostError(f"the vLLM server {self.url} does not answer ({name}: {error}).") from error
         finally:
@@ -128,12 +132,24 @@ class ServerClient:
         return _parsed(content, self.url)
 
 
+def _read(reply: http.client.HTTPResponse, until: float) -> bytes:
+    """Return the body of a reply. Raise an OSError if it has no end in bytes or in time."""
+    content = bytearray()
+    while piece := reply.read1(_PIECE):
+        content += piece
+        if len(content) > MAX_BYTES:
+            raise OSError(f"its reply has more than {MAX_BYTES // 2**20} MiB")
+        if time.monotonic() > until:
+            raise TimeoutError("its reply does not end")
+    return bytes(content)
+
+
 def _parsed(content: bytes, url: str) -> Any:
     if not content:
         return None
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServerLostError(f"the vLLM server {url} replied with something that is not JSON.") from error
 
 

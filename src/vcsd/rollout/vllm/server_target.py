@@ -289,18 +289,24 @@ def encoded_images(images: RequestImages) -> list[str]:
 def to_reply(reply: Any) -> Any:
     """Give a server's reply the form of those in the process."""
     try:
-        outputs = [_to_output(choice) for choice in sorted(reply["choices"], key=lambda choice: choice["index"])]
-        return SimpleNamespace(prompt_token_ids=reply["prompt_token_ids"], outputs=outputs)
-    except (KeyError, TypeError, IndexError) as error:
+        outputs = [_to_output(choice) for choice in sorted(reply["choices"], key=lambda choice: int(choice["index"]))]
+        return SimpleNamespace(prompt_token_ids=_token_ids(reply["prompt_token_ids"]), outputs=outputs)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(f"the vLLM server's reply lacks something ({error!r}). It needs vLLM 0.30.0.") from error
 
 
 def _to_output(choice: Any) -> Any:
-    ids, logs = choice["token_ids"], choice.get("logprobs")
+    ids, logs = _token_ids(choice["token_ids"]), choice.get("logprobs")
     if logs is not None:
         entries = zip(ids, logs["content"], strict=True)
-        logs = [{token: SimpleNamespace(logprob=entry["logprob"])} for token, entry in entries]
+        logs = [{token: SimpleNamespace(logprob=float(entry["logprob"]))} for token, entry in entries]
     return SimpleNamespace(token_ids=ids, finish_reason=choice["finish_reason"], logprobs=logs)
+
+
+def _token_ids(ids: object) -> list[int]:
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise TypeError("token ids that are not whole numbers")
+    return ids
 
 
 def _as_dict(prompt: object) -> dict[str, object]:

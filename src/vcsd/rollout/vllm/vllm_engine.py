@@ -31,6 +31,7 @@ from vcsd.rollout.vllm.vllm_requests import (
     image_spans,
     patches_of_images,
     refuse_other_prompt,
+    refuse_unknown_tokens,
     sampling_values,
     to_rollout,
     token_log_probs,
@@ -91,6 +92,7 @@ class VLLMEngine:
         self.end_ids = sorted(self.family.end_token_ids(student, tokenizer))
         self.version: str | None = None
         self._merge_size = int(self.base.config.vision_config.spatial_merge_size)
+        self._num_tokens = int(self.base.config.get_text_config().vocab_size)
         self._sync = WeightSync(expected_shapes(self.base.config))
         self._probe = SyncProbe(probe_dtype or dtype)
         self._target = target
@@ -174,6 +176,7 @@ class VLLMEngine:
             for index, output in enumerate(reply.outputs, start=start):
                 most = sampling.max_new_tokens
                 rollouts.append(to_rollout(output, prompt.example_id, index, self.end_ids, self.vision_ids, most))
+                refuse_unknown_tokens(rollouts[-1], self._num_tokens)
                 logs.append(torch.tensor(token_log_probs(output)) if with_log_probs else None)
         kept = tuple(log for log in logs if log is not None) if with_log_probs else None
         return Sampled(tuple(rollouts), kept, version)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, shown
 from vcsd.types import Rollout
 
 if TYPE_CHECKING:
@@ -131,6 +131,16 @@ def to_rollout(
     if not is_ended and len(ids) < most:
         raise RunError(f"{name} is cut off after {len(ids)} of {most} tokens. Raise max_model_len.")
     return Rollout(example_id, index, ids, "end" if is_ended else "length")
+
+
+def refuse_unknown_tokens(rollout: Rollout, num_tokens: int) -> None:
+    """Raise a RunError if a rollout has tokens that the student's vocabulary lacks: scoring them would crash a GPU."""
+    unknown = [token for token in rollout.token_ids if not 0 <= token < num_tokens]
+    if unknown:
+        raise RunError(
+            f"vLLM's rollout {rollout.index} of example {rollout.example_id!r} has the token {shown(unknown[0])}, but "
+            f"the student's tokens are 0 to {num_tokens - 1}. The server runs another model."
+        )
 
 
 def token_log_probs(reply: VLLMReply) -> list[float]:

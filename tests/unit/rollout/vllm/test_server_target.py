@@ -1,5 +1,8 @@
 """A server gets weights and requests over HTTP; one that is lost gets them again, and a batch is whole or nothing."""
 
+import threading
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +11,7 @@ from safetensors import SafetensorError
 
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import ConfigError, RunError
+from vcsd.rollout.vllm import server_client
 from vcsd.rollout.vllm.file_transfer import FileReceiver, FileSender
 from vcsd.rollout.vllm.server_client import KEY, ServerClient, ServerLostError, check_url
 from vcsd.rollout.vllm.server_target import SendsFiles, ServerTarget, UpdatesOnly, to_reply
@@ -195,6 +199,88 @@ def test_another_machine_gets_a_warning(caplog):
 def test_a_reply_of_another_release_is_an_error():
     with pytest.raises(RunError, match="lacks something"):
         to_reply({"choices": [{"index": 0, "token_ids": [1], "finish_reason": "stop"}]})
+
+
+CHOICE = {"index": 0, "token_ids": [1], "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"choices": 3},
+        {"choices": ["a"]},
+        {"choices": [[1]]},
+        {"choices": {"index": 0}},
+        {"prompt_token_ids": 5},
+        {"prompt_token_ids": [True]},
+        {"choices": [{**CHOICE, "index": "x"}]},
+        {"choices": [{**CHOICE, "index": None}]},
+        {"choices": [{**CHOICE, "token_ids": None}]},
+        {"choices": [{**CHOICE, "token_ids": "12"}]},
+        {"choices": [{**CHOICE, "token_ids": ["a"]}]},
+        {"choices": [{**CHOICE, "token_ids": [1.5]}]},
+        {"choices": [{**CHOICE, "token_ids": [float("nan")]}]},
+        {"choices": [{**CHOICE, "logprobs": 4}]},
+        {"choices": [{**CHOICE, "logprobs": {"content": []}}]},
+        {"choices": [{**CHOICE, "logprobs": {"content": [{"logprob": "much"}]}}]},
+        {"choices": [{**CHOICE, "logprobs": {"content": [{"logprob": 10**400}]}}]},
+        {"choices": [{**CHOICE, "logprobs": {"content": ["a"]}}]},
+    ],
+)
+def test_a_reply_that_no_server_should_send_is_an_error(changes):
+    whole = {"prompt_token_ids": [1], "choices": [CHOICE]}
+    assert to_reply(whole).outputs[0].token_ids == [1]
+    with pytest.raises(RunError, match="lacks something"):
+        to_reply({**whole, **changes})
+
+
+class EndlessHandler(BaseHTTPRequestHandler):
+    """Sends a body that has no end: a length of ten gigabytes, no length, or chunks."""
+
+    def do_GET(self):
+        kind = self.path.strip("/")
+        self.send_response(200)
+        if kind == "length":
+            self.send_header("Content-Length", str(10**10))
+        if kind.startswith("chunk"):
+            self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        piece = b" " * 2**16
+        with suppress(OSError):
+            if kind == "chunk-1":
+                self.wfile.write(b"-1\r\n")
+            while True:
+                self.wfile.write(b"10000\r\n" + piece + b"\r\n" if kind == "chunks" else piece)
+
+    def log_message(self, *given):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["length", "none", "chunks", "chunk-1"])
+def test_a_reply_without_end_is_given_up(kind, monkeypatch):
+    monkeypatch.setattr(server_client, "MAX_BYTES", 2**20)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EndlessHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(ServerLostError, match=r"does not answer \(\w+: "):
+            ServerClient(f"http://127.0.0.1:{server.server_port}").get(f"/{kind}")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_reply_that_drips_is_given_up(monkeypatch):
+    class Dripping:
+        def read1(self, most):
+            return b" "
+
+    with pytest.raises(TimeoutError, match="does not end"):
+        server_client._read(Dripping(), until=0)
+
+
+def test_a_deeply_nested_reply_is_an_error():
+    with pytest.raises(ServerLostError, match="is not JSON"):
+        server_client._parsed(b"[" * 10**6, "a server")
 
 
 @pytest.mark.parametrize("folder", ["/etc", "/dev/shm", "/dev/shm/other", "/dev/shm/vcsd-weights-none", "../x"])

@@ -12,10 +12,12 @@ from vcsd.rollout.vllm.vllm_requests import (
     image_spans,
     patches_of_images,
     refuse_other_prompt,
+    refuse_unknown_tokens,
     sampling_values,
     to_rollout,
     token_log_probs,
 )
+from vcsd.types import Rollout
 
 IMAGE, END, VIDEO = 9, 2, 8
 
@@ -110,3 +112,10 @@ def test_patches_are_cut_by_image():
     assert [len(part) for part in patches_of_images(torch.zeros(3, 4), grid)] == [2, 1]
     with pytest.raises(ConfigError, match="4 patches for images of 3"):
         patches_of_images(torch.zeros(4, 4), grid)
+
+
+@pytest.mark.parametrize("token", [-1, 10, 10**400])
+def test_a_token_that_the_student_lacks_is_refused(token):
+    refuse_unknown_tokens(Rollout("a", 0, (0, 9), "length"), 10)
+    with pytest.raises(RunError, match=r"the student's tokens are 0 to 9\. The server runs another model"):
+        refuse_unknown_tokens(Rollout("a", 0, (0, token), "length"), 10)
