@@ -1,4 +1,4 @@
-"""`exact` is VLMEvalKit: string for string, and cell for cell of what its own evaluate reports on all seven."""
+"""`exact` is VLMEvalKit: string for string, and cell for cell of what its own evaluate reports on every benchmark."""
 
 import base64
 import csv
@@ -11,7 +11,7 @@ from PIL import Image
 
 import nasty_answers
 import vlmevalkit_oracle
-from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.benchmarks.loading import load_benchmark
 from vcsd.evaluation.reading.exact import read_option, read_yes_no
 from vcsd.evaluation.reading.marking import Marking, mark
@@ -113,7 +113,46 @@ def mathvista(rng, index):
     return {**row, "task": rng.choice(["figures", "word problems"]), "skills": str(skills)}
 
 
+def mmmu(rng, index):
+    """Every fourth question has no options; VLMEvalKit makes two of its answer."""
+    row = lettered(rng, index, split=rng.choice(["validation", "dev"]), category=f"subject {index % 5}")
+    if index % 4 == 0:
+        row |= {**dict.fromkeys("ABCD", ""), "answer": rng.choice(["3.5", "a dog", "12"])}
+    return row
+
+
+def mmbench(rng, index):
+    """Three rotations of each question; one or two of them may be answered wrongly."""
+    question, rotation = index % 100, index // 100
+    row = lettered(random.Random(question), question, category=f"category {question % 3}")
+    return {**row, "index": rotation * 1_000_000 + question, "l2-category": f"ability {question % 7}"}
+
+
+def real_world(rng, index):
+    options = [f"({letter}) {rng.choice(['red', 'two', 'This image lacks it'])}" for letter in "ABCDE"]
+    cells = {"category": rng.choice(["Reasoning/Monitoring", "Perception/Remote Sensing"]), "l2-category": "count"}
+    row = {"index": index, "image": picture(), "question": "How many?", "multi-choice options": str(options)}
+    return {**row, "answer": rng.choice("ABCDE"), **cells}
+
+
+def pope(rng, index):
+    names = rng.sample(["random", "popular", "adversarial"], rng.randint(1, 3))
+    cells = {"answer": rng.choice(["Yes", "No"]), "category": ",".join(names)}
+    return {"index": index, "image": picture(), "question": f"Is there a {index}?", **cells}
+
+
+MORE_ROWS = {
+    "MMBench_DEV_EN": mmbench,
+    "MMMU_DEV_VAL": mmmu,
+    "MME-RealWorld-Lite": real_world,
+    "POPE": pope,
+    "AI2D_TEST": lambda rng, n: lettered(rng, n, category=f"category {n % 9}"),
+    "RealWorldQA": lambda rng, n: lettered(rng, n, category="one"),
+    "ScienceQA_VAL": lambda rng, n: lettered(rng, n, category=f"category {n % 5}", hint=rng.choice(["", "Look."])),
+    "ScienceQA_TEST": lambda rng, n: lettered(rng, n, category=f"category {n % 5}", hint=rng.choice(["", "Look."])),
+}
 ROWS = {
+    **MORE_ROWS,
     "BLINK": lambda rng, n: lettered(rng, n, category=rng.choice(["Counting", "Jigsaw", "IQ_Test"])),
     "MMStar": lambda rng, n: lettered(rng, n, category=f"category {n % 3}", **{"l2-category": f"ability {n % 7}"}),
     "VStarBench": lambda rng, n: lettered(rng, n, category=rng.choice(["direct_attributes", "relative_position"])),
@@ -132,9 +171,14 @@ def says(rng, question):
         return question.gold
     if kind < 0.5:
         return rng.choice([*question.options.values(), "Yes", "No", "3", "0", "3.5", "[1, 2]", "3.0"])
-    if kind < 0.6:
+    if kind < 0.6 and question.benchmark != "MME-RealWorld-Lite":  # there it cannot take an empty answer
         return rng.choice(["", "None", "nan", "NA", "n/a", "null", " "])
-    return nasty_answers.text(rng)
+    text = nasty_answers.text(rng)
+    if question.benchmark == "MME-RealWorld-Lite":
+        return rng.choice(
+            [f"{text} so", f"<answer>{text}</answer>", "a", "(c)", "The best answer is", "Best option: D"]
+        )
+    return text
 
 
 @pytest.fixture
@@ -148,7 +192,7 @@ def prepared(request, tmp_path, oracle):
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
         writer.writeheader()
         writer.writerows(rows)
-    questions = load_benchmark(BENCHMARKS[name], tmp_path, allow_unknown_data=True).questions
+    questions = load_benchmark(PUBLISHED[name], tmp_path, allow_unknown_data=True).questions
     predictions = [Prediction(question.id, says(rng, question), "end") for question in questions]
     (path,) = export_predictions(tmp_path / "predictions", questions, predictions)
     with pytest.MonkeyPatch.context() as patch:
@@ -159,13 +203,15 @@ def prepared(request, tmp_path, oracle):
 def their_cells(oracle, name, path):
     """What their evaluate reports, as rows."""
     classes = {"HallusionBench": oracle.yorn.ImageYORNDataset, "MathVista_MINI": oracle.vqa.MathVista}
+    classes |= {"POPE": oracle.yorn.ImageYORNDataset, "MMMU_DEV_VAL": oracle.mcq.MMMUDataset}
+    classes |= {"MME-RealWorld-Lite": oracle.mcq.MMERealWorld}
     usual = oracle.mcq.HRBenchDataset if name.startswith("HRBench") else oracle.mcq.ImageMCQDataset
     kind = classes.get(name, usual)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kind, "DATASET_MD5", {})
         patch.setattr(oracle.vqa, "build_judge", vlmevalkit_oracle.SilentJudge)
         found = kind(dataset=name).evaluate(path, model="exact_matching", nproc=1)
-    return found.to_dict("records")
+    return found if isinstance(found, dict) else found.to_dict("records")
 
 
 def our_cells(name, questions, predictions):
@@ -184,12 +230,21 @@ def our_cells(name, questions, predictions):
         return {(split, metric): value for split, group in groups.items() for metric, value in group.metrics.items()}
     if name == "MathVista_MINI":
         return mathvista_cells(card, questions, predictions)
+    if name == "POPE":
+        groups = {"Overall": card, **card.groups["category"]}
+        names = {"F1": "Overall"}
+        return {
+            (split, names.get(m, m)): value for split, group in groups.items() for m, value in group.metrics.items()
+        }
+    if name == "MME-RealWorld-Lite":
+        groups = card.groups["category"].items()
+        return {"Overall": card.entry / 100} | {category: group.entry / 100 for category, group in groups}
     groups = {key: group for kind in card.groups.values() for key, group in kind.items()}
     return {"Overall": card.entry / 100} | {key: group.entry / 100 for key, group in groups.items()}
 
 
 def mathvista_cells(card, questions, predictions):
-    verdicts = mark(questions, predictions, Marking("exact", RULES), BENCHMARKS)
+    verdicts = mark(questions, predictions, Marking("exact", RULES), PUBLISHED)
     first = {verdict.question_id for verdict in verdicts if verdict.by.endswith("first reading")}
     groups = {"Overall": card, **card.groups["task"], **card.groups["skills"]}
     cells = {}
@@ -215,8 +270,14 @@ def as_ours(name, records):
     if name == "MathVista_MINI":
         columns = ("tot", "prefetch", "hit", "prefetch_rate", "acc")
         return {row["Task&Skill"]: tuple(row[column] for column in columns) for row in records}
+    if name == "POPE":
+        return {(row["split"], m): row[m] for row in records for m in ("Overall", "acc", "precision", "recall")}
+    if name == "MME-RealWorld-Lite":
+        tasks = {name: subtasks for name, subtasks in records.items() if name != "Overall"}
+        cells = {f"{t}/{s}": v["Avg"] for t, subtasks in tasks.items() for s, v in subtasks.items() if s != "Avg"}
+        return {"Overall": records["Overall"]} | {name: value for name, value in cells.items() if value}
     (row,) = records
-    assert row.pop("split") == "none"
+    assert row.pop("split") == ("validation" if name == "MMMU_DEV_VAL" else "none")
     return row
 
 

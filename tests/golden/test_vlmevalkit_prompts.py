@@ -9,9 +9,10 @@ from PIL import Image
 
 import vlmevalkit_oracle
 from toy_benchmarks import ROWS, coded, write_tsv
-from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED
 from vcsd.evaluation.benchmarks.files.records import MISSING, StoredImage
 from vcsd.evaluation.benchmarks.loading import load_benchmark
+from vcsd.evaluation.benchmarks.more_benchmarks import MORE_BENCHMARKS
 from vcsd.views.original import load_image
 
 pytestmark = [
@@ -132,3 +133,59 @@ def test_jpeg_75_gives_the_pixels_of_a_localized_file(kind, tmp_path):
     ours = StoredImage("x", "x", lambda: base64.b64decode(content)).recoded()
     with Image.open(tmp_path / "0.jpg") as theirs:
         assert load_image("x", ours).tobytes() == theirs.tobytes()
+
+
+def more_rows(name):
+    """Rows of a benchmark beside the seven: MMMU's name their images, and some have no options."""
+    rng = random.Random(name)
+    if name == "POPE":
+        return [
+            {
+                "index": str(n),
+                "image": coded(n),
+                "question": say(rng),
+                "answer": rng.choice(["Yes", "No"]),
+                "category": "x",
+            }
+            for n in range(40)
+        ]
+    rows = options_rows(rng, 80)
+    if name == "MME-RealWorld-Lite":
+        cells = {"multi-choice options": str([f"({letter}) x {letter}" for letter in "ABCDE"]), "l2-category": "y"}
+        return [
+            {**{key: row[key] for key in ("index", "image", "question", "category")}, **cells, "answer": "B"}
+            for row in rows
+        ]
+    if name == "MMMU_DEV_VAL":
+        for n, row in enumerate(rows):
+            row["split"] = "validation"
+            if row["image"].startswith("["):
+                row["question"] = rng.choice(["<image 2> or <image 1>?", "See <image 1>", "<image 2><image 2>"])
+            if n % 6 == 0:
+                row |= {**dict.fromkeys("ABCDEF", ""), "answer": "12"}
+    return rows
+
+
+@pytest.mark.parametrize("name", MORE_BENCHMARKS)
+def test_the_other_benchmarks_are_asked_alike(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("LMUData", str(tmp_path / "theirs"))
+    for folder in ("theirs", "ours"):
+        (tmp_path / folder).mkdir()
+        write_tsv(tmp_path / folder / f"{name}.tsv", more_rows(name))
+    oracle = vlmevalkit_oracle.load()
+    classes = {"POPE": oracle.yorn.ImageYORNDataset, "MMMU_DEV_VAL": oracle.mcq.MMMUDataset}
+    kind = {**classes, "MME-RealWorld-Lite": oracle.mcq.MMERealWorld}.get(name, oracle.mcq.ImageMCQDataset)
+    monkeypatch.setattr(kind, "DATASET_MD5", {})
+    theirs = kind(dataset=name)
+    questions = load_benchmark(PUBLISHED[name], tmp_path / "ours", allow_unknown_data=True).questions
+    assert len(questions) == len(theirs.data) > 20
+    for question, (_, line) in zip(questions, theirs.data.iterrows(), strict=True):
+        parts = [part for part in theirs.build_prompt(line) if part["value"]]
+        images = iter(question.example.images)
+        assert [part["type"] for part in parts] == [part["type"] for part in question.example.prompt[0]["content"]]
+        for part, own in zip(parts, question.example.prompt[0]["content"], strict=True):
+            if part["type"] == "text":
+                assert own["text"] == part["value"]
+                continue
+            with Image.open(part["value"]) as opened:
+                assert load_image("x", next(images)).tobytes() == opened.convert("RGB").tobytes()

@@ -1,4 +1,4 @@
-"""The seven benchmarks of the paper's table, one module each; the two of HRBench share one."""
+"""The seven benchmarks of the paper's table, one module each (HRBench's two share one), and others in one module."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.benchmarks import blink, hallusionbench, hrbench, mathvista, mmstar, vstar
+from vcsd.evaluation.benchmarks.more_benchmarks import MORE_BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,3 +19,6 @@ _SEVEN = (
 )
 BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({benchmark.name: benchmark for benchmark in _SEVEN})
 """The seven by VLMEvalKit's names, in the order of the paper's table."""
+
+PUBLISHED: Mapping[str, Benchmark] = MappingProxyType({**BENCHMARKS, **MORE_BENCHMARKS})
+"""Every benchmark with published files."""

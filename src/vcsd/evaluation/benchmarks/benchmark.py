@@ -1,6 +1,7 @@
 """A benchmark as one record: its questions' files, how they become one number, and what else is reported.
 
-The seven of the paper's table have their modules in this package; the suites of the offline world have no files.
+The seven of the paper's table have their modules in this package, more are in `more_benchmarks.py`; the suites of the
+offline world have no files.
 
 aggregation   how right and wrong answers become the reported number: a name in AGGREGATIONS of `aggregate.py`
 cluster       which questions share an image and are no independent evidence: a name in CLUSTERS of `aggregate.py`
@@ -9,9 +10,11 @@ breakdown     the group keys of a question for which the number is also reported
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.prompt_styles import prompt_text
 from vcsd.types import Example, Question, user_message
 
@@ -20,12 +23,16 @@ if TYPE_CHECKING:
 
     from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
     from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
+    from vcsd.types import Message, MessagePart
 
 Numbers = Literal["official", "vlmevalkit"]
 """How answers of MathVista's kind are compared: as its authors do, or as VLMEvalKit does."""
 
 JudgeForm = Literal["options", "blink", "yes_no", "extract"]
 """Which of VLMEvalKit's texts asks a judge about an answer."""
+
+
+_PLACE = re.compile(r"<image (\d)>")
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class BenchmarkFiles:
     source: str
     columns: tuple[str, ...]
     read: Callable[[Record], ParsedRecord]
-    parquet: ParquetFiles
+    parquet: ParquetFiles | None = None
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The sizes of its groups by group key, in any order: Parquet files have no published checksum."""
     is_localized: bool = False
@@ -72,8 +79,14 @@ class Benchmark:
     numbers: Numbers | None = None
     is_read_twice: bool = False
     """Whether VLMEvalKit's exact route reads an option twice, as in MathVista; see `mathvista_answer.py`."""
+    is_first_letter: bool = False
+    """Whether VLMEvalKit's exact route takes the first of the letters A to E, as in MME-RealWorld."""
     judged_as: JudgeForm | None = None
     """Which of VLMEvalKit's judge prompts applies; None: the one for the kind of question."""
+    split: str | None = None
+    """The value under `split` of the rows that are asked; None: all rows."""
+    is_interleaved: bool = False
+    """Whether `<image 2>` in a text stands for the second image; else all images come first."""
     files: BenchmarkFiles | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +106,26 @@ class Benchmark:
     def question(self, row: Record, style: str) -> Question:
         """Turn a row into a question in a prompt style. Raises DataError for a row that makes no sense."""
         parsed = self.published.read(row)
-        text = prompt_text(style, parsed.form, parsed.question, options=parsed.options, hint=parsed.hint)
-        example = Example(row.need("index"), row.images, [user_message(text, len(row.images))])
+        offered = parsed.options if parsed.offered is None else parsed.offered
+        text = prompt_text(style, parsed.form, parsed.question, options=offered, hint=parsed.hint)
+        images, message = row.images, user_message(text, len(row.images))
+        if self.is_interleaved and _PLACE.search(text):
+            images, message = _interleaved(row, text)
+        example = Example(row.need("index"), images, [message])
         groups = {**parsed.groups, **({"image": row.picture} if row.picture else {})}
         return Question(example, self.name, parsed.kind, parsed.gold, parsed.options, groups, dict(row.cells))
+
+
+def _interleaved(row: Record, text: str) -> tuple[tuple[Any, ...], Message]:
+    """Put images where a text names them. An image that is not named is not shown; one may be shown twice."""
+    words = _PLACE.split(text)
+    numbers = [int(number) for number in words[1::2]]
+    if missing := [number for number in numbers if not 1 <= number <= len(row.images)]:
+        raise DataError(row.id, f"{row.name} names image {missing[0]}, but has {len(row.images)}.")
+    parts: list[MessagePart] = []
+    for place, word in enumerate(words):
+        if place % 2:
+            parts.append({"type": "image"})
+        elif word:
+            parts.append({"type": "text", "text": word})
+    return tuple(row.images[number - 1] for number in numbers), {"role": "user", "content": parts}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from vcsd.errors import ConfigError, DataError, did_you_mean
-from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED
 from vcsd.evaluation.benchmarks.files.parquet import read_parquet
 from vcsd.evaluation.benchmarks.files.records import StoredImage
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
@@ -89,12 +89,12 @@ def choose_benchmarks(names: str | Sequence[str]) -> list[Benchmark]:
     """
     words = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     if not words:
-        raise ConfigError([f"no benchmark was passed. {did_you_mean('', [*BENCHMARKS, 'all'])}"])
+        raise ConfigError([f"no benchmark was passed. {did_you_mean('', [*PUBLISHED, 'all'])}"])
     if any(word.lower() == "all" for word in words):
         return list(BENCHMARKS.values())
-    by_word = {name.lower(): benchmark for name, benchmark in BENCHMARKS.items()}
+    by_word = {name.lower(): benchmark for name, benchmark in PUBLISHED.items()}
     unknown = [
-        f"benchmark {word!r} is not known. {did_you_mean(word, [*BENCHMARKS, 'all'])}"
+        f"benchmark {word!r} is not known. {did_you_mean(word, [*PUBLISHED, 'all'])}"
         for word in words
         if word.lower() not in by_word
     ]
@@ -158,6 +158,7 @@ def _read(benchmark: Benchmark, folder: Path) -> RecordTable:
     try:
         if paths[0].suffix == ".tsv":
             return read_tsv(paths[0])
+        assert published.parquet is not None, "no pattern found these files"
         return read_parquet(paths, published.parquet.image_columns, published.parquet.convert)
     except (OSError, ValueError) as error:
         if isinstance(error, ConfigError):
@@ -170,7 +171,8 @@ def _paths(benchmark: Benchmark, folder: Path) -> list[Path]:
     for name in benchmark.published.names:
         if (folder / name).is_file():
             return [folder / name]
-    for pattern in benchmark.published.parquet.patterns:
+    parquet = benchmark.published.parquet
+    for pattern in parquet.patterns if parquet else ():
         if paths := sorted(folder.glob(pattern)):
             return paths
     return []
@@ -181,9 +183,11 @@ def _missing(benchmark: Benchmark, folder: Path) -> list[str]:
     if _paths(benchmark, folder):
         return []
     published, parquet = benchmark.published, benchmark.published.parquet
+    others = ""
+    if parquet is not None:
+        others = f", or the Parquet files of the dataset {parquet.dataset} to {folder / parquet.patterns[0]}"
     return [
-        f"{benchmark.name} is not in {folder}. Download {published.source} to {folder / published.names[0]}, "
-        f"or the Parquet files of the dataset {parquet.dataset} to {folder / parquet.patterns[0]}."
+        f"{benchmark.name} is not in {folder}. Download {published.source} to {folder / published.names[0]}{others}."
     ]
 
 
@@ -191,6 +195,8 @@ def questions_of(benchmark: Benchmark, rows: Sequence[Record], style: str) -> li
     """Turn rows into questions. A ConfigError lists the first rows that make no sense."""
     questions, problems = [], []
     for row in rows:
+        if benchmark.split is not None and row.get("split") != benchmark.split:
+            continue
         try:
             questions.append(benchmark.question(row, style))
         except DataError as error:
@@ -214,7 +220,7 @@ def _doubts(benchmark: Benchmark, table: RecordTable, questions: Sequence[Questi
     if table.md5 == published.md5:
         return []
     doubts = [] if table.kind == "Parquet" else [f"its md5 is {table.md5}, published is {published.md5}."]
-    if len(questions) != benchmark.num_questions:
+    if benchmark.num_questions is not None and len(questions) != benchmark.num_questions:
         doubts.append(f"it has {len(questions)} questions with an image, {name} has {benchmark.num_questions}.")
     elif table.kind == "Parquet":
         for key, sizes in published.sizes.items():

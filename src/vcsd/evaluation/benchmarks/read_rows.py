@@ -28,6 +28,8 @@ class ParsedRecord:
     options: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
     hint: str | None = None
+    offered: Mapping[str, str] | None = None
+    """The options in the prompt, if they are not those that the answer is read with."""
 
 
 OPTION_COLUMNS = ("index", "question", "A", "B", "answer")
@@ -46,6 +48,20 @@ def multiple_choice(row: Record) -> ParsedRecord:
     names = ("category", "l2-category")
     groups = {name: group for name in names if (group := row.get(name)) is not None}
     return ParsedRecord(row.need("question"), "option", "option", gold, options, groups, row.get("hint"))
+
+
+def choice_or_open(row: Record) -> ParsedRecord:
+    """Read a row that may have no option A, as in MMMU: VLMEvalKit then reads the answer with a made-up A and B."""
+    if row.get("A") is not None:
+        return multiple_choice(row)
+    gold = row.need("answer").strip()
+    letter = gold if len(gold) == 1 and gold in ascii_uppercase else "A"
+    names = ("category", "l2-category")
+    groups = {name: group for name in names if (group := row.get(name)) is not None}
+    offered = {name: option for name in ascii_uppercase if (option := row.get(name)) is not None}
+    options = dict(sorted({**offered, "A": gold, "B": "Other Answers"}.items()))
+    hint = row.get("hint")
+    return ParsedRecord(row.need("question"), "option", "option", letter, options, groups, hint, offered)
 
 
 _MARK = re.compile(r"(?:^|(?<=[\s,]))\(?([A-Z])[).:]\s*(?=\S)")

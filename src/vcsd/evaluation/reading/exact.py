@@ -88,6 +88,33 @@ def _read_words(text: str, options: Mapping[str, str]) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_PREFIXES = (
+    *("The best answer is", "The correct answer is", "The answer is", "The answer"),
+    *("The best option is", "The correct option is", "Best answer:", "Best option:"),
+)
+_FIVE = re.compile(r"[A-E]")
+
+
+def read_first_letter(text: str) -> str | None:
+    """Read MME-RealWorld's answers as VLMEvalKit does: the first of the letters A to E, wherever it stands.
+
+    Faults, kept for parity: "Both dogs" reads as B, and an answer that consists of a known phrase alone as A.
+
+    >>> [read_first_letter(text) for text in ("(D)", "The best answer is: C", "Both dogs", "the third one", "a")]
+    ['D', 'C', 'B', None, 'A']
+    """
+    tagged = _TAGGED.search(text)
+    text = (tagged[1].strip().upper() if tagged else text).strip()
+    for prefix in _PREFIXES:
+        text = text.replace(prefix, "")
+    if letter := _FIVE.search(text):
+        return letter[0]
+    if len(text.split()) > 10:
+        return None
+    return next((letter for letter in "ABCDE" if text.lower() in f"({letter.lower()})"), None)
+
+
 def read_yes_no(text: str) -> str | None:
     """Read Yes or No, if one of the words is in the answer and the other is not.
 

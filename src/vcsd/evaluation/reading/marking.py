@@ -109,13 +109,16 @@ def _mark(question: Question, text: str, marking: Marking, benchmark: Benchmark)
     if marking.mode == "final":
         return _mark_finally(question, text, marking.numbers(benchmark))
     if marking.mode == "judge":
-        return _mark_by_rules(question, text, marking)
+        return _mark_by_rules(question, text, marking, benchmark)
     return _mark_exactly(question, text, marking, benchmark)
 
 
-def _mark_by_rules(question: Question, text: str, marking: Marking) -> Verdict:
+def _mark_by_rules(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
     """Mark by VLMEvalKit's rules before a judge is asked; a correct 0 counts, and nothing is read twice."""
     by = f"exact {marking.rules}"
+    if benchmark.is_first_letter:
+        found = exact.read_first_letter(text)
+        return Verdict(question.id, found, found == question.gold, by)
     if question.kind in ("option", "yes_no"):
         is_option = question.kind == "option"
         found = exact.read_option(text, question.options, marking.rules) if is_option else exact.read_yes_no(text)
@@ -136,7 +139,9 @@ def _mark_finally(question: Question, text: str, numbers: Numbers) -> Verdict:
 
 def _mark_exactly(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
     rules, by = marking.rules, f"exact {marking.rules}"
-    if question.kind == "yes_no":
+    if benchmark.is_first_letter:
+        found = exact.read_first_letter(exact.read_back(text))
+    elif question.kind == "yes_no":
         found = exact.read_yes_no(exact.read_back(text))
     elif question.kind == "option" and not benchmark.is_read_twice:
         found = exact.read_option(exact.read_back(text), question.options, rules)

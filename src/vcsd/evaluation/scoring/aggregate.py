@@ -7,13 +7,16 @@ of the parts' values.
 micro    one part, each question its own unit                                         BLINK, MMStar, V*, MathVista
 cycles   one part per rotation of the options, each question its own unit             HRBench
 paired   aAcc: each question; fAcc: all questions on a figure; qAcc: a question on all its figures   HallusionBench
+circular one part, all rotations of a question a unit                                 MMBench
+f1       one ratio instead of a share: F1 of "yes"                                    POPE
 
 One form allows one jackknife: it leaves out clusters of questions, never single questions of a unit (`uncertainty.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeVar
 
@@ -51,10 +54,17 @@ class Tally:
     is_right: tuple[bool, ...]
     clusters: tuple[int, ...]
     parts: Mapping[str, tuple[int, ...]]
+    ratios: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Parts that are no shares of units: what each question adds to the numerator and to the denominator."""
 
 
-def tally(benchmark: Benchmark, questions: Sequence[Question], is_right: Sequence[bool]) -> Tally:
-    """Group the answers to a benchmark's questions into its units and clusters."""
+def tally(
+    benchmark: Benchmark,
+    questions: Sequence[Question],
+    is_right: Sequence[bool],
+    found: Sequence[str | None] | None = None,
+) -> Tally:
+    """Group the answers to a benchmark's questions into its units and clusters. `found` is what was read."""
     parts = _named(AGGREGATIONS, benchmark, "aggregation")(benchmark, questions)
     clusters = number([_named(CLUSTERS, benchmark, "cluster")(benchmark, question) for question in questions])
     for name, units in parts.items():
@@ -65,7 +75,9 @@ def tally(benchmark: Benchmark, questions: Sequence[Question], is_right: Sequenc
                 "so leaving out a cluster would split them. Choose a wider cluster."
             ])  # fmt: skip
     ids = tuple(question.id for question in questions)
-    return Tally(ids, tuple(is_right), tuple(clusters), {name: tuple(units) for name, units in parts.items()})
+    units_of = {name: tuple(units) for name, units in parts.items()}
+    ratios = {"F1": f1_ratios(questions, found)["F1"]} if benchmark.aggregation == "f1" else {}
+    return Tally(ids, tuple(is_right), tuple(clusters), units_of, ratios)
 
 
 def unit_matrices(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -84,14 +96,18 @@ def unit_matrices(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64
         cluster_U[unit_M] = cluster_N[in_part]
         num_right.append(np.bincount(cluster_U, weights=is_right_U, minlength=num_clusters))
         num_units.append(np.bincount(cluster_U, weights=size_U > 0, minlength=num_clusters))
+    for pairs in tally.ratios.values():
+        above_N, below_N = np.asarray(pairs, dtype=np.float64).T
+        num_right.append(np.bincount(cluster_N, weights=above_N, minlength=num_clusters))
+        num_units.append(np.bincount(cluster_N, weights=below_N, minlength=num_clusters))
     return np.stack(num_right, axis=1), np.stack(num_units, axis=1)
 
 
 def metrics_of(tally: Tally) -> dict[str, float]:
     """Return the value of each part, in percent."""
     right_CP, units_CP = unit_matrices(tally)
-    values = 100.0 * right_CP.sum(0) / units_CP.sum(0)
-    return {name: float(value) for name, value in zip(tally.parts, values, strict=True)}
+    values = 100.0 * right_CP.sum(0) / np.maximum(units_CP.sum(0), 1)  # a ratio may have nothing below the line
+    return {name: float(value) for name, value in zip([*tally.parts, *tally.ratios], values, strict=True)}
 
 
 def entry_of(tally: Tally) -> float:
@@ -134,10 +150,52 @@ def paired(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, Agg
     return {"aAcc": list(range(len(questions))), "fAcc": of("figure"), "qAcc": of("question")}
 
 
+def circular(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, AggregatePart]:
+    """Use the share of questions that are right in every rotation of their options."""
+    return {"accuracy": number([group(question, "circle") for question in questions])}
+
+
+def f1(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, AggregatePart]:
+    """Use no shares: the entry is a ratio (`f1_ratios`)."""
+    return {}
+
+
+def f1_ratios(
+    questions: Sequence[Question], found: Sequence[str | None] | None
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return F1 of "yes", accuracy, precision and recall as ratios. What is not a yes counts as a no.
+
+    A question in several categories counts once for each, as in VLMEvalKit.
+    """
+    assert found is not None, "F1 needs what was read, not only whether it is right"
+    pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in ("F1", "acc", "precision", "recall")}
+    for question, word in zip(questions, found, strict=True):
+        times, is_yes, says_yes = len(group_names(question, "category")), question.gold == "Yes", word == "Yes"
+        both = times * (is_yes and says_yes)
+        pairs["F1"].append((2 * both, times * (is_yes + says_yes)))
+        pairs["acc"].append((times * (word == question.gold), times))
+        pairs["precision"].append((both, times * says_yes))
+        pairs["recall"].append((both, times * is_yes))
+    return {name: tuple(several) for name, several in pairs.items()}
+
+
+def group_names(question: Question, key: str) -> list[str]:
+    """Return the groups of a question under a key; several if the cell is a list, as MathVista's skills."""
+    cell = question.groups.get(key)
+    if cell is None:
+        return []
+    try:
+        return [str(name) for name in ast.literal_eval(cell)] if cell.startswith("[") else [cell]
+    except (SyntaxError, ValueError):
+        return [cell]
+
+
 AGGREGATIONS: dict[str, Callable[[Benchmark, Sequence[Question]], dict[str, AggregatePart]]] = {
     "micro": micro,
     "cycles": cycles,
     "paired": paired,
+    "circular": circular,
+    "f1": f1,
 }
 
 

@@ -8,16 +8,16 @@ an error. `marking.py` reads answers, `aggregate.py` turns them into a number, `
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.reading.marking import JUDGED, NOT_JUDGED, Marking, mark
-from vcsd.evaluation.scoring.aggregate import entry_of, metrics_of, tally
+from vcsd.evaluation.scoring.aggregate import entry_of, f1_ratios, group_names, metrics_of, tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, GroupScore, Scorecard
 from vcsd.evaluation.scoring.uncertainty import LEVEL, METHOD, estimate, interval, interval_of_mean
 from vcsd.monitor.response_text import is_repetitive
@@ -26,6 +26,7 @@ from vcsd.types import Prediction
 if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
     from vcsd.evaluation.reading.judging.judge import Judge
+    from vcsd.evaluation.scoring.aggregate import Tally
     from vcsd.evaluation.scoring.scorecard import MadeWith
     from vcsd.types import Question, Verdict
 
@@ -47,7 +48,7 @@ def score(
     mode: str = "final",
     rules: str = "2026-06",
     judge: Judge | None = None,
-    suites: Mapping[str, Benchmark] = BENCHMARKS,
+    suites: Mapping[str, Benchmark] = PUBLISHED,
     made_with: MadeWith | None = None,
     allow_failed: bool = False,
 ) -> Scorecard:
@@ -122,7 +123,7 @@ def scorecard_of(
     verdicts: Sequence[Verdict],
     *,
     marking: Marking,
-    suites: Mapping[str, Benchmark] = BENCHMARKS,
+    suites: Mapping[str, Benchmark] = PUBLISHED,
     made_with: MadeWith | None = None,
 ) -> Scorecard:
     """Build a scorecard from verdicts; all three sequences are in the order of the questions.
@@ -166,8 +167,7 @@ def _benchmark(
     answers: Sequence[Prediction],
     verdicts: Sequence[Verdict],
 ) -> BenchmarkScore:
-    is_right = [verdict.is_right for verdict in verdicts]
-    whole = tally(benchmark, questions, is_right)
+    whole = _tally(benchmark, questions, verdicts)
     return BenchmarkScore(
         benchmark.name,
         benchmark.title,
@@ -176,8 +176,8 @@ def _benchmark(
         len(questions),
         benchmark.num_questions,
         count(answers, verdicts),
-        metrics_of(whole),
-        {key: _groups(benchmark, key, questions, is_right) for key in benchmark.breakdown},
+        _metrics(benchmark, whole, questions, verdicts),
+        {key: _groups(benchmark, key, questions, verdicts) for key in benchmark.breakdown},
         marking.numbers(benchmark),
         whole,
     )
@@ -198,7 +198,7 @@ def count(answers: Sequence[Prediction], verdicts: Sequence[Verdict]) -> Counts:
 
 
 def _groups(
-    benchmark: Benchmark, key: str, questions: Sequence[Question], is_right: Sequence[bool]
+    benchmark: Benchmark, key: str, questions: Sequence[Question], verdicts: Sequence[Verdict]
 ) -> dict[str, GroupScore]:
     indices: dict[str, list[int]] = defaultdict(list)
     for index, question in enumerate(questions):
@@ -206,17 +206,24 @@ def _groups(
             indices[name].append(index)
     scores = {}
     for name in sorted(indices):
-        part = tally(benchmark, [questions[at] for at in indices[name]], [is_right[at] for at in indices[name]])
-        scores[name] = GroupScore(entry_of(part), len(indices[name]), metrics_of(part))
+        # Inside a group, a question of several groups counts once.
+        inside = [replace(questions[at], groups={**questions[at].groups, key: name}) for at in indices[name]]
+        marked = [verdicts[at] for at in indices[name]]
+        part = _tally(benchmark, inside, marked)
+        scores[name] = GroupScore(entry_of(part), len(indices[name]), _metrics(benchmark, part, inside, marked))
     return scores
 
 
-def group_names(question: Question, key: str) -> list[str]:
-    """Return the groups of a question under a key; several if the cell is a list, as MathVista's skills."""
-    cell = question.groups.get(key)
-    if cell is None:
-        return []
-    try:
-        return [str(name) for name in ast.literal_eval(cell)] if cell.startswith("[") else [cell]
-    except (SyntaxError, ValueError):
-        return [cell]
+def _tally(benchmark: Benchmark, questions: Sequence[Question], verdicts: Sequence[Verdict]) -> Tally:
+    is_right, found = [verdict.is_right for verdict in verdicts], [verdict.found for verdict in verdicts]
+    return tally(benchmark, questions, is_right, found)
+
+
+def _metrics(
+    benchmark: Benchmark, whole: Tally, questions: Sequence[Question], verdicts: Sequence[Verdict]
+) -> dict[str, float]:
+    """Return the parts of an entry and, with F1, what else is usually reported."""
+    if benchmark.aggregation != "f1":
+        return metrics_of(whole)
+    ratios = f1_ratios(questions, [verdict.found for verdict in verdicts])
+    return metrics_of(replace(whole, ratios=ratios))

@@ -147,6 +147,7 @@ def _packed(tally: Tally) -> dict[str, object]:
         "is_right": "".join("01"[right] for right in tally.is_right),
         "clusters": None if tally.clusters == own else json.dumps(tally.clusters),
         "parts": {name: None if units == own else json.dumps(units) for name, units in tally.parts.items()},
+        **({"ratios": {name: json.dumps(pairs) for name, pairs in tally.ratios.items()}} if tally.ratios else {}),
     }
 
 
@@ -157,10 +158,15 @@ def _unpacked(values: Mapping[str, Any]) -> Tally:
         return tuple(range(len(ids)) if packed is None else json.loads(packed))
 
     parts = {name: units(packed) for name, packed in values["parts"].items()}
-    tally = Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts)
+    packed = values.get("ratios", {})
+    ratios = {name: tuple((above, below) for above, below in json.loads(pairs)) for name, pairs in packed.items()}
+    tally = Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts, ratios)
     numbers = [*tally.clusters, *(unit for part in parts.values() for unit in part)]
-    lengths = {len(ids), len(tally.is_right), len(tally.clusters), *map(len, parts.values())}
+    lengths = {len(ids), len(tally.is_right), len(tally.clusters), *map(len, [*parts.values(), *ratios.values()])}
     is_whole = len(lengths) == 1 and len(ids) > 0 and all(isinstance(name, str) for name in ids)
+    is_whole = is_whole and all(
+        type(end) is int and end >= 0 for pairs in ratios.values() for pair in pairs for end in pair
+    )
     if not is_whole or not all(type(number) is int and -1 <= number < len(ids) for number in numbers):
         raise ValueError("its questions, their answers and their units do not fit")
     return tally

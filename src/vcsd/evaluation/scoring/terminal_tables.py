@@ -47,7 +47,13 @@ def remarks(card: Scorecard) -> Iterator[str]:
     if "sampling" in made:
         parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in made["sampling"].items()))
     yield "; ".join(parts)
-    partial = [score.title for score in card.benchmarks.values() if not score.is_whole]
+    reports = made.get("data") or {}
+    asked = {name: (report.get("num_asked"), report.get("num_questions")) for name, report in reports.items()}
+    partial = [
+        score.title
+        for name, score in card.benchmarks.items()
+        if not score.is_whole or len(set(asked.get(name, ()))) > 1
+    ]
     if partial:
         yield f"Incomplete, so not comparable with published numbers: {', '.join(partial)}."
     unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
