@@ -6,6 +6,7 @@ It reads weights from files as vLLM's worker does, and can be told to fail: `fai
 import json
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -13,7 +14,10 @@ from vcsd.rollout.vllm.file_transfer import FileReceiver
 
 
 class ToyVLLMServer:
-    """Replies with `reply` to each request. `restart` forgets the weights, as a new process would."""
+    """Replies with `reply` to each request: token ids, or a function of the version, the seed and the rollout's index.
+
+    `restart` forgets the weights, as a new process would.
+    """
 
     def __init__(self, reply=(5, 2)):
         self.reply, self.failures, self.calls, self.bodies, self.headers = reply, {}, [], [], []
@@ -66,10 +70,12 @@ class ToyVLLMServer:
     def _generate(self, body):
         self.bodies.append(body)
         time.sleep(self.slow_seconds)
-        values = body["sampling_params"]
-        logs = {"content": [{"logprob": -1.0} for _ in self.reply]} if "logprobs" in values else None
-        choice = {"finish_reason": "stop", "token_ids": list(self.reply), "logprobs": logs}
-        choices = [{**choice, "index": index} for index in range(values["n"])]
+        values, version = body["sampling_params"], self.version
+        choices = []
+        for index in range(values["n"]):
+            ids = list(self.reply(version, values["seed"], index) if callable(self.reply) else self.reply)
+            logs = {"content": [{"logprob": -1.0} for _ in ids]} if "logprobs" in values else None
+            choices.append({"finish_reason": "stop", "token_ids": ids, "logprobs": logs, "index": index})
         return 200, {"choices": choices[::-1], "prompt_token_ids": body["token_ids"]}
 
 
@@ -88,7 +94,8 @@ def _handler(server):
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            with suppress(ConnectionError):  # the trainer gave up
+                self.wfile.write(content)
 
         def log_message(self, *args):
             pass

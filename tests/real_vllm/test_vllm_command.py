@@ -74,6 +74,15 @@ def test_two_ranks_each_with_their_own_engine_train_three_steps(folder, override
     check(train(folder, "rollout.engine=vllm", *overrides, launcher=TORCHRUN))
 
 
+def test_two_ranks_draw_ahead_on_one_server(folder):
+    ahead = ("rollout.engine=vllm_server", "rollout.steps_ahead=1", "trainer.fsdp=true")
+    syncs = train(folder, *ahead, launcher=TORCHRUN)
+    assert [line["version"] for line in syncs] == ["step-1", "step-2"]  # the second student draws the last batch
+    assert all(line["probe_mean"] < 1e-4 for line in syncs)
+    steps = [line for line in read_lines(folder / "run" / "metrics.jsonl") if "is_taken" in line]
+    assert [line["rollout_lag"] for line in steps] == [0, 1, 1]
+
+
 def test_greedy_answers_are_those_of_transformers(tmp_path):
     """The shipped world model, on questions about pictures."""
     answers = {}

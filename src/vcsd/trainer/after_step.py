@@ -52,6 +52,7 @@ class AfterStep(TrainerCallback):
             trainer.half.release()  # an evaluation may have filled it
         if seen is None:
             return
+        trainer.note_times()
         metrics = {**seen.metrics, "teacher_distance": trainer.teacher.distance(), **trainer.phases.metrics()}
         completed = replace(seen, metrics=metrics)
         trainer.seen = replace(seen, metrics=on_first(lambda: self._observed(completed)))

@@ -27,11 +27,14 @@ class Phases:
         self.device = device
         self.seconds: dict[str, float] = defaultdict(float)
         self.peak_bytes: dict[str, int] = defaultdict(int)
+        self.spans: list[tuple[str, float, float]] = []
+        """Each part that ran, with its start and end in seconds of `time.perf_counter`."""
 
     def reset(self) -> None:
         """Start a new step."""
         self.seconds.clear()
         self.peak_bytes.clear()
+        self.spans.clear()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -47,7 +50,9 @@ class Phases:
             if is_cuda:
                 torch.cuda.synchronize(self.device)
                 self.peak_bytes[name] = max(self.peak_bytes[name], torch.cuda.max_memory_allocated(self.device))
-            self.seconds[name] += time.perf_counter() - start
+            end = time.perf_counter()
+            self.seconds[name] += end - start
+            self.spans.append((name, start, end))
 
     def metrics(self) -> dict[str, float]:
         """Return `seconds/...` and, on CUDA, `peak_bytes/...` for each part."""

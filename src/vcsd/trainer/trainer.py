@@ -30,7 +30,7 @@ from vcsd.batch import Batch, Shown, show
 from vcsd.checkpoint.progress import BeforeStep, Progress
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
-from vcsd.errors import ConfigError, NoRoomError, RunError
+from vcsd.errors import ConfigError, NoRoomError, RunError, VcsdError
 from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
@@ -41,6 +41,7 @@ from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.observation import Monitor, Observation
+from vcsd.monitor.timeline import Timeline
 from vcsd.parallel.distress import in_step_or_none
 from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
@@ -54,7 +55,8 @@ from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts, RolloutsLostError
-from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
+from vcsd.rollout.vllm.weight_sync import step_of
+from vcsd.step import Distiller, RolloutSettings, distill, of_all_ranks, sample, sample_share, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
@@ -76,8 +78,8 @@ if TYPE_CHECKING:
     from vcsd.data.skips import SkipsState
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
-    from vcsd.rollout.drawn_ahead import DrawnBatch
-    from vcsd.rollout.engine import RolloutEngine
+    from vcsd.rollout.drawn_ahead import DrawnBatch, WaitingBatch
+    from vcsd.rollout.engine import RolloutEngine, Sampled
     from vcsd.rollout.vllm.start_target import VLLMSettings
     from vcsd.types import Example
 
@@ -105,6 +107,11 @@ class DistillationTrainer(ResumableTrainer):
 
     vllm: ProvenRollouts | None = None
     """What draws rollouts instead of `engine`, once training has begun."""
+
+    _draw_error: VcsdError | None = None
+    """Why a batch that was drawn in the background cannot be had; raised in the next step."""
+
+    _timeline: Timeline | None = None
 
     _budget_used: int
     """Tokens per row with which the last step was distilled."""
@@ -252,13 +259,16 @@ class DistillationTrainer(ResumableTrainer):
 
     def _start_vllm(self, model: nn.Module, settings: VLLMSettings) -> ProvenRollouts:
         """Start vLLM. A resumed run drops the records of the steps that it repeats."""
-        lines = Lines(Path(str(self.args.output_dir)) / SYNC_FILE)
+        folder = Path(str(self.args.output_dir))
+        lines = Lines(folder / SYNC_FILE)
         on_first(lambda: lines.keep_until("step", self.state.global_step))
+        if is_first():
+            self._timeline = Timeline(folder, self.state.global_step)
         tokenizer = getattr(self.processing_class, "tokenizer", None)
         return ProvenRollouts(model, tokenizer, settings, bf16=bool(self.args.bf16), record=lines.append)
 
     def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
-        self.queue = RolloutQueue(self.rollout.steps_ahead)
+        self.queue, self._draw_error = RolloutQueue(self.rollout.steps_ahead), None
         try:
             return super()._train(checkpoint, **kwargs)
         finally:
@@ -341,29 +351,78 @@ class DistillationTrainer(ResumableTrainer):
             raise
 
     def _draw(self) -> None:
-        """Let the student as it is now draw the batches that are its to draw: this step's, or a later one's."""
+        """Let the student as it is now draw the batches that are its to draw: this step's, or a later one's.
+
+        A server draws those of later steps in the background.
+        """
+        if self._draw_error is not None:
+            raise self._draw_error
+        self._collect()
         missing = self.queue.plan(self._step_number, self.state.max_steps)
         if not missing:
             return
+        waits = self.vllm is None or not self.queue.lag or not self.vllm.draws_in_background
+        now = missing if waits else [step for step in missing if step == self._step_number]
 
         def draw(engine: RolloutEngine) -> list[Batch]:
-            return [self._sampled(engine, step) for step in missing]
+            return [self._sampled(engine, step) for step in now]
 
         if self.vllm is not None:
             encoded = [shown.student for shown in self.queue.prompts[missing[0]].items]
-            batches = self.vllm.draw(encoded, self._step_number, draw)
+            if now:
+                batches = self.vllm.draw(encoded, self._step_number, draw)
+            else:
+                batches = []
+                self.vllm.send(encoded, self._step_number)
         else:
             self._refresh_copy()
             batches = draw(self.engine)
             if self.half is not None:
                 self.half.release()
-        for step, batch in zip(missing, batches, strict=True):
-            self.queue.add(step, self._step_number, batch)
+        for step, batch in zip(now, batches, strict=True):
+            self._add(step, batch)
+        if self.vllm is not None and len(now) < len(missing):
+            self.vllm.draw_later({step: partial(self._share, step) for step in missing if step not in now})
+
+    def _collect(self) -> None:
+        """Wait for the batches that a server draws in the background."""
+        if self.vllm is not None and self.queue.lag:
+            for step, own in self.vllm.collect().items():
+                self._add(step, of_all_ranks(self.queue.prompts[step].items, own))
+
+    def _add(self, step: int, batch: Batch) -> None:
+        """Keep a batch until its step."""
+        self.queue.add(step, self._step_number if batch.version is None else step_of(batch.version), batch)
+
+    def waiting_rollouts(self) -> list[WaitingBatch]:
+        """Return the batches that were drawn ahead, those in flight included. An error waits for the next step."""
+        try:
+            self._collect()
+        except VcsdError as error:
+            log.warning("A batch that was drawn ahead is not saved: %s", error)
+            self._draw_error = error
+        return super().waiting_rollouts()
 
     def _sampled(self, engine: RolloutEngine, step: int) -> Batch:
         """Let an engine answer the prompts of a step."""
-        needs_log_probs = self.method.importance_clip is not None
-        return sample(engine, self.queue.prompts[step].items, self.rollout, step - 1, with_log_probs=needs_log_probs)
+        return sample(engine, self.queue.prompts[step].items, self.rollout, step - 1, with_log_probs=self._needs_logs)
+
+    def _share(self, step: int, engine: RolloutEngine) -> Sampled:
+        """Let an engine answer this rank's share of the prompts of a step, in whichever thread."""
+        prompts = self.queue.prompts[step].items
+        return sample_share(engine, prompts, self.rollout, step - 1, with_log_probs=self._needs_logs)
+
+    @property
+    def _needs_logs(self) -> bool:
+        """Whether the loss needs the sampler's log-probabilities."""
+        return self.method.importance_clip is not None
+
+    def note_times(self) -> None:
+        """Write down who did what when in this step, if vLLM samples."""
+        if self.vllm is None or self._timeline is None:
+            return
+        sampled, self.vllm.spans = self.vllm.spans, []
+        self._timeline.note(self.state.global_step, self.phases.spans, sampled)
 
     def _refresh_copy(self) -> None:
         """Give the copy that samples the student's current weights."""

@@ -3,14 +3,19 @@
 The trainer writes safetensors files into a folder of its own under /dev/shm, one at a time, tells the server the name
 of each, and removes it. The server's worker opens no other files: the folder must lie where such folders do, belong to
 the same user and be no link. With `sends_changes`, the files hold only what changed since the last sync.
+
+A trainer locks a file in its folder as long as it lives. A folder whose lock is free belongs to a trainer that was
+killed, and the next one removes it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +25,24 @@ from safetensors.torch import save_file
 from vcsd.errors import RunError
 from vcsd.rollout.vllm.weight_delta import DeltaReceiver, DeltaSender, WeightPatch, make_patch
 
+try:
+    import fcntl
+except ImportError:  # Windows has no flock
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import TextIO
 
     from torch import Tensor
 
     from vcsd.rollout.vllm.weight_sync import Named
 
+log = logging.getLogger(__name__)
+
 ROOTS = ("/dev/shm", tempfile.gettempdir())
 PREFIX = "vcsd-weights-"
+LOCK = "owner.lock"
 _FILE = re.compile(r"[0-9]+\.safetensors")
 _FILE_BYTES = 2**28
 """A file holds tensors up to this size together, or one larger tensor."""
@@ -39,7 +53,8 @@ class FileSender:
 
     def __init__(self, *, sends_changes: bool = False) -> None:
         root = next(root for root in ROOTS if Path(root).is_dir() and os.access(root, os.W_OK))
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
+        remove_left_behind(Path(root))
+        self.folder, self._lock = _locked_folder(Path(root))
         self._delta = DeltaSender() if sends_changes else None
         self._number = 0
         self.num_bytes = 0
@@ -107,6 +122,32 @@ class FileSender:
     def close(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _locked_folder(root: Path) -> tuple[Path, TextIO]:
+    """Make a folder with a locked file in it. It gets its name once it is locked, so that nobody takes it for free."""
+    unnamed = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=root))
+    lock = (unnamed / LOCK).open("w")
+    if fcntl is not None:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return unnamed.rename(unnamed.with_name(unnamed.name.removeprefix("new-"))), lock
+
+
+def remove_left_behind(root: Path) -> list[Path]:
+    """Remove the weights of this user's trainers that were killed, and return the folders."""
+    removed = []
+    for folder in root.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # another user's, in use, without a lock, or removed by another trainer meanwhile
+            if fcntl is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            with (folder / LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            removed.append(folder)
+    if removed:
+        log.warning("Removed the weights of %d trainers that were killed, from %s.", len(removed), root)
+    return removed
 
 
 class FileReceiver:

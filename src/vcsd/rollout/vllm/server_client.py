@@ -11,7 +11,9 @@ import http.client
 import json
 import logging
 import os
+import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -71,6 +73,8 @@ class ServerClient:
         key: str = "rollout.server_url",
     ) -> None:
         self.url, self.timeout, self._sleep, self._key = check_url(url, key), timeout, sleep, key
+        self._open: set[http.client.HTTPConnection] = set()
+        self._is_closed = False
         parts = urlsplit(self.url)
         self.host, self._port = str(parts.hostname), int(parts.port or 0)
         if self.host not in LOCAL:
@@ -109,12 +113,23 @@ class ServerClient:
             self._sleep(1.0)
             left -= 1.0
 
+    def give_up(self) -> None:
+        """End all requests that wait, in whichever thread, with a ServerLostError, and refuse new ones."""
+        self._is_closed = True
+        for connection in list(self._open):
+            with suppress(OSError, AttributeError):  # not connected yet, or no longer
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
     def _ask(self, method: str, path: str, body: object | None) -> Any:
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
         connection = http.client.HTTPConnection(self.host, self._port, timeout=self.timeout)
         try:
+            self._open.add(connection)
+            connection.connect()
+            if self._is_closed:  # after connecting, so that `give_up` misses no connection
+                raise ServerLostError(f"requests to the vLLM server {self.url} were given up.")
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             with connection.getresponse() as reply:
                 status, content = reply.status, _read(reply, time.monotonic() + self.timeout)
@@ -122,6 +137,7 @@ class ServerClient:
             name = type(error).__name__
             raise ServerLostError(f"the vLLM server {self.url} does not answer ({name}: {error}).") from error
         finally:
+            self._open.discard(connection)
             connection.close()
         if status >= _FAILED:
             raise ServerLostError(f"the vLLM server {self.url} failed at {path}: {_short(content)}")

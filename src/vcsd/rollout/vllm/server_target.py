@@ -265,6 +265,9 @@ class ServerTarget:
                 future.result()
                 tell(done)
             return [to_reply(future.result()) for future in futures]
+        except Exception:
+            pool.shutdown(wait=True, cancel_futures=True)  # weights must not change under requests that still run
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -95,6 +95,11 @@ class RunningTarget:
             self._process.stop()
             self._process = None
 
+    def give_up_requests(self) -> None:
+        """End requests that wait for a server; vLLM stops computing replies that nobody reads."""
+        if isinstance(self.target, ServerTarget):
+            self.target.client.give_up()
+
     def close(self) -> None:
         """End the server, if it was started here."""
         if isinstance(self.target, ServerTarget):

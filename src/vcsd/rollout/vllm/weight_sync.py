@@ -170,6 +170,15 @@ def version_of(step: int) -> str:
     return f"step-{step}"
 
 
+def step_of(version: str) -> int:
+    """Return the step that a version names.
+
+    >>> step_of(version_of(12))
+    12
+    """
+    return int(version.removeprefix("step-"))
+
+
 def _load(target: SyncTarget, weights: Callable[[], Iterable[Named]]) -> _Manifest:
     """Send the weights. If the engine cannot apply what changed, send everything."""
     manifest = _Manifest()

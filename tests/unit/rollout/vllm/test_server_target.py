@@ -1,6 +1,10 @@
 """A server gets weights and requests over HTTP; one that is lost gets them again, and a batch is whole or nothing."""
 
+import signal
+import subprocess
+import sys
 import threading
+import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -11,7 +15,7 @@ from safetensors import SafetensorError
 
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import ConfigError, RunError
-from vcsd.rollout.vllm import server_client
+from vcsd.rollout.vllm import file_transfer, server_client
 from vcsd.rollout.vllm.file_transfer import FileReceiver, FileSender
 from vcsd.rollout.vllm.server_client import KEY, ServerClient, ServerLostError, check_url
 from vcsd.rollout.vllm.server_target import SendsFiles, ServerTarget, UpdatesOnly, to_reply
@@ -131,6 +135,77 @@ def test_images_travel_as_features_with_the_places_of_their_tokens(server, targe
         "mm_placeholders": {"image": [{"offset": 1, "length": 1}]},
         "kwargs_data": {"image": ["patches"]},
     }
+
+
+def test_after_a_lost_request_no_other_is_in_flight(server, target):
+    """Else the weights would change under it, or the caches could not be cleared."""
+    running, counted, generate = [0], threading.Lock(), server._generate
+
+    def failing(body):
+        with counted:
+            running[0] += 1
+        try:
+            if body["token_ids"] == [1]:
+                return 500, {"error": "CUDA out of memory"}
+            time.sleep(0.3)
+            return generate(body)
+        finally:
+            with counted:
+                running[0] -= 1
+
+    server._generate = failing
+    inputs = [target.to_input([token], None, "step-1") for token in (1, 2, 3)]
+    with pytest.raises(ServerLostError, match="out of memory"):
+        target.generate(inputs, [{"n": 1}] * 3, lambda done: None)
+    assert running == [0]
+
+
+def test_requests_that_are_given_up_end_at_once(server, target):
+    reached, released = threading.Event(), threading.Event()
+
+    def hangs(body):
+        reached.set()
+        released.wait(60)
+        return 200, {}
+
+    server._generate = hangs
+    failed = []
+
+    def ask():
+        try:
+            target.client.post("/inference/v1/generate", {})
+        except ServerLostError as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert reached.wait(30)
+    target.client.give_up()
+    thread.join(30)
+    try:
+        assert not thread.is_alive()
+        assert "does not answer" in failed[0]
+        with pytest.raises(ServerLostError, match="were given up"):
+            target.client.get("/health")
+    finally:
+        released.set()
+
+
+def test_weights_of_a_killed_trainer_are_removed_and_those_of_others_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_transfer, "ROOTS", (str(tmp_path),))
+    code = "import os; from vcsd.rollout.vllm import file_transfer as f; f.ROOTS = (%r,); s = f.FileSender()"
+    killed = f"{code % str(tmp_path)}; (s.folder / '1.safetensors').write_text('x'); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    alive = FileSender()
+    assert not left.exists()
+    unknown = tmp_path / "vcsd-weights-without-lock"
+    unknown.mkdir()
+    other = FileSender()
+    assert sorted(tmp_path.iterdir()) == sorted([alive.folder, other.folder, unknown])
+    alive.close()
+    other.close()
+    assert list(tmp_path.iterdir()) == [unknown]
 
 
 def test_one_lost_request_loses_the_batch(server, target):
@@ -304,13 +379,13 @@ def test_large_weights_are_sent_in_several_files_that_are_removed(monkeypatch):
     sender, tensors = FileSender(), {name: torch.randn(20) for name in "abc"}
     receiver, names = FileReceiver(str(sender.folder), keeps_copy=False), []
     for update in sender.updates(tensors.items()):
-        assert len(list(sender.folder.iterdir())) == 1
+        assert len(list(sender.folder.glob("*.safetensors"))) == 1
         for name, tensor in receiver.read(update):
             assert torch.equal(tensor, tensors[name])
             names.append((update["file"], name))
     assert [name for _, name in names] == ["a", "b", "c"]
     assert len({file for file, _ in names}) == 3
-    assert list(sender.folder.iterdir()) == []
+    assert list(sender.folder.glob("*.safetensors")) == []
     sender.close()
 
 
@@ -333,6 +408,6 @@ def test_a_full_memory_is_one_sentence_and_leaves_no_file(monkeypatch):
     try:
         with pytest.raises(RunError, match=r"cannot be written to .*No space left.*larger --shm-size"):
             list(sender.updates([("a", torch.ones(2))]))
-        assert list(sender.folder.iterdir()) == []
+        assert list(sender.folder.glob("*.safetensors")) == []
     finally:
         sender.close()
