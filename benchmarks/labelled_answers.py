@@ -1,0 +1,242 @@
+"""Compare the reader of final answers with a person's labels on the outputs of real models.
+
+    python benchmarks/labelled_answers.py CLONES --out benchmarks/results/labelled_answers.json
+
+CLONES is a folder with clones of the repositories below, at these commits. `tests/golden/real_answers.jsonl` holds the
+file, row, hash and label of each answer, never its text. Answers whose file is missing or whose hash differs are
+skipped and counted. Half of the labels are held out: the reader was developed without looking at them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsd.evaluation.reading import READER, read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMITS = {
+    "MathVista": "lupantech/MathVista@53d525874bdde205128e6b160b7357a88277d479",
+    "MATH-V": "mathllm/MATH-V@a1f5cc3add200c0cd080fad463e500f44ef1fb41",
+    "MMMU": "MMMU-Benchmark/MMMU@bb0b95a945998d91dfef37e969e07d49d1139438",
+    "CMMMU": "CMMMU-Benchmark/CMMMU@79fe58bd84c004c3553a12e8f341bdf825994cd9",
+    "HallusionBench": "tianyi-lab/HallusionBench@744007c232c292942c7f80eb61edb2465482da31",
+    "BLINK_Benchmark": "zeyofu/BLINK_Benchmark@2d6a779be4aa1ad0d38d7aa539bcb43b6dd81592",
+}
+LABELS = Path(__file__).parents[1] / "tests" / "golden" / "real_answers.jsonl"
+LETTERS = "ABCDEFGHIJ"
+Z = 1.959964
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model wrote, the question's options, and what the authors extracted ("" if they saved nothing)."""
+
+    text: str
+    options: dict[str, str]
+    theirs: str = ""
+
+
+@cache
+def answers(clones: Path, repository: str, file: str) -> dict[str, Answer]:
+    """Read one file of outputs: the answers by their rows. Empty if the file is missing."""
+    folder = clones / repository
+    path = folder / file
+    return dict(FORMATS[repository](folder, path)) if path.is_file() else {}
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _mathvista(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    questions = json.loads((folder / "data" / "testmini.json").read_text(encoding="utf-8"))
+    for row, output in json.loads(path.read_text(encoding="utf-8")).items():
+        options = dict(zip(LETTERS, questions[row]["choices"] or [], strict=False))
+        yield row, Answer(str(output.get("response", "")), options, str(output.get("extraction", "")))
+
+
+def _mathv(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    questions = {question["id"]: question for question in _lines(folder / "data" / "test.jsonl")}
+    for output in _lines(path):
+        options = dict(zip(LETTERS, questions[output["id"]]["options"], strict=False))
+        yield output["id"], Answer(str(output["response"]), options, str(output.get("model_answer", "")))
+
+
+def _mmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    if path.suffix == ".jsonl":
+        for output in _lines(path):
+            options = dict(zip(LETTERS, ast.literal_eval(output["options"]), strict=False))
+            yield output["id"], Answer(str(output["response"]), options, str(output["pred_indexs"]))
+        return
+    for output in json.loads(path.read_text(encoding="utf-8")):
+        if output["question_type"] == "multiple-choice":
+            yield output["id"], Answer(str(output["response"]), output["index2ans"])
+
+
+def _cmmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    questions = {question["id"]: question for question in _lines(path.parent / "cmmmu-data-val-answer.jsonl")}
+    for output in _lines(path):
+        question = questions[output["id"]]
+        choices = [str(question[f"option{number}"]) for number in range(1, 5)] if output["type"] == "选择" else []
+        yield str(output["id"]), Answer(str(output["response"]), dict(zip("ABCD", choices, strict=False)))
+
+
+def _hallusionbench(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    for row, output in enumerate(json.loads(path.read_text(encoding="utf-8"))):
+        yield str(row), Answer(str(output["model_prediction"]), {})
+
+
+def _blink(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
+    for output in json.loads(path.read_text(encoding="utf-8")).get("val", []):
+        text, theirs = str(output.get("full_prediction", "")), str(output.get("prediction", ""))
+        yield output["idx"], Answer(text, dict.fromkeys("ABCD", ""), theirs)
+
+
+FORMATS = {
+    "MathVista": _mathvista,
+    "MATH-V": _mathv,
+    "MMMU": _mmmu,
+    "CMMMU": _cmmmu,
+    "HallusionBench": _hallusionbench,
+    "BLINK_Benchmark": _blink,
+}
+
+
+def is_same(kind: str, found: str, label: str, options: dict[str, str]) -> bool:
+    """Whether two values are equal: the same option (or one with the same words), or the same number."""
+    if kind == "option":
+        return found == label or (bool(options.get(found)) and options.get(found) == options.get(label))
+    if kind in ("integer", "float"):
+        return math.isclose(float(found), float(label), rel_tol=1e-6, abs_tol=1e-9)
+    return found == label
+
+
+def read_theirs(kind: str, theirs: str, options: dict[str, str]) -> str | None:
+    """Return the authors' extraction as a value; None if it is none of the options, or no number."""
+    said = theirs.strip().strip("$. ")
+    if kind == "option":
+        letter = said.strip("()").upper()
+        if letter in options:
+            return letter
+        bracketed = [letter for letter in options if f"({letter})" in said.upper()]
+        alike = [letter for letter, words in options.items() if words and words.strip("$ ").lower() == said.lower()]
+        return (bracketed or alike or [None])[0] if len(bracketed) <= 1 else None
+    try:
+        return str(float(said.replace(",", "")))
+    except ValueError:
+        return None
+
+
+def tally(rows: list[dict], key: str) -> dict[str, dict[str, float]]:
+    """Count, for each value of a key and for all rows: decided, right, readable but undecided."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row[key]].append(row)
+        groups["all"].append(row)
+    return {name: _counts(group) for name, group in sorted(groups.items())}
+
+
+def _counts(group: list[dict]) -> dict[str, float]:
+    decided = [row for row in group if row["found"] is not None]
+    right = sum(row["is_right"] for row in decided)
+    readable = [row for row in group if row["label"] is not None]
+    missed = sum(row["found"] is None for row in readable)
+    low, high = wilson(right, len(decided))
+    counts = {"answers": len(group), "decided": len(decided), "right": right, "readable": len(readable)}
+    shares = {"precision": _share(right, len(decided)), "low": low, "high": high}
+    return {**counts, "missed": missed, **shares, "undecided": _share(len(group) - len(decided), len(group))}
+
+
+def _share(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole else 0.0
+
+
+def wilson(right: int, num: int) -> tuple[float, float]:
+    """Return the 95% score interval of a share, in percent."""
+    if not num:
+        return 0.0, 100.0
+    share, spread = right / num, Z * Z / num
+    centre = (share + spread / 2) / (1 + spread)
+    half = Z / (1 + spread) * math.sqrt(share * (1 - share) / num + spread / (4 * num))
+    return round(100 * max(0.0, centre - half), 1), round(100 * min(1.0, centre + half), 1)
+
+
+def judged(clones: Path) -> tuple[list[dict], list[dict], Counter]:
+    """Read every labelled answer: rows for the reader, rows for the authors' extraction, and what was skipped."""
+    ours, theirs, skipped = [], [], Counter()
+    for label in map(json.loads, LABELS.read_text(encoding="utf-8").splitlines()):
+        answer = answers(clones, label["repository"], label["file"]).get(label["row"])
+        if answer is None:
+            skipped["missing"] += 1
+            continue
+        if hashlib.sha256(answer.text.encode()).hexdigest()[:16] != label["sha256"]:
+            skipped["changed"] += 1
+            continue
+        kind, options = label["kind"], answer.options
+        found = read_answer(answer.text, kind, options).found
+        ours.append(_row(label, found, options))
+        if answer.theirs:
+            theirs.append(_row(label, read_theirs(kind, answer.theirs, options), options))
+    return ours, theirs, skipped
+
+
+def _row(label: dict, found: str | None, options: dict[str, str]) -> dict:
+    is_right = None not in (found, label["label"]) and is_same(label["kind"], found, label["label"], options)
+    return {**label, "found": found, "is_right": is_right}
+
+
+def report(clones: Path) -> dict:
+    """Return the counts of both halves, by kind of answer and by model, for the reader and the authors."""
+    ours, theirs, skipped = judged(clones)
+    again = [row for row in ours if "again" in row]
+    with_theirs = {(row["file"], row["row"]) for row in theirs}
+    halves = {}
+    for name, is_held_out in (("open", False), ("held out", True)):
+        mine = [row for row in ours if row["held_out"] is is_held_out]
+        same = [row for row in mine if (row["file"], row["row"]) in with_theirs]
+        authors = [row for row in theirs if row["held_out"] is is_held_out]
+        halves[name] = {
+            "by kind": tally(mine, "kind"),
+            "by model": tally(mine, "model"),
+            "where the authors extracted": {"reader": tally(same, "kind"), "authors": tally(authors, "kind")},
+        }
+    twice = {"answers": len(again), "same label": sum(row["again"] == row["label"] for row in again)}
+    return {"reader": READER, "sources": COMMITS, "skipped": dict(skipped), "labelled twice": twice, "halves": halves}
+
+
+def print_report(result: dict) -> None:
+    """Print the tables."""
+    for half, tables in result["halves"].items():
+        shown = {key: tables[key] for key in ("by kind", "by model")}
+        shown |= {f"authors' files, {who}": table for who, table in tables["where the authors extracted"].items()}
+        for title, table in shown.items():
+            print(f"\n{half}, {title:28}    N  decided  right  precision   95%           undecided  missed")
+            for name, row in table.items():
+                span = f"{row['low']:5.1f}-{row['high']:5.1f}"
+                print(
+                    f"  {name:38} {row['answers']:5} {row['decided']:8} {row['right']:6} {row['precision']:10.1f}"
+                    f"   {span:12} {row['undecided']:10.1f} {row['missed']:7}"
+                )
+    print(f"\nskipped: {result['skipped'] or 'none'}; labelled twice: {result['labelled twice']}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("clones", type=Path, help="folder with the clones, each named as its repository")
+    parser.add_argument("--out", type=Path, help="also write the counts as JSON")
+    given = parser.parse_args()
+    counted = report(given.clones)
+    print_report(counted)
+    if given.out:
+        given.out.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")
