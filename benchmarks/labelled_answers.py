@@ -40,10 +40,11 @@ Z = 1.959964
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model wrote, the question's options, and what the authors extracted ("" if they saved nothing)."""
+    """What a model wrote, the options, the question, and what the authors extracted; "" where nothing is saved."""
 
     text: str
     options: dict[str, str]
+    asked: str = ""
     theirs: str = ""
 
 
@@ -63,21 +64,28 @@ def _mathvista(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     questions = json.loads((folder / "data" / "testmini.json").read_text(encoding="utf-8"))
     for row, output in json.loads(path.read_text(encoding="utf-8")).items():
         options = dict(zip(LETTERS, questions[row]["choices"] or [], strict=False))
-        yield row, Answer(str(output.get("response", "")), options, str(output.get("extraction", "")))
+        yield (
+            row,
+            Answer(
+                str(output.get("response", "")), options, questions[row]["question"], str(output.get("extraction", ""))
+            ),
+        )
 
 
 def _mathv(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     questions = {question["id"]: question for question in _lines(folder / "data" / "test.jsonl")}
     for output in _lines(path):
-        options = dict(zip(LETTERS, questions[output["id"]]["options"], strict=False))
-        yield output["id"], Answer(str(output["response"]), options, str(output.get("model_answer", "")))
+        asked = questions[output["id"]]
+        options = dict(zip(LETTERS, asked["options"], strict=False))
+        theirs = str(output.get("model_answer", ""))
+        yield output["id"], Answer(str(output["response"]), options, asked["question"], theirs)
 
 
 def _mmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     if path.suffix == ".jsonl":
         for output in _lines(path):
             options = dict(zip(LETTERS, ast.literal_eval(output["options"]), strict=False))
-            yield output["id"], Answer(str(output["response"]), options, str(output["pred_indexs"]))
+            yield output["id"], Answer(str(output["response"]), options, output["question"], str(output["pred_indexs"]))
         return
     for output in json.loads(path.read_text(encoding="utf-8")):
         if output["question_type"] == "multiple-choice":
@@ -89,18 +97,19 @@ def _cmmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     for output in _lines(path):
         question = questions[output["id"]]
         choices = [str(question[f"option{number}"]) for number in range(1, 5)] if output["type"] == "选择" else []
-        yield str(output["id"]), Answer(str(output["response"]), dict(zip("ABCD", choices, strict=False)))
+        options = dict(zip("ABCD", choices, strict=False))
+        yield str(output["id"]), Answer(str(output["response"]), options, question["question"])
 
 
 def _hallusionbench(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     for row, output in enumerate(json.loads(path.read_text(encoding="utf-8"))):
-        yield str(row), Answer(str(output["model_prediction"]), {})
+        yield str(row), Answer(str(output["model_prediction"]), {}, output["question"])
 
 
 def _blink(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     for output in json.loads(path.read_text(encoding="utf-8")).get("val", []):
         text, theirs = str(output.get("full_prediction", "")), str(output.get("prediction", ""))
-        yield output["idx"], Answer(text, dict.fromkeys("ABCD", ""), theirs)
+        yield output["idx"], Answer(text, dict.fromkeys("ABCD", ""), "", theirs)
 
 
 FORMATS = {
@@ -184,7 +193,7 @@ def judged(clones: Path) -> tuple[list[dict], list[dict], Counter]:
             skipped["changed"] += 1
             continue
         kind, options = label["kind"], answer.options
-        found = read_answer(answer.text, kind, options).found
+        found = read_answer(answer.text, kind, options, answer.asked).found
         ours.append(_row(label, found, options))
         if answer.theirs:
             theirs.append(_row(label, read_theirs(kind, answer.theirs, options), options))

@@ -15,15 +15,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
-from vcsd.evaluation.reading.statements import Reading, Statement, spoken, statements
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked
+from vcsd.evaluation.reading.statements import (
+    Reading,
+    Statement,
+    concludes,
+    conclusions,
+    first_reply,
+    spoken,
+    statements,
+)
 
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 2
+READER = 3
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
+3: refusals, doubts, examples, further questions and numbers of the question are not answers; yes and no may be stated
+   by repeating the question; 选项为C, True and False, ticks, and formulas alone are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
@@ -38,8 +49,10 @@ _FENCED = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 Reader = Callable[[str], Reading | None]
 
 
-def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None = None) -> Reading:
+def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None = None, asked: str = "") -> Reading:
     """Read the answer from a text, and name the rule; `found` is None unless exactly one answer can be read.
+
+    `asked` is the question. With it, numbers that only repeat it are recognised, and sentences that answer by it.
 
     >>> colours = {"A": "red", "B": "green"}
     >>> read_answer("It looks red (A), but the lamp is green. So the answer is **B**.", "option", colours).found
@@ -48,24 +61,47 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     '7'
     >>> read_answer("It could be A or B.", "option", colours).found is None
     True
+    >>> read_answer("The cup is red.", "yes_no", asked="Is the cup red?").found
+    'Yes'
     """
     said = spoken(text) or ""
     if "```" in said:
         said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
     if not said or _PROGRAM.search(said):
         return UNRESOLVED
-    of_statement, of_text = _readers(kind, choices or {})
+    question = Asked.of(asked) if asked else NOTHING_ASKED
+    reply, is_whole = first_reply(said, question.text)
+    reading = _read(reply, kind, choices or {}, question)
+    return reading if is_whole or reading.found is not None else _read(said, kind, choices or {}, question)
+
+
+def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Asked) -> Reading:
+    of_statement, of_text = _readers(kind, choices, asked)
     stated = _stated(said, of_statement, are_options=kind == "option")
-    return stated or of_text(said) or UNRESOLVED
+    if stated is not None and kind in ("integer", "float") and _is_taken_back(said, stated[0], stated[1]):
+        return Reading(None, "contradiction")
+    return (stated and stated[1]) or of_text(said) or UNRESOLVED
 
 
-def _readers(kind: AnswerKind, choices: Mapping[str, str]) -> tuple[Callable[[Statement], Reading | None], Reader]:
+def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
+    """Whether a "therefore" at the end, broken off or not, gives another number than the statement before it."""
+    if statement.form != "declared" or reading.found is None:
+        return False
+    ends = [sentence for sentence in conclusions(said[statement.start :] + ".", has_ended=True) if concludes(sentence)]
+    later = {found.found for end in ends if (found := numbers.read_stated(end))} - {None}
+    return bool(later) and reading.found not in later
+
+
+def _readers(
+    kind: AnswerKind, choices: Mapping[str, str], asked: Asked
+) -> tuple[Callable[[Statement], Reading | None], Reader]:
     if kind == "option":
-        return _strict(partial(options.read_stated, options=choices)), partial(options.read_text, options=choices)
+        read_text = partial(options.read_text, options=choices, asked=asked)
+        return _strict(partial(options.read_stated, options=choices)), read_text
     if kind == "yes_no":
-        return _strict(yes_no.read_stated), yes_no.read_text
+        return _strict(yes_no.read_stated), partial(yes_no.read_text, asked=asked)
     if kind in ("integer", "float"):
-        return _number_stated, numbers.read_text
+        return _number_stated, partial(numbers.read_text, asked=asked)
     if kind == "list":
         return _strict(numbers.read_list), numbers.read_list
     return _text_stated, lambda text: Reading(text, "text")
@@ -93,7 +129,9 @@ def _text_stated(statement: Statement) -> Reading | None:
     return Reading(statement.payload, statement.form) if statement.payload else None
 
 
-def _stated(text: str, read: Callable[[Statement], Reading | None], *, are_options: bool) -> Reading | None:
+def _stated(
+    text: str, read: Callable[[Statement], Reading | None], *, are_options: bool
+) -> tuple[Statement, Reading] | None:
     """Read the last readable statement, unless the one just before it contradicts it."""
     last: tuple[Statement, Reading] | None = None
     for statement in statements(text):
@@ -103,8 +141,9 @@ def _stated(text: str, read: Callable[[Statement], Reading | None], *, are_optio
         if last is None:
             last = (statement, reading)
         elif reading.found == last[1].found or statement.start == last[0].start:
-            return last[1]
+            return last
         else:
             between = text[statement.start : last[0].start].split()
-            return Reading(None, "contradiction") if len(between) <= _WORDS_OF_A_STATEMENT else last[1]
-    return last and last[1]
+            is_contradicted = len(between) <= _WORDS_OF_A_STATEMENT
+            return (statement, Reading(None, "contradiction")) if is_contradicted else last
+    return last

@@ -1,7 +1,8 @@
 """Reads a number, or a list of numbers, from a text with reasoning.
 
 A number counts if it is stated as the answer, is the result of an equation, stands alone on the last line, or is the
-only number of the last sentence. Two numbers joined by "or", or several without a conclusion, are not an answer.
+only number of the last sentence. Two numbers joined by "or", or several without a conclusion, are not an answer; nor is
+a number of the question, of a refusal, or of an example.
 Fractions, powers, percent, degrees, currency, units, thousands and number words are understood. The number is returned
 as written (`2.50` stays); rounding is up to the comparison.
 """
@@ -12,7 +13,16 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vcsd.evaluation.reading.statements import Reading, conclusions, is_complete, sentences, without_latex
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked, Place, repeats_question
+from vcsd.evaluation.reading.refusals import refuses
+from vcsd.evaluation.reading.statements import (
+    Reading,
+    concludes,
+    conclusions,
+    is_complete,
+    sentences,
+    without_latex,
+)
 
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _TEENS = ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -24,14 +34,14 @@ _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "万": 10**4, 
 _PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
     rf"""
-    (?<![A-Za-z0-9_.^√]) (?<![A-Za-z]-) (?P<sign>(?<![\d)])-)?
+    (?<![A-Za-z0-9_.^√/]) (?<![A-Za-z]-) (?<!\d:) (?P<sign>(?<![\d)])-)?
     (?: (?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
       | (?P<base>\d+)\s*\^\s*\{{?(?P<power>\d{{1,2}})\}}?
       | (?P<plain>{_PLAIN})
         (?: \s*[\u00d7x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
         (?: \s*(?P<scale>thousand|million|billion|万|亿) )?
     )
-    (?![\d^]|\s*(?:[√π]|\\sqrt|\\pi))
+    (?![\d^]|:\d|\s*(?:[√π]|\\sqrt|\\pi))
     | (?P<word>\b(?:{"|".join(_TENS)})[-\s](?:{"|".join(_UNITS[1:10])})\b|\b(?:{"|".join(_WORDS)})\b)
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -140,6 +150,8 @@ def read_stated(payload: str) -> Reading | None:
     lead = text[_LEAD.match(text).end() :]  # type: ignore[union-attr]
     if lead.rstrip(".") in _CHINESE:
         return Reading(str(_CHINESE[lead.rstrip(".")]), "stated")
+    if _WHETHER.match(lead):
+        return Reading(None, "yes or no")
     found = numbers(lead)
     if found and found[0].start == 0:
         after = lead[found[0].end :]
@@ -147,10 +159,13 @@ def read_stated(payload: str) -> Reading | None:
             return Reading(None, "several numbers")
         if not _OPERATOR.match(after):
             return Reading(found[0].value, "stated")
-    return _concluded((sentences(lead) or [""])[0])
+    first = (sentences(lead) or [""])[0]
+    if refuses(f"it is {first}") or (_VARIABLE.search(first) and "=" not in first):
+        return Reading(None, "no number")
+    return _concluded(first)
 
 
-def read_text(text: str) -> Reading | None:
+def read_text(text: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
     """Read the number that a text without a statement concludes with."""
     bold = _bold(clean(text))
     text = clean(text).replace("**", "")
@@ -160,15 +175,41 @@ def read_text(text: str) -> Reading | None:
         return Reading(str(_CHINESE[text.rstrip(".")]), "only number")
     if bold is not None:
         return Reading(bold, "bold")
-    if all(_ITEM.match(line) for line in text.splitlines()[-2:]) and "\n" in text:
+    lines = text.splitlines()[-2:]
+    lefts = {left[1] for line in lines if (left := _LEFT.match(line))}
+    is_list = (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
+    ends = [] if is_list else conclusions(text, has_ended=_has_ended(text))
+    readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := _concluded(sentence, asked))]
+    direct = _direct(text, asked)
+    if not readings:
+        is_open = direct and not any(refuses(said) or concludes(said) for said in sentences(text)[1:])
+        return Reading(direct, "direct answer") if is_open and not refuses(text) else None
+    if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
         return None
-    ends = conclusions(text, has_ended=_has_ended(text))
-    readings = [reading for sentence in ends if (reading := _concluded(sentence))]
-    return readings[-1] if len({reading.found for reading in readings}) == 1 else None
+    return readings[-1] if len({float(reading.found or 0) for reading in readings}) == 1 else None
 
 
-_ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|[^:=\n]{{1,40}}:\s*(?:{_PLAIN})\W*$)")
+_FIRST_SENTENCES = 3
+_ASSERTED = re.compile(
+    r"\b(?:is|are|was|were|be|equals?|total\s+of)\b[^,;]*\d|\b(?:there|it)\s+(?:is|are)\b", re.IGNORECASE
+)
+
+
+def _direct(text: str, asked: Asked) -> str | None:
+    """Return the number of a first sentence that repeats the question and says what it asks for."""
+    if not asked.text:
+        return None
+    for sentence in sentences(text)[:_FIRST_SENTENCES]:
+        reading = _concluded(sentence, asked) if repeats_question(sentence, asked) else None
+        if reading and reading.by != "equation" and _ASSERTED.search(sentence):
+            return reading.found
+    return None
+
+
+_ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|\(?[a-h]\)|[^:=\n]{{1,40}}:\s*[$£€]?(?:{_PLAIN})\W*\w*\W*$)")
 """A line of a list. Its last item is no more likely to be the answer than its first."""
+_FINAL = re.compile(r"\b(?:final|therefore|thus|hence|total)\b", re.IGNORECASE)
+_LEFT = re.compile(r"^\W*([^=\n]{1,20}?)\s*=")
 _BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
 
 
@@ -193,14 +234,40 @@ def _has_ended(text: str) -> bool:
     found = numbers(text)
     if not found:
         return False
-    return len(text[found[-1].end :].split()) <= 1 or (is_complete(text) and found[0].start == 0)
+    line = text.splitlines()[-1]
+    before, after = text[: found[-1].start], text[found[-1].end :]
+    is_short = len(line) <= _SHORT_LINE and (not _HAN.search(line) or len(found) == 1)
+    is_short = bool(is_short or _IS.search(before) or _SIGN.search(before))
+    is_last = len(after.split()) <= 1 and len(after) <= _SHORT_UNIT and not re.search(r"[,;]", after)
+    return (is_short and is_last) or (is_complete(text) and found[0].start == 0)
+
+
+_SHORT_UNIT = 20
+_SHORT_LINE = 40
+"""A longer line that ends with a number and no full stop may have been cut off in the middle of a number."""
+_SIGN = re.compile(r"[=≈:]\s*[$£€(]*\s*$")
 
 
 _ASIDE = re.compile(r"\([^()]*\)")
 _NEGATED = re.compile(
     rf"\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under)\s+[$£€]?(?:{_PLAIN})%?", re.IGNORECASE
 )
-_REASON = re.compile(r"(?<=[\d%°]),?\s+(?:(?:because|since|as)\b.*|(?:which|so\s+that|where)\b\D*)$", re.IGNORECASE)
+_REASON = re.compile(
+    r"(?<=[\d%°]),?\s+(?:(?:because|since|as)\b.*|(?:which|so\s+that|where)\b\D*)$"
+    r"|(?<=[\w%°]),\s+(?:with|as|since|because|indicating|based\s+on|rounded)\b.*$",
+    re.IGNORECASE,
+)
+_CALL = re.compile(r"\b[A-Za-z]'?\(\s*-?\d+(?:\.\d+)?\s*\)")
+"""f(4): the argument of a function."""
+_GIVEN = rf"[A-Za-z]\w?\s*=\s*-?(?:{_PLAIN})"
+_AT = re.compile(rf"\b(?:at|when|if|for|where|with|given)\s+{_GIVEN}(?:\s*(?:,|and)\s*{_GIVEN})*", re.IGNORECASE)
+"""At x = 2: where a value is taken."""
+_OVER = re.compile(r"π\s*/\s*\d+")
+_PAIR = re.compile(r"\band\b", re.IGNORECASE)
+_YEAR = re.compile(r"\b(?:after|before|since|until|in|during|year)\s+(?:the\s+year\s+)?[12]\d{3}\b", re.IGNORECASE)
+_ASKS_YEAR = re.compile(r"\s*(?:in\s+)?(?:which|what)\s+year\b", re.IGNORECASE)
+_VARIABLE = re.compile(r"(?<![A-Za-z0-9])[a-z]\s*[/+*^-]|[/+*^-]\s*\(?[a-z](?![A-Za-z])")
+_WHETHER = re.compile(r"(?:yes|no)\b\s*[,.;]", re.IGNORECASE)
 _IS = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals|total\s+of|leaves|gives(?:\s+us)?)\b|[:≈]|是|为|等于|共有?)\s*[^\w\s]*\s*$",
     re.IGNORECASE,
@@ -208,24 +275,66 @@ _IS = re.compile(
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
-def _concluded(sentence: str) -> Reading | None:
+def _concluded(sentence: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
     """Read a sentence's conclusion: the right side of its last equation, its only number, or its last one."""
-    sentence = _REASON.sub("", _NEGATED.sub("", sentence))
+    sentence = _REASON.sub("", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
+    elsewhere = _AT.sub("there", sentence)
+    sentence = elsewhere if numbers(elsewhere) else sentence
     if "=" in sentence:
         right = sentence.rpartition("=")[2]
-        right = right[_LEAD.match(right).end() :]  # type: ignore[union-attr]
-        found = numbers(right)
-        if len({number.value for number in found}) == 1 and found[0].start == 0:
-            return Reading(found[0].value, "equation")
-        return None
+        if not _LATER_IS.search(right):
+            return _equals(right)
+        sentence = right[right.rindex(_LATER_IS.findall(right)[-1]) :]
     clause = re.split(r";|,(?!\d)" if _HAN.search(sentence) else ";", _ASIDE.sub("", sentence))[-1]
-    found = numbers(clause) or numbers(sentence)
+    clause = clause if numbers(clause) else sentence
+    found = _own(clause, asked)
+    if none := _NONE.search(sentence):
+        is_asked = asked.text and re.search(rf"\bhow\s+many\b.*\b{re.escape(none[1])}", asked.text, re.IGNORECASE)
+        return Reading("0", "none") if is_asked and not found else None
     if len(found) > 1 and _OPERATOR.match(clause[found[-2].end :]):
         return None  # a calculation without its result
     if len({number.value for number in found}) == 1:
-        return Reading(found[0].value, "one number")
-    ends = found and _IS.search(clause[: found[-1].start]) and len(clause[found[-1].end :].split()) <= 2
+        is_pair = len(found) > 1 and _PAIR.search(clause[found[0].end : found[-1].start])
+        return None if is_pair else Reading(found[0].value, "one number")
+    said = [number for number in found if _IS.search(clause[: number.start])]
+    ends = len({number.value for number in said}) == 1 and said[-1] is found[-1]
+    ends = ends and len(clause[found[-1].end :].split()) <= _WORDS_OF_A_UNIT
     return Reading(found[-1].value, "last number") if ends else None
+
+
+_NONE = re.compile(r"\bthere\s+(?:is|are|was|were|would\s+be|will\s+be)\s+no\s+(?:\w+\s+)?(\w{3,})", re.IGNORECASE)
+_LATER_IS = re.compile(r"\b(?:is|equals)\b")
+_WORDS_OF_A_UNIT = 2
+
+
+def _equals(right: str) -> Reading | None:
+    """Read the right side of an equation: the number at its beginning, if it is the only one."""
+    right = right[_LEAD.match(right).end() :]  # type: ignore[union-attr]
+    found = numbers(right)
+    is_single = len({number.value for number in found}) == 1 and found[0].start == 0
+    return Reading(found[0].value, "equation") if is_single else None
+
+
+def _own(clause: str, asked: Asked) -> list[Number]:
+    """Return the numbers of a clause that do not repeat the question, nor date something."""
+    found = numbers(clause)
+    if not re.search(r"\b(?:year|when)\b", asked.text, re.IGNORECASE):
+        dates = {date.end() for date in _YEAR.finditer(clause)}
+        dated = [number for number in found if number.end not in dates]
+        found = dated if dated or asked.text else found
+    if not asked.text:
+        return found
+    if _ASKS_YEAR.match(asked.text):
+        return [number for number in found if re.fullmatch(r"[12]\d{3}", number.value)]
+    places = [Place.of(asked.text, number.value, number.start, number.end) for number in numbers(asked.text)]
+    return [number for number in found if not _is_echo(clause, number, places)]
+
+
+def _is_echo(clause: str, number: Number, places: list[Place]) -> bool:
+    before = clause[: number.start]
+    is_asserted = bool(_IS.search(before) or _SIGN.search(before) or not re.search(r"\w", before))
+    place = Place.of(clause, number.value, number.start, number.end)
+    return any(place.echoes(other, is_asserted=is_asserted) for other in places)
 
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")

@@ -34,16 +34,22 @@ def formula(text: str) -> str:
 
 
 _NEGATED = re.compile(
-    r"(?:\b(?:not|nor|neither|never|without|than)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
+    r"(?:\b(?:not|nor|neither|never|without|than|or)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
     re.IGNORECASE,
 )
+_DENIED = re.compile(
+    r"[*)\"']*\s+or\b|[*)\"']*\s+(?:is|are|was|were|would\s+be)(?:\s+(?:also\s+)?not\b|n't\b|\s+(?:wrong|incorrect|false)\b)"
+)
+"""After the words of an option that is rejected or one of two: "green is not the correct choice", "green or red"."""
 _NUMBER_WORDS = {"3": "three", "4": "four", "5": "five", "6": "six", "7": "seven", "8": "eight", "9": "nine"} | {
     "0": "zero", "1": "one", "2": "two", "10": "ten", "11": "eleven", "12": "twelve"
 }  # fmt: skip
 
 
 def mentions(text: str, options: Mapping[str, str]) -> list[str]:
-    """Return the letters of the options that a text mentions without negating them; the longer of two that overlap.
+    """Return the letters of the options that a text mentions without denying them; the longer of two that overlap.
+
+    An option of one letter is not looked for: it would be found in "a" or "x".
 
     >>> mentions("not red, it is dark green", {"A": "red", "B": "green", "C": "dark green"})
     ['C']
@@ -58,6 +64,8 @@ def mentions(text: str, options: Mapping[str, str]) -> list[str]:
         for start, end, letter in spans
         if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
         and not _NEGATED.search(text[max(0, start - 40) : start])
+        and not _DENIED.match(text, end)
+        and not (len(options[letter].strip(" .")) == 1 and options[letter].strip(" .").isalpha())
     ]
     words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
     return sorted(words.values())
@@ -81,9 +89,13 @@ def ends_with_option(text: str, options: Mapping[str, str]) -> bool:
 
 def _pattern(words: str) -> re.Pattern[str]:
     core = re.sub(r"^(?:an?|the)\s+(?=\w)", "", words.strip().rstrip("."), flags=re.IGNORECASE)
-    body = r"\s+".join(re.escape(word) for word in core.split())
+    body = r"[\s-]+".join(re.escape(word) for word in re.split(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+", core))
+    body += "s?" if re.search(r"\b[A-Z][a-z]{2,}[a-rt-z]$", core) else ""
     if core in _NUMBER_WORDS:
         body = f"(?:{body}|{_NUMBER_WORDS[core]})"
-    before = r"(?<![\w.,√^-])" if core[:1].isascii() else ""
+    before = (
+        r"(?<![\w.,√^-])(?<![+*/\u00d7\u00f7])(?<![+*/\u00d7\u00f7]\s)(?<![\d°]\s-\s)" if core[:1].isascii() else ""
+    )
     after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
+    after += r"(?!\s*[+*\u00d7\u00f7=]\s*[\d(])" if core[-1:].isdigit() else ""
     return re.compile(before + body + after, re.IGNORECASE)

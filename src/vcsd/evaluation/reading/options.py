@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
 from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
-from vcsd.evaluation.reading.statements import Reading, conclusions, is_complete, sentences, without_latex
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked
+from vcsd.evaluation.reading.refusals import refuses
+from vcsd.evaluation.reading.statements import Reading, concludes, conclusions, is_complete, sentences, without_latex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MARKS = " \t*_\"'`$([{<:-#>"
+_TICKS = "✓✔✅☑"
+_MARKS = " \t*_\"'`$([{<:-#>" + _TICKS
 _FILLER = re.compile(
     r"(?:most\s+likely|likely|probably|clearly|indeed|simply|definitely|actually|therefore|thus|hence|either|both|"
     r"the\s+letter|letter|the\s+option|option|choice|选项|选择|选)(?![a-z])[\s,:*(\"]*",
@@ -30,15 +33,17 @@ _ANOTHER = re.compile(
     r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])"
 )
 
-_LISTED = re.compile(r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?\(([A-Z])\)")
+_LISTED = re.compile(
+    r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?(?:\(([A-Z])\)|([B-HJ-Z])(?=\s*\(|\s*[.,:;)]|\s*$|\s+(?:are|both)\b))"
+)
 _NONE_OF = re.compile(r"[\s.:,*-]*(?:none|neither)\b", re.IGNORECASE)
 
 
 def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
     """Read the option in a statement; `found` is None if it names several or an unknown one."""
     text = numbers.clean(payload)
-    if _are_yes_no(options) and (said := yes_no.read_stated(payload)):
-        return Reading(_letter_of(said.found, options), "words")
+    if (letters := _polar(options)) and (said := yes_no.read_stated(payload)):
+        return Reading(letters.get(said.found or ""), "words")
     return _lettered(text, options) or _set_alike(payload, options) or _worded(text, options) or _valued(text, options)
 
 
@@ -66,15 +71,35 @@ def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
 def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a label contradicts it: with another label, or with the words of another option."""
     others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
-    if others and others[1] in options and others[1] != letter:
+    if others and others[others.lastindex or 1] in set(options) - {letter}:
+        return True
+    if _is_listed(letter, rest, options):
         return True
     is_none = _NONE_OF.match(rest) and not _NONE_OF.match(options[letter])
     return bool(is_none) or _names_another(rest, letter, options)
 
 
+_NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")
+
+
+def _is_listed(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether the option after a label is followed by the next one: "A. red B. green" lists them."""
+    words = rest.lstrip(' .:),*_("-')
+    own = dict(patterns(tuple(options.items()))).get(letter)
+    end = own.match(words) if own else None
+    following = _NEXT_LABEL.match(words, end.end()) if end else None
+    return bool(following) and following[1] in set(options) - {letter}  # type: ignore[index]
+
+
+_PHRASE_END = re.compile(r"\s(?=[a-z]{2})|[.,;](?:\s|$)|\n")
+
+
 def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a label begins with the words of another option, such as "C. 3.5" for D's 3.5."""
     words = rest.lstrip(' .:),*_("-')
+    own = formula(options[letter])
+    if own and formula(_PHRASE_END.split(words)[0]) == own:
+        return False
     first = [(found.end(), of) for of, pattern in patterns(tuple(options.items())) if (found := pattern.match(words))]
     longest = max(first, default=(0, letter))[0]
     return bool(first) and letter not in [of for end, of in first if end == longest]
@@ -95,7 +120,7 @@ def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: 
 
 def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
     """Read an option's words in the first sentence of a text."""
-    first = sentences(text)[:1]
+    first = [] if _polar(options) else sentences(text)[:1]
     named = mentions(first[0], options) if first else []
     if not named:
         return None
@@ -140,50 +165,90 @@ _NOT_CHOSEN = re.compile(
     re.IGNORECASE,
 )
 _CONTRAST = re.compile(
-    r"\b(?:while|whereas|compared|rather\s+than|unlike|instead\s+of|as\s+opposed|as\s+it\s+matches)\b.*$", re.DOTALL
+    r"\b(?:while|whereas|if|compared|rather\s+than|unlike|instead\s+of|as\s+opposed|as\s+it\s+matches)\b.*$", re.DOTALL
 )
-_CANNOT = re.compile(
-    r"\b(?:not\s+possible|impossible|unable|difficult)\s+to\s+(?:\w+ly\s+)?(?:determine|tell|say|choose|identify|know|answer|state)\b|^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\s+(?:be|determine)",
-    re.IGNORECASE,
-)
+_CANNOT = re.compile(r"^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\s+(?:be|determine)", re.IGNORECASE)
 _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
 _REJECTED = re.compile(
-    r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b", re.IGNORECASE
+    r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b|"
+    r"\b(?:is|are|was)(?:\s+not|n't)\s+(?:the\s+|an?\s+)?(?:correct|right|best|valid|answer)\b",
+    re.IGNORECASE,
 )
 _LABEL_LINE = re.compile(
     r"(?:^|[.;!?]\s)[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
 )
 
 
-def read_text(text: str, options: Mapping[str, str]) -> Reading | None:
+def read_text(text: str, options: Mapping[str, str], asked: Asked = NOTHING_ASKED) -> Reading | None:
     """Read the option that a text without a valid statement chooses."""
+    whole = [letter for letter, words in options.items() if formula(words) and formula(words) == formula(text)]
+    if len({options[letter] for letter in whole}) == 1:
+        return Reading(whole[0], "whole text")
+    alone = _set_alike(text, options) if len(text) <= _SHORT_FORMULA and "\n" not in text else None
     text = without_latex(text)
-    if _are_yes_no(options) and (said := yes_no.read_text(text)):
-        return Reading(_letter_of(said.found, options), f"words, {said.by}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        return None
-    labels = {label for label in _LABEL_LINE.findall(text) if label in options}
+    labels = {label.upper() for label in _LABEL_LINE.findall(text)} | _small_labels(lines)
+    ticked = {found[1] or found[2] for found in _TICKED.finditer(text)} & set(options)
+    if len(ticked) == 1:
+        return Reading(ticked.pop(), "tick")
+    if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) for line in lines)):
+        return None  # a list of options chooses none
+    letters = _polar(options)
+    if letters and (said := yes_no.read_text(text)):
+        return Reading(letters.get(said.found or ""), f"words, {said.by}")
+    reading = alone or _labelled(text, lines, labels, options) or _concluded(text, options)
+    if reading is None and letters and (repeated := yes_no.read_text(text, asked)):
+        return Reading(letters.get(repeated.found or ""), f"words, {repeated.by}")
+    return reading
+
+
+_SHORT_FORMULA = 80
+_SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
+_WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
+_TICKED = re.compile(rf"[{_TICKS}]\s*[*(]*([A-Z])\b|^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{_TICKS}]", re.MULTILINE)
+
+
+def _small_labels(lines: list[str]) -> set[str]:
+    """Return the labels of a list such as a., b., c., which orders parts and chooses nothing."""
+    found = [label[1].upper() for line in lines if (label := _SMALL_LABEL.match(line))]
+    return set(found) if len(set(found)) > 1 else set()
+
+
+def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[str, str]) -> Reading | None:
+    """Read a label that stands alone: on the last or first line, after an option's words, or in bold."""
+    labels = labels & set(options)
     for line, place, pattern in ((lines[-1], "last line", _ALONE), (lines[0], "first line", _ALONE_AT_FIRST)):
         if len(labels) <= 1 and pattern.match(line) and (said := _lettered(line, options)):
             return Reading(said.found, place)
+        named = _WORDS_AND_LABEL.fullmatch(line)
+        if named and formula(options.get(named["letter"], "")) == formula(named["words"]):
+            return Reading(named["letter"], place)
     bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := _lettered(span, options))}
     bold.discard(None)
-    if len(bold) == 1:
-        return Reading(bold.pop(), "bold")
-    return _concluded(text, options)
+    return Reading(bold.pop(), "bold") if len(bold) == 1 else None
 
 
 def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
     """Read the conclusion of a text without label or statement: "B is correct", "I'd say B", or the last option."""
     ends = conclusions(text, has_ended=is_complete(text) or ends_with_option(text, options))
+    if not ends and any(refuses(f"it is {words}") for words in options.values()):
+        ends = sentences(text)[-1:]  # "cannot be determined" is one of the options
     chosen = {letter for sentence in ends if not _LABEL_LINE.match(sentence) for letter in _chosen(sentence, options)}
-    return Reading(chosen.pop(), "conclusion") if len(chosen) == 1 else None
+    if len(chosen) != 1 or (_lists(text, ends) and _named(text[: -len(ends[-1])], options) - chosen):
+        return None
+    return Reading(chosen.pop(), "conclusion")
+
+
+def _lists(text: str, ends: list[str]) -> bool:
+    """Whether the last sentence only continues the ones before it: it has their first words, and prefers nothing."""
+    before, last = sentences(text)[-2:-1], ends[-1]
+    alike = bool(before) and before[0].split()[:2] == last.split()[:2]
+    return alike and not concludes(last) and not _FAVOURS.search(last)
 
 
 def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
     """Find the options that a concluding sentence names, by letter or by words. If the two disagree, return both."""
-    if _CANNOT.search(sentence):
+    if _CANNOT.search(sentence) or sentence.rstrip(" *_\"')").endswith("?"):
         return set()
     other = _CONTRAST.search(sentence)
     sentence, aside = (sentence[: other.start()], sentence[other.start() :]) if other else (sentence, "")
@@ -192,17 +257,42 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
         at = found.lastindex or 0
         letter, before, after = found[at], sentence[: found.start(at)].rstrip(' (*"'), sentence[found.end() :]
         is_said = at != _IN_BRACKETS or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
+        is_said = is_said or (at == _IN_BRACKETS and letter in options and _names_another(after, letter, options))
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
             cued.add(letter)
-    named = set(mentions(sentence, options))
+    named = _named(sentence, options)
     if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
-        named |= set(mentions(aside, options))
+        named |= _named(aside, options)
     return cued | named
 
 
-def _are_yes_no(options: Mapping[str, str]) -> bool:
-    return sorted(words.strip(" .").casefold() for words in options.values()) == ["no", "yes"]
+def _named(text: str, options: Mapping[str, str]) -> set[str]:
+    """Find the options whose words a text names: on the right side of an equation, if there is one; never yes or no."""
+    if _polar(options):
+        return set()
+    if "=" in text and not any("=" in words for words in options.values()):
+        text = text.rpartition("=")[2]
+    return set(mentions(text, options))
 
 
-def _letter_of(said: str | None, options: Mapping[str, str]) -> str | None:
-    return next((letter for letter, words in options.items() if words.strip(" .").capitalize() == said), None)
+_POLAR = (
+    {"yes", "no"},
+    {"true", "false"},
+    {"correct", "incorrect"},
+    {"right", "wrong"},
+    {"对", "错"},
+    {"正确", "错误"},
+)
+_AFFIRMS = frozenset({"yes", "true", "correct", "right", "对", "正确"})
+
+
+def _polar(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the letters of Yes and No if these, or True and False, are the only options; else nothing.
+
+    >>> _polar({"A": "False.", "B": "True"})
+    {'No': 'A', 'Yes': 'B'}
+    """
+    words = {letter: text.strip(" .").casefold() for letter, text in options.items()}
+    if len(words) != 2 or set(words.values()) not in _POLAR:
+        return {}
+    return {"Yes" if text in _AFFIRMS else "No": letter for letter, text in words.items()}

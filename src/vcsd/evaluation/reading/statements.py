@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -71,6 +73,28 @@ def spoken(text: str) -> str | None:
     return said
 
 
+_NEXT_QUESTION = re.compile(r"\n[\s*#]*(?:Question|Hint|Human|User|Problem|Q)\s*(?:\d+\s*)?:", re.IGNORECASE)
+_WORDS_OF_A_REPLY = 5
+_SAME_QUESTION = 40
+"""Characters by which a repeated question is recognised."""
+
+
+def first_reply(text: str, asked: str = "") -> tuple[str, bool]:
+    r"""Return the text before a further question that the model asks itself, and whether that is a whole reply.
+
+    It is not whole if it is very short, announces more, or if the further question is only the one asked, repeated.
+
+    >>> first_reply("The answer is B.\n\nQuestion: How many legs has a spider?\nThe answer is 8.")
+    ('The answer is B.', False)
+    """
+    further = _NEXT_QUESTION.search(text)
+    if not further:
+        return text, True
+    reply = text[: further.start()].rstrip()
+    is_repeated = bool(asked) and text[further.end() :].lstrip(" *\n").startswith(asked[:_SAME_QUESTION])
+    return reply, not is_repeated and not reply.endswith(":") and len(reply.split()) >= _WORDS_OF_A_REPLY
+
+
 _BOXED = re.compile(r"\\boxed\s*\{")
 _TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 _GAP = r"(?:(?!\b(?-i:[A-HJ-Z])\b)[^.\n:=?]){0,100}?"
@@ -81,25 +105,41 @@ _DECLARED = re.compile(
       | \bans\.
       | \b(?:correct|right|best|final|selected|chosen|my)\ (?:option|choice|selection)\b {_GAP} (?: {_SAYS} )
       | \bthe\ choice\ is\b
+      | \bfinal\ (?:value|integer|result|number)\b {_GAP} (?: {_SAYS} )
       | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
+      | (?<![A-Z\s个该])(?:选项|选择)\s*(?:应该|应当|应)?\s*(?:是|为|[:=])[:=*\s]*
+      | ^\s*选项\s*[:=][:=*\s]*
     )
     """,
-    re.IGNORECASE | re.VERBOSE,
+    re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_DECLARES = re.compile(r"ans|correct|right|best|final|selected|chosen|my |the choice|答案|正确选项|最终结果")
+_DECLARES = re.compile(r"ans|correct|right|best|final|selected|chosen|my |the choice|答案|正确选项|最终结果|选项|选择")
 """Where a declaration may begin. A cheap first pass: the full pattern is slow on a long text."""
 _CHOSEN = re.compile(
     r"\b(?:choose|select|pick|go\ with)\b[\s:*]*(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
 )
 _IS_CORRECT = re.compile(
     r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
-    r"(?:most\s+|only\s+)?(?:correct|right|best|accurate|appropriate|closest\s+match)\b(?!\?)"
+    r"(?:most\s+|only\s+)?(?:correct|best|accurate|appropriate|closest\s+match|right(?!\s+(?!answer|choice|option|one\b|because|since|as\b)\w))\b"
+    r"(?!\?)"
 )
+_NONE_BEFORE = re.compile(
+    r"\b(?:none|neither|nor|not|no|only\s+if|whether)\b[^.\n]{0,60}$|\b[A-Z]\)?\s*(?:,|,?\s*(?:and|or|nor))\s*(?:option\s+)?\(?$|"
+    r"[∠△⊙°=+\u00d7/*<>-]\s*\(?$|\b(?:angle|triangle|point|line|arc|side|segment|vertex|circle)\s+\(?$"
+)
+"""Before a letter that is not chosen: "none of A, B, C, D is correct", "angle B is right"."""
 _CHOICE_WORDS = ("choose", "select", "pick", "go with")
 _PRAISE = ("correct", "right", "best", "accurate", "appropriate", "closest")
 _LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
+_ENTRY = re.compile(r"[A-Za-z][^:=.\n]{0,40}:\s*[$£€]?\d")
 _ASKED = re.compile(r"[^.!\n]{0,40}\?")
-_IN_DOUBT = re.compile(r"\b(?:whether|if)\b[^.\n]{0,20}$", re.IGNORECASE)
+_IN_DOUBT = re.compile(
+    r"\b(?:whether|if)\b[^.\n]{0,20}$|\b(?:for\s+example|for\s+instance|e\.g\.|suppose|let's\s+say)\b[^.\n]{0,160}$|"
+    r"\bif\b[^.\n]{0,120}\bthen\s+(?:the|our|your)\s+(?:final\s+)?$|\b(?:not|cannot|can't)\s+(?:the\s+|an?\s+|one\s+of\s+the\s+)?$",
+    re.IGNORECASE,
+)
+"""Before a statement that is only considered, an example, or denied."""
+_LONGEST_DOUBT = 200
 
 
 def statements(text: str) -> list[Statement]:
@@ -126,10 +166,11 @@ def _declared(text: str) -> Iterator[Statement]:
         payload, _, after = text[said.end() : said.end() + PAYLOAD_LENGTH].lstrip(" \t\n:*_#").partition("\n")
         label, next_label = _LABEL.match(payload), _LABEL.match(after)
         is_list = label and next_label and label[1] != next_label[1]
+        is_list = is_list or (_ENTRY.match(payload) and _ENTRY.match(after))
         if (
             not is_list
             and not _ASKED.match(payload)
-            and not _IN_DOUBT.search(text[max(0, said.start() - 40) : said.start()])
+            and not _IN_DOUBT.search(text[max(0, said.start() - _LONGEST_DOUBT) : said.start()])
         ):
             yield Statement(payload.strip(), said.start(), "declared")
 
@@ -138,7 +179,8 @@ def _chosen(text: str) -> Iterator[Statement]:
     for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
         yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
     for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
-        yield Statement(said["letter"], said.start(), "chosen")
+        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
+            yield Statement(said["letter"], said.start(), "chosen")
 
 
 _LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
@@ -157,23 +199,50 @@ _THEREFORE = re.compile(
     r"^\W*(?:(?:therefore|thus|hence|consequently|in\s+conclusion|in\s+summary|to\s+conclude|overall)\b|所以|因此|综上|故)",
     re.IGNORECASE,
 )
+_SO = re.compile(
+    r"^\W*(?:so|finally|as\s+a\s+result|based\s+on|in\s+this\s+case|given\s+(?:this|these|the))\b", re.IGNORECASE
+)
+_SUPPOSES = re.compile(
+    r"^\W*(?:for\s+(?:example|instance)|e\.g\.|suppose|imagine|let's\s+(?:say|assume|suppose)|例如|比如|假设)",
+    re.IGNORECASE,
+)
 _NEAR_THE_END = 4
 
 
 def conclusions(text: str, *, has_ended: bool) -> list[str]:
     """Return the concluding sentences: the last one, if the text is complete, and a "therefore" near the end.
 
+    After a refusal only a "therefore" concludes anything. Requests and examples never do.
+
     >>> conclusions("There are 3 cats. Therefore, 4 are left. All of them are black.", has_ended=True)
     ['Therefore, 4 are left.', 'All of them are black.']
+    >>> conclusions("I cannot see the 2 cats. Please show me the 2 cats.", has_ended=True)
+    []
     """
     pieces = [piece for piece in sentences(text) if "|" not in piece]  # rows of a table conclude nothing
-    therefore = [piece for piece in pieces[-_NEAR_THE_END:-1] if _THEREFORE.match(piece)]
-    return therefore[-1:] + (pieces[-1:] if has_ended else [])
+    tail = [piece for piece in pieces[-_NEAR_THE_END:] if not (asks_for_more(piece) or _SUPPOSES.match(piece))]
+    if not has_ended and tail and tail[-1] is pieces[-1]:
+        tail, last = tail[:-1], []
+    else:
+        last = tail[-1:]
+    refusals = [place for place, piece in enumerate(tail) if refuses(piece)]
+    if refusals:
+        rest = [after_refusal(tail[refusals[-1]]), *tail[refusals[-1] + 1 :]]
+        return [piece for place, piece in enumerate(rest) if piece and (place == 0 or concludes(piece))][-1:]
+    therefore = [piece for piece in tail[: len(tail) - len(last)] if _THEREFORE.match(piece)]
+    return therefore[-1:] + last
+
+
+def concludes(sentence: str) -> bool:
+    """Whether a sentence begins with "therefore", "so" or the like."""
+    return bool(_THEREFORE.match(sentence) or _SO.match(sentence))
 
 
 _SENTENCE_END = re.compile(r"(?<=[!?])\s+|(?<=[^\W\d_][.])\s+|(?<=[\d)\]}\"'*$%°][.])\s+|(?<=[\u3040-\u9fff][.])|\n+")
 _LABEL_ONLY = re.compile(r"^\W*[A-Za-z]\.$")
 _FEW_WORDS = 6
+_FEW_CHARACTERS = 80
+"""Chinese has no spaces between words."""
 
 
 def sentences(text: str) -> list[str]:
@@ -193,10 +262,16 @@ def sentences(text: str) -> list[str]:
     return found
 
 
+def _is_short(text: str) -> bool:
+    return len(text.split()) <= _FEW_WORDS and len(text) <= _FEW_CHARACTERS
+
+
 def is_complete(text: str) -> bool:
     """Whether a text seems complete: it ends like a sentence, or is too short to be one.
 
     >>> is_complete("It is red."), is_complete("To find the colour of the car, we look at the")
     (True, False)
     """
-    return text.rstrip(" *_`$\"')]}")[-1:] in ".!?%°" or len(text.split()) <= _FEW_WORDS
+    return text.rstrip(" *_`$\"')]}")[-1:] in ".!?%°" or (
+        len(text.split()) <= _FEW_WORDS and len(text) <= _FEW_CHARACTERS
+    )

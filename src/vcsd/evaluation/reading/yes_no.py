@@ -2,13 +2,14 @@
 
 The word counts if it is stated as the answer, stands at the beginning, or is set off by punctuation in the last
 sentence. "No" before a noun ("no image was given") does not count, nor does "yes or no". A text that begins with one
-and corrects itself to the other means the other.
+and corrects itself to the other means the other. Without the word, a sentence that repeats the question answers it.
 """
 
 from __future__ import annotations
 
 import re
 
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked, says_whether
 from vcsd.evaluation.reading.statements import Reading, is_complete, sentences, without_latex
 
 _YES = r"yes|yep|yeah|true|correct"
@@ -64,10 +65,19 @@ _IS_TRUE = re.compile(
     re.IGNORECASE,
 )
 
+_CHINESE_IS_TRUE = re.compile(r"[是为](?:(?P<no>错误|不正确|不对|错)|(?P<yes>正确|对))的")
 
-def read_text(text: str) -> Reading | None:
-    """Read Yes or No in a text without a statement."""
+
+def read_text(text: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
+    """Read Yes or No in a text without a statement: its words, or a sentence that repeats the question."""
     text = without_latex(text)
+    said = _read_words(text)
+    if said is None and asked.text and (repeated := says_whether(text, asked)):
+        return Reading(repeated, "repeated question")
+    return said
+
+
+def _read_words(text: str) -> Reading | None:
     if _ONLY_WORDS.match(text):
         said = {_which(found) for found in _WORD.finditer(text)}
         return Reading(said.pop() if len(said) == 1 else None, "only words")
@@ -91,5 +101,5 @@ def _last(sentence: str) -> Reading | None:
         if found[0].lower() in ("yes", "no") and _SET_OFF.match(sentence[found.end() :])
     }
     if not said:
-        said = {_which(found) for found in _IS_TRUE.finditer(sentence)}
+        said = {_which(found) for pattern in (_IS_TRUE, _CHINESE_IS_TRUE) for found in pattern.finditer(sentence)}
     return Reading(said.pop() if len(said) == 1 else None, "last sentence") if said else None

@@ -306,8 +306,8 @@ def is_right(text: str, question: Question) -> bool | None:
     """Whether an answer is that of the data; None if the data has none. An answer that cannot be read is wrong."""
     if not question.gold:
         return None
-    options = dict(_OPTION.findall(prompt_text(question.example)))
-    found = read_answer(text, question.kind, options).found
+    asked = prompt_text(question.example)
+    found = read_answer(text, question.kind, dict(_OPTION.findall(asked)), asked).found
     return found is not None and _plain(found) == _plain(question.gold)
 
 

@@ -12,6 +12,7 @@ IMAGES = {"A": "the second image", "B": "the third image"}
 ANGLES = {"A": "13°", "B": "32°", "C": "45°"}
 NUMBERS = {"A": "2.5", "B": "3", "C": "3.5"}
 ROOTS = {"A": "2", "B": "2√{3}", "C": "\\frac { 3√{5} } { 2 }"}
+FRACTIONS = {"A": "$\\frac{2}{7}$", "B": "$\\frac{11}{14}$"}
 LETTERS = {"A": "picture A", "B": "picture B", "C": "picture C"}
 
 
@@ -55,6 +56,26 @@ def number(text):
         (ROOTS, "\\boxed{3\\sqrt{2}}", None),
         ({"A": "2", "B": "4", "C": "6"}, "\\boxed{3\\sqrt{2}}", None),
         ({"A": "5π", "B": "10π"}, "The arc is \\boxed{5\\pi}", "A"),
+        (COLOURS, "计算可得,选项为C", "C"),
+        (COLOURS, "答案是7,对应选项是（D）。", "D"),  # noqa: RUF001
+        (COLOURS, "选项:(B) green", "B"),
+        (COLOURS, "A选项是红色,看起来不对。", None),
+        ({"A": "True", "B": "False"}, "The statement is false, as the lamp is off.", "B"),
+        ({"A": "False", "B": "True"}, "True.", "B"),
+        ({"A": "False", "B": "True"}, "Yes, they believed it.", "B"),
+        ({"A": "True", "B": "False"}, "The statement is not true.", "B"),
+        ({"A": "对", "B": "错"}, "这个说法是错误的。", "B"),
+        (COLOURS, "✓ B", "B"),
+        (COLOURS, "(A) red\n(B) green ✅\n(C) blue", "B"),
+        (FRACTIONS, "$\\frac{11}{14}$", "B"),
+        (FRACTIONS, "The correct answer is (B) \\frac { 11 } { 14 }.", "B"),
+        ({"A": "$1 \\mathrm{~km}$", "B": "$2 \\mathrm{~km}$"}, "$2 \\mathrm{~km}$", "B"),
+        ({"A": "10", "B": "40"}, "The perimeter is 10 + 10 + 10 + 10 = 40.", "B"),
+        ({"A": "Grasshopper", "B": "Snake"}, "Then grasshoppers would be most affected.", "A"),
+        ({"A": "PDE-Refiner", "B": "Diffusion"}, "The PDE Refiner has the lowest loss.", "A"),
+        (COLOURS, "Green (B)\n\nThe lamp is on.", "B"),
+        ({"A": "zero", "B": "undefined"}, "The slope at this point is undefined.", "B"),
+        ({"A": "cup", "B": "bowl"}, "a. The cup is on the table.\nb. There are two bowls.", None),
     ],
 )
 def test_an_option_is_read_as_it_is_meant(options, text, found):

@@ -1,0 +1,167 @@
+"""Compares an answer with the question: numbers that only repeat it, and sentences that turn it into a statement.
+
+"There are two people who are older than 30" answers "How many people are older than 30?" with 2: the 30 is from the
+question. "Cyan has the largest area" answers "Does Cyan have the largest area?" with yes, without the word.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.evaluation.reading.refusals import refuses
+from vcsd.evaluation.reading.statements import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HINT = re.compile(r"^.*?\bQuestion:\s*", re.DOTALL)
+_CHOICES = re.compile(r"\n\s*(?:Choices|Options)\s*:.*$", re.DOTALL | re.IGNORECASE)
+_MARKUP = re.compile(r"<[^<>]{0,60}>")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as a reader uses it: its own words, without hint and options."""
+
+    text: str
+
+    @classmethod
+    def of(cls, prompt: str) -> Asked:
+        r"""Take the question from a prompt.
+
+        >>> Asked.of("Hint: answer with an integer, e.g., 1, 2.\nQuestion: How many?\nChoices:\n(A) 3").text
+        'How many?'
+        """
+        own = _HINT.sub("", prompt, count=1) if "Question:" in prompt else prompt
+        return cls(_MARKUP.sub(" ", _CHOICES.sub("", own)).strip())
+
+
+NOTHING_ASKED = Asked("")
+
+_FILLER = re.compile(
+    r"a|an|the|of|in|on|at|to|by|for|from|with|and|or|is|are|was|were|be|been|being|does|do|did|has|have|"
+    r"had|will|would|can|could|should|may|might|must|that|this|these|those|there|here|it|its|than|as|if|"
+    r"what|which|who|whom|how|many|much|most|likely|please|according|based|image|picture|figure|shown|"
+    r"above|below|given|all|both|not|more|number|value|unit|answer|following",
+    re.IGNORECASE,
+)
+"""Words that say little about what is asked; of a yes-or-no question, see `_GRAMMAR`."""
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]*|\d+(?:\.\d+)?")
+
+
+def _stem(word: str) -> str:
+    word = word.lower().removesuffix("'s")
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def repeats_question(sentence: str, asked: Asked) -> bool:
+    """Whether a sentence has most words of the question, as a direct answer does.
+
+    >>> repeats_question("The missing number in the row is 4.", Asked("Which number is missing in the row?"))
+    True
+    """
+    words = {_stem(word) for word in _WORD.findall(asked.text) if not _FILLER.fullmatch(word)}
+    said = {_stem(word) for word in _WORD.findall(sentence)}
+    return bool(words) and len(words & said) >= max(1.0, _MOST_WORDS * len(words))
+
+
+_MOST_WORDS = 0.7
+
+_BEFORE = re.compile(r"([A-Za-z]+|[=<>])[\s$(]*$")
+_AFTER = re.compile(r"[\s-]*([A-Za-z]+|%)")
+_PLAIN_WORDS = re.compile(
+    r"is|are|was|were|be|the|a|an|of|equals|to|and|or|in|about|approximately",
+    re.IGNORECASE,
+)
+_SHORT = 2
+"""Numbers with more digits than this are from the question wherever they occur."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A number in a text, and the words around it."""
+
+    value: str
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, text: str, value: str, start: int, end: int) -> Place:
+        """Look at the words around a number."""
+        before, after = _BEFORE.search(text[max(0, start - 30) : start]), _AFTER.match(text, end)
+        return cls(value, before[1].lower() if before else "", _stem(after[1]) if after else "")
+
+    def echoes(self, other: Place, *, is_asserted: bool) -> bool:
+        """Whether this number repeats another one of the question; an asserted one ("is 4") only in the same phrase."""
+        if self.value != other.value:
+            return False
+        if len(self.value.replace(".", "")) > _SHORT or not is_asserted:
+            return True
+        same_before = self.before == other.before and not _PLAIN_WORDS.fullmatch(self.before)
+        return bool((same_before and self.before) or (self.after and self.after == other.after))
+
+
+_AUXILIARY = r"(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would|should)"
+_ASKS_WHETHER = re.compile(rf"(?:^|[,.:;]\s+|\)\s*){_AUXILIARY}\s+(?P<rest>[^?]*)\??", re.IGNORECASE)
+_GRAMMAR = re.compile(
+    r"a|an|the|of|in|on|at|to|by|for|from|with|is|are|was|were|be|been|being|does|do|did|has|have|had|"
+    r"will|would|can|could|should|may|might|must|that|this|these|those|there|here|it|its|than|as|you|they|"
+    r"them",
+    re.IGNORECASE,
+)
+_NEGATION = re.compile(r"\b(?:not|never|neither|nor|no)\b|n't\b", re.IGNORECASE)
+_DOUBT = re.compile(
+    r"\b(?:if|whether|could|might|may|perhaps|possibl[ey]|depends?|assum\w+|suppose|unclear|cannot|determine\w*|asks?|"
+    r"asking|but|however|although|though|while|whereas|unless|or|either|seem\s+to\s+be\s+both)\b|\?",
+    re.IGNORECASE,
+)
+
+
+def says_whether(text: str, asked: Asked) -> str | None:
+    """Read Yes or No from sentences that repeat every word of a yes-or-no question in its order; None in any doubt.
+
+    >>> question = Asked("Is Web Green greater than Yellow?")
+    >>> says_whether("Web Green is greater than Yellow.", question)
+    'Yes'
+    >>> says_whether("Web Green is not greater than Yellow.", question)
+    'No'
+    >>> says_whether("Yellow is greater than Web Green.", question) is None
+    True
+    """
+    question = _ASKS_WHETHER.search(asked.text)
+    if not question or _NEGATION.search(question["rest"]) or _HARD_TO_REPEAT.search(question["rest"]):
+        return None
+    words = [word for word in _WORD.findall(question["rest"]) if not _GRAMMAR.fullmatch(word)]
+    num_words = sum(len(word) > 1 for word in words)
+    if num_words < _FEWEST_WORDS:
+        return None
+    form = str.lower if num_words == _FEWEST_WORDS else _stem  # "odd functions" are not "an odd function"
+    pieces = sentences(text)
+    places = [*pieces[:1], *pieces[1:][-_LAST_SENTENCES:]]
+    said = {reading for sentence in places if (reading := _polarity(sentence, [form(word) for word in words], form))}
+    return said.pop() if len(said) == 1 else None
+
+
+_HARD_TO_REPEAT = re.compile(r"\bor\b|[<>=]")
+_FEWEST_WORDS = 2
+_LAST_SENTENCES = 2
+_GENERAL = re.compile(r"^\W*(?:for|to|an?)\b|\b(?:if|when|whether|unless)\b", re.IGNORECASE)
+"""A sentence about what would have to be so, not about what is."""
+
+
+def _polarity(sentence: str, words: list[str], form: Callable[[str], str]) -> str | None:
+    """Say whether a sentence that has the words in this order affirms or denies them."""
+    place = end = 0
+    for found in _WORD.finditer(sentence):
+        if form(found[0]) == words[place]:
+            place, end = place + 1, found.end()
+            if place == len(words):
+                break
+    if place < len(words) or _DOUBT.search(sentence[:end]) or _GENERAL.search(sentence) or refuses(sentence):
+        return None
+    negations = len(_NEGATION.findall(sentence[:end]))
+    return {0: "Yes", 1: "No"}.get(negations)

@@ -1,0 +1,103 @@
+"""Refusals, doubts, examples and further questions: their numbers and options are not answers."""
+
+import pytest
+
+from vcsd.evaluation.reading.final_answer import read_answer
+from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
+
+COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
+LETTERS = {"A": "A", "B": "B", "C": "C"}
+ANGLES = {"A": "30°", "B": "45°", "C": "60°", "D": "65°"}
+YES_NO = {"A": "Yes", "B": "No"}
+SPICES = {"A": "5", "B": "8", "C": "13"}
+
+
+def number(text, asked=""):
+    return read_answer(text, "integer", asked=asked).found
+
+
+def option(text, options=COLOURS, asked=""):
+    return read_answer(text, "option", options, asked).found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am unable to determine the age gap between the two people.",
+        "It is impossible to determine the value of f(4).",
+        "Without more information it is not possible to tell how old the two of them are.",
+        "As an AI, I cannot view images. Please provide the ages of the two people.",
+        "The text does not provide the number of bars above 40.",
+        "The question does not provide enough information to determine the value of f(0).",
+        "However, no values are given. Therefore, we cannot determine how many bars are above 8.",
+        "The sum is undefined for R = 1. The final value is: undefined",
+        "For example, if the smallest bar shows 5, the answer will be 5.",
+        "If it holds for n = 2, then the answer is 2, and so on. It depends on the chart.",
+        "The answer is (n/2) + 1.",
+        "The answer to this question is yes, as the share in 2015 is 37% and the average share is 32%.",
+    ],
+)
+def test_a_refusal_or_an_example_states_no_number(text):
+    assert number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (COLOURS, "It is not possible to select either option (A) or (B)."),
+        (COLOURS, "The answer is A, B, C, or D."),
+        (COLOURS, "The answer is (A) red, (B) green, (C) blue and (D) yellow."),
+        (COLOURS, "The answer is A. red B. green C. blue D. yellow"),
+        (COLOURS, "The answer is A) red, B) green, C) blue"),
+        (SPICES, "So the answer is A (5) and B (8)."),
+        (COLOURS, "(B) green is not the correct choice."),
+        (COLOURS, "(A) red, (B) green and (C) blue are common. The lamp (D) yellow is not used here."),
+        (COLOURS, "So none of the given options A, B, C, D is correct."),
+        (ANGLES, "Hence the angle is 25° + 65° = 90°. However, this option is not available in the choices."),
+        (ANGLES, "It equals 95° - 30°, which is 65 or so."),
+        (COLOURS, "The lamp could be green or another dark colour."),
+        (YES_NO, "Therefore, the answer is not determinable and there is no correct option letter."),
+        (YES_NO, "(C) Yes\n(D) No"),
+        (LETTERS, "The object that comes next is a round box."),
+        (SPICES, "The clock shows (A) 8."),
+    ],
+)
+def test_doubt_chooses_no_option(options, text):
+    assert option(text, options) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The answer is B.\n\nQuestion: How many legs has a spider?\n(C) 8\nThe answer is C.", "B"),
+        ("So the roof is green. The answer is B.\nHint: Please answer with a letter.\nThe answer is D.", "B"),
+        ("I cannot answer this without the picture.\n\nQuestion: What is 2 + 2?\n(A) 4\nThe answer is A.", None),
+        ("Let me repeat the task:\nQuestion: Which colour is it?\nAnswer: C", "C"),
+        ("As the figure shows, angle B is the right angle. The answer is D.", "D"),
+        ("The answer is (A) red. (B) green is wrong, since the lamp is on.", "A"),
+        ("The answer is D. To see this, look at the corner: B is the right angle of the figure.", "D"),
+        ("The answer is D, since B is the right angle.", "D"),
+        ("It is not clear. So I would go with the best guess: the answer is (A) red.", "A"),
+    ],
+)
+def test_the_answer_to_the_question_asked_counts(text, found):
+    assert option(text) == found
+
+
+def test_a_statement_after_a_refusal_counts():
+    assert option("We cannot determine it from the text. The answer is (B).") == "B"
+    assert number("The picture is not given. Let us assume 3 and 4. So, there are 7 cups.") == "7"
+    assert number("It is hard to tell, but there seem to be 5 cups.") == "5"
+
+
+def test_a_statement_that_is_taken_back_at_the_end_is_a_contradiction():
+    assert number("The answer is 1.\nThere are 4 red bags.\nTherefore, there are 10 bags with") is None
+    assert number("The answer is 10.\nThere are 4 red bags.\nTherefore, there are 10 bags.") == "10"
+
+
+def test_only_sentences_without_an_answer_are_refusals():
+    assert refuses("抱歉,无法确定。")
+    assert not refuses("The two lines do not meet, so the answer is B.")
+    assert asks_for_more("Could you share the picture?")
+    assert not asks_for_more("The picture shows 3 cups.")
+    assert after_refusal("Most likely D, although it is hard to see.") == "Most likely D"
