@@ -14,6 +14,8 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
+
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.reading.exact import read_option
 from vcsd.evaluation.reading.final_answer import read_answer
@@ -52,6 +54,7 @@ def mathvista(folder: Path) -> None:
         for what, said in (("letters and numbers", [q.gold for q in questions]), ("words", words)):
             print(f"MathVista, gold {what} as predictions, {mode}: {share(rights(questions, said, mode)):.1f}")
     print("MathVista model                            N  resolved  agree   final  authors")
+    scores = []
     for file in sorted((folder / "results").glob("*/output_*.json")):
         outputs = json.loads(file.read_text() or "{}")
         if set(rows) - set(outputs) or "true_false" not in outputs["1"] or "extraction" not in outputs["1"]:
@@ -63,6 +66,11 @@ def mathvista(folder: Path) -> None:
         ours = share([verdict.is_right for verdict in verdicts])
         name = f"{file.stem.removeprefix('output_'):38.38} {len(rows):5}"
         print(f"{name}  {100 * len(same) / len(rows):7.1f}  {share(same):5.1f}   {ours:5.1f}  {share(theirs):5.1f}")
+        if not any(word in file.stem for word in ("code", "guess", "template")):
+            scores.append((ours, share(theirs)))
+    ours, theirs = zip(*scores, strict=True)
+    print(f"rank correlation of final with the authors' scores, {len(scores)} models that answer in words:", end=" ")
+    print(f"{np.corrcoef(ranks(ours), ranks(theirs))[0, 1]:.2f}")
 
 
 def rights(questions: list[Question], said: list[str], mode: str) -> list[bool]:
@@ -79,6 +87,12 @@ def question(name: str, row: dict, query: str) -> Question:
     example = Example(name, [], [{"role": "user", "content": query}])
     fields = {"question": query, "precision": str(row["precision"] or "")}
     return Question(example, "MathVista_MINI", "option" if choices else row["answer_type"], gold, options, {}, fields)
+
+
+def ranks(values: tuple[float, ...]) -> list[float]:
+    """The place of each value in order, from 0; equal values share the mean of their places."""
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def share(flags: list[bool]) -> float:
