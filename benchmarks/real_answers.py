@@ -11,8 +11,11 @@ too. BLINK's outputs come without the words of the options, which the reader wou
 from __future__ import annotations
 
 import argparse
+import ast
 import json
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +23,11 @@ from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.reading.exact import read_option
 from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.evaluation.reading.mathvista_answer import edit_distance, is_right
 from vcsd.types import Example, Prediction, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LETTERS = dict.fromkeys("ABCD", "")
 NO_WORDS = dict.fromkeys("ABCD", "\0")
@@ -54,7 +61,7 @@ def mathvista(folder: Path) -> None:
         for what, said in (("letters and numbers", [q.gold for q in questions]), ("words", words)):
             print(f"MathVista, gold {what} as predictions, {mode}: {share(rights(questions, said, mode)):.1f}")
     print("MathVista model                            N  resolved  agree   final  authors")
-    scores = []
+    scores, cells, script = [], np.zeros(2, int), their_script(folder)
     for file in sorted((folder / "results").glob("*/output_*.json")):
         outputs = json.loads(file.read_text() or "{}")
         if set(rows) - set(outputs) or "true_false" not in outputs["1"] or "extraction" not in outputs["1"]:
@@ -66,11 +73,37 @@ def mathvista(folder: Path) -> None:
         ours = share([verdict.is_right for verdict in verdicts])
         name = f"{file.stem.removeprefix('output_'):38.38} {len(rows):5}"
         print(f"{name}  {100 * len(same) / len(rows):7.1f}  {share(same):5.1f}   {ours:5.1f}  {share(theirs):5.1f}")
+        cells += parity(script, rows, questions, outputs)
         if not any(word in file.stem for word in ("code", "guess", "template")):
             scores.append((ours, share(theirs)))
+    print(f"nearest against the authors' script: {cells[1]} of {cells[0]} extractions are marked alike")
     ours, theirs = zip(*scores, strict=True)
     print(f"rank correlation of final with the authors' scores, {len(scores)} models that answer in words:", end=" ")
     print(f"{np.corrcoef(ranks(ours), ranks(theirs))[0, 1]:.2f}")
+
+
+def parity(normalise_theirs: Callable, rows: dict, questions: list[Question], outputs: dict) -> tuple[int, int]:
+    """Mark the authors' extractions with `nearest` and with their script: how many, and how many verdicts agree."""
+    num = same = 0
+    for question in questions:
+        row, extraction = rows[question.id], outputs[question.id].get("extraction")
+        if extraction is None:
+            continue
+        kinds = (row["question_type"], row["answer_type"], row["precision"])
+        theirs = normalise_theirs(extraction, row["choices"], *kinds) == row["answer"]
+        num += 1
+        same += is_right(question, str(extraction), "nearest") == theirs
+    return num, same
+
+
+def their_script(folder: Path) -> Callable:
+    """Compile the normalisation of MathVista's own script from the clone, with this package's edit distance."""
+    tree = ast.parse((folder / "evaluation" / "calculate_score.py").read_text())
+    names = ("get_most_similar", "normalize_extracted_answer")
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names]
+    scope = {"re": re, "distance": edit_distance}
+    exec(compile(ast.Module(functions, []), "calculate_score.py", "exec"), scope)
+    return scope["normalize_extracted_answer"]
 
 
 def rights(questions: list[Question], said: list[str], mode: str) -> list[bool]:

@@ -253,6 +253,12 @@ def labelled(text):
     return [float(len(rows)), float(sum(answer is not None for answer in answers)), float(len(missed))]
 
 
+def counted(*path):
+    """A row of the labelled answers: counts, precision and its interval, undecided, and what of that was readable."""
+    keys = ("answers", "decided", "right", "precision", "low", "high", "undecided", "missed", "readable")
+    return lambda data: [pick(*path, key)(data)[0] for key in keys]
+
+
 def real_model(name):
     return lambda text: numbers(re.search(rf"^{re.escape(name)}  +(\d.*)$", text, flags=re.MULTILINE)[1])
 
@@ -477,6 +483,20 @@ def reader():
     }
     for name, file_name in names.items():
         yield row(name), REAL, real_model(file_name)
+    by_kind = ("halves", "held out", "by kind")
+    extracted = ("halves", "held out", "where the authors extracted")
+    for name, path in {
+        "all": (*by_kind, "all"),
+        "options": (*by_kind, "option"),
+        "integers": (*by_kind, "integer"),
+        "yes or no": (*by_kind, "yes_no"),
+        "floats": (*by_kind, "float"),
+        "where the authors extracted, this reader": (*extracted, "reader", "all"),
+        "where the authors extracted, the authors": (*extracted, "authors", "all"),
+    }.items():
+        yield row(name), MEASURED + "labelled_answers.json", counted(*path)
+    yield row("all, version 2"), MEASURED + "labelled_answers_reader_2.json", counted(*by_kind, "all")
+    yield rf"rank correlation of only {N} ", REAL, found(r"answer in words: ([\d.]+)")
 
 
 def bases():
@@ -649,6 +669,15 @@ PAGES = {
     f"{SHARING}#What limits it": limits(),
     f"{SHARING}#Rollouts": rollouts(),
     SCORING: reader(),
+    "docs/which_mode.md": [
+        (
+            rf"right in {N}% of the answers that it decides and leaves {N}%",
+            MEASURED + "labelled_answers.json",
+            lambda data: [data["halves"]["held out"]["by kind"]["all"][key] for key in ("precision", "undecided")],
+        ),
+        (rf"rank correlation {N}\)", REAL, found(r"answer in words: ([\d.]+)")),
+        (rf"marks {N} of {N} answers", REAL, found(r"script: (\d+) of (\d+) extr")),
+    ],
     "docs/monitoring.md": monitoring(),
     "docs/vllm.md#Evaluation": vllm_contrast(),
     "docs/vllm.md#The same distribution": vllm_statistics(),

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
     from vcsd.types import Message, MessagePart
 
-Numbers = Literal["official", "vlmevalkit"]
-"""How answers of MathVista's kind are compared: as its authors do, or as VLMEvalKit does."""
+Numbers = Literal["official", "nearest", "vlmevalkit"]
+"""How answers of MathVista's kind are compared: as its authors do, with or without guesses, or as VLMEvalKit does."""
 
 JudgeForm = Literal["options", "blink", "yes_no", "extract"]
 """Which of VLMEvalKit's texts asks a judge about an answer."""

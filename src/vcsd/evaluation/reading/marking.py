@@ -7,7 +7,7 @@ judge   VLMEvalKit's rules first, then a language model for the texts they canno
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, did_you_mean
@@ -100,9 +100,18 @@ def _judged(question: Question, judgement: Judgement, model: str, numbers: Numbe
     if judgement.failure is not None:
         return Verdict(question.id, None, is_right=False, by=f"{NOT_JUDGED} ({judgement.failure}) by {model}")
     by = f"{JUDGED} {model}"
+    if found is None:
+        return _guessed(Verdict(question.id, None, is_right=False, by=by), question, numbers)
     if question.kind in ("option", "yes_no"):
         return Verdict(question.id, found, found == question.gold, by)
-    return Verdict(question.id, found, found is not None and mathvista_answer.is_right(question, found, numbers), by)
+    return Verdict(question.id, found, mathvista_answer.is_right(question, found, numbers), by)
+
+
+def _guessed(verdict: Verdict, question: Question, numbers: Numbers) -> Verdict:
+    """Let the guess of MathVista's authors stand for an unread answer, if asked to. It still counts as unread."""
+    if numbers != "nearest" or question.kind != "option":
+        return verdict
+    return replace(verdict, is_right=mathvista_answer.is_right(question, "", numbers), by=f"{verdict.by}, guessed")
 
 
 def _mark(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:
@@ -131,7 +140,7 @@ def _mark_finally(question: Question, text: str, numbers: Numbers) -> Verdict:
     reading = read_answer(text, question.kind, question.options, asked_words(question))
     by = f"final, {reading.by}"
     if reading.found is None:
-        return Verdict(question.id, None, is_right=False, by=by)
+        return _guessed(Verdict(question.id, None, is_right=False, by=by), question, numbers)
     if question.kind == "yes_no":
         return Verdict(question.id, reading.found, reading.found == question.gold, by)
     return Verdict(question.id, reading.found, mathvista_answer.is_right(question, reading.found, numbers), by)

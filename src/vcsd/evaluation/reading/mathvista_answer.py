@@ -1,8 +1,10 @@
-"""Compares answers of MathVista in one of two ways.
+"""Compares answers of MathVista in one of three ways.
 
 official     as its authors do: an integer is truncated, a float is rounded to the question's precision, an option is
              replaced by its words (so either of two equal options is right), and the results are compared as text. The
              gold answer is normalised too: no answer could match `0.50`, because rounding drops the 0.
+nearest      as official, and where the authors guess, this guesses too: an extraction that is no option counts as the
+             option at the smallest edit distance, and nothing at all as the shortest option.
 vlmevalkit   as VLMEvalKit does: integers and floats must be equal without rounding; lists are always wrong; an option
              is its letter.
 
@@ -65,10 +67,12 @@ _PARSE: Mapping[str, Callable[[str], float]] = {"integer": int, "float": float}
 
 
 def is_right(question: Question, found: str, numbers: Numbers) -> bool:
-    """Whether an extracted answer is the gold one, compared officially or as VLMEvalKit does."""
+    """Whether an extracted answer is the gold one, in one of the three ways to compare."""
     if numbers == "vlmevalkit":
         return check(question, found, "2026-06")[1]
     gold = normalise(question, question.gold)
+    if numbers == "nearest" and question.kind == "option":
+        return gold is not None and nearest_option(question.options, found) == gold
     return gold is not None and normalise(question, found) == gold
 
 

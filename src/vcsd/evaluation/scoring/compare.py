@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from vcsd.evaluation.scoring.aggregate import Tally
+    from vcsd.evaluation.scoring.scorecard import BenchmarkScore
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Difference:
     """The score of b minus the score of a, in points, with its paired interval.
 
     `num_gained` questions are right in b alone, `num_lost` in a alone; with several seeds, more often in one than in
-    the other.
+    the other. `unread` is how much the share of answers that nothing could be read from has changed, in points: answers
+    that are only stated more plainly raise the score too.
     """
 
     a: float
@@ -37,11 +39,17 @@ class Difference:
     interval: Interval
     num_gained: int
     num_lost: int
+    unread: float = 0.0
 
     @property
     def is_clear(self) -> bool:
         """Whether the interval excludes zero."""
         return self.interval.low > 0 or self.interval.high < 0
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the unread answers changed by more than the score, which may therefore have changed by them alone."""
+        return abs(self.unread) > abs(self.difference)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,8 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         limits = interval_of_difference(estimate(tallies_a), estimate(tallies_b))
         moves = moves_of(tallies_a, tallies_b)
         gained, lost = sum(move > 0 for move in moves), sum(move < 0 for move in moves)
-        differences[name] = Difference(entry_a, entry_b, entry_b - entry_a, limits, gained, lost)
+        unread = _share_unread(of_b) - _share_unread(of_a)
+        differences[name] = Difference(entry_a, entry_b, entry_b - entry_a, limits, gained, lost, unread)
     changes = list(differences.values())
     acc_a, acc_b = (_mean([card.acc for card in cards]) for cards in (before, after))
     acc = Difference(
@@ -113,6 +122,7 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         interval_of_mean([change.difference for change in changes], [change.interval for change in changes]),
         sum(change.num_gained for change in changes),
         sum(change.num_lost for change in changes),
+        _mean([change.unread for change in changes]),
     )
     return Comparison(acc, differences, _made_differently(before[0], after[0]))
 
@@ -142,6 +152,11 @@ def load_results(path: str | PathLike[str]) -> list[Scorecard]:
     folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
     numbered = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
     return [load_scorecard(folder / "scorecard.json") for folder in numbered or [path]]
+
+
+def _share_unread(scores: Sequence[BenchmarkScore]) -> float:
+    """Return the share of answers that nothing could be read from, in percent, as a mean over seeds."""
+    return _mean([100 * score.counts.unresolved / score.num_questions for score in scores])
 
 
 @dataclass(frozen=True)

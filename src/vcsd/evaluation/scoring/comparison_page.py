@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.compare import moves_of
+from vcsd.evaluation.scoring.terminal_tables import unread_warning
 from vcsd.report.chart import interval_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
@@ -31,7 +32,7 @@ def comparison_page(
     }
     chart = interval_chart(list(scores), [ScoreRow(f"{names[1]} minus {names[0]}", "vcsd", scores)])
     sections = [
-        PageSection("Differences in points", Html(_table(changes, names) + chart)),
+        PageSection("Differences in points", Html(_table(changes, names) + _warning(comparison) + chart)),
         PageSection("Questions gained and lost", _moved(first, second)),
         PageSection("What was made differently", _settings(comparison, names)),
     ]
@@ -55,10 +56,15 @@ def _table(changes: dict[str, Difference], names: tuple[str, str]) -> Html:
             f"{change.interval.low:+.2f} to {change.interval.high:+.2f}",
             str(change.num_gained),
             str(change.num_lost),
+            f"{change.unread:+.2f}",
         ]
         for name, change in changes.items()
     ]
-    return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost"), rows)
+    return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost", "unread, points"), rows)
+
+
+def _warning(comparison: Comparison) -> str:
+    return "".join(f"<p>{text(line)}</p>" for line in unread_warning(comparison))
 
 
 def _moved(first: Sequence[Scorecard], second: Sequence[Scorecard]) -> Html:

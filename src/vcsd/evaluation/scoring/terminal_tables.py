@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.evaluation.scoring.uncertainty import Interval
 
+_LONGEST_COMPARED_NAME = 16
 _LONGEST_NAME = 20
 """Of a benchmark, in characters; the table must fit 80 columns."""
 
@@ -81,9 +82,10 @@ def _cut_off(card: Scorecard) -> Iterator[str]:
 
 
 def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
-    """Show the paired differences, second minus first; clear ones in colour."""
-    table = _table("benchmark", first, second, "change", "95% interval", "gained", "lost")
+    """Show the paired differences, second minus first; clear ones in colour. `unread` is in points, too."""
+    table = _table("benchmark", first, second, "change", "95% interval", "gained", "lost", "unread")
     table.padding = (0, 1, 0, 0)  # to fit 80 columns
+    table.columns[0].max_width = _LONGEST_COMPARED_NAME
     rows = [*comparison.benchmarks.items(), ("Acc", comparison.acc)]
     for name, change in rows:
         if name == "Acc":
@@ -97,6 +99,7 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
             f"{change.interval.low:+.1f} to {change.interval.high:+.1f}",
             str(change.num_gained),
             str(change.num_lost),
+            Text(f"{change.unread:+.1f}", style="yellow" if change.is_doubtful else ""),
         )
     return table
 
@@ -111,6 +114,21 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
         yield f"They were not made alike: {', '.join(others)}. The change may come from these settings."
     elif settings:
         yield "They were made alike and differ in the model alone."
+    yield from unread_warning(comparison)
+
+
+def unread_warning(comparison: Comparison) -> Iterator[str]:
+    """Warn of scores that changed by less than the share of unread answers did."""
+    rows = {**comparison.benchmarks, **({"Acc": comparison.acc} if len(comparison.benchmarks) > 1 else {})}
+    doubtful = {name: change for name, change in rows.items() if change.is_doubtful}
+    if doubtful:
+        listed = ", ".join(
+            f"{name} {change.difference:+.1f} with {change.unread:+.1f} unread" for name, change in doubtful.items()
+        )
+        yield (
+            f"The unread answers changed by more points than the score: {listed}. Answers that are merely stated more "
+            "plainly, or less, can do this. Score both with a judge before you claim a change."
+        )
 
 
 def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:

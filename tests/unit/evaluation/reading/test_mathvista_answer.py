@@ -72,3 +72,21 @@ def test_the_comparison_can_be_chosen_by_name():
     row = replace(BENCHMARKS["MathVista_MINI"], numbers="vlmevalkit")
     other = score(questions, predictions, mode="final", suites={row.name: row}).benchmarks["MathVista_MINI"]
     assert (round(other.entry, 4), other.numbers) == (33.3333, "vlmevalkit")
+
+
+def test_nearest_guesses_as_the_authors_do_and_still_counts_the_answer_as_unread():
+    options = {"A": "decrease", "B": "no", "C": "increase"}
+    question = option("q", "C", options=options)
+    assert is_right(question, "C", "nearest")
+    assert is_right(question, "it increases", "nearest")
+    assert not is_right(question, "", "nearest")
+    assert is_right(option("q", "B", options=options), "", "nearest")  # the shortest option
+    assert is_right(number("q", "3"), "3.7", "nearest")
+    guessing = {"MathVista_MINI": replace(BENCHMARKS["MathVista_MINI"], numbers="nearest")}
+    questions = [
+        replace(option(f"q{gold}", gold, options=options), benchmark="MathVista_MINI", groups={}) for gold in "BC"
+    ]
+    said = [say("qB", "Hard to say."), say("qC", "Hard to say.")]
+    card = score(questions, said, mode="final", suites=guessing).benchmarks["MathVista_MINI"]
+    assert (card.entry, card.counts.unresolved, card.numbers) == (50.0, 2, "nearest")
+    assert score(questions, said, mode="final").benchmarks["MathVista_MINI"].entry == 0.0

@@ -319,7 +319,7 @@ def test_a_comparison_shows_what_was_gained_and_lost(loaded, tmp_path):
         line for line in shown(comparison_table(compare(first, second), "a", "b")).splitlines() if "BLINK" in line
     )
     assert row.split()[:4] == ["BLINK", "50.00", "75.00", "+25.00"]
-    assert row.split()[-2:] == ["2", "1"]
+    assert row.split()[-3:] == ["2", "1", "+0.0"]
 
 
 def test_a_comparison_fits_80_columns_with_long_names_and_large_numbers():
@@ -330,6 +330,17 @@ def test_a_comparison_fits_80_columns_with_long_names_and_large_numbers():
     assert "-100.0 to -100.0" in text
     assert "1000" in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+def test_a_comparison_warns_if_unread_answers_changed_by_more_than_the_score():
+    few, many = (Difference(60.0, 61.0, 1.0, Interval(-1.0, 3.0), 3, 1, unread) for unread in (-0.5, -2.5))
+    comparison = Comparison(few, {"BLINK": few, "MMStar": many}, {})
+    (warning,) = (line for line in comparison_remarks(comparison) if "unread" in line)
+    assert "MMStar +1.0 with -2.5 unread" in warning
+    assert "BLINK" not in warning
+    assert not any("unread" in line for line in comparison_remarks(Comparison(few, {"BLINK": few}, {})))
+    assert "-2.5" in shown(comparison_table(comparison, "a", "b"))
+    assert [cell.style for cell in comparison_table(comparison, "a", "b").columns[7].cells] == ["", "yellow", ""]
 
 
 def test_a_comparison_says_in_sentences_what_was_made_differently():

@@ -202,6 +202,17 @@ def test_judges_are_not_mixed():
         compare(ours, theirs)
 
 
+def test_the_change_in_unread_answers_is_in_points():
+    questions = [option(f"q{place}", "A") for place in range(4)]
+    plain = [say(f"q{place}", "A") for place in range(4)]
+    first, second = (
+        score(questions, {"BLINK": answers}, mode="final") for answers in ([say("q0", "Hmm."), *plain[1:]], plain)
+    )
+    change = compare(first, second)
+    assert (change.acc.difference, change.acc.unread, change.acc.is_doubtful) == (25.0, -25.0, False)
+    assert change.benchmarks["BLINK"].unread == -25.0
+
+
 def test_only_scorecards_of_the_same_questions_and_rules_are_compared():
     a = answered([True, False])
     with pytest.raises(ConfigError, match="BLINK: the scorecards are of different questions"):
