@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
     Reading,
     Statement,
@@ -69,13 +69,13 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
         said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
     if not said or _PROGRAM.search(said):
         return UNRESOLVED
-    question = Asked.of(asked) if asked else NOTHING_ASKED
+    question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     reply, is_whole = first_reply(said, question.text)
     reading = _read(reply, kind, choices or {}, question)
     return reading if is_whole or reading.found is not None else _read(said, kind, choices or {}, question)
 
 
-def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Asked) -> Reading:
+def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: QuestionWords) -> Reading:
     of_statement, of_text = _readers(kind, choices, asked)
     stated = _stated(said, of_statement, are_options=kind == "option")
     if stated is not None and kind in ("integer", "float") and _is_taken_back(said, stated[0], stated[1]):
@@ -93,7 +93,7 @@ def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
 
 
 def _readers(
-    kind: AnswerKind, choices: Mapping[str, str], asked: Asked
+    kind: AnswerKind, choices: Mapping[str, str], asked: QuestionWords
 ) -> tuple[Callable[[Statement], Reading | None], Reader]:
     if kind == "option":
         read_text = partial(options.read_text, options=choices, asked=asked)

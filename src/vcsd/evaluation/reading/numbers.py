@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked, Place, repeats_question
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Place, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
     Reading,
@@ -165,7 +165,7 @@ def read_stated(payload: str) -> Reading | None:
     return _concluded(first)
 
 
-def read_text(text: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
+def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the number that a text without a statement concludes with."""
     bold = _bold(clean(text))
     text = clean(text).replace("**", "")
@@ -195,7 +195,7 @@ _ASSERTED = re.compile(
 )
 
 
-def _direct(text: str, asked: Asked) -> str | None:
+def _direct(text: str, asked: QuestionWords) -> str | None:
     """Return the number of a first sentence that repeats the question and says what it asks for."""
     if not asked.text:
         return None
@@ -275,7 +275,7 @@ _IS = re.compile(
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
-def _concluded(sentence: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
+def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read a sentence's conclusion: the right side of its last equation, its only number, or its last one."""
     sentence = _REASON.sub("", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
     elsewhere = _AT.sub("there", sentence)
@@ -315,7 +315,7 @@ def _equals(right: str) -> Reading | None:
     return Reading(found[0].value, "equation") if is_single else None
 
 
-def _own(clause: str, asked: Asked) -> list[Number]:
+def _own(clause: str, asked: QuestionWords) -> list[Number]:
     """Return the numbers of a clause that do not repeat the question, nor date something."""
     found = numbers(clause)
     if not re.search(r"\b(?:year|when)\b", asked.text, re.IGNORECASE):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
 from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import Reading, concludes, conclusions, is_complete, sentences, without_latex
 
@@ -179,7 +179,7 @@ _LABEL_LINE = re.compile(
 )
 
 
-def read_text(text: str, options: Mapping[str, str], asked: Asked = NOTHING_ASKED) -> Reading | None:
+def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the option that a text without a valid statement chooses."""
     whole = [letter for letter, words in options.items() if formula(words) and formula(words) == formula(text)]
     if len({options[letter] for letter in whole}) == 1:

@@ -22,23 +22,23 @@ _MARKUP = re.compile(r"<[^<>]{0,60}>")
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionWords:
     """A question as a reader uses it: its own words, without hint and options."""
 
     text: str
 
     @classmethod
-    def of(cls, prompt: str) -> Asked:
+    def of(cls, prompt: str) -> QuestionWords:
         r"""Take the question from a prompt.
 
-        >>> Asked.of("Hint: answer with an integer, e.g., 1, 2.\nQuestion: How many?\nChoices:\n(A) 3").text
+        >>> QuestionWords.of("Hint: answer with an integer, e.g., 1, 2.\nQuestion: How many?\nChoices:\n(A) 3").text
         'How many?'
         """
         own = _HINT.sub("", prompt, count=1) if "Question:" in prompt else prompt
         return cls(_MARKUP.sub(" ", _CHOICES.sub("", own)).strip())
 
 
-NOTHING_ASKED = Asked("")
+NOTHING_ASKED = QuestionWords("")
 
 _FILLER = re.compile(
     r"a|an|the|of|in|on|at|to|by|for|from|with|and|or|is|are|was|were|be|been|being|does|do|did|has|have|"
@@ -58,10 +58,10 @@ def _stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
-def repeats_question(sentence: str, asked: Asked) -> bool:
+def repeats_question(sentence: str, asked: QuestionWords) -> bool:
     """Whether a sentence has most words of the question, as a direct answer does.
 
-    >>> repeats_question("The missing number in the row is 4.", Asked("Which number is missing in the row?"))
+    >>> repeats_question("The missing number in the row is 4.", QuestionWords("Which number is missing in the row?"))
     True
     """
     words = {_stem(word) for word in _WORD.findall(asked.text) if not _FILLER.fullmatch(word)}
@@ -121,10 +121,10 @@ _DOUBT = re.compile(
 )
 
 
-def says_whether(text: str, asked: Asked) -> str | None:
+def says_whether(text: str, asked: QuestionWords) -> str | None:
     """Read Yes or No from sentences that repeat every word of a yes-or-no question in its order; None in any doubt.
 
-    >>> question = Asked("Is Web Green greater than Yellow?")
+    >>> question = QuestionWords("Is Web Green greater than Yellow?")
     >>> says_whether("Web Green is greater than Yellow.", question)
     'Yes'
     >>> says_whether("Web Green is not greater than Yellow.", question)

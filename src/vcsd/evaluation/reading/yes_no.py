@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Asked, says_whether
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, says_whether
 from vcsd.evaluation.reading.statements import Reading, is_complete, sentences, without_latex
 
 _YES = r"yes|yep|yeah|true|correct"
@@ -68,7 +68,7 @@ _IS_TRUE = re.compile(
 _CHINESE_IS_TRUE = re.compile(r"[是为](?:(?P<no>错误|不正确|不对|错)|(?P<yes>正确|对))的")
 
 
-def read_text(text: str, asked: Asked = NOTHING_ASKED) -> Reading | None:
+def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read Yes or No in a text without a statement: its words, or a sentence that repeats the question."""
     text = without_latex(text)
     said = _read_words(text)

@@ -3,7 +3,7 @@
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.question_words import Asked, says_whether
+from vcsd.evaluation.reading.question_words import QuestionWords, says_whether
 
 YES_NO = {"A": "Yes", "B": "No"}
 
@@ -65,7 +65,9 @@ def test_a_repeated_question_says_yes_or_no(asked, text, found):
 def test_a_word_outweighs_a_repeated_question():
     asked = "Does Aqua have the smallest area?"
     assert read_answer("No. Aqua has the smallest area only at first.", "yes_no", asked=asked).found == "No"
-    assert says_whether("Aqua has the smallest area. Aqua does not have the smallest area.", Asked(asked)) is None
+    assert (
+        says_whether("Aqua has the smallest area. Aqua does not have the smallest area.", QuestionWords(asked)) is None
+    )
 
 
 def test_the_hint_of_a_prompt_is_not_part_of_the_question():
