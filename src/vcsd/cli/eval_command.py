@@ -269,11 +269,17 @@ def score(
 
 def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
     """Print scorecards, one for each seed, and where they are."""
+    import json
+
+    from vcsd.evaluation.evaluate import SEEDS
     from vcsd.evaluation.scoring.compare import over_seeds
-    from vcsd.evaluation.scoring.terminal_tables import remarks, score_table, seeds_table
+    from vcsd.evaluation.scoring.terminal_tables import remarks, score_table, seeds_table, several_table
 
     titles = {name: score.title for name, score in cards[0].benchmarks.items()}
     Console().print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
+    if len(cards) > 1:
+        measures = json.loads((folder / SEEDS).read_text(encoding="utf-8"))["several_answers"]
+        Console().print(several_table(measures, titles))
     for line in remarks(cards[0]):
         say_prose(line, style="dim")
     say(f"scorecard.json and report.html are in {folder}.")

@@ -50,7 +50,9 @@ AllowUnknownData = Annotated[
 Sampling = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="paper or greedy, with changes: greedy,max_new_tokens=512.", rich_help_panel=_MODEL
+        metavar="NAME",
+        help="paper, greedy, qwen3_vl or qwen3_5, with changes: greedy,max_new_tokens=512.",
+        rich_help_panel=_MODEL,
     ),
 ]
 Seeds = Annotated[str, typer.Option(metavar="N", help="One seed, or several: 0,1,2.", rich_help_panel=_MODEL)]

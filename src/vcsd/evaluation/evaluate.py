@@ -7,7 +7,8 @@
     out/report.html             the same as a page, with answers and images
     out/vlmevalkit/<name>.tsv   the predictions in VLMEvalKit's columns
 
-With several seeds, all but the first two are in out/seed-<n>, and out/seeds.json has mean and standard deviation.
+With several seeds, all but the first two are in out/seed-<n>, and out/seeds.json has mean and standard deviation,
+pass@k and diversity.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from vcsd.evaluation.scoring.compare import over_seeds
 from vcsd.evaluation.scoring.score_predictions import check_failed, scorecard_of
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.evaluation.scoring.scorecard_page import scorecard_page
+from vcsd.evaluation.scoring.several_answers import several_answers
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
 from vcsd.report.page import write_page
 from vcsd.types import message_texts
@@ -46,11 +48,12 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.loading import LoadedBenchmark
     from vcsd.evaluation.scoring.scorecard import MadeWith, Scorecard
     from vcsd.rollout.sampling import Sampling
-    from vcsd.types import Prediction, Question
+    from vcsd.types import Prediction, Question, Verdict
 
 log = logging.getLogger(__name__)
 
 ASKED = "asked.jsonl"
+SEEDS = "seeds.json"
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def _evaluate(
         for question, shown in zip(questions, images, strict=True)
     ]
     write_asked(out, made_with, asking.seeds, scoring.suites, questions, keys)
-    cards = []
+    results = []
     for number, seed in enumerate(asking.seeds):
         predictions: list[Prediction] = []
         for benchmark in loaded:
@@ -175,9 +178,9 @@ def _evaluate(
                 bar=bar,
             )
         folder = out if len(asking.seeds) == 1 else out / f"seed-{seed}"
-        cards.append(finish(folder, questions, predictions, scoring, {**made_with, "seed": seed}))
-    write_seeds(out, cards)
-    return cards
+        results.append(finish(folder, questions, predictions, scoring, {**made_with, "seed": seed}))
+    write_seeds(out, questions, results)
+    return [result.card for result in results]
 
 
 def write_asked(
@@ -211,16 +214,29 @@ def write_asked(
     partial.replace(out / ASKED)
 
 
-def write_seeds(out: Path, cards: Sequence[Scorecard]) -> None:
-    """Write mean and standard deviation over several seeds; nothing for one."""
-    if len(cards) > 1:
-        text = json.dumps(asdict(over_seeds(cards)), indent=2)
-        (out / "seeds.json").write_text(text + "\n", encoding="utf-8")
+def write_seeds(out: Path, questions: Sequence[Question], results: Sequence[Result]) -> None:
+    """Write mean and standard deviation over several seeds, pass@k and diversity; nothing for one seed."""
+    if len(results) > 1:
+        measures = several_answers(
+            questions, [result.answers for result in results], [result.verdicts for result in results]
+        )
+        seeds = asdict(over_seeds([result.card for result in results]))
+        content = {**seeds, "several_answers": {name: asdict(measured) for name, measured in measures.items()}}
+        (out / SEEDS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The scored answers of one seed, in the order of the questions."""
+
+    card: Scorecard
+    answers: Sequence[Prediction]
+    verdicts: Sequence[Verdict]
 
 
 def finish(
     folder: Path, questions: Sequence[Question], answers: Sequence[Prediction], scoring: Scoring, made_with: MadeWith
-) -> Scorecard:
+) -> Result:
     """Score answers and write the scorecard, the page and VLMEvalKit's files."""
     folder.mkdir(parents=True, exist_ok=True)
     export_predictions(folder / "vlmevalkit", questions, answers)
@@ -233,4 +249,4 @@ def finish(
         write_questions(folder, questions)
     marked = list(zip(questions, answers, verdicts, strict=True))
     write_page(scorecard_page(card, marked, title=made_with["model"]), folder / "report.html")
-    return card
+    return Result(card, answers, verdicts)

@@ -68,7 +68,7 @@ def _question(row: Mapping[str, Any]) -> Question:
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
     """Score the predictions in a folder; write and return a scorecard for each seed."""
     asked, stored = read_asked(run), PredictionFile(run / "predictions.jsonl")
-    cards = []
+    results = []
     for number, seed in enumerate(asked.seeds):
         answers = [
             stored.find(question, keys[number]) or Prediction(question.id, "", None, error="there is no prediction")
@@ -76,6 +76,6 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
         ]
         folder = out if len(asked.seeds) == 1 else out / f"seed-{seed}"
         scoring = Scoring(marking, allow_failed, asked.suites)
-        cards.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
-    write_seeds(out, cards)
-    return cards
+        results.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
+    write_seeds(out, asked.questions, results)
+    return [result.card for result in results]

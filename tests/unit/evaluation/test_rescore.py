@@ -57,7 +57,15 @@ def test_every_seed_is_scored_again(tmp_path):
     again = rescore(tmp_path, Marking("final"), tmp_path / "again")
     assert [card.made_with["seed"] for card in again] == [3, 5]
     assert again == load_results(tmp_path / "again") == load_results(tmp_path)
-    assert json.loads((tmp_path / "again" / "seeds.json").read_text())["acc"]["mean"] == cards[0].acc
+    seeds = json.loads((tmp_path / "again" / "seeds.json").read_text())
+    assert seeds["acc"]["mean"] == cards[0].acc
+    assert seeds == json.loads((tmp_path / "seeds.json").read_text())
+    # Both seeds of the parrot say the same: the second answer adds nothing.
+    measured = seeds["several_answers"]["mine"]
+    assert measured["pass_at"] == {"1": cards[0].acc, "2": cards[0].acc}
+    assert (measured["distinct"], measured["entropy"], measured["mean_tokens"]) == (1.0, 0.0, 3.0)
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["score", str(tmp_path)])
+    assert "pass@2" in shown.output
 
 
 def test_the_questions_are_those_that_were_asked_but_for_their_images(tmp_path):

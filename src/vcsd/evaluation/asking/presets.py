@@ -15,7 +15,13 @@ PAPER_SAMPLING = Sampling(max_new_tokens=4096, temperature=0.0, top_p=0.8, top_k
 """The sampling of the paper's table: greedy, with a penalty on repetition. top-p and top-k have no effect at
 temperature 0; they are still sent to a server, which would otherwise use defaults of its own."""
 
-SAMPLING: Mapping[str, Sampling] = {"paper": PAPER_SAMPLING, "greedy": Sampling(max_new_tokens=4096, temperature=0.0)}
+SAMPLING: Mapping[str, Sampling] = {
+    "paper": PAPER_SAMPLING,
+    "greedy": Sampling(max_new_tokens=4096, temperature=0.0),
+    "qwen3_vl": Sampling(max_new_tokens=16384, temperature=0.7, top_p=0.8, top_k=20, presence_penalty=1.5),
+    "qwen3_5": Sampling(max_new_tokens=32768, temperature=1.0, top_p=0.95, top_k=20, presence_penalty=1.5),
+}
+"""By name. The last two are what VLMEvalKit ships for these models; Qwen3.5's is meant for thinking."""
 
 
 def parse_sampling(text: str) -> Sampling:

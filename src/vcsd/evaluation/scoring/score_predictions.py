@@ -19,6 +19,7 @@ from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.reading.marking import JUDGED, NOT_JUDGED, Marking, mark
 from vcsd.evaluation.scoring.aggregate import entry_of, f1_ratios, group_names, metrics_of, tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, GroupScore, Scorecard
+from vcsd.evaluation.scoring.several_answers import mean_tokens
 from vcsd.evaluation.scoring.uncertainty import LEVEL, METHOD, estimate, interval, interval_of_mean
 from vcsd.monitor.response_text import is_repetitive
 from vcsd.types import Prediction
@@ -180,6 +181,7 @@ def _benchmark(
         {key: _groups(benchmark, key, questions, verdicts) for key in benchmark.breakdown},
         marking.numbers(benchmark),
         whole,
+        mean_tokens(answers),
     )
 
 

@@ -73,6 +73,8 @@ class BenchmarkScore:
     numbers: str
     """How answers of MathVista's kind were compared: official or vlmevalkit."""
     tally: Tally = field(repr=False)
+    mean_tokens: float | None = None
+    """The mean length of the answers, if it is known."""
 
     @property
     def is_whole(self) -> bool:
@@ -179,6 +181,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "int | None": (int, type(None)),
     "float": (int, float),
+    "float | None": (int, float, type(None)),
     "MadeWith": (dict,),
 }
 """Annotation -> the types that JSON has for it. Fields of other types are checked where they are built."""

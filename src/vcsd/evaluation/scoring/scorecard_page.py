@@ -50,9 +50,10 @@ def _numbers(card: Scorecard) -> Html:
         num = str(score.num_questions) if score.is_whole else f"{score.num_questions} of {score.num_expected}"
         interval = f"{score.interval.low:.2f} to {score.interval.high:.2f}"
         counts = [str(getattr(score.counts, name)) for name in COUNTS]
-        rows.append([score.title, f"{score.entry:.2f}", interval, num, *counts])
+        tokens = "-" if score.mean_tokens is None else f"{score.mean_tokens:.0f}"
+        rows.append([score.title, f"{score.entry:.2f}", interval, num, *counts, tokens])
     notes = "".join(f'<p class="note">{text(line)}</p>' for line in remarks(card))
-    return Html(plain_table(("benchmark", "score", "95% interval", "N", *COUNTS), rows) + notes)
+    return Html(plain_table(("benchmark", "score", "95% interval", "N", *COUNTS, "mean tokens"), rows) + notes)
 
 
 def _section(score: BenchmarkScore, answers: Sequence[MarkedAnswer]) -> PageSection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +21,9 @@ _LONGEST_NAME = 20
 """Of a benchmark, in characters; the table must fit 80 columns."""
 
 COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
+_MOST_KS = 4
+"""Values of k in a table that fits 80 columns."""
+
 _SHORT = {"unresolved": "unread", "truncated": "cut", "repeated": "loops"}
 """Shorter names, so that the table fits a terminal of 80 columns."""
 
@@ -129,6 +132,23 @@ def unread_warning(comparison: Comparison) -> Iterator[str]:
             f"The unread answers changed by more points than the score: {listed}. Answers that are merely stated more "
             "plainly, or less, can do this. Score both with a judge before you claim a change."
         )
+
+
+def several_table(measures: Mapping[str, Mapping[str, Any]], titles: Mapping[str, str]) -> Table:
+    """Show pass@k, diversity and length, as seeds.json has them."""
+    ks = list(next(iter(measures.values()))["pass_at"])
+    shown = ks if len(ks) <= _MOST_KS else [*ks[: _MOST_KS - 1], ks[-1]]
+    table = _table("benchmark", *(f"pass@{k}" for k in shown), "distinct", "bits", "tokens")
+    for name, measured in measures.items():
+        tokens = measured["mean_tokens"]
+        cells = [f"{measured['pass_at'][k]:.1f}" for k in shown]
+        cells += [
+            f"{measured['distinct']:.2f}",
+            f"{measured['entropy']:.2f}",
+            "-" if tokens is None else f"{tokens:.0f}",
+        ]
+        table.add_row(plain(titles.get(name, name)), *cells)
+    return table
 
 
 def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:
