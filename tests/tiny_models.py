@@ -67,8 +67,8 @@ def shallow(family: str) -> dict[str, Any]:
 
 
 def for_vllm(family: str) -> dict[str, Any]:
-    """Settings for `build_model` with heads of a size that vLLM's delta rule has, and tied words as vLLM reads them."""
-    delta = {"linear_key_head_dim": 64, "linear_value_head_dim": 64, "tie_word_embeddings": True}
+    """Settings for `build_model` with heads of a size that vLLM's delta rule has."""
+    delta = {"linear_key_head_dim": 64, "linear_value_head_dim": 64}
     text = _qwen(family)["text_config"]
     return {"text_config": {**text, **(delta if family.startswith("qwen3_5") else {})}}
 

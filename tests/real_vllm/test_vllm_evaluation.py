@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,15 @@ def test_a_precheck_by_vllm_finds_what_transformers_finds(tmp_path):
         found[engine] = [sorted((line["question"], line["text"]) for line in read_lines(file)) for file in files]
     assert [len(view) for view in found["vllm"]] == [12, 12, 12]
     assert found["vllm"] == found["transformers"]
+
+
+def test_length_entropy_and_accuracy_agree_within_sampling_error(tmp_path):
+    """The benchmark with fewer prompts. Seeds are fixed, so the outcome is the same in every run."""
+    script, out = Path(__file__).parents[2] / "benchmarks" / "vllm_answers.py", tmp_path / "result.json"
+    command = [sys.executable, str(script), "statistics", "--prompts", "40", "--rollouts", "8", "--out", str(out)]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(out.read_text())["vllm"]
+    for name in ("length", "entropy", "right"):
+        assert abs(found[name]["z"]) < 3.5, found
+        assert found[name]["standard_error"] < 0.1 * found[name]["first"], found  # enough rollouts to notice a fault

@@ -1,4 +1,5 @@
 import json
+import sys
 
 from typer.testing import CliRunner
 
@@ -35,3 +36,11 @@ def test_a_model_without_data_is_told_to_bring_some():
     error = invoke("nowhere").exception
     assert isinstance(error, ConfigError)
     assert "--data is missing" in str(error)
+
+
+def test_an_engine_that_is_unknown_or_not_installed_is_refused(tmp_path, monkeypatch):
+    assert "Choose transformers or vllm" in str(invoke("world", "--engine", "jax").exception)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    missing = invoke("world", "--num", 2, "--engine", "vllm", "--out", tmp_path).exception
+    assert isinstance(missing, ConfigError)
+    assert "pip install 'vcsd[vllm]'" in str(missing)

@@ -158,6 +158,7 @@ def start_in_process(
         trust_remote_code=False,
         enforce_eager=not is_cuda,
         weight_transfer_config=WeightTransferConfig(backend=BACKEND),
+        hf_overrides=tied_words(folder),
         gpu_memory_utilization=memory_share,  # on a CPU, of its memory
         **({"enable_sleep_mode": True} if is_cuda else on_cpu(folder)),
         **({"distributed_executor_backend": "external_launcher"} if num_ranks() > 1 else {}),
@@ -175,6 +176,16 @@ def import_vllm() -> Any:
     if not str(vllm.__version__).startswith(VERSION):
         raise ConfigError([f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}."])
     return vllm
+
+
+def tied_words(folder: str | PathLike[str]) -> dict[str, Any]:
+    """Say that the head is tied to the words in the text's part of the configuration, if only the top level says it.
+
+    vLLM reads Qwen3.5's text part. It would give the model a head of its own, which no sync sends.
+    """
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    is_tied, text = getattr(config, "tie_word_embeddings", False), config.get_text_config()
+    return {"text_config": {"tie_word_embeddings": True}} if is_tied and text is not config else {}
 
 
 def on_cpu(folder: str | PathLike[str]) -> dict[str, object]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from vcsd.rollout.vllm.in_process import QUIET, on_cpu
+from vcsd.rollout.vllm.in_process import QUIET, on_cpu, tied_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ def server_arguments(options: argparse.Namespace) -> list[str]:
     if not options.for_evaluation:
         arguments += ["--load-format", "dummy", "--weight-transfer-config", f'{{"backend": "{backend}"}}']
         arguments += ["--worker-extension-cls", "vcsd.rollout.vllm.server_worker.WeightWorker"]
+    if overrides := tied_words(options.folder):
+        arguments += ["--hf-overrides", json.dumps(overrides)]
     if options.max_tokens is not None:
         arguments += ["--max-model-len", str(options.max_tokens)]
     if options.on_cpu:
