@@ -25,7 +25,7 @@ from vcsd.inputs import check_count, check_fields, check_rows
 from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
-from vcsd.monitor.machine import ENVIRONMENT, hardware, versions
+from vcsd.monitor.machine import ENVIRONMENT, environment
 from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.rollout.sampling import Sampling
@@ -37,7 +37,7 @@ from vcsd.trainer.arguments import own_arguments, refuse_offload
 from vcsd.trainer.sample_tables import SampleTables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from transformers import TrainerCallback, TrainingArguments
 
@@ -114,8 +114,15 @@ def _exam(recipe: Recipe) -> LiveExam | None:
     return LiveExam(questions, config.every, sampling, Marking(config.mode))
 
 
-def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> DistillationTrainer:
-    """Run a recipe to its end, from the start or from its latest checkpoint. Callbacks are those of transformers."""
+def train(
+    loaded: Loaded,
+    callbacks: Sequence[TrainerCallback] = (),
+    before: Callable[[DistillationTrainer], None] = lambda trainer: None,
+) -> DistillationTrainer:
+    """Run a recipe to its end, from the start or from its latest checkpoint.
+
+    Callbacks are those of transformers. `before` is called with the trainer before the first step, and may refuse.
+    """
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
     with without_accelerates_fsdp():
@@ -148,6 +155,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> Distilla
         trainer.add_callback(SampleTables(trainer, watch, output))
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
+        before(trainer)
         on_first(lambda: _go_back(output, recipe.resume))
         trainer.check_resume(recipe.resume != "never")
         on_first(lambda: _describe(output, recipe))
@@ -159,7 +167,7 @@ def train(loaded: Loaded, callbacks: Sequence[TrainerCallback] = ()) -> Distilla
 def _describe(output: Path, recipe: Recipe) -> None:
     """Write what was asked for, and where it runs."""
     _write(output / "config.json", recipe.to_json())
-    _write(output / ENVIRONMENT, json.dumps({"hardware": hardware(), **versions()}, indent=2) + "\n")
+    _write(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
 
 
 def _vllm(loaded: Loaded) -> VLLMSettings | None:

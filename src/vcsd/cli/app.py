@@ -21,7 +21,7 @@ from vcsd.cli.eval_command import score
 from vcsd.cli.init_command import init, recipes
 from vcsd.cli.precheck_command import precheck
 from vcsd.cli.reproduce_command import reproduce
-from vcsd.cli.run_commands import export, report, reported, watch
+from vcsd.cli.run_commands import capsule, export, replay, report, reported, watch
 from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
@@ -301,5 +301,7 @@ app.command()(contrast)
 app.command()(precheck)
 app.command()(report)
 app.command()(watch)
+app.command()(capsule)
+app.command()(replay)
 app.command()(ui)
 app.command()(reproduce)

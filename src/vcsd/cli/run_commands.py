@@ -1,4 +1,4 @@
-"""`vcsd report`, `vcsd watch` and `vcsd export`: what to do with a run. Heavy imports wait until a command runs."""
+"""`vcsd report`, `watch`, `export`, `capsule`, `replay`: what to do with a run. Imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from vcsd.terminal import say, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from vcsd.publish.replay import Repetition
 
 REPORT = "report.html"
 
@@ -159,3 +161,83 @@ def reported(folder: Path) -> Iterator[None]:
                 say(f"The report is {write_run_report([read_run(folder)], folder / REPORT)}.")
             except VcsdError as error:
                 say(f"No report: {error}", to_stderr=True)
+
+
+def capsule(
+    run: Annotated[Path, typer.Argument(help="Folder of a run that has saved a checkpoint.")],
+    output: Annotated[Path | None, typer.Option(help="The file. Default: RUN/capsule.json.")] = None,
+    scores: Annotated[
+        list[Path] | None, typer.Option(metavar="FOLDER", help="Results of vcsd eval to add. May be repeated.")
+    ] = None,
+) -> None:
+    """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
+
+    Someone else can check it with `vcsd replay`. It holds no weights, no data and no folders of this machine.
+
+    Example: `vcsd capsule runs/first --output first.capsule.json --scores results/first`
+    """
+    from vcsd.publish.capsule import write_capsule
+    from vcsd.publish.pack import pack
+
+    path = run / "capsule.json" if output is None else output
+    packed = pack(run, scores or ())
+    seal = write_capsule(packed, path)
+    say(f"Wrote {path}: {packed['last_step']} steps, {len(packed['scorecards'])} scorecards.")
+    say(f"Publish its seal beside your results: {seal}")
+
+
+def replay(  # noqa: PLR0913, PLR0917  one argument for each option
+    file: Annotated[Path, typer.Argument(help="A capsule.")],
+    model: Annotated[Path | None, typer.Option(help="The model's folder. Not needed for a hub id.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The training data.")] = None,
+    images: Annotated[Path | None, typer.Option(help="The folder of images, if the recipe named one.")] = None,
+    questions: Annotated[Path | None, typer.Option(help="The folder of benchmarks, if the run evaluated.")] = None,
+    seal: Annotated[str | None, typer.Option(help="The seal that was published. The file must have it.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Repeat only so many steps. Default: all.")] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Largest relative difference of a loss. Default: 0 on the same CPU, else 0.05."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run. Default: runs/replay-SEAL.")] = None,
+) -> None:
+    """Run a capsule again and compare: every step, every score that the run measured, and the last weights.
+
+    Bit for bit on the same kind of CPU with the same versions, else within a tolerance. Resumes if interrupted. The
+    exit code is 1 if something differs. Scores of `vcsd eval` are not measured again.
+
+    Example: `vcsd replay first.capsule.json --data data/train.jsonl --steps 20`
+    """
+    show_log()
+    from vcsd.publish.capsule import read_capsule, seal_of
+    from vcsd.publish.replay import Files, recipe_of
+    from vcsd.publish.replay import replay as run_again
+
+    found = read_capsule(file, seal)
+    folder = Path("runs") / f"replay-{seal_of(found)[:8]}" if out is None else out
+    for name, path in (("--model", model), ("--data", data), ("--images", images), ("--questions", questions)):
+        if path is not None and not path.exists():
+            raise ConfigError([f"{name} {path} does not exist."])
+    recipe = recipe_of(found, Files(model, data, images, questions), folder)
+    try:
+        repetition = run_again(found, recipe, tolerance=tolerance, num_steps=steps)
+    except KeyboardInterrupt:
+        say(f"Stopped. The same command resumes from {folder}.")
+        raise typer.Exit(130) from None
+    for line in _lines(repetition, folder):
+        say(line)
+    if found["scorecards"]:
+        say(f"{len(found['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
+    if repetition.differences:
+        raise typer.Exit(1)
+
+
+def _lines(repetition: Repetition, folder: Path) -> list[str]:
+    """Say what was compared, how strictly, and what was found."""
+    how = "bit for bit" if repetition.is_bitwise else f"within {repetition.tolerance:g} of each loss"
+    why = f" ({repetition.why_not_bitwise})" if repetition.why_not_bitwise else ""
+    compared = f"Compared {repetition.num_steps} steps {how}{why}"
+    if repetition.is_bitwise:
+        compared += f", {repetition.num_evaluations} evaluations and {repetition.num_weights} files of weights"
+    if not repetition.differences:
+        return [f"{compared}.", f"The capsule was repeated. The run is in {folder}."]
+    return [f"{compared}.", "NOT repeated:", *(f"  {each}" for each in repetition.differences[:10])]

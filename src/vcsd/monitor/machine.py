@@ -37,6 +37,11 @@ def versions() -> dict[str, str]:
     return own | {name: version(name) for name in ("torch", "transformers", "accelerate")}
 
 
+def environment() -> dict[str, str | int]:
+    """What a run's numbers depend on besides its recipe: the machine, torch's threads, and versions."""
+    return {"hardware": hardware(), "threads": torch.get_num_threads(), **versions()}
+
+
 def hush_transformers() -> None:
     """Turn off transformers' progress bars and its warnings about tiny models."""
     from transformers.utils import logging

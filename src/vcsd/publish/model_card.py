@@ -238,20 +238,20 @@ def _recipe(exported: Exported) -> str:
     config = dict(exported.config)
     if isinstance(model := config.get("model"), dict) and "path" in model:
         config["model"] = {**model, "path": exported.shown_base}
-    text = json.dumps(_without_folders(config), indent=2, ensure_ascii=False)
+    text = json.dumps(without_folders(config), indent=2, ensure_ascii=False)
     return f"```json\n{visible(text).replace('```', '` ` `')}\n```"
 
 
-def _without_folders(value: object) -> object:
+def without_folders(value: object) -> object:
     """Reduce absolute paths to their last part, and drop the address of a server: a card reveals no machine.
 
-    >>> _without_folders({"path": "/home/ann/secret/data.jsonl", "name": "vcsd", "server_url": "http://10.0.0.7:8000"})
+    >>> without_folders({"path": "/home/ann/secret/data.jsonl", "name": "vcsd", "server_url": "http://10.0.0.7:8000"})
     {'path': 'data.jsonl', 'name': 'vcsd'}
     """
     if isinstance(value, dict):
-        return {key: _without_folders(inner) for key, inner in value.items() if key != "server_url"}
+        return {key: without_folders(inner) for key, inner in value.items() if key != "server_url"}
     if isinstance(value, list):
-        return [_without_folders(inner) for inner in value]
+        return [without_folders(inner) for inner in value]
     return _short(value) if isinstance(value, str) else value
 
 

@@ -37,6 +37,8 @@ def test_help_lists_every_command_and_each_shows_an_example():
         "config",
         "train",
         "export",
+        "capsule",
+        "replay",
         "eval",
         "score",
         "demo",

@@ -1,0 +1,99 @@
+"""The file of a capsule: JSON with a seal, the hash of everything else in it.
+
+The seal shows that a file was changed after it was written. It cannot show that the file was written honestly: whoever
+invents numbers can seal them. Running it again does, so `vcsd replay` trains and compares; and a seal that was
+published elsewhere, in a paper for example, cannot be replaced with the file (`vcsd replay --seal`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, TypedDict, cast, get_type_hints
+
+from vcsd.errors import ConfigError, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FORMAT = "vcsd capsule 1"
+_MAX_BYTES = 2**28
+"""A step takes about a kilobyte, so this is room for 200,000 of them."""
+
+
+class Capsule(TypedDict):
+    """What a capsule holds."""
+
+    format: str
+    recipe: dict[str, Any]
+    """The whole recipe. Folders of the machine appear by their last name alone."""
+    environment: dict[str, Any]
+    content: dict[str, Any]
+    """Hashes of data, images, first weights, tokenizer and chat template."""
+    steps: list[dict[str, Any]]
+    """The metrics of every step with the ids of its rows, without times and memory."""
+    evaluations: list[dict[str, Any]]
+    """The scores that the run measured itself."""
+    last_step: int
+    weights: dict[str, str]
+    """The hash of each file of tensors in the checkpoint after the last step."""
+    scorecards: list[dict[str, Any]]
+    """Results of `vcsd eval`, with intervals."""
+
+
+def seal_of(capsule: Capsule) -> str:
+    """Return the hash of a capsule, whatever the order of its keys."""
+    text = json.dumps(capsule, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def write_capsule(capsule: Capsule, path: Path) -> str:
+    """Write a capsule, and return its seal. A kill while writing leaves the previous file."""
+    seal = seal_of(capsule)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps({**capsule, "seal": seal}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError([f"{path} cannot be written: {error.strerror}. Choose another --output."]) from error
+    return seal
+
+
+def read_capsule(path: Path, seal: str | None = None) -> Capsule:
+    """Read a capsule. Raise a ConfigError if it is none, was changed, or has another seal than `seal`."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ConfigError([f"{path} is larger than {_MAX_BYTES // 2**20} MiB, so it is not a capsule."])
+        tree = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigError([f"{path} cannot be read: {error.strerror}. Pass a file that vcsd capsule wrote."]) from error
+    except (ValueError, RecursionError):
+        raise ConfigError([f"{path} is not JSON. Pass a file that vcsd capsule wrote."]) from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise ConfigError(
+            [f"{path} is not a capsule of this version ({FORMAT!r}). Pass a file that vcsd capsule wrote."]
+        )
+    written = tree.pop("seal", None)
+    capsule = _checked(tree, path)
+    if written != seal_of(capsule):
+        raise ConfigError([f"{path} was changed after it was written: its seal does not fit. Get the original file."])
+    if seal is not None and seal.strip().lower() != written:
+        raise ConfigError([f"{path} is not the capsule with the seal {shown(seal)}: its own is {written}."])
+    return capsule
+
+
+def _checked(tree: dict[str, Any], path: Path) -> Capsule:
+    """Return the tree if it has the keys of a capsule, with values of the right kinds."""
+    kinds = {name: getattr(kind, "__origin__", kind) for name, kind in get_type_hints(Capsule).items()}
+    problems = [f"{path} has no {name!r}, so it is not a whole capsule." for name in kinds if name not in tree]
+    problems += [f"{path} has {shown(name)}, which no capsule has." for name in tree if name not in kinds]
+    for name, kind in kinds.items():
+        if name in tree and (not isinstance(tree[name], kind) or isinstance(tree[name], bool)):
+            problems.append(f"{path}: {name} is {shown(tree[name])}, not {kind.__name__}.")
+    for name in ("steps", "evaluations", "scorecards"):
+        if isinstance(tree.get(name), list) and not all(isinstance(line, dict) for line in tree[name]):
+            problems.append(f"{path}: {name} holds something other than records.")
+    if problems:
+        raise ConfigError(problems)
+    return cast("Capsule", tree)

@@ -1,0 +1,87 @@
+"""Pack a run: read its folder, and leave out what belongs to the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, cast
+
+from vcsd.checkpoint.check import check_checkpoint
+from vcsd.checkpoint.folder import latest_checkpoint
+from vcsd.errors import ConfigError
+from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.models.hub import hub_id
+from vcsd.monitor.lines import read_lines
+from vcsd.monitor.machine import ENVIRONMENT
+from vcsd.publish.capsule import FORMAT, Capsule
+from vcsd.publish.model_card import without_folders
+from vcsd.trainer.resumable import PROVENANCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_OF_THE_MACHINE = ("seconds", "peak_bytes")
+"""First words of metrics that no other machine can repeat."""
+
+
+def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
+    """Return the capsule of a run up to its latest checkpoint. `scores` are folders of results of `vcsd eval`."""
+    checkpoint = latest_checkpoint(run)
+    if checkpoint is None:
+        advice = "Pass a folder that trainer.output_dir named, of a run that has saved."
+        raise ConfigError([f"{run} holds no checkpoint, so there is nothing to compare a repetition with. {advice}"])
+    manifest = check_checkpoint(checkpoint, needs=(PROVENANCE,))
+    last = manifest["step"]
+    steps = [repeatable(line) for line in read_lines(run / "metrics.jsonl") if _step(line, run) <= last]
+    if [line["step"] for line in steps] != list(range(1, last + 1)):
+        raise ConfigError([f"{run / 'metrics.jsonl'} lacks steps before the checkpoint of step {last}."])
+    cards = [load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in scores]
+    return Capsule(
+        format=FORMAT,
+        recipe=_recipe(run),
+        environment=_object(run / ENVIRONMENT),
+        content=_object(checkpoint / PROVENANCE)["content"],
+        steps=steps,
+        evaluations=[repeatable(line) for line in read_lines(run / EVALUATIONS) if _step(line, run) <= last],
+        last_step=last,
+        weights={name: entry["sha256"] for name, entry in manifest["files"].items() if name.endswith(".safetensors")},
+        scorecards=[cast("dict[str, Any]", without_folders(json.loads(card.to_json()))) for card in cards],
+    )
+
+
+def _recipe(run: Path) -> dict[str, Any]:
+    """The recipe, with a model's folder by its last name: `models/mine` looks like the id of a model on the hub."""
+    recipe = cast("dict[str, Any]", without_folders(_object(run / "config.json")))
+    model = recipe.get("model")
+    if isinstance(model, dict) and hub_id(str(model.get("path"))) is None:
+        recipe["model"] = {**model, "path": PurePath(str(model.get("path"))).name}
+    return recipe
+
+
+def repeatable(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of metrics without what belongs to the machine.
+
+    >>> repeatable({"step": 1, "loss": 0.5, "seconds/rollout": 3.1, "peak_bytes/student": 7})
+    {'step': 1, 'loss': 0.5}
+    """
+    return {name: value for name, value in line.items() if name.partition("/")[0] not in _OF_THE_MACHINE}
+
+
+def _step(line: Mapping[str, Any], run: Path) -> int:
+    step = line.get("step")
+    if not isinstance(step, int):
+        raise ConfigError([f"the metrics or evaluations of {run} have a line without a step. Restore the files."])
+    return step
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a run."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError([f"{path} is missing or not as a run writes it. Only runs of vcsd train can be packed."])
+    return content

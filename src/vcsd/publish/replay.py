@@ -1,0 +1,202 @@
+"""Run a capsule again, and compare step by step.
+
+On a CPU of the same kind, with the same versions and the same number of threads, every number and every weight must
+come out the same to the bit. Elsewhere rounding differs, and sooner or later another token is sampled, so losses are
+compared within a tolerance and weights are not compared.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback
+
+from vcsd import run
+from vcsd.checkpoint.check import check_checkpoint
+from vcsd.checkpoint.folder import checkpoints_of
+from vcsd.config.recipe import build_recipe
+from vcsd.errors import ConfigError, shown
+from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.models.hub import hub_id
+from vcsd.monitor.lines import read_lines
+from vcsd.monitor.machine import environment
+from vcsd.publish.pack import repeatable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from vcsd.config.recipe import Recipe
+    from vcsd.publish.capsule import Capsule
+    from vcsd.trainer import DistillationTrainer
+
+TOLERANCE = 0.05
+"""The default where bits cannot agree: the largest difference of a loss, relative to it."""
+
+_APPROXIMATE = ("loss", "gradient_norm")
+"""The metrics that are compared within a tolerance."""
+
+_EXACT = ("step", "is_taken", "examples")
+"""The metrics that agree everywhere: which rows a step trains on does not depend on rounding."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files of a capsule are on this machine; None for what the capsule names itself, such as a hub id."""
+
+    model: Path | None = None
+    data: Path | None = None
+    images: Path | None = None
+    questions: Path | None = None
+
+    def overrides(self) -> list[str]:
+        """Return them as overrides of the recipe."""
+        named = {"model.path": self.model, "data.path": self.data, "data.images": self.images}
+        named["evaluation.data"] = self.questions
+        return [f"{key}={json.dumps(str(path.absolute()))}" for key, path in named.items() if path is not None]
+
+
+@dataclass
+class Repetition:
+    """What a replay found. `differences` is empty if the capsule was repeated."""
+
+    is_bitwise: bool
+    tolerance: float
+    why_not_bitwise: str
+    num_steps: int = 0
+    num_evaluations: int = 0
+    num_weights: int = 0
+    """Files of tensors that were compared."""
+    differences: list[str] = field(default_factory=list)
+
+
+def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
+    """Return the recipe of a capsule with the paths of this machine. Raise a ConfigError that says what to pass."""
+    own = [f"trainer.output_dir={json.dumps(str(out))}", "resume=auto", "trainer.report_to=none"]
+    overrides = [*files.overrides(), *own]  # a stranger's recipe reports to nobody
+    try:
+        recipe = build_recipe(capsule["recipe"], overrides)
+    except ConfigError as error:
+        raise ConfigError([f"the capsule's recipe cannot be used: {problem}" for problem in error.problems]) from error
+    problems = []
+    if files.model is None and hub_id(recipe.model.path) is None:
+        problems.append(f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER.")
+    if files.data is None and not Path(recipe.data.path).exists():
+        problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
+    if problems:
+        raise ConfigError(problems)
+    return recipe
+
+
+def replay(
+    capsule: Capsule, recipe: Recipe, *, tolerance: float | None = None, num_steps: int | None = None
+) -> Repetition:
+    """Train as the capsule says, up to its last step or `num_steps`, and compare. Resumes if interrupted.
+
+    Training stops after the first step that differs. Raises a ConfigError before the first step if model, data,
+    tokenizer or chat template are not those of the capsule.
+    """
+    last = min(capsule["last_step"], num_steps or capsule["last_step"])
+    repetition = _expectation(
+        capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
+    )
+    loaded = run.load(recipe)
+    comparison = _Comparison(capsule, repetition, loaded.output, last)
+    run.train(loaded, callbacks=[comparison], before=lambda trainer: _require_content(capsule, trainer))
+    comparison.compare_new_lines()
+    if not repetition.differences:
+        _compare_results(capsule, loaded.output, last, repetition)
+    return repetition
+
+
+def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -> Repetition:
+    """Say whether bits must agree here, and why not."""
+    there = capsule["environment"]
+    other = {name: value for name, value in environment().items() if there.get(name) != value}
+    reasons = [f"{name} is {shown(value)} here, {shown(there.get(name))} there" for name, value in other.items()]
+    if uses_gpu and not reasons:
+        reasons = ["a GPU may add in another order each time"]
+    if tolerance is None:
+        tolerance = TOLERANCE if reasons else 0.0
+    return Repetition(tolerance == 0, tolerance, "; ".join(reasons))
+
+
+def _require_content(capsule: Capsule, trainer: DistillationTrainer) -> None:
+    """Raise a ConfigError if the run is made of other things than the capsule's."""
+    names = {"weights": "the model's weights (--model)", "data": "the rows of the data (--data)"}
+    names["images"] = "the images (--images)"
+    here: Mapping[str, Any] = {**trainer.content}
+    problems = [
+        f"{names.get(name, name.replace('_', ' '))} differ from the capsule's. Pass the files that it was made with."
+        for name, value in capsule["content"].items()
+        if here.get(name) != value
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+class _Comparison(TrainerCallback):
+    """Compares the lines of metrics as they are written, and ends training at a difference or after the last step."""
+
+    def __init__(self, capsule: Capsule, repetition: Repetition, folder: Path, last: int) -> None:
+        self.capsule, self.repetition, self.folder, self.last = capsule, repetition, folder, last
+
+    def compare_new_lines(self) -> None:
+        lines = list(read_lines(self.folder / "metrics.jsonl"))[self.repetition.num_steps : self.last]
+        for line in lines:
+            expected = self.capsule["steps"][self.repetition.num_steps]
+            found = list(_differences(expected, repeatable(line), self.repetition.tolerance))
+            self.repetition.differences += [f"step {expected['step']}: {each}" for each in found]
+            self.repetition.num_steps += 1
+            if found:
+                return
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
+    ) -> None:
+        """End the run where there is nothing more to compare."""
+        if state.global_step % 10 == 0:
+            self.compare_new_lines()
+        if self.repetition.differences or state.global_step >= self.last:
+            control.should_save = control.should_training_stop = True
+
+
+def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: float) -> Iterator[str]:
+    """Yield what differs between two lines, beyond the tolerance."""
+    names: Sequence[str] = list(expected) if tolerance == 0 else [*_EXACT, *_APPROXIMATE]
+    for name in names:
+        one, other = expected.get(name), found.get(name)
+        is_near = one == other
+        if name in _APPROXIMATE and isinstance(one, int | float) and isinstance(other, int | float):
+            is_near = is_near or math.isclose(one, other, rel_tol=tolerance)
+        if not is_near:
+            yield f"{name} was {shown(one)}, now {shown(other)}"
+
+
+def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repetition) -> None:
+    """Compare the scores that the run measured, and the weights after the last step."""
+    now = [repeatable(line) for line in read_lines(folder / EVALUATIONS)]
+    before = [line for line in capsule["evaluations"] if line["step"] <= last]
+    repetition.num_evaluations = len(before)
+    if repetition.is_bitwise:
+        repetition.differences += [
+            f"evaluation after step {one['step']}: Acc was {shown(one.get('acc'))}, now {shown(other.get('acc'))}"
+            for one, other in zip(before, [*now, *({} for _ in before)], strict=False)
+            if one != other
+        ]
+    if not repetition.is_bitwise or last < capsule["last_step"]:
+        return
+    checkpoint = checkpoints_of(folder).get(last)
+    files = {} if checkpoint is None else check_checkpoint(checkpoint)["files"]
+    repetition.num_weights = len(capsule["weights"])
+    repetition.differences += [
+        f"{name} after step {last} has other values"
+        for name, sha256 in capsule["weights"].items()
+        if name not in files or files[name]["sha256"] != sha256
+    ]

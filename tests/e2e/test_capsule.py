@@ -1,0 +1,156 @@
+"""`vcsd capsule` and `vcsd replay`: a run is repeated to the bit, and a changed file or other data are refused."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from tiny_examples import picture
+from tiny_models import build_model
+from tiny_processor import write_processor_files
+from vcsd.cli import app
+from vcsd.errors import ConfigError
+from vcsd.publish.capsule import read_capsule, seal_of, write_capsule
+
+RECIPE = """
+model: {{path: {folder}/model}}
+data: {{path: {folder}/train.jsonl}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 2
+token_budget: 4000
+guard: off
+trainer: {{max_steps: 3, save_steps: 3, learning_rate: 1e-3, warmup_steps: 1, use_cpu: true, bf16: false,
+          output_dir: {folder}/run}}
+"""
+
+pytestmark = pytest.mark.e2e
+
+
+def vcsd(*arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            app.main()
+    return stop.value.code
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A finished run of three steps and its capsule."""
+    folder = tmp_path_factory.mktemp("capsule")
+    build_model().save_pretrained(folder / "model")
+    write_processor_files(folder / "model")
+    rows = []
+    for index in range(5):
+        picture(64, 64).save(folder / f"{index}.png")
+        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": f"{index}.png"})
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    assert vcsd("train", folder / "recipe.yaml") == 0
+    assert vcsd("capsule", folder / "run") == 0
+    return folder
+
+
+@pytest.fixture
+def capsule(folder):
+    return read_capsule(folder / "run" / "capsule.json")
+
+
+def again(folder, file, out, *options):
+    files = ("--model", folder / "model", "--data", folder / "train.jsonl")
+    return vcsd("replay", file, *files, "--out", out, *options)
+
+
+def test_a_capsule_holds_the_run_and_no_folder(folder, capsule):
+    metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in capsule["steps"]] == [line["loss"] for line in metrics]
+    assert [line["examples"] for line in capsule["steps"]] == [line["examples"] for line in metrics]
+    assert {"student.safetensors", "teacher.safetensors", "optimizer.safetensors"} <= set(capsule["weights"])
+    assert {"data", "weights", "tokenizer", "chat_template"} <= set(capsule["content"])
+    assert {"torch", "transformers", "threads", "hardware"} <= set(capsule["environment"])
+    assert str(folder) not in (folder / "run" / "capsule.json").read_text()
+
+
+def test_a_replay_repeats_the_run_to_the_bit(folder, capsule, tmp_path, capsys):
+    seal = seal_of(capsule)
+    assert again(folder, folder / "run" / "capsule.json", tmp_path / "again", "--seal", seal) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"Compared 3 steps bit for bit, 0 evaluations and {len(capsule['weights'])} files of weights." in out
+    assert "The capsule was repeated." in out
+
+
+def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_path):
+    original = folder / "run" / "capsule.json"
+    tree = json.loads(original.read_text())
+    tree["steps"][1]["loss"] *= 0.5
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match="was changed after it was written"):
+        read_capsule(changed)
+    sealed = tmp_path / "sealed.json"
+    del tree["seal"]
+    write_capsule(tree, sealed)
+    with pytest.raises(ConfigError, match="is not the capsule with the seal"):
+        read_capsule(sealed, seal_of(capsule))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tree: tree["steps"][1].update(loss=0.125), "step 2: loss was 0.125, now "),
+        (lambda tree: tree["steps"][0].update(examples=["row-0", "other"]), "step 1: examples was "),
+        (
+            lambda tree: tree["weights"].update({"teacher.safetensors": "0" * 64}),
+            "teacher.safetensors after step 3",
+        ),
+        (lambda tree: tree["evaluations"].append({"step": 3, "acc": 99.0}), "evaluation after step 3: Acc was 99.0"),
+    ],
+)
+def test_invented_results_that_are_sealed_well_are_not_repeated(folder, capsule, tmp_path, capsys, change, words):
+    change(capsule)
+    write_capsule(capsule, tmp_path / "invented.json")
+    shutil.copytree(folder / "run", tmp_path / "again")  # the honest run, so that nothing is left to train
+    assert again(folder, tmp_path / "invented.json", tmp_path / "again") == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "NOT repeated:" in out
+    assert words in out
+
+
+def test_within_a_tolerance_small_differences_pass_and_large_ones_do_not(folder, capsule, tmp_path):
+    capsule["steps"][2]["loss"] *= 1.01
+    capsule["environment"]["torch"] = "9.9"
+    write_capsule(capsule, tmp_path / "elsewhere.json")
+    shutil.copytree(folder / "run", tmp_path / "again")
+    assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again") == 0
+    assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again", "--tolerance", 0.001) == 1
+
+
+def test_other_data_are_refused_before_the_first_step(folder, tmp_path, capsys):
+    text = (folder / "train.jsonl").read_text().replace("how many, 2?", "how few, 2?")
+    for index in range(5):
+        shutil.copy(folder / f"{index}.png", tmp_path)
+    (tmp_path / "train.jsonl").write_text(text)
+    file, files = folder / "run" / "capsule.json", ("--model", folder / "model", "--data", tmp_path / "train.jsonl")
+    assert vcsd("replay", file, *files, "--out", tmp_path / "again") == 2
+    assert "the rows of the data (--data) differ from the capsule's" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "again" / "metrics.jsonl").exists()
+
+
+def test_files_of_the_machine_must_be_named(folder, tmp_path, capsys):
+    assert vcsd("replay", folder / "run" / "capsule.json", "--out", tmp_path / "again") == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "Pass --model FOLDER." in words
+    assert "Pass --data FILE." in words
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"format": "vcsd capsule 1"}', "\x00", '{"format": 3}'])
+def test_what_is_no_capsule_is_refused_in_a_sentence(tmp_path, text):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(ConfigError, match="capsule"):
+        read_capsule(tmp_path / "file")
+
+
+def test_a_run_without_a_checkpoint_cannot_be_packed(tmp_path, capsys):
+    assert vcsd("capsule", tmp_path) == 2
+    assert "holds no checkpoint" in capsys.readouterr().err
