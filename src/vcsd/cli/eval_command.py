@@ -243,13 +243,14 @@ def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: in
     return ServerAnswerer(client, model, chat_template_kwargs=switches, concurrency=batch_size)
 
 
-def score(
+def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     run: options.Run,
     mode: options.Mode = "final",
     rules: options.Rules = "2026-06",
     judge: options.Judge = None,
     judge_server: options.JudgeServer = None,
     judge_preset: options.JudgePreset = "strict",
+    mathvista: options.MathVista = None,
     allow_failed: options.AllowFailed = False,
     out: options.ScoredOut = None,
 ) -> None:
@@ -259,10 +260,13 @@ def score(
 
     With a judge: `vcsd score runs/eval/base --mode judge --judge MODEL --judge-server http://localhost:8001/v1`
     """
+    from dataclasses import replace
+
     from vcsd.evaluation.rescore import rescore
 
-    marking = marking_of(mode, rules, judge, judge_server, judge_preset, run)
+    marking = replace(marking_of(mode, rules, judge, judge_server, judge_preset, run), mathvista=mathvista)
     preset = "" if marking.judge is None else f"-{marking.judge.preset.name}"
+    preset += "" if mathvista is None else f"-{mathvista}"
     folder = run / f"scored-{mode}{preset}" if out is None else out
     show_scores(rescore(run, marking, folder, allow_failed=allow_failed), folder)
 

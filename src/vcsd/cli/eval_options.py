@@ -113,6 +113,16 @@ JudgePreset = Annotated[
         rich_help_panel=_READ,
     ),
 ]
+MathVista = Annotated[
+    str | None,
+    typer.Option(
+        "--mathvista",
+        metavar="NAME",
+        help="How MathVista's answers are compared: official, nearest (as its authors do, guesses included), "
+        "vlmevalkit.",
+        rich_help_panel=_READ,
+    ),
+]
 AllowFailed = Annotated[
     bool, typer.Option("--allow-failed", help="Count failed questions as wrong.", rich_help_panel=_READ)
 ]

@@ -111,3 +111,10 @@ def test_the_command_writes_beside_the_run_and_prints_the_scores(tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "mine" in shown.output
     assert load_scorecard(tmp_path / "scored-exact" / "scorecard.json").mode == "exact"
+
+
+def test_the_command_takes_mathvistas_comparison_and_names_the_folder_after_it(tmp_path):
+    finished(tmp_path)
+    shown = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["score", str(tmp_path), "--mathvista", "nearest"])
+    assert shown.exit_code == 0, shown.output
+    assert load_scorecard(tmp_path / "scored-final-nearest" / "scorecard.json").mode == "final"

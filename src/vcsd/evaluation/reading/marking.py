@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vcsd.types import JsonObject, Prediction, Question
 
 MODES = ("exact", "final", "judge")
+COMPARISONS: dict[str, Numbers] = {"official": "official", "nearest": "nearest", "vlmevalkit": "vlmevalkit"}
 FAILED = "failed"
 """The reader named in the verdict on a failed prediction."""
 JUDGED = "judge"
@@ -35,6 +36,8 @@ NOT_JUDGED = "no judgement"
 class Marking:
     """How answers are read: the mode, the month of VLMEvalKit's rules, and the judge if the mode needs one.
 
+    `mathvista` says how MathVista's answers are compared, if not as usual in this mode: official, nearest, vlmevalkit.
+
     >>> Marking("exakt")
     Traceback (most recent call last):
         ...
@@ -44,9 +47,17 @@ class Marking:
     mode: str
     rules: str = "2026-06"
     judge: Judge | None = None
+    mathvista: str | None = None
 
     def __post_init__(self) -> None:
         problems = []
+        if self.mathvista is not None and self.mathvista not in COMPARISONS:
+            hint = did_you_mean(self.mathvista, COMPARISONS)
+            problems.append(f"mathvista = {self.mathvista!r} is not a way to compare answers. {hint}")
+        if self.mode == "exact" and self.mathvista not in (None, "vlmevalkit"):
+            problems.append(
+                f"mathvista = {self.mathvista!r} has no effect: exact compares as VLMEvalKit does. Omit it."
+            )
         if self.mode not in MODES:
             problems.append(f"mode = {self.mode!r} is not a way to score. {did_you_mean(self.mode, MODES)}")
         if self.rules not in exact.RULES:
@@ -63,6 +74,8 @@ class Marking:
         """Return how a benchmark's answers of MathVista's kind are compared."""
         if self.mode == "exact":
             return "vlmevalkit"
+        if self.mathvista is not None and benchmark.is_read_twice:
+            return COMPARISONS[self.mathvista]
         return benchmark.numbers or ("official" if self.mode == "final" else "vlmevalkit")
 
     def about(self) -> JsonObject:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tiny_answers import number, option, say
-from vcsd.errors import DataError
+from vcsd.errors import ConfigError, DataError
 from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.evaluation.reading.mathvista_answer import edit_distance, is_right, nearest_option, normalise, precision_of
 from vcsd.evaluation.scoring.score_predictions import score
 
@@ -90,3 +91,19 @@ def test_nearest_guesses_as_the_authors_do_and_still_counts_the_answer_as_unread
     card = score(questions, said, mode="final", suites=guessing).benchmarks["MathVista_MINI"]
     assert (card.entry, card.counts.unresolved, card.numbers) == (50.0, 2, "nearest")
     assert score(questions, said, mode="final").benchmarks["MathVista_MINI"].entry == 0.0
+
+
+def test_the_comparison_can_be_chosen_for_mathvista_alone():
+    options = {"A": "decrease", "B": "no", "C": "increase"}
+    questions = [option("m", "B", options=options, benchmark="MathVista_MINI"), option("b", "B", options=options)]
+    said, marking = [say("m", "Hard to say."), say("b", "Hard to say.")], Marking("final", mathvista="nearest")
+    assert [verdict.is_right for verdict in mark(questions, said, marking, BENCHMARKS)] == [True, False]
+    assert [verdict.found for verdict in mark(questions, said, marking, BENCHMARKS)] == [None, None]
+    assert [marking.numbers(BENCHMARKS[name]) for name in ("MathVista_MINI", "BLINK")] == ["nearest", "official"]
+
+
+def test_a_comparison_that_is_unknown_or_without_effect_is_refused():
+    with pytest.raises(ConfigError, match="Did you mean 'nearest'"):
+        Marking("final", mathvista="nearst")
+    with pytest.raises(ConfigError, match="exact compares as VLMEvalKit"):
+        Marking("exact", mathvista="nearest")
