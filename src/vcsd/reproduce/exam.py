@@ -86,7 +86,7 @@ def _usual_questions(num: int, split: Split) -> list[Question]:
 
 
 def _grouped(question: Question) -> Question:
-    """Add the picture's hash to the groups, so that a bootstrap draws questions on one picture together."""
+    """Add the picture's hash to the groups, so that questions on one picture count as one cluster."""
     (image,) = question.example.images
     assert isinstance(image, Image)
     groups = {**question.groups, "image": image_hash(image, num_digits=16, pixels_only=True)}

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from tiny_answers import COLOURS
 from toy_questions import Parrot, question
+from toy_server import completion, toy_server
 from vcsd.cli.app import app
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
@@ -118,3 +119,26 @@ def test_the_command_takes_mathvistas_comparison_and_names_the_folder_after_it(t
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["score", str(tmp_path), "--mathvista", "nearest"])
     assert shown.exit_code == 0, shown.output
     assert load_scorecard(tmp_path / "scored-final-nearest" / "scorecard.json").mode == "final"
+
+
+def test_a_judge_scores_finished_answers_and_its_replies_are_kept_with_the_run(tmp_path):
+    finished(tmp_path)
+    with toy_server(lambda request: (200, completion('"B"'))) as server:
+        judged = ["--mode", "judge", "--judge", "wise", "--judge-server", server.url, "--judge-preset", "vlmevalkit"]
+        for _ in range(2):
+            shown = CliRunner().invoke(app, ["score", str(tmp_path), *judged])
+            assert shown.exit_code == 0, shown.output
+        assert len(server.requests) == 1  # $B$, once
+    card = load_scorecard(tmp_path / "scored-judge-vlmevalkit" / "scorecard.json")
+    assert (card.acc, card.made_with["judge"]["preset"]) == (100.0, "vlmevalkit")
+    assert (tmp_path / "judge.jsonl").exists()
+
+
+def test_two_folders_of_seeds_are_compared(tmp_path):
+    finished(tmp_path / "a", seeds=(0, 1))
+    finished(tmp_path / "b", seeds=(5, 6, 7))
+    command = ["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "c")]
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    assert json.loads((tmp_path / "c" / "comparison.json").read_text())["acc"]["difference"] == 0.0
+    assert "mine" in (tmp_path / "c" / "report.html").read_text()

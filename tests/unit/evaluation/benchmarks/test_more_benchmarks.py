@@ -1,5 +1,8 @@
 """Benchmarks beside the seven: what is asked, to the letter, and their numbers, worked by hand."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tiny_answers import say
@@ -8,10 +11,12 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED
 from vcsd.evaluation.benchmarks.loading import choose_benchmarks, load_benchmark, require_files
 from vcsd.evaluation.benchmarks.more_benchmarks import MORE_BENCHMARKS
+from vcsd.evaluation.benchmarks.prompt_styles import STYLES
 from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.evaluation.scoring.scorecard import Scorecard
 from vcsd.views.original import load_image
 
+SNAPSHOTS = json.loads((Path(__file__).parent / "more_prompt_snapshots.json").read_text())
 PLAIN = {"question": "What is it?", "A": "red", "B": "a dog", "answer": "B", "category": "c", "l2-category": "x"}
 TEXT = "Question: What is it?\nOptions:\nA. red\nB. a dog\nPlease select the correct answer from the options above. \n"
 
@@ -24,6 +29,21 @@ def questions(tmp_path, name, rows, style="vlmevalkit"):
 
 def content(question):
     return question.example.prompt[0]["content"]
+
+
+ROWS = {
+    **dict.fromkeys(("AI2D_TEST", "RealWorldQA", "ScienceQA_VAL", "ScienceQA_TEST", "MMBench_DEV_EN"), PLAIN),
+    "MMMU_DEV_VAL": {**PLAIN, "question": "What is in <image 1>?", "split": "validation"},
+    "MME-RealWorld-Lite": {**PLAIN, "multi-choice options": str([f"({letter}) {letter} x" for letter in "ABCDE"])},
+    "POPE": {**PLAIN, "question": "Is there a dog?", "answer": "Yes"},
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("name", MORE_BENCHMARKS)
+def test_the_prompt_of_every_benchmark_is_the_recorded_one(style, name, tmp_path):
+    (asked,) = questions(tmp_path, name, [ROWS[name]], style)
+    assert [part.get("text") for part in content(asked)] == SNAPSHOTS[style][name]
 
 
 def test_there_are_seven_more_data_sets_and_all_still_means_the_papers_seven():
