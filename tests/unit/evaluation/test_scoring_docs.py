@@ -31,7 +31,8 @@ def test_the_page_has_the_measured_coverage():
     cells = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())["cells"]
     assert len(cells) > 15
     for cell in cells:
-        row = f"| {cell['benchmark']} | {cell['of']} | {cell['score']:g} | {cell['interval']} | {cell.get('bootstrap', '-')} |"
+        measured = f"{cell['interval']} | {cell.get('bootstrap', '-')}"
+        row = f"| {cell['benchmark']} | {cell['of']} | {cell['score']:g} | {measured} |"
         assert row in PAGE, row
         if cell["benchmark"] != "six questions":
             assert 94 <= cell["interval"] <= 96, cell
