@@ -33,10 +33,17 @@ def placement(recipe: Recipe, job: Job) -> list[str]:
     link = {"files": "through /dev/shm of this machine", "nccl": "by NCCL from rank 0 to every GPU of the server"}
     part = ", at most" if rollout.server_sends_changes else ""
     return [
-        f"{ranks} {'trains' if count == 1 else 'train'}; {place} samples",
+        f"{ranks} {'trains' if count == 1 else 'train'}; {place} samples{_ahead(rollout.steps_ahead)}",
         f"{weights}{part}, {link[rollout.server_transfer]}",
         f"prompts with images, at most {_size(_request_bytes(job))} per step, over HTTP; responses, as token ids",
     ]
+
+
+def _ahead(steps: int) -> str:
+    """What a server draws while the ranks train."""
+    if not steps:
+        return ""
+    return f" the batch of {'the next step' if steps == 1 else f'{steps} steps later'} meanwhile"
 
 
 def _request_bytes(job: Job) -> int:

@@ -248,6 +248,12 @@ class DistillationTrainer(ResumableTrainer):
         )
         if self._vllm_settings is not None:
             self.vllm = self._start_vllm(model, self._vllm_settings)
+        if self.queue.lag and (self.vllm is None or not self.vllm.draws_in_background):
+            log.warning(
+                "rollout.steps_ahead = %d saves no time without rollout.engine: vllm_server. Batches are drawn one "
+                "after the other, by earlier students.",
+                self.queue.lag,
+            )
         return model, loader
 
     def _shard(self) -> None:

@@ -42,6 +42,12 @@ def test_a_server_gets_weights_over_its_link(overrides, who, what):
     assert "over HTTP" in places[2]
 
 
+def test_a_server_that_draws_ahead_samples_meanwhile():
+    one, two = (lines("vllm/4and4", f"rollout.steps_ahead={count}")[0] for count in (1, 2))
+    assert one.endswith("samples the batch of the next step meanwhile")
+    assert two.endswith("samples the batch of 2 steps later meanwhile")
+
+
 def test_requests_grow_with_the_prompts():
     few, many = (lines("vllm/4and4", f"prompts_per_step={count}")[2] for count in (8, 32))
     size = lambda line: float(line.split("at most ")[1].split()[0])  # noqa: E731

@@ -134,3 +134,8 @@ def test_the_range_is_the_same_in_recipes():
     assert limits == [MAX_AHEAD]
     with pytest.raises(ConfigError, match=r"rollout\.steps_ahead = 9 is outside \[0, 8\]"):
         RolloutSettings(Sampling(), steps_ahead=9)
+
+
+def test_a_lag_without_a_server_gets_a_warning(tmp_path, caplog):
+    ahead(tmp_path, 1, arguments={"max_steps": 1}).train()
+    assert "rollout.steps_ahead = 1 saves no time without rollout.engine: vllm_server" in caplog.text
