@@ -30,7 +30,7 @@ TRAINER, SAMPLER = 1, 0
 
 LOOKS = {
     "data": ("#c9ccd1", "reads data"),
-    "rollout": ("#e8e4da", "waits for rollouts"),
+    "rollout": ("#e8e4da", "sends weights, waits"),
     "distill": ("#1f7a6d", "scores and learns"),
     "update": ("#6b6fb5", "updates the weights"),
     "send": ("#d08a2e", "takes the weights"),

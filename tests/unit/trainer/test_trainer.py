@@ -57,9 +57,9 @@ def test_curves_agree_whatever_the_token_budget(tmp_path):
         ({"torch_compile": True}, "Packed rows have a different shape"),
         ({"label_smoothing_factor": 0.1}, "The target is already a distribution."),
         ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha = 5.0 cannot be set"),
-        ({"eval_strategy": "steps"}, "Set evaluation.every and evaluation.benchmarks"),
-        ({"resume_from_checkpoint": "run/checkpoint-2"}, "resume: auto continues from the latest checkpoint"),
-        ({"optim": "adafactor"}, "trainer.optim = 'adafactor' cannot be resumed from. Allowed: adamw_torch,"),
+        ({"eval_strategy": "steps"}, "Score the run with `vcsd eval OUTPUT_DIR`"),
+        ({"resume_from_checkpoint": "run/checkpoint-2"}, 'trainer.train("auto") continues from the latest checkpoint'),
+        ({"optim": "adafactor"}, "args.optim = 'adafactor' cannot be resumed from. Allowed: adamw_torch,"),
         ({"save_strategy": "best"}, "would save nothing. Set metric_for_best_model"),
     ],
     ids=str,
@@ -330,7 +330,7 @@ def test_a_single_response_that_does_not_fit_stops_the_run(tmp_path, monkeypatch
         raise torch.OutOfMemoryError("too large")
 
     monkeypatch.setattr(trainer_module, "distill", distill)
-    with pytest.raises(RunError, match=r"one prompt with one response. Lower model.max_pixels"):
+    with pytest.raises(RunError, match=r"one prompt with one response. Lower max_pixels"):
         trainer.train()
 
 
@@ -348,7 +348,7 @@ def test_a_run_that_stops_and_cannot_save_says_both(tmp_path, monkeypatch):
     with faulty_disk(tmp_path / ".partial"), pytest.raises(RunError) as stopped:
         trainer.train()
     told = str(stopped.value)
-    assert "one prompt with one response. Lower model.max_pixels" in told
+    assert "one prompt with one response. Lower max_pixels" in told
     assert "The last finished step could not be saved either: " in told
     assert "checkpoint-1 could not be written: " in told
 
