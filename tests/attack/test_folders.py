@@ -1,6 +1,7 @@
 """Damaged and hostile files of a run or a model: refused with a clear error, or read as they were written."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -27,11 +28,12 @@ from vcsd.evaluation.scoring.compare import compare
 from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.evaluation.scoring.scorecard import Scorecard, load_scorecard
 from vcsd.models.encode import encode
-from vcsd.models.hub import load_model
-from vcsd.models.processor import load_processor
+from vcsd.models.hub import load_model, refuse_unsafe
+from vcsd.models.processor import load_processor, save_processor_files
 from vcsd.monitor.lines import Lines, read_lines
 
 NUM_CHECKPOINTS, NUM_ROOTS, NUM_LINES, NUM_RECORDS, NUM_PROCESSORS, NUM_MODELS = 1500, 150, 2000, 1000, 150, 60
+NUM_STRANGERS = 1000
 
 TENSORS = {"x": torch.arange(40.0).reshape(8, 5), "y": torch.ones(3, dtype=torch.bfloat16)}
 TEXTS = {"run_state.json": json.dumps({"step": 3, "skips": {}}), "trainer_state.json": "{}"}
@@ -86,6 +88,7 @@ def test_folders_of_runs(tally, tmp_path):
         ".partial-foo",
         ".partial-checkpoint-9",
         ".old-checkpoint-1",
+        ".replaced-checkpoint-1",
         "checkpoint-",
         "checkpoint-x",
         "checkpoint-007",
@@ -220,6 +223,59 @@ def test_weights_of_model_folders(tally, tmp_path):
             model = load_model(folder, torch.float32)
             assert not any(parameter.is_meta for parameter in model.parameters())
             tally.note("loaded")
+
+
+def test_model_folders_of_strangers(tally, tmp_path):
+    """A folder names no code, pickle, other folder or private file, or it is refused; a copy holds nothing private."""
+    private = tmp_path / "private"
+    private.write_text("hunter2")
+    whole = tmp_path / "whole"
+    write_processor_files(whole)
+    (whole / "config.json").write_text('{"model_type": "qwen3_vl", "text_config": {}, "vision_config": {}}')
+    for number in range(NUM_STRANGERS):
+        rng = rng_of("strangers", number)
+        folder, copy = fresh_copy(whole, tmp_path / "model"), tmp_path / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        is_harmful = make_harmful(rng, folder, private)
+        with tally.case(number):
+            refuse_unsafe(folder)
+            save_processor_files(folder, copy)
+            assert not is_harmful
+            assert not [path for path in copy.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+            tally.note("copied")
+    assert min(tally.counts[name] for name in ("copied", "ConfigError")) > 0
+
+
+def make_harmful(rng, folder, private):
+    """Change a model folder, and say whether it must be refused."""
+    kind = rng.randrange(5)
+    if kind == 0:  # code on the hub, somewhere in the configuration
+        word = rng.choice(("someone/kernel", "a/b@main:c", "paged|x/y", "sdpa", "eager"))
+        key = rng.choice(("attn_implementation", "_attn_implementation", "experts_implementation"))
+        inner = {key: word if rng.random() < 0.6 else {"text_config": word}}
+        tree = rng.choice((inner, {"text_config": inner}, {"a": [inner]}, {"vision_config": {"b": inner}}))
+        (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_vl", **tree}))
+        return "/" in word
+    if kind == 1:  # weights elsewhere, or pickled
+        good, bad = (
+            "model-1.safetensors",
+            ("../a.safetensors", "/a.safetensors", "pytorch_model.bin", "a/b.safetensors"),
+        )
+        file = rng.choice((good, good, *bad, 3, None, text(rng)))
+        (folder / "model.safetensors.index.json").write_text(dumped({"weight_map": {"a": good, "b": file}}))
+        return file != good
+    name = rng.choice(("merges.txt", "vocab.json", "vocab.txt", "tokenizer.json", "additional_chat_templates/a.jinja"))
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == 2:
+        os.mkfifo(path)
+    elif kind == 3:  # through another link, or directly
+        (folder / "inner").symlink_to(private.parent)
+        path.symlink_to(rng.choice((private, folder / "inner" / private.name)))
+    else:
+        path.write_text(text(rng), errors="replace")
+    return kind != 4
 
 
 def fresh_copy(whole, folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from peft import LoraConfig
     from torch import Tensor, nn
     from transformers import PreTrainedModel
+
+_MAX_PATTERN, _MAX_REPEATS = 1000, 4
+"""Limits of a regular expression: its characters, and how many of them repeat something."""
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """PEFT's names."""
@@ -74,6 +78,7 @@ def read_config(folder: Path) -> LoraConfig:
     try:
         config: LoraConfig = LoraConfig.from_pretrained(str(folder))
         check_config(config)
+        _refuse_endless_patterns(path, config)
         is_whole = isinstance(config.r, int) and 1 <= config.r <= MAX_RANK
     except ConfigError:
         raise
@@ -84,6 +89,21 @@ def read_config(folder: Path) -> LoraConfig:
     if not is_whole:
         raise ConfigError([f"{path}: r = {shown(config.r)} is not a rank from 1 to {MAX_RANK:,}."])
     return config
+
+
+def _refuse_endless_patterns(path: Path, config: LoraConfig) -> None:
+    """Raise a ConfigError for a regular expression on which a search could run for years, such as `(.+)+x`.
+
+    PEFT matches them with the names of all modules. Without a repeated group, the time is bounded by a power.
+    """
+    given = (config.target_modules, config.exclude_modules, config.layers_pattern)
+    patterns = [pattern for pattern in given if isinstance(pattern, str)]
+    patterns += [*(config.rank_pattern or {}), *(config.alpha_pattern or {})]
+    patterns += [pattern for group in given if isinstance(group, list | set) for pattern in group]
+    for pattern in patterns:
+        is_short = len(pattern) <= _MAX_PATTERN and len(re.findall(r"[*+{]", pattern)) <= _MAX_REPEATS
+        if not is_short or re.search(r"\)\s*[*+{]", pattern):
+            raise ConfigError([f"{path}: the pattern {shown(pattern)} could take years to match. Name the modules."])
 
 
 def write_adapter(tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias
 
+from vcsd.errors import VcsdError
 from vcsd.monitor.machine import num_cores
 
 if TYPE_CHECKING:
@@ -220,9 +220,10 @@ def _attempt(cell: Cell) -> CellOutcome:
     """Run a cell; return its result, or None and the error."""
     try:
         return cell.run(), ""
+    except (VcsdError, OSError) as error:  # the sentence says all, such as that the disk is full
+        return None, f"{type(error).__name__}: {error}"
     except Exception as error:
         log.exception("%s failed", cell.title)
-        traceback.print_exc()
         return None, f"{type(error).__name__}: {error}"
 
 

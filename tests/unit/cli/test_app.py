@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vcsd import METHODS, __version__
+from vcsd.checkpoint.lock import NAME
 from vcsd.cli import app, doctor
 from vcsd.cli.doctor import Finding
 
@@ -249,3 +251,22 @@ def test_doctor_does_not_mind_an_extra_that_is_off(monkeypatch):
     result = invoke("doctor")
     assert result.exit_code == 0
     assert "pip install 'vcsd[vllm]'" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["demo", "--fast", "--out"],
+        ["precheck", "world", "--num", "2", "--out"],
+        ["world", "pretrain", "--out"],
+        ["reproduce", "main", "--quick", "--out"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_leaves_a_folder_that_another_process_uses_alone(monkeypatch, capsys, tmp_path, arguments):
+    (tmp_path / NAME).write_text("process 7 on elsewhere\n")
+    with (tmp_path / NAME).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main(monkeypatch, *arguments, str(tmp_path)) == 2
+    assert "is in use by process 7 on elsewhere" in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

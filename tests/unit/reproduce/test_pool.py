@@ -1,5 +1,6 @@
 """Many cells: finished ones are not run, equal ones run once, and a failure or a dead process stops no other."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vcsd.reproduce.pool import run_cells, take_stock
+from vcsd.reproduce.pool import _attempt, run_cells, take_stock
 
 
 def toy(key, result=None, length=(0, 0), ran=None):
@@ -130,3 +131,13 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(word, tmp_path):
     for line in begun.read_text().splitlines():
         with pytest.raises(ProcessLookupError):
             os.kill(int(line.split()[-1]), 0)
+
+
+def test_a_full_disk_fails_a_cell_with_its_sentence_and_without_a_traceback(caplog, capsys):
+    def run():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    result, error = _attempt(SimpleNamespace(run=run, title="a cell"))
+    assert result is None
+    assert error == "OSError: [Errno 28] No space left on device"
+    assert "Traceback" not in caplog.text + capsys.readouterr().err

@@ -10,6 +10,7 @@ random numbers differ from those of `TransformersEngine`, so the two engines agr
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -147,7 +148,10 @@ def token_log_probs(reply: VLLMReply) -> list[float]:
     """Return the log-probability of each token of a reply."""
     if reply.logprobs is None:
         raise RunError("vLLM returned no log-probabilities, although they were asked for.")
-    return [float(choices[token].logprob) for token, choices in zip(reply.token_ids, reply.logprobs, strict=True)]
+    logs = [float(choices[token].logprob) for token, choices in zip(reply.token_ids, reply.logprobs, strict=True)]
+    if not all(map(math.isfinite, logs)):
+        raise RunError("vLLM returned log-probabilities that are not finite.")
+    return logs
 
 
 def refuse_other_prompt(prompt: Prompt, prompt_token_ids: Sequence[int] | None) -> None:

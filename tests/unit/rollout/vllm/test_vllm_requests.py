@@ -119,3 +119,9 @@ def test_a_token_that_the_student_lacks_is_refused(token):
     refuse_unknown_tokens(Rollout("a", 0, (0, 9), "length"), 10)
     with pytest.raises(RunError, match=r"the student's tokens are 0 to 9\. The server runs another model"):
         refuse_unknown_tokens(Rollout("a", 0, (0, token), "length"), 10)
+
+
+@pytest.mark.parametrize("log", [float("nan"), float("-inf")])
+def test_a_log_probability_that_is_not_finite_is_refused(log):
+    with pytest.raises(RunError, match="not finite"):
+        token_log_probs(reply(2, logprobs=[{2: SimpleNamespace(logprob=log)}]))
