@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError
-from vcsd.terminal import say
+from vcsd.terminal import say, show_log
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -49,7 +49,9 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.inspect.token_scores import same_response, token_contrast
     from vcsd.method import Method
     from vcsd.monitor.machine import hush_transformers
+    from vcsd.monitor.work_bar import WorkBar
 
+    show_log()
     hush_transformers()
     if output is not None:
         refuse_ending(output)
@@ -63,14 +65,19 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     def opened(path: str) -> OpenedModel:
         return open_model(path, name=names.get(path, path), max_pixels=max_pixels, chat_template_kwargs=switches)
 
-    own_student = None if student is None else opened(student).model
-    first = opened(model)
-    seen = [token_contrast(first, shown, asked, response=response, method=method, student=own_student)]
+    with WorkBar("models") as bar:
+        bar.begin(0, 1 + len(compare or []))
+        own_student = None if student is None else opened(student).model
+        first = opened(model)
+        seen = [token_contrast(first, shown, asked, response=response, method=method, student=own_student)]
+        bar.step()
+        for path in compare or []:
+            other = opened(path)
+            own = same_response(first, seen[0], other)
+            seen.append(token_contrast(other, shown, asked, response=own, method=method))
+            bar.step()
     positions = None if token is None else [token - 1]
     maps = {} if tiles is None else {first.name: tile_map(first, seen[0], side=tiles, positions=positions)}
-    for path in compare or []:
-        other = opened(path)
-        seen.append(token_contrast(other, shown, asked, response=same_response(first, seen[0], other), method=method))
     Console().print(contrast_lines(seen))
     if output is not None:
         say(f"Wrote {write_contrast(seen, output, maps)}.")

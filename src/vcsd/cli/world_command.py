@@ -64,6 +64,7 @@ def measure(
     from vcsd.bases.measure import measure_folder
     from vcsd.world.checks import refuse_none
 
+    show_log()
     refuse_none("--num", num)
     refuse_incomplete_card(folder)
     measured = measure_folder(folder, num=num, split=split)

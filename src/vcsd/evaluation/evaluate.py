@@ -36,6 +36,7 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.evaluation.scoring.scorecard_page import scorecard_page
 from vcsd.evaluation.scoring.several_answers import several_answers
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
+from vcsd.monitor.work_bar import WorkBar
 from vcsd.report.page import write_page
 from vcsd.types import message_texts
 
@@ -96,19 +97,22 @@ def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, ask
     if others or not suites:
         chosen, folder = choose_benchmarks(others), data_folder(data)
         require_files(chosen, folder)
-        loaded += [
-            load_benchmark(
-                benchmark,
-                folder,
-                style=asking.style,
-                limit=asking.limit,
-                jpeg75=asking.jpeg75,
-                allow_unknown_data=asking.allow_unknown_data,
-            )
-            for benchmark in chosen
-        ]
-    for benchmark in loaded:
-        log.info("%s", benchmark.report.line())
+        with WorkBar("reading benchmarks") as bar:
+            bar.begin(0, len(chosen))
+            for benchmark in chosen:
+                loaded.append(
+                    load_benchmark(
+                        benchmark,
+                        folder,
+                        style=asking.style,
+                        limit=asking.limit,
+                        jpeg75=asking.jpeg75,
+                        allow_unknown_data=asking.allow_unknown_data,
+                    )
+                )
+                bar.step()
+    for questions in loaded:
+        log.info("%s", questions.report.line())
     return loaded
 
 

@@ -78,9 +78,9 @@ def _legend_text(first: ResponseContrast) -> str:
     method = first.method
     return (
         f"Probabilities are at temperature {method.temperature:g}, as in the loss. The target is p(image) times the "
-        f"contrast to the power {method.alpha:g}, on the support: candidates at least {method.beta:g} times as "
-        "probable, given the image, as the most probable one. A dash means outside the support. End tokens have no "
-        "contrast. The student is the model itself unless another one is given."
+        f"ratio p(image) / p(control) to the power {method.alpha:g}, on the support: candidates at least "
+        f"{method.beta:g} times as probable, given the image, as the most probable one. A dash means outside the "
+        "support. End tokens have no contrast. The student is the model itself unless another one is given."
     )
 
 

@@ -155,13 +155,20 @@ def _curves(runs: Sequence[RunRecord], tones: Mapping[str, str], curves: Iterabl
     charts, still = [], []
     for metric, title, says in curves:
         lines = [Line(run.name, tones[run.name], run.series(metric)) for run in runs]
-        values = [value for line in lines for _, value in line.points]
-        if values and max(values) - min(values) <= STILL * max(1.0, abs(values[0])):
-            still.append(f"{title} ({values[0]:.3g})")
-        else:
-            charts.append(Chart(title, lines, says))
+        moving = [line for line in lines if not _is_still(line)]
+        constant = {line.name: f"{line.points[0][1]:.3g}" for line in lines if _is_still(line)}
+        if any(line.points for line in moving):
+            charts.append(Chart(title, moving, says))
+            still += [f"{title} of {name} ({level})" for name, level in constant.items()]
+        elif constant:
+            still.append(f"{title} ({', '.join(dict.fromkeys(constant.values()))})")
     note = f'<p class="note">Constant: {text(", ".join(still))}.</p>' if still else ""
     return Html(line_charts(charts) + note)
+
+
+def _is_still(line: Line) -> bool:
+    values = [value for _, value in line.points]
+    return bool(values) and max(values) - min(values) <= STILL * max(1.0, abs(values[0]))
 
 
 def _benchmark_curves(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Chart]:

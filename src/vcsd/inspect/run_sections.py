@@ -96,9 +96,9 @@ def configuration(runs: Sequence[RunRecord]) -> Html:
     flat = [dict(_flat(run.config)) for run in runs]
     keys = dict.fromkeys(key for one in flat for key in one)
     rows = [
-        [key, *(json.dumps(one.get(key), ensure_ascii=False) for one in flat)]
+        [key, *(json.dumps(one[key], ensure_ascii=False) if key in one else "-" for one in flat)]
         for key in keys
-        if key in MAIN_SETTINGS or len({json.dumps(one.get(key)) for one in flat}) > 1
+        if key in MAIN_SETTINGS or len({json.dumps(one.get(key)) for one in flat if one}) > 1
     ]
     shown = plain_table(["", *(run.name for run in runs)], [*head, *rows])
     full = "".join(

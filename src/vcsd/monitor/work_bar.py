@@ -89,7 +89,10 @@ class WorkBar:
         if self._console.is_terminal and num_done < num_total:
             width = self._console.width
             columns = bar_columns(width, visible(self._title))
-            self._progress = Progress(*columns, console=self._console, speed_estimate_period=600)
+            # What is printed appears above the bar; printed into a file, it must not come to the terminal instead.
+            self._progress = Progress(
+                *columns, console=self._console, speed_estimate_period=600, redirect_stdout=Console().is_terminal
+            )
             self._progress.add_task(fitting_title(width, self._title), total=num_total, completed=num_done)
             self._progress.start()
 

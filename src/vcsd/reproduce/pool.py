@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from vcsd.errors import VcsdError
 from vcsd.monitor.machine import num_cores
+from vcsd.monitor.work_bar import WorkBar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,9 @@ def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[
             for cell in todo.values():
                 report(cell, _attempt(cell))
         else:
-            _run_in_parallel(todo, jobs, report)
+            with WorkBar("runs") as bar:
+                bar.begin(0, len(todo))
+                _run_in_parallel(todo, jobs, report, bar)
 
 
 @contextmanager
@@ -135,7 +138,9 @@ class Worker:
                 self.process.join(PATIENCE)
 
 
-def _run_in_parallel(todo: dict[str, Cell], jobs: int, report: Callable[[Cell, CellOutcome], None]) -> None:
+def _run_in_parallel(
+    todo: dict[str, Cell], jobs: int, report: Callable[[Cell, CellOutcome], None], bar: WorkBar
+) -> None:
     waiting = deque(todo.values())
     logs = waiting[0].sweep.out / "logs"
     threads = max(1, num_cores() // jobs)
@@ -149,6 +154,7 @@ def _run_in_parallel(todo: dict[str, Cell], jobs: int, report: Callable[[Cell, C
             ready = wait([worker.pipe for worker in workers])
             for worker in [worker for worker in workers if worker.pipe in ready]:
                 is_usable = _collect(worker, report)
+                bar.step()
                 if is_usable and waiting:
                     worker.start(waiting.popleft())
                 else:

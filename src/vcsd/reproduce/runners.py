@@ -15,6 +15,7 @@ from PIL.Image import Image
 from transformers import TrainerCallback
 
 from vcsd import run
+from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.evaluation.reading.marking import asked_words
@@ -69,7 +70,10 @@ def _run_base(cell: Cell, work: Path) -> Measured:
     processor = _processor(cell.base.folder)
     model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
     responses = _sample_responses(model, processor, cell.num_measured(PROFILED))
-    return {**scores(exam, exam.take(model, name=cell.key)), **_profiles(model, responses, processor)}
+    return {
+        **scores(exam, exam.take(model, name=cell.key, bar=AskingBar("questions"))),
+        **_profiles(model, responses, processor),
+    }
 
 
 def _run_train(cell: Cell, work: Path) -> Measured:
@@ -89,7 +93,7 @@ def _run_train(cell: Cell, work: Path) -> Measured:
         chosen = {"curve": [], "dev_curve": curve.points, "chosen_step": curve.step}
     lines = list(read_lines(work / "metrics.jsonl"))
     return {
-        **scores(exam, exam.take(student, name=cell.key)),
+        **scores(exam, exam.take(student, name=cell.key, bar=AskingBar("questions"))),
         **_profiles(student, responses, loaded.processor),
         **chosen,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
@@ -137,7 +141,13 @@ def _run_vote(cell: Cell, work: Path) -> Measured:
     model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
     sampling = replace(GREEDY, temperature=1.0)
     samples = [
-        exam.take(model, name=cell.key, sampling=sampling, seed=cell.seed * NUM_VOTES + vote)
+        exam.take(
+            model,
+            name=cell.key,
+            sampling=sampling,
+            seed=cell.seed * NUM_VOTES + vote,
+            bar=AskingBar(f"vote {vote + 1} of {NUM_VOTES}"),
+        )
         for vote in range(NUM_VOTES)
     ]
     votes = zip(exam.questions, zip(*samples, strict=True), strict=True)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tiny_answers import option, say
-from toy_runs import write_lines, write_run
+from toy_runs import step_record, write_lines, write_run
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asked_questions import write_questions
@@ -101,6 +101,29 @@ def test_several_runs_share_charts_and_differ_in_the_table_of_settings(tmp_path)
     table = score_table(read_runs([first, second]), {str(first): "vcsd", str(second): "opsd"})
     assert [row.scores["BLINK"].value for row in table.rows] == [50.0, 60.0]
     assert table.rows[0].tone == "vcsd"
+
+
+def test_a_run_that_stays_constant_does_not_flatten_the_curve_of_another(tmp_path):
+    folders = [write_run(tmp_path / name) for name in ("still", "moving")]
+    records = [{**step_record(step), "support_size": 640.0, "truncated": 0.0} for step in range(1, 21)]
+    write_lines(folders[0] / "metrics.jsonl", records)
+    write_lines(folders[1] / "metrics.jsonl", [{**record, "support_size": record["step"]} for record in records])
+    html = html_of(*folders)
+    assert "Support of still (640)" in html
+    assert "Truncated (0)" in html  # both stay there
+    assert "<title>moving: 20 at 20</title>" in html
+    assert "<title>still: 640 at 20</title>" not in html
+
+
+def test_an_evaluation_has_no_settings_to_differ_in(tmp_path):
+    base, run = tmp_path / "base", write_run(tmp_path / "run", config={"rollout": {"top_p": 0.75}})
+    base.mkdir()
+    for folder in (base, run):
+        card_of([1, 0]).save(folder / "scorecard.json")
+    html = html_of(base, run)
+    assert "null" not in html
+    assert "rollout.top_p" not in html  # only among all settings, as JSON
+    assert "0.75" in html
 
 
 def test_runs_of_known_methods_keep_their_colours_and_others_get_their_own(tmp_path):

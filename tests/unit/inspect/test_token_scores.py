@@ -204,5 +204,6 @@ print(json.dumps([size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 102
 def test_a_thousand_tokens_of_a_large_vocabulary_need_little_memory_and_a_small_page():
     output = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True).stdout
     num_bytes, peak = json.loads(output)
+    print(f"{num_bytes / 1e6:.2f} MB, {peak / 2**30:.2f} GiB")  # noqa: T201 - for the docs
     assert num_bytes < 3e6
     assert peak < 2 * 2**30

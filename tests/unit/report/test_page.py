@@ -78,6 +78,10 @@ def page(table=None, charts=(CHART,), cases=(CASE,), facts=FACTS, notes=()) -> P
     return Page("A & B", sections, "It ran.", parts.headline(table), notes)
 
 
+def test_a_rounding_error_below_zero_adds_no_tick():
+    assert ticks(-1e-8, 0.034) == [0.0, 0.01, 0.02, 0.03, 0.04]
+
+
 def test_the_file_is_whole_and_needs_nothing_else(tmp_path):
     path = write_page(page(), tmp_path / "new" / "report.html")
     html = path.read_text(encoding="utf-8")

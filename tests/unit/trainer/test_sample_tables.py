@@ -87,6 +87,22 @@ def test_tensorboard_files_hold_the_table_and_the_pictures(tmp_path):
     assert (picture.width, picture.height, picture.step) == (8, 6, 3)
 
 
+@pytest.mark.filterwarnings("default")
+def test_tensorboard_gets_every_number_of_the_metrics_file_and_the_samples(tmp_path):
+    pytest.importorskip("torch.utils.tensorboard", reason="tensorboard is not installed")
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(tmp_path, report_to="tensorboard")
+    (file,) = tmp_path.rglob("events.out.*")
+    events = reading.EventAccumulator(str(file.parent)).Reload()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    names = [name for name in records[0] if name not in ("step", "is_taken", "examples")]
+    assert len(names) > 15
+    for name in names:
+        shown = {one.step: one.value for one in events.Scalars(f"train/{name}")}
+        assert shown == pytest.approx({record["step"]: record[name] for record in records}, abs=1e-4, rel=1e-6), name
+    assert events.Tags()["images"] == ["samples/1", "samples/2", "samples/3"]
+
+
 OFFLINE = """
 import socket, sys
 from pathlib import Path

@@ -263,10 +263,16 @@ def _by_category(diagnosis: Diagnosis) -> Html:
     columns = ["", "support", "pull", "changed choices", "end, guarded", "end, unguarded", "change in length", INTERVAL]
     left = categories_left(diagnosis)
     return Html(
-        f"<h3>Accuracy and contrast</h3>{plain_table(CATEGORY_COLUMNS, rows)}"
-        f"<h3>Target and length</h3>{plain_table(columns, shaped)}"
+        f"<h3>Accuracy and contrast</h3>{_known_columns(CATEGORY_COLUMNS, rows)}"
+        f"<h3>Target and length</h3>{_known_columns(columns, shaped)}"
         + (f'<p class="note">{text(left)}</p>' if left else "")
     )
+
+
+def _known_columns(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
+    """Show a table without the columns that are unknown in every row."""
+    kept = [place for place in range(len(columns)) if any(row[place] != "-" for row in rows)]
+    return plain_table([columns[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
 def _known(value: float) -> str:

@@ -28,6 +28,7 @@ from vcsd.evaluation.reading.judging.judge_presets import PRESETS
 from vcsd.evaluation.reading.judging.judge_replies import read_reply
 from vcsd.evaluation.reading.statements import spoken
 from vcsd.monitor.lines import Lines, read_lines
+from vcsd.monitor.work_bar import WorkBar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,8 +85,11 @@ class Judge:
         """Read the answer to each question, in order. Raises RunError if the judge is of no use at all."""
         judgements = [Judgement(None)] * len(triples)
         num_failed, has_read = 0, False
-        with SideBySide(lambda triple: self.read(*triple, rules), triples, NUM_WORKERS) as work:
+        work = SideBySide(lambda triple: self.read(*triple, rules), triples, NUM_WORKERS)
+        with WorkBar("judging") as bar, work:
+            bar.begin(0, len(triples))
             for index, judgement, error in work:
+                bar.step()
                 if judgement is None:
                     assert error is not None
                     raise error
