@@ -42,21 +42,16 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
 
     Then: `vcsd contrast MODEL --image photo.jpg --question "What is on the sign?" --compare runs/first/student`
     """
-    from vcsd.inspect.contrast_file import refuse_ending, write_contrast
+    from vcsd.inspect.contrast_file import write_contrast
     from vcsd.inspect.contrast_terminal import contrast_lines
     from vcsd.inspect.opened import OpenedModel, open_model
     from vcsd.inspect.tile_map import tile_map
     from vcsd.inspect.token_scores import same_response, token_contrast
     from vcsd.method import Method
-    from vcsd.monitor.machine import hush_transformers
     from vcsd.monitor.work_bar import WorkBar
 
-    show_log()
-    hush_transformers()
-    if output is not None:
-        refuse_ending(output)
-    if token is not None and tiles is None:
-        raise ConfigError(["--token chooses what --tiles maps. Add --tiles 6."])
+    _refuse_options(output, token, tiles)
+    _show_own_log()
     method = Method(contrast_view=control, alpha=alpha, beta=beta, temperature=temperature)
     shown, asked = _asked(model, image, question)
     switches = {} if thinking is None else {"enable_thinking": thinking}
@@ -71,16 +66,30 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
         first = opened(model)
         seen = [token_contrast(first, shown, asked, response=response, method=method, student=own_student)]
         bar.step()
-        for path in compare or []:
-            other = opened(path)
-            own = same_response(first, seen[0], other)
-            seen.append(token_contrast(other, shown, asked, response=own, method=method))
+        for one in map(opened, compare or []):
+            seen.append(token_contrast(one, shown, asked, response=same_response(first, seen[0], one), method=method))
             bar.step()
     positions = None if token is None else [token - 1]
     maps = {} if tiles is None else {first.name: tile_map(first, seen[0], side=tiles, positions=positions)}
     Console().print(contrast_lines(seen))
     if output is not None:
         say(f"Wrote {write_contrast(seen, output, maps)}.")
+
+
+def _show_own_log() -> None:
+    from vcsd.monitor.machine import hush_transformers
+
+    show_log()
+    hush_transformers()
+
+
+def _refuse_options(output: Path | None, token: int | None, tiles: int | None) -> None:
+    from vcsd.inspect.contrast_file import refuse_ending
+
+    if output is not None:
+        refuse_ending(output)
+    if token is not None and tiles is None:
+        raise ConfigError(["--token chooses what --tiles maps. Add --tiles 6."])
 
 
 def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image | Path, str]:
