@@ -18,35 +18,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.batch import Batch, Shown, gather
-from vcsd.errors import ConfigError, NoRoomError
 from vcsd.loss import distillation_loss
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.inside import inside_both
 from vcsd.models.score import hidden_states, with_pixels_on
-from vcsd.parallel.exchange import all_rollouts
 from vcsd.parallel.gradients import GradientSync
 from vcsd.parallel.padding import own_rows, with_filler
-from vcsd.parallel.ranks import num_ranks, this_rank, where_it_fits
 from vcsd.parallel.sharding import towers_gathered
-from vcsd.parallel.split import balanced, plan_ranks
+from vcsd.parallel.split import plan_ranks
+from vcsd.rollout.shares import RolloutSettings as RolloutSettings
+from vcsd.rollout.shares import of_all_ranks, sample_where_it_fits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor, nn
 
+    from vcsd.batch import Batch, Shown
     from vcsd.loss import Statistics
     from vcsd.method import Method
     from vcsd.models.packed.packing import PackingPlan
-    from vcsd.rollout.engine import RolloutEngine, Sampled
-    from vcsd.rollout.sampling import Sampling
+    from vcsd.rollout.engine import RolloutEngine
     from vcsd.types import Scores
 
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -55,26 +53,6 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 def _untimed(name: str) -> AbstractContextManager[None]:
     return nullcontext()
-
-
-MAX_AHEAD = 8
-"""The largest `steps_ahead`. One step hides sampling behind the update; more only make rollouts older."""
-
-
-@dataclass(frozen=True)
-class RolloutSettings:
-    """How the student answers: rollouts per prompt, how a token is drawn, the seed, and how many steps ahead."""
-
-    sampling: Sampling
-    num_per_prompt: int = 8
-    seed: int = 0
-    steps_ahead: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.steps_ahead <= MAX_AHEAD:
-            raise ConfigError(
-                [f"rollout.steps_ahead = {self.steps_ahead} is outside [0, {MAX_AHEAD}]. 0 is the paper's value."]
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,44 +80,11 @@ def sample(
 ) -> Batch:
     """Let the student answer every prompt. The key of a rollout is (seed, step, example id, index).
 
-    Each rank samples for its share of the prompts. All ranks return the rollouts of all. `with_log_probs` records the
-    log-probability of every token, which `Method.importance_clip` needs. The engine decodes fewer rollouts at a time
-    when memory is short; if not even one fits, all ranks raise a NoRoomError.
+    Each rank samples for its share of the prompts, and all return the rollouts of all. `with_log_probs` records the
+    log-probability of every token, which `Method.importance_clip` needs.
     """
-    sampled = where_it_fits(lambda: sample_share(engine, prompts, rollouts, step, with_log_probs=with_log_probs))
-    if sampled is None:
-        raise NoRoomError(
-            "out of memory while one rollout was decoded alone. Lower model.max_pixels or rollout.max_new_tokens, or "
-            "train LoRA adapters (lora.rank: 32)."
-        )
-    return of_all_ranks(prompts, sampled)
-
-
-def sample_share(
-    engine: RolloutEngine,
-    prompts: Sequence[Shown],
-    rollouts: RolloutSettings,
-    step: int,
-    *,
-    with_log_probs: bool = False,
-) -> Sampled:
-    """Let the student answer this rank's share of the prompts. Exchanges nothing, so that a thread may call it."""
-    share = balanced([len(prompt.student) for prompt in prompts], num_ranks(), evenly=True)[this_rank()]
-    return engine.sample(
-        [prompts[index].student for index in share],
-        rollouts.sampling,
-        num_rollouts=rollouts.num_per_prompt,
-        seed=rollouts.seed,
-        step=step,
-        with_log_probs=with_log_probs,
-    )
-
-
-def of_all_ranks(prompts: Sequence[Shown], own: Sampled) -> Batch:
-    """Exchange the ranks' shares, and return the batch of all. All ranks call it."""
-    log_probs = None if own.log_probs is None else [logs.tolist() for logs in own.log_probs]
-    rollouts = all_rollouts(own.rollouts, log_probs, [prompt.example.id for prompt in prompts])
-    return replace(gather(prompts, *rollouts), version=own.version)
+    own = sample_where_it_fits(engine, prompts, rollouts, step, with_log_probs=with_log_probs)
+    return of_all_ranks(prompts, own)
 
 
 def distill(

@@ -54,9 +54,10 @@ from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.shares import of_all_ranks, sample_share
 from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts, RolloutsLostError
 from vcsd.rollout.vllm.weight_sync import step_of
-from vcsd.step import Distiller, RolloutSettings, distill, of_all_ranks, sample, sample_share, scored_responses
+from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload

@@ -8,7 +8,7 @@ from vcsd.config.sections import RolloutConfig
 from vcsd.errors import ConfigError, RunError
 from vcsd.rollout.drawn_ahead import RolloutQueue
 from vcsd.rollout.sampling import Sampling
-from vcsd.step import MAX_AHEAD, RolloutSettings
+from vcsd.rollout.shares import MAX_AHEAD, RolloutSettings
 
 
 def ahead(folder, lag, **changes):
