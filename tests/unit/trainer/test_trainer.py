@@ -11,7 +11,7 @@ from faulty_disk import faulty_disk
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
-from vcsd import step
+from vcsd.batch import gather
 from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.method import METHODS
 from vcsd.models.freeze import PARTS, freeze, part_of
@@ -173,9 +173,8 @@ def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
     before = weights_of(trainer.model)
 
     def silent(engine, shown, rollouts, step, **_):
-        return step_module_gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
+        return gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
 
-    step_module_gather = step.gather
     monkeypatch.setattr(trainer_module, "sample", silent)
     trainer.train()
     assert trainer.progress.num_empty_steps == 4
