@@ -68,6 +68,10 @@ Changes = Annotated[
 ]
 
 
+_SEEDS = "101..105"
+_WORLD_OPTIONS = ("--seeds", "--bases", "--jobs", "--cross", "--quick", "--questions", "--split")
+
+
 def parse_seeds(text: str) -> list[int]:
     """Parse a range or a list of seeds.
 
@@ -88,7 +92,7 @@ def parse_seeds(text: str) -> list[int]:
 
 def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     experiment: ExperimentName,
-    seeds: Seeds = "101..105",
+    seeds: Seeds = _SEEDS,
     bases: Bases = None,
     jobs: Jobs = 1,
     out: Out = Path("runs/reproduce"),
@@ -111,6 +115,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     """
     start = time.monotonic()
     if setting != "world" or models or data is not None or dry_run or launcher:
+        _refuse_world_options(setting, [seeds != _SEEDS, bases, jobs != 1, cross, quick, questions, split != "test"])
         _reproduce_paper(experiment, setting, out, models, data, change or [], launcher, is_dry=dry_run)
         return
     from vcsd.bases.shipped_bases import shipped_base
@@ -125,7 +130,6 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
     refuse_none("--jobs", jobs)
     refuse_none("--questions", questions)
-    asked_split = checked_split(split)
     refuse_no_folder(out)
     requested = chosen(experiment)
     sweep = Sweep(
@@ -136,7 +140,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         overrides=(*(QUICK if quick else ()), *(change or ())),
         command=" ".join(["vcsd", *sys.argv[1:]]),
         curve_every=1 if quick else None,
-        split=asked_split,
+        split=checked_split(split),
     )
     groups = grouped(bases or [shipped_base(family) for family in FAMILY_TITLES])
     results = Results(sweep, groups, parse_seeds(seeds), cross)
@@ -145,6 +149,18 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         say(line)
     with only_process(out):
         _run_and_write(experiments, results, jobs, start)
+
+
+def _refuse_world_options(setting: str, are_given: Sequence[object]) -> None:
+    """Raise a ConfigError for an option that the paper's setting would ignore."""
+    given = [name for name, is_given in zip(_WORLD_OPTIONS, are_given, strict=True) if is_given]
+    if setting == "paper" and given:
+        raise ConfigError(
+            [
+                f"{given[0]} belongs to the offline world. --setting paper trains shipped recipes as they are; --set "
+                "changes their values, such as --set trainer.max_steps=2."
+            ]
+        )
 
 
 def _reproduce_paper(

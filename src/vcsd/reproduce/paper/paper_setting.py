@@ -62,6 +62,8 @@ def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
         raise ConfigError([f"--models {unknown[0]!r} is not a model of the paper. {did_you_mean(unknown[0], SHAPES)}"])
     if experiment == "main":
         return [f"{kind}/{model}" for model in models or SHAPES for kind in ("base", "opsd_published", "paper")]
+    if models and experiment in EXPERIMENTS:
+        raise ConfigError([f"--models is for main: the paper's {experiment} trains Qwen3-VL-2B alone. Leave it out."])
     if experiment == "dynamics":
         return ["curves/opsd_published", "curves/vcsd"]
     if experiment not in _ABLATIONS:

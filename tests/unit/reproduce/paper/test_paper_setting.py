@@ -74,6 +74,26 @@ def test_a_launcher_trains_the_row_with_the_same_recipe(folder, monkeypatch, tmp
         replace(plan, launcher="nowhere/torchrun").score("paper/qwen3_vl_2b", lambda line: None)
 
 
+def loss_of(row):
+    (line,) = (row / "run" / "metrics.jsonl").read_text().splitlines()
+    return json.loads(line)["loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", sorted(set(EXPERIMENTS) - {"main", "dynamics"}))
+def test_every_ablation_is_trained_with_its_own_loss_exported_evaluated_and_printed(folder, experiment):
+    plan, rows = setting(folder), rows_of(experiment, [])
+    cards = [plan.score(row, lambda line: None) for row in rows]
+    assert all(len(card.benchmarks) == 7 for card in cards)
+    assert all((plan.out / row / "student" / "model.safetensors").is_file() for row in rows)
+    losses = [loss_of(plan.out / row) for row in rows]
+    is_longer_only = [row == "ablations/support" for row in rows]
+    assert [loss == losses[0] for loss in losses[1:]] == is_longer_only[1:], "the first step of the paper's recipe"
+    assert len(set(losses)) == len(rows) - sum(is_longer_only)
+    printed = [line.split()[0] for line in table(rows, cards)][1:]
+    assert [name for name in printed if name != "paper"] == rows
+
+
 @pytest.mark.slow
 def test_a_row_is_trained_on_two_ranks_exported_and_evaluated(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -87,14 +107,15 @@ def test_a_row_is_trained_on_two_ranks_exported_and_evaluated(folder, tmp_path, 
     assert (row / "student/model.safetensors").is_file()
 
 
-def test_the_training_curve_is_evaluated_every_few_steps(folder, tmp_path):
+@pytest.mark.parametrize("row", ["curves/vcsd", pytest.param("curves/opsd_published", marks=pytest.mark.slow)])
+def test_the_training_curve_is_evaluated_every_few_steps(folder, tmp_path, row):
     curve = ("evaluation.every=1", "evaluation.limit=1", "evaluation.allow_unknown_data=true")
     given = setting(folder)
     plan = replace(given, out=tmp_path, overrides=(*given.overrides, *curve))
     assert rows_of("dynamics", []) == ["curves/opsd_published", "curves/vcsd"]
-    assert load_recipe("curves/vcsd").evaluation.every == 10
-    plan.score("curves/vcsd", lambda line: None)
-    lines = [json.loads(line) for line in (tmp_path / "curves/vcsd/run/evaluation.jsonl").read_text().splitlines()]
+    assert load_recipe(row).evaluation.every == 10
+    plan.score(row, lambda line: None)
+    lines = [json.loads(line) for line in (tmp_path / row / "run/evaluation.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
     assert {"BLINK", "MMStar"} <= set(lines[0]["benchmarks"])
 
@@ -107,6 +128,8 @@ def test_every_experiment_names_recipes_that_ship():
         rows_of("pmi", [])
     with pytest.raises(ConfigError, match="Did you mean 'qwen3_vl_2b'"):
         rows_of("main", ["qwen3_vl_2bb"])
+    with pytest.raises(ConfigError, match="--models is for main: the paper's alpha trains Qwen3-VL-2B alone"):
+        rows_of("alpha", ["qwen3_vl_4b"])
 
 
 def test_the_papers_accuracy_is_the_mean_of_its_seven_columns():
@@ -135,6 +158,27 @@ def test_a_dry_run_says_what_each_row_costs(tmp_path):
     assert " h on A100 80 GB" in opsd
     assert vcsd.startswith("paper/qwen3_vl_2b: ")
     assert load_recipe("paper/qwen3_vl_2b").trainer["max_steps"] == 90
+
+
+@pytest.mark.parametrize(
+    "options", [["--quick"], ["--jobs", "2"], ["--seeds", "1"], ["--bases", "b"], ["--questions", "5"], ["--cross"]]
+)
+def test_options_of_the_world_are_no_options_of_the_paper(tmp_path, options):
+    command = ["reproduce", "main", "--setting", "paper", "--out", str(tmp_path / "out"), *options]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{options[0]} belongs to the offline world.")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_dry_run_of_every_experiment_names_a_machine_for_each_row(tmp_path, experiment):
+    result = CliRunner().invoke(
+        app, ["reproduce", experiment, "--setting", "paper", "--out", str(tmp_path), "--dry-run"]
+    )
+    lines = result.output.splitlines()
+    assert [line.split(":")[0] for line in lines] == rows_of(experiment, [])
+    assert all("evaluation only" in line or "GiB of disk (projected)" in line for line in lines)
 
 
 def test_options_of_the_paper_need_its_setting():
