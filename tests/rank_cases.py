@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tiny_fallbacks import build_fallback
 from tiny_lora import EVERYWHERE, lora_model
-from tiny_models import build_model
+from tiny_models import build_model, exact_arithmetic
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer
 from vcsd.method import METHODS
@@ -42,7 +43,10 @@ SECONDS = 3000
 
 @dataclass(frozen=True)
 class Case:
-    """One run. `text_only` is the number of examples without an image; `freezes` the tower; `lora` trains adapters."""
+    """One run. `text_only` is the number of examples without an image; `freezes` the tower; `lora` trains adapters.
+
+    `seed` is that of the rollouts. With `exact`, everything but the sum of a step's losses is in float64.
+    """
 
     name: str
     family: str = "qwen3_vl"
@@ -56,6 +60,8 @@ class Case:
     token_budget: int | None = 400
     method: str = "vcsd"
     teacher: str = "ema"
+    seed: int = 0
+    exact: bool = False
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -112,8 +118,8 @@ def _examples(case: Case) -> list[Example]:
 
 
 def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCSDTrainer:
-    """Build the trainer of a case."""
-    model = _model(case)
+    """Build the trainer of a case, of its model or a given one."""
+    model = more.pop("model", None) or _model(case)
     if case.freezes:
         model.model.visual.requires_grad_(False)
     arguments: dict[str, Any] = {"max_steps": case.num_steps, "learning_rate": 1e-4, **case.arguments}
@@ -125,7 +131,7 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
         model=model,
         train_dataset=_examples(case),
         processing_class=build_processor(case.family if case.family in ("llava", "qwen3_5") else "qwen3_vl"),
-        rollout=RolloutSettings(Sampling(max_new_tokens=6), 2, seed=0),
+        rollout=RolloutSettings(Sampling(max_new_tokens=6), 2, seed=case.seed),
         prompts_per_step=case.num_prompts,
         token_budget=case.token_budget,
         method=replace(METHODS[case.method], teacher=case.teacher),
@@ -136,10 +142,10 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """Train, and return what was recorded with the final weights and how this rank holds them."""
-    recorder = Recorder()
-    with warnings.catch_warnings():
+    recorder, model = Recorder(), _model(case)
+    with warnings.catch_warnings(), exact_arithmetic(model) if case.exact else nullcontext():
         warnings.simplefilter("ignore")
-        trainer = trainer_of(case, folder / case.name, recorder)
+        trainer = trainer_of(case, folder / case.name, recorder, model=model)
         before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
         trainer.train()
     teacher = trainer.teacher.weights or trainer.model

@@ -1,7 +1,8 @@
 """Training on several ranks equals training in one process: the same rollouts, losses and weights."""
 
-from dataclasses import replace
-from pathlib import Path
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -17,9 +18,14 @@ UNEVEN: dict[str, Any] = {"method": "opsd", "text_only": 3}
 LONG: dict[str, Any] = {"token_budget": 60, "num_prompts": 3, "num_steps": 20}
 """Every prompt in a row of its own: a delta net rounds differently in rows of other lengths, by 7e-6 of the loss."""
 
+DELTA: dict[str, Any] = {"family": "qwen3_5", **LONG}
+"""Whole weights of a delta net. In float32 one process is itself up to 5e-4 from float64 in the norm of a gradient, and
+with seed 0 a draw lies 4e-8 from the next token, which rounding decides; with seed 1 none is closer than 1e-6."""
+
 PAIRS = [
     *(Case(f"{kind} for 20 steps", kind=kind, num_steps=20, num_prompts=3) for kind in KINDS),
-    *(Case(f"{kind} qwen3_5", family="qwen3_5", kind=kind, **{**LONG, "num_steps": 3}) for kind in KINDS),
+    *(Case(f"{kind} qwen3_5 for 20 steps", kind=kind, seed=1, **DELTA) for kind in KINDS),
+    *(Case(f"{kind} qwen3_5 in float64 for 20 steps", kind=kind, exact=True, **DELTA) for kind in KINDS),
     *(Case(f"{kind} fallback for 20 steps", family="llava", kind=kind, **LONG) for kind in KINDS),
     *(
         Case(f"{kind} LoRA {family} for 20 steps", family=family, kind=kind, lora=True, **LONG)
@@ -34,7 +40,11 @@ PAIRS = [
     Case("fsdp2 checkpointing", kind="fsdp2", num_steps=2, arguments={"gradient_checkpointing": True}),
     *(Case(f"{kind} is its own teacher", kind=kind, teacher="current", num_steps=2) for kind in KINDS),
 ]
-QUADS = [Case(f"{kind} on four ranks", kind=kind, num_prompts=5, num_steps=2) for kind in KINDS]
+QUADS = [
+    Case(f"{kind}{' LoRA' * lora} on four ranks", kind=kind, lora=lora, num_prompts=5, num_steps=2)
+    for kind in KINDS
+    for lora in (False, True)
+]
 HALF: dict[str, Any] = {"num_steps": 3, "arguments": {"bf16": True, "learning_rate": 2e-6, "warmup_steps": 0}}
 """Shards in float32, layers in bfloat16, gradients reduced in float32; the paper's learning rate."""
 
@@ -42,13 +52,43 @@ HALVES = [Case("fsdp2 bf16", kind="fsdp2", **HALF), Case("fsdp2 bf16 LoRA", kind
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """The results of each rank by case: one start of the processes for all cases."""
+def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The results of each rank by case: one start of the processes for all cases that were asked for."""
+    asked = [item.callspec.params.get("case") for item in request.session.items if hasattr(item, "callspec")]
     found = {}
-    for num_ranks, cases in ((2, [*PAIRS, *HALVES]), (4, QUADS)):
-        results = run_on_ranks(num_ranks, cases, tmp_path_factory.mktemp(f"ranks-{num_ranks}"))
-        found |= {case.name: [result[case.name] for result in results] for case in cases}
+    for num_ranks, known in ((2, [*PAIRS, *HALVES]), (4, QUADS)):
+        if cases := [case for case in known if case in asked]:
+            results = run_on_ranks(num_ranks, cases, tmp_path_factory.mktemp(f"ranks-{num_ranks}"))
+            found |= {case.name: [result[case.name] for result in results] for case in cases}
     return found
+
+
+Alone = Callable[[Case], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """Runs a case in one process, once for both ways to hold weights on ranks."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def run_once(case: Case) -> dict[str, Any]:
+        plain = replace(case, name="alone", kind="ddp")
+        key = json.dumps(asdict(plain))
+        if key not in known:
+            known[key] = run_alone([plain], tmp_path_factory.mktemp("alone"))[plain.name]
+        return known[key]
+
+    return run_once
+
+
+def tolerance_of(case: Case, name: str, number: int) -> float:
+    """The largest relative difference of a number of a step."""
+    if case.exact:
+        return 1e-6 if name == "loss" else 1e-10
+    if number == 1:
+        return 1e-5 if name == "gradient_norm" else 1e-6
+    is_delta = case.family == "qwen3_5" and not case.lora
+    return 1e-3 if is_delta and name == "gradient_norm" else 1e-4
 
 
 def relative(one: float, other: float) -> float:
@@ -56,21 +96,19 @@ def relative(one: float, other: float) -> float:
 
 
 @pytest.mark.parametrize("case", [*PAIRS, *QUADS], ids=lambda case: case.name)
-def test_several_ranks_equal_one_process(case: Case, ranks: dict[str, Any], tmp_path: Path) -> None:
-    alone = run_alone([case], tmp_path)[case.name]
-    first = ranks[case.name][0]
-    assert len(first["steps"]) == len(alone["steps"]) == case.num_steps
-    for number, (ours, theirs) in enumerate(zip(first["steps"], alone["steps"], strict=True)):
-        tolerance = {"loss": 1e-6, "divergence": 1e-6, "gradient_norm": 1e-5} if number == 0 else {}
+def test_several_ranks_equal_one_process(case: Case, ranks: dict[str, Any], alone: Alone) -> None:
+    first, expected = ranks[case.name][0], alone(case)
+    assert len(first["steps"]) == len(expected["steps"]) == case.num_steps
+    for number, (ours, theirs) in enumerate(zip(first["steps"], expected["steps"], strict=True), start=1):
         assert ours["rollouts"] == theirs["rollouts"]
         assert ours["num_positions"] == theirs["num_positions"]
         for name in ("loss", "divergence", "gradient_norm"):
-            assert relative(ours[name], theirs[name]) <= tolerance.get(name, 1e-4), f"{name} of step {number + 1}"
+            assert relative(ours[name], theirs[name]) <= tolerance_of(case, name, number), f"{name} of step {number}"
         assert relative(ours["teacher_distance"], theirs["teacher_distance"]) <= 1e-4
     for name in ("student_norm", "teacher_norm"):
-        gaps = [relative(one, other) for one, other in zip(first[name], alone[name], strict=True)]
-        assert max(gaps) <= 1e-4
-    assert [relative(*pair) for pair in zip(first["losses"], alone["losses"], strict=True)] <= [1e-4] * case.num_steps
+        gaps = [relative(one, other) for one, other in zip(first[name], expected[name], strict=True)]
+        assert max(gaps) <= (1e-10 if case.exact else 1e-4)
+    assert max(relative(*pair) for pair in zip(first["losses"], expected["losses"], strict=True)) <= 1e-4
 
 
 @pytest.mark.parametrize("case", [*PAIRS, *QUADS], ids=lambda case: case.name)
@@ -103,9 +141,9 @@ def test_without_sharding_torch_wraps_the_student(case: Case, ranks: dict[str, A
 
 @pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
 def test_in_bfloat16_float32_shards_move_at_the_papers_learning_rate(
-    case: Case, ranks: dict[str, Any], tmp_path: Path
+    case: Case, ranks: dict[str, Any], alone: Alone
 ) -> None:
-    exact = run_alone([replace(case, arguments={**case.arguments, "bf16": False})], tmp_path)[case.name]
+    exact = alone(replace(case, arguments={**case.arguments, "bf16": False}))
     results = ranks[case.name]
     half, whole = (sum(result["losses"]) / case.num_steps for result in (results[0], exact))
     assert half == pytest.approx(whole, rel=0.03), "of the mean: in bfloat16 most rollouts have other tokens"

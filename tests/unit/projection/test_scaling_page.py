@@ -15,3 +15,13 @@ def test_the_tables_of_the_page_are_those_that_the_command_prints():
 def test_the_measured_table_is_that_of_the_result_file():
     results = Path(__file__).parents[3] / "benchmarks" / "results" / "cards.json"
     assert cards.as_markdown(json.loads(results.read_text(encoding="utf-8"))) in PAGE
+
+
+def test_the_table_of_rounding_is_that_of_its_result_file():
+    results = Path(__file__).parents[3] / "benchmarks" / "results" / "rank_drift.json"
+    (result,) = json.loads(results.read_text(encoding="utf-8"))
+    for row in result["rows"]:
+        name = row["run"].replace("ddp", "DDP").replace("fsdp2", "FSDP2")
+        gaps = [f"{row[gap]:.1e}".replace("e-0", "e-") for gap in ("divergence", "gradient_norm")]
+        assert f"| {name} | {row['steps with the same rollouts']} | {' | '.join(gaps)} |" in PAGE
+    assert f"lies {result['closest draw']['float64']:.0e} from".replace("e-0", "e-") in PAGE
