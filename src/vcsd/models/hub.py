@@ -147,7 +147,8 @@ def refuse_unsafe(folder: Path) -> None:
             raise ConfigError(
                 [f"{path}: {name} = {value:,} is more than {MAX_LAYERS:,}. Copy it from the original model again."]
             )
-        if isinstance(value, str) and "/" in value and _NAMES_CODE.search(name):  # transformers would download it
+        # transformers downloads kernels that a config names, and those of flash attention if it is not installed
+        if isinstance(value, str) and ("/" in value or value.startswith("flash")) and _NAMES_CODE.search(name):
             raise ConfigError(
                 [f"{path}: {name} = {shown(value)} names code on the hub, which is never run. Remove the key."]
             )

@@ -42,6 +42,7 @@ def change(path, **values):
         {"attn_implementation": {"text_config": "someone/kernel"}},
         {"text_config": {"_attn_implementation": "someone/kernel@main:attention"}},
         {"experts_implementation": "someone/kernel"},
+        {"attn_implementation": "flash_attention_2"},
     ],
 )
 def test_attention_from_the_hub_is_refused_before_transformers_would_download_and_run_it(folder, values):
