@@ -156,7 +156,8 @@ def _curves(runs: Sequence[RunRecord], tones: Mapping[str, str], curves: Iterabl
     for metric, title, says in curves:
         lines = [Line(run.name, tones[run.name], run.series(metric)) for run in runs]
         moving = [line for line in lines if not _is_still(line)]
-        constant = {line.name: f"{line.points[0][1]:.3g}" for line in lines if _is_still(line)}
+        # A rounding error around zero is zero.
+        constant = {line.name: f"{round(line.points[0][1], 9) + 0.0:.3g}" for line in lines if _is_still(line)}
         if any(line.points for line in moving):
             charts.append(Chart(title, moving, says))
             still += [f"{title} of {name} ({level})" for name, level in constant.items()]

@@ -105,7 +105,7 @@ def test_several_runs_share_charts_and_differ_in_the_table_of_settings(tmp_path)
 
 def test_a_run_that_stays_constant_does_not_flatten_the_curve_of_another(tmp_path):
     folders = [write_run(tmp_path / name) for name in ("still", "moving")]
-    records = [{**step_record(step), "support_size": 640.0, "truncated": 0.0} for step in range(1, 21)]
+    records = [{**step_record(step), "support_size": 640.0, "truncated": -4e-10} for step in range(1, 21)]
     write_lines(folders[0] / "metrics.jsonl", records)
     write_lines(folders[1] / "metrics.jsonl", [{**record, "support_size": record["step"]} for record in records])
     html = html_of(*folders)
