@@ -136,11 +136,11 @@ _PHRASES = {
 
 _PATTERNS = (
     (r"[Ss]et data\.columns\.(\w+) to (?:use another one|another column)", r"rename a column to '\1'"),
-    (r"\. rename a column", ". Rename a column"),
+    (r"([.?]) rename a column", r"\1 Rename a column"),
     (r"(?<![\w./'\"-])data\.(split|columns|images)\b", r"\1"),  # arguments of load_examples
     (r"(?<![\w./'\"-])trainer\.(?!train\()(?=[a-z_]+)", "args."),
-    (r"\b((?:args\.)?[a-z_]+)(?:: | = )true\b", r"\1=True"),
-    (r"\b((?:args\.)?[a-z_]+)(?:: | = )false\b", r"\1=False"),
+    (r"\b((?:args\.)?[a-z_0-9]+)(?:: | = )true\b", r"\1=True"),
+    (r"\b((?:args\.)?[a-z_0-9]+)(?:: | = )false\b", r"\1=False"),
 )
 
 

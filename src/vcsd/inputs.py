@@ -18,16 +18,17 @@ from transformers import TrainingArguments
 
 from vcsd.batch import show
 from vcsd.data import Skips, Source, open_examples
-from vcsd.errors import ConfigError, DataError, did_you_mean
+from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
 from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Watch
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -40,6 +41,12 @@ _INSTEAD = {
     "questions during training.",
     "reward_funcs": "VCSD needs no rewards: the teacher's scores with and without the image are the signal.",
     "data_collator": "Rows are read and packed by the trainer; pass the rows as they are.",
+    "tokenizer": "Pass the model's processor as processing_class, or leave it out.",
+    "processor": "Pass it as processing_class, or leave it out.",
+    "ref_model": "The teacher starts as a copy of the student; pass teacher=Teacher(...) for another one.",
+    "max_length": "Set max_tokens in prompt_settings for prompts, and max_new_tokens in rollout for responses.",
+    "max_prompt_length": "Pass prompt_settings={'max_tokens': N}.",
+    "max_completion_length": "Pass rollout=RolloutSettings(Sampling(max_new_tokens=N), 8).",
     "compute_metrics": "Score the exported student with `vcsd eval`.",
 }
 """Keywords of TRL's trainers, and what to use instead."""
@@ -90,13 +97,54 @@ def check_arguments(args: object) -> TrainingArguments:
     return args
 
 
+def refuse_file(output: Path) -> None:
+    """Raise a ConfigError if the run's folder, or a folder above it, is a file."""
+    taken = next((path for path in (output, *output.parents) if path.exists()), output)
+    if taken.exists() and not taken.is_dir():
+        raise ConfigError([f"{taken} is not a folder. Choose another trainer.output_dir."])
+
+
 def as_method(method: Method | str) -> Method:
     """Return a method given by itself or by its name."""
     if isinstance(method, Method):
         return method
     if not isinstance(method, str) or method not in METHODS:
-        raise ConfigError([f"method = {method!r} is not a method. {did_you_mean(method, METHODS)}"])
+        raise ConfigError([f"method = {shown(method)} is not a method. {did_you_mean(method, METHODS)}"])
     return METHODS[method]
+
+
+def check_parts(given: Mapping[str, object]) -> None:
+    """Raise a ConfigError for parts of a run, by the names of VCSDTrainer's arguments, that are of the wrong kind."""
+    problems = []
+    for name in ("prompts_per_step", "token_budget"):
+        number = given[name]
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            problems.append(f"{name} = {shown(number)} must be a whole number of at least 1.")
+    for name, (fits, example) in _KINDS.items():
+        if given[name] is not None and not fits(given[name]):
+            problems.append(f"{name} is {type(given[name]).__name__}. Pass {example}, or leave it out.")
+    settings = given["prompt_settings"]
+    problems += [
+        f"prompt_settings has no {name!r}. {did_you_mean(name, _PROMPT_SETTINGS)}"
+        for name in (settings if isinstance(settings, dict) else ())
+        if name not in _PROMPT_SETTINGS
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "skips": (lambda part: isinstance(part, Skips), "vcsd.data.Skips(FILE)"),
+    "teacher": (lambda part: not isinstance(part, str | PathLike | nn.Module), "vcsd.teacher.Teacher(...)"),
+    "vllm": (lambda part: isinstance(part, VLLMSettings), "vcsd.rollout.vllm.start_target.VLLMSettings(...)"),
+    "peft_config": (lambda part: hasattr(part, "peft_type"), "peft.LoraConfig(r=32)"),
+    "monitors": (lambda part: isinstance(part, list | tuple), "a list of monitors"),
+    "callbacks": (lambda part: isinstance(part, list | tuple), "a list of callbacks"),
+}
+"""Argument -> whether a value fits, and what to pass."""
+
+_PROMPT_SETTINGS = ("max_tokens", "chat_template_kwargs")
+"""The keywords of `vcsd.models.encode.encode` that a run may set."""
 
 
 def rollout_settings(rollout: RolloutSettings | None, num_generations: int | None, *, seed: int) -> RolloutSettings:

@@ -21,7 +21,7 @@ from vcsd.evaluation.asking.presets import parse_sampling
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
-from vcsd.inputs import check_count, check_fields, check_rows
+from vcsd.inputs import check_count, check_fields, check_rows, refuse_file
 from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
@@ -185,9 +185,7 @@ def _vllm(loaded: Loaded) -> VLLMSettings | None:
 
 def check_output(output: Path, resume: int | str) -> None:
     """Raise a ConfigError if the run's folder is a file, or lacks the checkpoint to go back to."""
-    taken = next((path for path in (output, *output.parents) if path.exists()), output)
-    if taken.exists() and not taken.is_dir():
-        raise ConfigError([f"{taken} is not a folder. Choose another trainer.output_dir."])
+    refuse_file(output)
     _step_to_resume(output, resume)
 
 

@@ -62,7 +62,27 @@ def place(tmp_path_factory):
         {"role": "user", "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "?"}]}
     ])  # fmt: skip
     (folder / "questions.tsv").write_text("index\tquestion\n1\t?\n")
+    add_other_files(folder)
     return folder
+
+
+def add_other_files(folder):
+    """Files that other programs write, or that are taken for something else."""
+    (folder / "level.yaml").write_text(RECIPE + "learning_rate: 1e-5\n")
+    (folder / "pretty.jsonl").write_text(json.dumps({"question": QUESTION, "image": "images/a.png"}, indent=1) * 3)
+    (folder / "wide.jsonl").write_bytes((folder / "train.jsonl").read_text().encode("utf-16"))
+    (folder / "semicolons.csv").write_text("question;image\n" + "What?;images/a.png\n" * 3)
+    for name in ("packed.jsonl.gz", "sheet.xlsx"):
+        (folder / name).write_bytes(b"PK")
+    write(folder, "empty_prompt", question="", image="images/a.png")
+    write(folder, "movie", image="movie.mp4")
+    (folder / "movie.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100))
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "adapter_config.json").write_text("{}")
+    header, coded = "index\timage\tquestion\tA\tB\tanswer\n", base64.b64encode((folder / "images/a.png").read_bytes())
+    (folder / "letter.tsv").write_text(f"{header}1\t{coded.decode()}\t?\tx\ty\tE\n")
+    (folder / "paths.tsv").write_text(f"{header}1\timages/a.png\t?\tx\ty\tA\n")
+    (folder / "wide.tsv").write_bytes(f"{header}1\t{coded.decode()}\t?\tx\ty\tA\n".encode("utf-16"))
 
 
 def write(folder, name, **cells):
@@ -85,6 +105,12 @@ MISTAKES = [
     (("train", "papre/qwen3_vl_2b"), "Did you mean 'paper/qwen3_vl_2b'?"),
     (("train", "tab.yaml"), "line 2"),
     (("train", "list.yaml"), "a recipe has sections"),
+    (("train", "train.jsonl"), "holds data, not a recipe. Write one that trains on it: vcsd init --model MODEL --data"),
+    (("train", "images/a.png"), "it is not text. Give a YAML file."),
+    (("train", "recipe"), "Did you mean 'recipe.yaml'?"),
+    (("train", "something"), "`vcsd recipes` lists them."),
+    (("train", "level.yaml"), "learning_rate is not a key. Did you mean 'trainer.learning_rate'?"),
+    (train("trainer.max_steps", "5"), "override 'trainer.max_steps' is not of the form key.key=value, without spaces."),
     (("train", "twice.yaml"), "the key 'prompts_per_step' is repeated"),
     (train("trainer.lr=1e-5"), "Did you mean 'trainer.learning_rate'?"),
     (train("lr=1e-5"), "Did you mean 'trainer.learning_rate'?"),
@@ -123,7 +149,16 @@ MISTAKES = [
     (train("trainer.eval_strategy=steps"), "Set evaluation.every"),
     (train("trainer.optim=sgd"), "Allowed: adamw_torch"),
     (train("trainer.output_dir=runs/file"), "is not a folder. Choose another trainer.output_dir"),
+    (train("trainer.seed=-1"), "trainer.seed = -1 is not a seed. Give a number from 0 to 2**32 - 1."),
+    (train("trainer.save_total_limit=0"), "trainer.save_total_limit = 0 must be at least 1. Leave it out to keep all."),
+    (train("trainer.max_grad_norm=-1"), "trainer.max_grad_norm = -1 must be at least 0, which clips nothing."),
+    (train("trainer.lr_scheduler_type=cosin"), "Did you mean 'cosine'?"),
+    (train("evaluation.every=10", "evaluation.data=nowhere"), "does not exist. Pass the folder with the benchmark"),
     # the model
+    (train("model.path=~/no/such/model"), "there is no such folder. Give one, or a hub id such as ORG/NAME."),
+    (train(f"model.path={BASE}/config.json"), "is a file. Give the folder of the model, which holds config.json."),
+    (train("model.path=adapter"), "holds adapter weights without their base"),
+    (train("model.path=Qwen3-VL-2B-Instruct"), "Check the name (a hub id is ORG/NAME), the network"),
     (train("model.path=nowhere/model"), "is neither a folder nor a model on the hub"),
     (train("model.path=only_text"), "has no vision tower"),
     (train("model.path=nothing"), "holds no config.json. Give the folder of a whole model"),
@@ -147,6 +182,13 @@ MISTAKES = [
     (data("tool"), "the role 'tool' is not read. Allowed: system, user"),
     (data("marks"), "its prompt has 2 places for images, but it has 1 images"),
     (data("both"), "Keep them in one place"),
+    (data("pretty"), "Write one JSON object per line, in UTF-8."),
+    (data("wide"), "it is not UTF-8"),
+    (data("movie"), "cannot identify image file 'movie.mp4'"),
+    (data("empty_prompt"), "its prompt is empty. Give a text or a list of messages."),
+    (train("data.path=semicolons.csv"), "';' separates the columns. In a CSV file it must be ','."),
+    (train("data.path=packed.jsonl.gz"), "Unpack it first."),
+    (train("data.path=sheet.xlsx"), "Save it as CSV."),
     (train("data.images=nowhere"), "data.images = 'nowhere' is not a folder"),
     (train("data.split=train"), "is a single file, but data.split = 'train'. Leave it out."),
     (train("data.columns.prompt=quest"), "Did you mean 'question'?"),
@@ -170,6 +212,14 @@ MISTAKES = [
     (("eval", BASE, "--benchmarks", "BLNK", "--data", "."), "Did you mean 'BLINK'?"),
     (("eval", BASE, "--mode", "exakt", "--tsv", "a.tsv"), "Did you mean 'exact'?"),
     (("eval", BASE, "--seeds", "a", "--tsv", "a.tsv"), "is not a list of numbers such as 0,1,2"),
+    (
+        ("eval", BASE, "--tsv", "letter.tsv"),
+        "the answer 'E' is none of its options A, B. Correct it, or add the option.",
+    ),
+    (("eval", BASE, "--tsv", "paths.tsv"), "Put paths into a column image_path."),
+    (("eval", BASE, "--tsv", "wide.tsv"), "is not UTF-8. Save it as UTF-8."),
+    (("contrast", BASE, "--image", "no.png", "--question", "?"), "there is no such file. Give the path of a picture."),
+    (("contrast", "nothing", "--image", "images/a.png", "--question", "?"), "nothing holds no config.json."),
     (("eval", "--compare", "nothing", "nothing"), "scorecard.json"),
     (("export", "nothing"), "holds no checkpoint. Pass the folder of a run"),
     (("export", "nothing", "--what", "studnet"), "Did you mean 'student'?"),
@@ -190,6 +240,24 @@ def test_a_mistake_is_explained_before_weights_are_loaded(place, monkeypatch, ca
     assert advice in " ".join(shown.split()), shown
     assert "Traceback" not in shown
     assert shown.count("error: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("train",), "Write one with vcsd init, or name one of those that vcsd recipes lists."),
+        (("trian", "recipe.yaml"), "Did you mean 'train'?"),
+        (("train", "recipe.yaml", "--trainer.max_steps", "5"), "Settings have no dashes: trainer.max_steps=VALUE"),
+        (("eval", BASE, "my.tsv"), "Questions are passed as --tsv my.tsv"),
+    ],
+)
+def test_a_mistake_in_the_command_line_itself_is_explained(monkeypatch, capsys, words, advice):
+    monkeypatch.setattr(sys, "argv", ["vcsd", *words])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    shown = capsys.readouterr().err
+    assert stop.value.code == 2, shown
+    assert advice in " ".join(shown.replace("\u2502", " ").split()), shown
 
 
 def _offline(name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,9 +54,25 @@ def _visible_usage_errors() -> Iterator[None]:
         yield
     except Exception as error:
         message = getattr(error, "message", None)
-        if hasattr(error, "format_message") and isinstance(message, str):
-            vars(error)["message"] = visible(message)  # typer's versions keep the classes of these errors elsewhere
+        if hasattr(error, "format_message"):  # typer's versions keep the classes of these errors elsewhere
+            whole = error.format_message()
+            vars(error)["message"] = visible(f"{message or ''}{_advice(whole)}")
         raise
+
+
+def _advice(message: str) -> str:
+    """What to do about mistakes with the command line that its parser only names.
+
+    >>> _advice("No such option: --trainer.max_steps"), _advice("Got unexpected extra argument(s) (my.tsv)")
+    ('. Settings have no dashes: trainer.max_steps=VALUE', '. Questions are passed as --tsv my.tsv')
+    """
+    if match := re.search(r"No such option: --([a-z_]+\.[\w.]+)", message):
+        return f". Settings have no dashes: {match[1]}=VALUE"
+    if match := re.search(r"unexpected extra argument.*?\(([^ )]+\.tsv)\)", message):
+        return f". Questions are passed as --tsv {match[1]}"
+    if "Missing argument 'recipe'" in message:
+        return "Write one with vcsd init, or name one of those that vcsd recipes lists."
+    return ""
 
 
 app = typer.Typer(

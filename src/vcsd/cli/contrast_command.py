@@ -102,6 +102,8 @@ def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image 
     if image is None or question is None:
         missing = "--image" if image is None else "--question"
         raise ConfigError([f"{missing} is missing. Only the model 'world' has a picture and a question of its own."])
+    if not image.is_file():
+        raise ConfigError([f"--image {str(image)!r}: there is no such file. Give the path of a picture."])
     return image, question
 
 

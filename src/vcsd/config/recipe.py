@@ -176,7 +176,9 @@ class Recipe(Section):
         try:
             return TrainingArguments(**values)
         except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-            raise ConfigError([f"trainer: transformers refuses these arguments: {error}"]) from error
+            raise ConfigError(
+                [f"trainer: transformers refuses these arguments: {str(error).rstrip('.')}. Correct that one."]
+            ) from error
 
     def to_json(self) -> str:
         """Return the resolved tree as JSON, which `load_recipe` reads back to an equal Recipe."""
@@ -259,7 +261,9 @@ def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tu
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not text.strip() or not all(keys):
-            problems.append(f"override {shown(override)} is not of the form key.key=value. Write null for no value.")
+            problems.append(
+                f"override {shown(override)} is not of the form key.key=value, without spaces. Write null for no value."
+            )
             continue
         if path.strip() in seen:
             problems.append(f"override {shown(override)}: {path.strip()} is overridden twice.")

@@ -78,7 +78,10 @@ def shipped_path(name: str) -> Path:
         problem = (
             f"recipe {shown(name, 200)} cannot be read: there is neither such a file nor a shipped recipe of this name."
         )
-        near = did_you_mean(stem, known)
+        here = [
+            file for ending in (".yaml", ".yml") if is_file(Path(f"{name}{ending}")) and (file := f"{name}{ending}")
+        ]
+        near = f"Did you mean {here[0]!r}?" if here else did_you_mean(stem, known)
         raise ConfigError([f"{problem} {near if near.startswith('Did') else '`vcsd recipes` lists them.'}"])
     return shipped_folder() / f"{stem}.yaml"
 

@@ -63,6 +63,8 @@ def _refuse_others(dataset: object, name: str) -> None:
         raise ConfigError([f"{name} is a dictionary of {splits}. Pass one split, such as dataset['train']."])
     if hasattr(dataset, "to_dict") and hasattr(dataset, "iloc"):
         raise ConfigError([f"{name} is a pandas DataFrame. Pass its rows: frame.to_dict('records')."])
+    if hasattr(dataset, "collate_fn"):
+        raise ConfigError([f"{name} is a DataLoader. Pass its dataset; batches are made by the trainer."])
     if not isinstance(dataset, str | PathLike | Iterable) and not hasattr(dataset, "__getitem__"):
         raise ConfigError([f"{name} is {type(dataset).__name__}. Give {_KINDS}."])
 
@@ -93,6 +95,4 @@ def _table(rows: Any, name: str) -> Table | None:
         return None
     if isinstance(first, Example):
         return None
-    if not isinstance(first, Mapping) and not isinstance(rows, list | tuple):
-        return None  # an own source: it may raise a DataError for any row
     return RowsTable(rows, name=name)

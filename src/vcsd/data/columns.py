@@ -41,6 +41,7 @@ REQUIRED = ("prompt", "images")
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
 _MAX_SHOWN = 200
+_OBJECT = re.compile(r"<_io\.[^>]*>")
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def _open(row_id: str, content: bytes, name: str) -> Image.Image:
     try:
         image = open_image(io.BytesIO(content))
     except Exception as error:  # decoders raise all kinds of errors on broken bytes
-        message = f"its image {name or 'in the table'} cannot be read: {error}."
+        message = f"its image {name or 'in the table'} cannot be read: {_OBJECT.sub('', str(error)).strip()}."
         raise RowError(row_id, message, reason="broken_image", file=name or None) from error
     # The name in messages (`views.original`). Not in `info`, where a name marks an image as decoded.
     image.filename = name or f"image of {row_id}"

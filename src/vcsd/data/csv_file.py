@@ -25,6 +25,10 @@ MAX_CELL = 2**27
 """The most characters of a cell, which may hold an image in base64. The default of `csv` is 128 KiB."""
 
 
+_OTHERS = (";", "\t", ",", "|")
+"""What other programs put between columns."""
+
+
 class CsvTable:
     """A file of rows under a header. Tabs separate the cells of a `.tsv`, commas those of any other file."""
 
@@ -43,6 +47,10 @@ class CsvTable:
         self._end = self.path.stat().st_size
         if header is None or not self._starts:
             raise ConfigError([f"{self.path} has no rows. Write a header line with the columns, then the rows."])
+        if len(header) == 1 and (other := next((mark for mark in _OTHERS if mark in header[0]), None)):
+            raise ConfigError(
+                [f"{self.path}: {other!r} separates the columns. In a {self.kind} file it must be {self._delimiter!r}."]
+            )
         twice = sorted({name for name in header if header.count(name) > 1})
         if twice:
             raise ConfigError([f"{self.path}: the header names {', '.join(map(repr, twice))} more than once."])

@@ -94,11 +94,21 @@ def _open(name: str, *, split: str | None, images: Path | None) -> Table:
     raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a hub dataset."])
 
 
+_FIXES = {
+    **dict.fromkeys((".gz", ".zip", ".tar", ".tgz", ".xz", ".bz2", ".zst", ".7z"), " Unpack it first."),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), " Save it as CSV."),
+}
+"""What to do about files that others call data."""
+
+
 def _open_file(path: Path, *, images: Path | None) -> Table:
     if path.name == virl39k.FILE:
         return virl39k.ViRL39K(path, images=images)
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError([f"{path}: {path.suffix or 'no ending'} is not a format. Allowed: {', '.join(FORMATS)}."])
+        fix = _FIXES.get(path.suffix.lower(), "")
+        raise ConfigError(
+            [f"{path}: {path.suffix or 'no ending'} is not a format. Allowed: {', '.join(FORMATS)}.{fix}"]
+        )
     table = FORMATS[path.suffix.lower()](path)
     return VlmevalkitTable(path) if isinstance(table, CsvTable) and is_vlmevalkit(table.columns) else table
 

@@ -60,7 +60,13 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
     try:
         return Path(snapshot_download(path))
     except Exception as error:  # the client can raise anything if there is no such model
-        raise ConfigError([f"{key} = {path!r} is neither a folder nor a model on the hub: {error}"]) from error
+        problem = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise ConfigError(
+            [
+                f"{key} = {path!r} is neither a folder nor a model on the hub that can be had: {problem}. Check the "
+                "name (a hub id is ORG/NAME), the network, and the access token."
+            ]
+        ) from error
 
 
 def require_image_model(folder: Path) -> None:

@@ -103,6 +103,8 @@ def _processor_class_name(folder: Path) -> str:
     """The processor class of a folder: named in one of its files, or implied by the model type."""
     if not folder.is_dir():
         raise ConfigError([f"{folder} is not a folder. Give a folder with a downloaded or saved model."])
+    if not any(folder.glob("*.json")):
+        raise ConfigError([f"{folder} holds no config.json. Give the folder of a model, or one from vcsd export."])
     for file in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"):
         if name := read_json(folder / file).get("processor_class"):
             return str(name)
@@ -178,7 +180,9 @@ def _check_order(size: Mapping[str, int], given: Mapping[str, int]) -> None:
     if bounds["min_pixels"] <= bounds["max_pixels"]:
         return
     low, high = (f"{name} = {n}" + ("" if name in given else " of the model's folder") for name, n in bounds.items())
-    raise ConfigError([f"{low} is larger than {high}." + ("" if len(given) == 2 else " Set both.")])
+    raise ConfigError(
+        [f"{low} is larger than {high}." + ("" if len(given) == 2 else " Give both, or a larger max_pixels.")]
+    )
 
 
 def _assemble(processor_class: Any, folder: Path, image_processor: object) -> Processor:

@@ -117,12 +117,22 @@ def _as_given(name: str, value: object) -> str:
     >>> _as_given("hub_token", "hf_abc"), _as_given("fp16", True)
     ('***', 'True')
     """
-    return "***" if name.endswith("token") else repr(value)
+    return "***" if name.endswith("token") else repr(getattr(value, "value", value))
 
 
 def _range_problems(args: TrainingArguments) -> list[str]:
     """Numbers that transformers accepts, but with which a run would climb its loss or never save."""
     problems = []
+    for name in ("seed", "data_seed"):
+        seed = getattr(args, name)
+        if seed is not None and not 0 <= seed < 2**32:
+            problems.append(f"trainer.{name} = {seed} is not a seed. Give a number from 0 to 2**32 - 1.")
+    if args.save_total_limit is not None and args.save_total_limit < 1:
+        problems.append(
+            f"trainer.save_total_limit = {args.save_total_limit} must be at least 1. Leave it out to keep all."
+        )
+    if args.max_grad_norm is not None and not args.max_grad_norm >= 0:
+        problems.append(f"trainer.max_grad_norm = {args.max_grad_norm:g} must be at least 0, which clips nothing.")
     if not args.learning_rate >= 0:
         problems.append(f"trainer.learning_rate = {args.learning_rate:g} must be at least 0. The paper's is 2e-6.")
     if args.save_strategy == "steps" and not args.save_steps > 0:

@@ -13,6 +13,7 @@ import logging
 import warnings
 from dataclasses import asdict
 from enum import Enum
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,6 +153,10 @@ class ResumableTrainer(Trainer):
                 )
             return None
         if resume is not True and resume != "auto":
+            if not isinstance(resume, str | PathLike) or not Path(resume).is_dir():
+                raise ConfigError(
+                    [f'{resume!r} is not the folder of a checkpoint. Pass one, True, or "auto" for the latest if any.']
+                )
             self._check(Path(resume))
             return resume
         if latest is None:

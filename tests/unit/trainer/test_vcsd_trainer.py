@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
 from tiny_examples import picture
@@ -30,6 +31,16 @@ ROWS = [
         "images": [picture(64, 64)],
     }
 ] * 3
+
+
+class Pairs:
+    """A data set of torch, whose rows have no column names."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return picture(), "What?"
 
 
 def build(folder, model=BASE, *, args=None, **changes):
@@ -94,6 +105,25 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"train_dataset": make_examples(1)}, "prompts_per_step = 2, but the data has only 1 rows"),
         ({"eval_dataset": ROWS}, "eval_dataset cannot be used. Score the run with `vcsd eval OUTPUT_DIR"),
         ({"reward_funcs": len}, "VCSD needs no rewards"),
+        ({"tokenizer": "x"}, "tokenizer cannot be used. Pass the model's processor as processing_class"),
+        ({"ref_model": "x"}, "The teacher starts as a copy of the student"),
+        ({"max_completion_length": 8}, "Pass rollout=RolloutSettings(Sampling(max_new_tokens=N), 8)."),
+        ({"train_dataset": lambda: ROWS}, "train_dataset is function. Give Examples"),
+        ({"train_dataset": Pairs()}, "train_dataset holds tuple, not dictionaries with columns"),
+        ({"train_dataset": DataLoader(Pairs())}, "train_dataset is a DataLoader. Pass its dataset"),
+        ({"train_dataset": ["a", "b"]}, "train_dataset holds str, not dictionaries with columns"),
+        ({"prompts_per_step": "2"}, "prompts_per_step = '2' must be a whole number of at least 1."),
+        ({"prompts_per_step": 2.5}, "prompts_per_step = 2.5 must be a whole number of at least 1."),
+        ({"token_budget": 0}, "token_budget = 0 must be a whole number of at least 1."),
+        ({"peft_config": {"r": 8}}, "peft_config is dict. Pass peft.LoraConfig(r=32), or leave it out."),
+        ({"monitors": print}, "Pass a list of monitors, or leave it out."),
+        ({"callbacks": print}, "Pass a list of callbacks, or leave it out."),
+        ({"skips": "skipped.jsonl"}, "skips is str. Pass vcsd.data.Skips(FILE), or leave it out."),
+        ({"teacher": "Qwen/x"}, "teacher is str. Pass vcsd.teacher.Teacher(...), or leave it out."),
+        ({"vllm": True}, "vllm is bool. Pass vcsd.rollout.vllm.start_target.VLLMSettings(...), or leave it out."),
+        ({"prompt_settings": {"max_token": 5}}, "prompt_settings has no 'max_token'. Did you mean 'max_tokens'?"),
+        ({"method": {"vcsd": 1}}, "method = {'vcsd': 1} is not a method."),
+        ({"train_dataset": [{"text": "?", "image": "a.png"}] * 2}, "Rename a column to 'prompt'."),
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
         ({"num_generations": 2}, "num_generations and rollout are both given"),
         ({"rollout": None, "num_generations": 0}, "num_generations = 0 must be a whole number of at least 1"),
@@ -136,6 +166,20 @@ def test_a_folder_without_a_vision_tower_is_refused(tmp_path):
         with pytest.raises(ConfigError) as error:
             build(tmp_path / "run", folder)
         assert words in str(error.value)
+
+
+@pytest.mark.parametrize("resume", ["latest", "nowhere/checkpoint-3", 10])
+def test_what_is_not_a_checkpoint_is_not_resumed_from(tmp_path, resume):
+    with pytest.raises(ConfigError, match=r"is not the folder of a checkpoint. Pass one, True, or \"auto\""):
+        build(tmp_path).train(resume)
+
+
+def test_arguments_are_named_as_in_python(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"file is not a folder. Choose another args.output_dir."):
+        build(tmp_path, args=TrainingArguments(str(tmp_path / "file"), max_steps=1, use_cpu=True))
+    with pytest.raises(ConfigError, match=r"args.seed = -1 is not a seed."):
+        build(tmp_path, args=training_arguments(tmp_path, seed=-1))
 
 
 def test_rows_that_cannot_be_used_are_listed_with_a_path_and_a_fix(tmp_path):

@@ -76,7 +76,10 @@ def data_folder(folder: str | PathLike[str] | None) -> Path:
     path = Path(default).expanduser() if folder is None else Path(folder)
     if not path.is_dir():
         raise ConfigError(
-            [f"the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files (--data)."]
+            [
+                f"the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files (--data, or "
+                "evaluation.data in a recipe)."
+            ]
         )
     return path
 

@@ -43,7 +43,9 @@ def multiple_choice(row: Record) -> ParsedRecord:
     written = [letter for letter in ascii_uppercase if row.cells.get(letter)]
     if gold not in written:
         raise DataError(
-            row.id, f"{row.name}: the answer {gold!r} is none of its options {', '.join(written) or '(none)'}."
+            row.id,
+            f"{row.name}: the answer {gold!r} is none of its options {', '.join(written) or '(none)'}. Correct it, or "
+            "add the option.",
         )
     names = ("category", "l2-category")
     groups = {name: group for name in names if (group := row.get(name)) is not None}

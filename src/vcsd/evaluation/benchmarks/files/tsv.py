@@ -14,6 +14,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -84,7 +85,8 @@ def _table(path: Path, columns: tuple[str, ...], places: Sequence[_Place], md5: 
             problems.append(f"{place.name}: {place.problem}")
         elif place.reference is not None and (holder is place or holder.reference is not None):
             problem = "has none" if holder is not place else "is not there"
-            problems.append(f"{place.name}: its image is that of row {place.reference!r}, which {problem}.")
+            fix = " Put paths into a column image_path." if re.search(r"[/\\.]", place.reference) else ""
+            problems.append(f"{place.name}: its image is that of row {place.reference!r}, which {problem}.{fix}")
         if not holder.num_images:
             num_without_image += 1
             continue
@@ -178,6 +180,8 @@ def _header(path: Path, record: tuple[int, int, list[bytes]] | None) -> tuple[st
         problem = f"names {listed} twice" if repeated else f"has only the column {names[0][:40]!r}"
         raise ConfigError([f"{path}: the header {problem}. It must name the columns, with tabs between them."])
     if "image" not in names and "image_path" not in names:
+        if any("\0" in name for name in names):
+            raise ConfigError([f"{path} is not UTF-8. Save it as UTF-8."])
         raise ConfigError([f"{path} has neither a column 'image' nor 'image_path'. Its columns: {', '.join(names)}."])
     return names
 
