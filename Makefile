@@ -53,9 +53,9 @@ test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an enviro
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
 
-test-newest: .venv/.installed-dev  ## the tests with the newest torch and transformers, which may be too new
-	$(BIN)/python -m pip install --disable-pip-version-check --upgrade torch transformers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -W default
+test-newest: .newest/.installed  ## the tests with the newest torch and transformers, in an environment of its own
+	.newest/bin/python -m pip install --disable-pip-version-check --upgrade torch transformers
+	OMP_NUM_THREADS=1 .newest/bin/python -m pytest --numprocesses 2 --dist worksteal -W default
 
 docs: .venv/.installed-dev .docs/.installed  ## the documentation site, in build/site; a warning or a dead link fails
 	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going --nitpicky --builder html \
@@ -79,7 +79,7 @@ format: .venv/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .vllm .oldest .oracle .docs build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .vllm .newest .oldest .oracle .docs build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -94,6 +94,12 @@ clean:  ## remove the environment and caches
 .venv/.installed-dev: pyproject.toml constraints.txt | .venv/bin/python
 	$(INSTALL) '.[dev]'
 	@touch .venv/.installed $@
+
+# An environment of its own, so that .venv keeps the tested versions. They may be newer than pyproject.toml allows.
+.newest/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .newest
+	.newest/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
 
 # Beside the environment, not in it: PYTHONPATH puts the older packages first.
 .oldest/.installed: Makefile | .venv/.installed-dev

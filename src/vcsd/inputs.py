@@ -94,6 +94,7 @@ def check_arguments(args: object) -> TrainingArguments:
                 "transformers.TrainingArguments, and rollout=RolloutSettings(...) for how the student answers."
             ]
         )
+    refuse_file(Path(str(args.output_dir)))
     return args
 
 

@@ -4,8 +4,8 @@ import json
 import sys
 
 import pytest
+from PIL import Image, ImageDraw
 
-from tiny_examples import picture
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli import app
 
@@ -15,9 +15,9 @@ RECIPE = f"""\
 model: {{path: {shipped_base("qwen3_vl")}}}
 data: {{path: train.jsonl}}
 method: {{name: vcsd, alpha: 4, beta: 0}}
-rollout: {{num_per_prompt: 4, max_new_tokens: 12}}
+rollout: {{num_per_prompt: 4, max_new_tokens: 8}}
 trainer:
-  {{output_dir: run, max_steps: 60, bf16: false, use_cpu: true, save_steps: 5, learning_rate: 0.02,
+  {{output_dir: run, max_steps: 60, bf16: false, use_cpu: true, save_steps: 5, learning_rate: 0.01,
    lr_scheduler_type: constant_with_warmup, warmup_steps: 60}}
 """
 
@@ -37,8 +37,12 @@ def vcsd(monkeypatch, capsys, *words):
 def place(tmp_path, monkeypatch):
     """A recipe whose learning rate grows until the student speaks in tongues."""
     monkeypatch.chdir(tmp_path)
-    picture(64, 64).save("a.png")
-    rows = [{"question": f"What color is circle {number}?", "image": "a.png"} for number in range(30)]
+    rows = []
+    for number in range(30):
+        image = Image.new("RGB", (64, 64), "white")
+        ImageDraw.Draw(image).ellipse((12, 12, 52, 52), fill=("red", "green", "blue")[number % 3])
+        image.save(f"{number}.png")
+        rows.append({"question": "What color is the circle?", "image": f"{number}.png"})
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return tmp_path
@@ -68,8 +72,8 @@ def test_the_guard_stops_a_collapsing_run_and_it_continues_from_the_last_good_st
 
 
 def test_with_few_rollouts_the_guard_only_warns(place, monkeypatch, capsys, caplog):
-    code, shown = vcsd(monkeypatch, capsys, "train", "recipe.yaml", "prompts_per_step=15", "trainer.max_steps=20")
+    code, shown = vcsd(monkeypatch, capsys, "train", "recipe.yaml", "prompts_per_step=15", "trainer.max_steps=22")
     assert code == 0, shown
     assert "stop" in {line.get("guard") for line in steps(place)}
     assert "The run continues: its steps have 60 rollouts, a stop needs 64." in caplog.text
-    assert len(steps(place)) == 20
+    assert len(steps(place)) == 22

@@ -34,6 +34,9 @@ WIDE = 110
 _BAR, _TIME = 22, 10
 """Columns of the bar, and of the time left with the spaces around it."""
 
+_ONE = 5
+"""Columns without which there is no place for a single number, nor for the space before it."""
+
 SIX: Mapping[str, tuple[str, str]] = {
     "loss": ("loss", ".4f"),
     "contrast": ("realised_contrast", ".2f"),
@@ -88,7 +91,8 @@ class TrainingBar:
         self._start, self._first, self._last = time.monotonic(), step, max_steps
         if self._console.is_terminal:
             columns: list[ProgressColumn] = [MofNCompleteColumn(), TimeRemainingColumn()]
-            columns.append(TextColumn("{task.fields[six]}"))
+            if self._room >= _ONE:
+                columns.append(TextColumn("{task.fields[six]}"))
             if self._is_wide:
                 columns = [BarColumn(bar_width=20), *columns]
             self._progress = Progress(*columns, console=self._console)
@@ -98,12 +102,16 @@ class TrainingBar:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """Advance to a completed step, counted from 1."""
         if self._progress is not None:
-            count = 2 * len(str(self._last)) + 1
-            room = self._console.width - count - _TIME - (_BAR if self._is_wide else 0)
-            self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics, room))
+            self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics, self._room))
         elif step % LOG_EVERY == 0:
             left = time_left(time.monotonic() - self._start, step - self._first, self._last - step)
             log.info("step %d of %d, %s  %s", step, self._last, left, six_numbers(metrics))
+
+    @property
+    def _room(self) -> int:
+        """Columns that are left for the numbers."""
+        count = 2 * len(str(self._last)) + 1
+        return self._console.width - count - _TIME - (_BAR if self._is_wide else 0)
 
     @property
     def _is_wide(self) -> bool:

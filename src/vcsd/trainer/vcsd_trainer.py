@@ -22,7 +22,6 @@ from vcsd.inputs import (
     check_arguments,
     check_parts,
     open_inputs,
-    refuse_file,
     refuse_others,
     rollout_settings,
     watch_of,
@@ -82,18 +81,11 @@ class VCSDTrainer(DistillationTrainer):
         **others: object,
     ) -> None:
         refuse_others(others)
+        check_parts(locals())  # the arguments by their names
         method, args = as_method(method), check_arguments(args)
-        check_parts(
-            {
-                **{"prompts_per_step": prompts_per_step, "token_budget": token_budget, "skips": skips},
-                **{"teacher": teacher, "vllm": vllm, "peft_config": peft_config, "monitors": monitors},
-                **{"callbacks": callbacks, "prompt_settings": prompt_settings},
-            }
-        )
         own_arguments(args, prompts_per_step)  # raises for what cannot be used, before anything is loaded
         rollout = rollout_settings(rollout, num_generations, seed=args.seed)
         folder = Path(str(args.output_dir))
-        refuse_file(folder)
         skips = Skips(folder / "skipped.jsonl") if skips is None else skips
         settings = dict(prompt_settings or {})
         parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)

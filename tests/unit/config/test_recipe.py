@@ -154,8 +154,8 @@ def test_all_problems_are_reported_at_once():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("method.alpha", "is not of the form key.key=value. Write null for no value."),
-        ("method.alpha=", "is not of the form key.key=value."),
+        ("method.alpha", "is not of the form key.key=value, without spaces. Write null for no value."),
+        ("method.alpha=", "is not of the form key.key=value, without spaces."),
         ("=3", "is not of the form"),
         ("method..alpha=3", "is not of the form"),
         ("model.path.x=3", "model.path is a value, not a section."),

@@ -28,7 +28,7 @@ def last_line(width, step=120, steps=200):
     return [line for line in lines if f"{step}/{steps}" in line.replace(" ", "")][-1]
 
 
-@pytest.mark.parametrize("width", [24, 30, 40, 60, 79, 80, 110, 200])
+@pytest.mark.parametrize("width", [20, 24, 30, 40, 60, 79, 80, 110, 200])
 @pytest.mark.parametrize("steps", [(120, 200), (12_000, 20_000)])
 def test_the_step_and_the_time_left_fit_any_terminal(width, steps):
     line = last_line(width, *steps)

@@ -38,7 +38,7 @@ def pretrain(console):
 
 
 @pytest.mark.parametrize("use", [work, answer, pretrain])
-@pytest.mark.parametrize("width", [24, 40, 60, 80, 200])
+@pytest.mark.parametrize("width", [20, 24, 40, 60, 80, 200])
 def test_the_count_and_the_time_left_fit_any_terminal(width, use):
     lines = shown(width, use).replace("\r", "\n").splitlines()
     last = [line for line in lines if "120/200" in line][-1]

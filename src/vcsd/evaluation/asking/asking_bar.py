@@ -22,6 +22,9 @@ LOG_EVERY_SECONDS = 60.0
 _FAILED = 10
 """Columns for the number of failed questions."""
 
+_WITH_FAILED = 24
+"""The narrowest terminal that shows this number next to the count and the time left."""
+
 
 class AskingBar:
     """Shows how many questions are answered, how many failed, and the time left. A title of None shows nothing."""
@@ -50,7 +53,9 @@ class AskingBar:
         self._start = self._logged = time.monotonic()
         if self._title is not None and self._console.is_terminal and num_known < num_total:
             width = self._console.width - _FAILED
-            columns = [*bar_columns(width, visible(self._title)), TextColumn("{task.fields[failed]}")]
+            columns = bar_columns(width, visible(self._title))
+            if self._console.width >= _WITH_FAILED:
+                columns.append(TextColumn("{task.fields[failed]}"))
             self._progress = Progress(*columns, console=self._console, speed_estimate_period=600)
             title = fitting_title(width, self._title)
             self._task = self._progress.add_task(title, total=num_total, completed=num_known, failed="")
