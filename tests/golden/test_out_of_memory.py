@@ -124,7 +124,7 @@ def test_ranks_with_all_weights_repeat_the_step_with_smaller_rows(name, ranks, c
 @pytest.mark.parametrize("name", [name for name in CASES if name not in REPEATED])
 def test_all_ranks_stop_with_a_checkpoint_and_advice_and_the_run_resumes(name, ranks, calm, folder):
     for result in ranks[name]:
-        advice = "Lower model.max_pixels" if "rollout" in name else f"Set token_budget={BUDGET // 2}"
+        advice = "Lower max_pixels" if "rollout" in name else f"Set token_budget={BUDGET // 2}"
         assert "out of memory" in result["message"]
         assert advice in result["message"]
         assert f"checkpoint-{FAILS_AT} holds the last finished step" in result["message"]

@@ -163,7 +163,7 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
             prompts_per_step=2,
             prompt_settings={"max_tokens": 900},
         ).train("auto")
-    for name in ("rollout.sampling.temperature", "prompts_per_step", "prompt_settings", "trainer.learning_rate"):
+    for name in ("rollout.sampling.temperature", "prompts_per_step", "prompt_settings", "args.learning_rate"):
         assert name in str(error.value)
 
 

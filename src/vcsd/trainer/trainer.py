@@ -251,7 +251,7 @@ class DistillationTrainer(ResumableTrainer):
             self.vllm = self._start_vllm(model, self._vllm_settings)
         if self.queue.lag and (self.vllm is None or not self.vllm.draws_in_background):
             log.warning(
-                "rollout.steps_ahead = %d saves no time without rollout.engine: vllm_server. Batches are drawn one "
+                "rollout.steps_ahead = %d saves no time without a vLLM server. Batches are drawn one "
                 "after the other, by earlier students.",
                 self.queue.lag,
             )

@@ -80,7 +80,7 @@ def test_a_frozen_part_needs_no_moments_and_stays(tmp_path):
 
 
 def test_offload_without_bfloat16_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"offload = true keeps a bfloat16 teacher .* Set trainer.bf16: true"):
+    with pytest.raises(ConfigError, match=r"offload=True keeps a bfloat16 teacher .* Set args.bf16=True"):
         make_trainer(tmp_path, offload=True)
 
 

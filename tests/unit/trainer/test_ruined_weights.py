@@ -59,7 +59,7 @@ def test_a_teacher_that_overflows_stops_the_run_before_it_is_saved(tmp_path):
             set_weights(trainer.teacher.module, math.inf)
 
     trainer.teacher.update = overflow
-    with pytest.raises(RunError, match=r"the update of step 2 ruined the teacher: .* Lower trainer.learning_rate"):
+    with pytest.raises(RunError, match=r"the update of step 2 ruined the teacher: .* Lower args.learning_rate"):
         trainer.train()
     assert list(checkpoints_of(tmp_path)) == [1]
 

@@ -138,4 +138,4 @@ def test_the_range_is_the_same_in_recipes():
 
 def test_a_lag_without_a_server_gets_a_warning(tmp_path, caplog):
     ahead(tmp_path, 1, arguments={"max_steps": 1}).train()
-    assert "rollout.steps_ahead = 1 saves no time without rollout.engine: vllm_server" in caplog.text
+    assert "rollout.steps_ahead = 1 saves no time without a vLLM server" in caplog.text
