@@ -126,6 +126,52 @@ def test_within_a_tolerance_small_differences_pass_and_large_ones_do_not(folder,
     assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again", "--tolerance", 0.001) == 1
 
 
+def test_a_finished_replay_of_an_unfinished_run_trains_no_further(folder, capsule, tmp_path):
+    capsule["recipe"]["trainer"].update(max_steps=9, save_total_limit=1)
+    write_capsule(capsule, tmp_path / "unfinished.json")
+    shutil.copytree(folder / "run", tmp_path / "again")
+    assert again(folder, tmp_path / "unfinished.json", tmp_path / "again") == 0
+    assert len((tmp_path / "again" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_replay_that_ends_early_repeats_nothing(folder, capsule, tmp_path, capsys):
+    capsule["recipe"]["trainer"]["max_steps"] = 2
+    capsule["environment"]["torch"] = "9.9"
+    write_capsule(capsule, tmp_path / "longer.json")
+    assert again(folder, tmp_path / "longer.json", tmp_path / "again") == 1
+    assert "the run ended after step 2, the capsule's has step 3" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": [], "last_step": 0},
+        {"steps": []},
+        {"steps": [{"step": 1}, {"step": 2}, {}]},
+        {"last_step": 10**15},
+        {"evaluations": [{"acc": 50.0}]},
+    ],
+)
+def test_a_capsule_with_nothing_to_compare_is_refused(capsule, tmp_path, change):
+    write_capsule({**capsule, **change}, tmp_path / "empty.json")
+    with pytest.raises(ConfigError, match="is not a whole capsule"):
+        read_capsule(tmp_path / "empty.json")
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999"])
+def test_numbers_that_are_not_finite_are_refused(folder, capsule, tmp_path, number):
+    text = (folder / "run" / "capsule.json").read_text().replace(repr(capsule["steps"][0]["loss"]), number)
+    (tmp_path / "odd.json").write_text(text)
+    with pytest.raises(ConfigError, match="a number that is not finite"):
+        read_capsule(tmp_path / "odd.json")
+
+
+def test_a_file_that_is_too_large_is_refused_as_such(folder, monkeypatch):
+    monkeypatch.setattr("vcsd.publish.capsule._MAX_BYTES", 2**10)
+    with pytest.raises(ConfigError, match="is larger than"):
+        read_capsule(folder / "run" / "capsule.json")
+
+
 def test_other_data_are_refused_before_the_first_step(folder, tmp_path, capsys):
     text = (folder / "train.jsonl").read_text().replace("how many, 2?", "how few, 2?")
     for index in range(5):

@@ -149,8 +149,8 @@ def export(
     if not weights.is_file() and not shards_of(weights).is_dir():
         raise ConfigError([f"{checkpoint} has no {what}: the student was its own teacher. Export the student."])
     is_lora = (checkpoint / BASE).is_file()
-    if (adapter or base is not None) and not is_lora:
-        raise ConfigError([f"{checkpoint} holds whole weights, not adapters. Leave out --adapter and --base."])
+    if adapter or base is not None:
+        _require_adapters(checkpoint)
     refuse_unsafe(checkpoint)
     with new_folder(out) as partial:
         if adapter:
@@ -174,9 +174,13 @@ def export(
 def public_base(run: Path, base: Path | None) -> str | None:
     """Return the hub id of the base of adapters; None if it is a folder, whose path would tell about this machine."""
     checkpoint = _checkpoint_of(run)
-    if not (checkpoint / BASE).is_file():
-        return None
+    _require_adapters(checkpoint)
     return hub_id(read_record(checkpoint)["path"] if base is None else str(base))
+
+
+def _require_adapters(checkpoint: Path) -> None:
+    if not (checkpoint / BASE).is_file():
+        raise ConfigError([f"{checkpoint} holds whole weights, not adapters. Leave out --adapter and --base."])
 
 
 def _largest(checkpoint: Path, weights: Path, base: Path | None, *, is_adapter: bool) -> Path:

@@ -26,7 +26,7 @@ class Capsule(TypedDict):
 
     format: str
     recipe: dict[str, Any]
-    """The whole recipe. Folders of the machine appear by their last name alone."""
+    """The whole recipe. Absolute paths appear by their last name alone."""
     environment: dict[str, Any]
     content: dict[str, Any]
     """Hashes of data, images, first weights, tokenizer and chat template."""
@@ -63,20 +63,25 @@ def write_capsule(capsule: Capsule, path: Path) -> str:
 def read_capsule(path: Path, seal: str | None = None) -> Capsule:
     """Read a capsule. Raise a ConfigError if it is none, was changed, or has another seal than `seal`."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ConfigError([f"{path} is larger than {_MAX_BYTES // 2**20} MiB, so it is not a capsule."])
-        tree = json.loads(path.read_bytes())
+        is_small = path.stat().st_size <= _MAX_BYTES
+        tree = json.loads(path.read_bytes()) if is_small else None
     except OSError as error:
         raise ConfigError([f"{path} cannot be read: {error.strerror}. Pass a file that vcsd capsule wrote."]) from error
     except (ValueError, RecursionError):
         raise ConfigError([f"{path} is not JSON. Pass a file that vcsd capsule wrote."]) from None
+    if not is_small:
+        raise ConfigError([f"{path} is larger than {_MAX_BYTES // 2**20} MiB, so it is not a capsule."])
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise ConfigError(
             [f"{path} is not a capsule of this version ({FORMAT!r}). Pass a file that vcsd capsule wrote."]
         )
     written = tree.pop("seal", None)
     capsule = _checked(tree, path)
-    if written != seal_of(capsule):
+    try:
+        is_whole = written == seal_of(capsule)
+    except (ValueError, RecursionError):  # json reads NaN and 1e999, which no capsule has
+        raise ConfigError([f"{path} holds a number that is not finite, so it is not a capsule."]) from None
+    if not is_whole:
         raise ConfigError([f"{path} was changed after it was written: its seal does not fit. Get the original file."])
     if seal is not None and seal.strip().lower() != written:
         raise ConfigError([f"{path} is not the capsule with the seal {shown(seal)}: its own is {written}."])
@@ -94,6 +99,17 @@ def _checked(tree: dict[str, Any], path: Path) -> Capsule:
     for name in ("steps", "evaluations", "scorecards"):
         if isinstance(tree.get(name), list) and not all(isinstance(line, dict) for line in tree[name]):
             problems.append(f"{path}: {name} holds something other than records.")
+    problems = problems or _about_steps(cast("Capsule", tree), path)
     if problems:
         raise ConfigError(problems)
     return cast("Capsule", tree)
+
+
+def _about_steps(capsule: Capsule, path: Path) -> list[str]:
+    """Say what is wrong with the numbers of steps: without them nothing would be compared."""
+    numbers, last = [line.get("step") for line in capsule["steps"]], capsule["last_step"]
+    if last < 1 or len(numbers) != last or numbers != list(range(1, last + 1)):
+        return [f"{path} does not hold the steps 1 to {shown(last)}, so it is not a whole capsule."]
+    if not all(isinstance(line.get("step"), int) for line in capsule["evaluations"]):
+        return [f"{path} holds an evaluation without its step, so it is not a whole capsule."]
+    return []

@@ -42,7 +42,7 @@ def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
         format=FORMAT,
         recipe=_recipe(run),
         environment=_object(run / ENVIRONMENT),
-        content=_object(checkpoint / PROVENANCE)["content"],
+        content=checkpoint_content(checkpoint),
         steps=steps,
         evaluations=[repeatable(line) for line in read_lines(run / EVALUATIONS) if _step(line, run) <= last],
         last_step=last,
@@ -74,6 +74,12 @@ def _step(line: Mapping[str, Any], run: Path) -> int:
     if not isinstance(step, int):
         raise ConfigError([f"the metrics or evaluations of {run} have a line without a step. Restore the files."])
     return step
+
+
+def checkpoint_content(checkpoint: Path) -> dict[str, Any]:
+    """Return the hashes of what the run of a checkpoint was made of."""
+    content: dict[str, Any] = _object(checkpoint / PROVENANCE)["content"]
+    return content
 
 
 def _object(path: Path) -> dict[str, Any]:

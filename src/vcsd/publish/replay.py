@@ -25,7 +25,7 @@ from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import environment
-from vcsd.publish.pack import repeatable
+from vcsd.publish.pack import checkpoint_content, repeatable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from vcsd.config.recipe import Recipe
     from vcsd.publish.capsule import Capsule
-    from vcsd.trainer import DistillationTrainer
 
 TOLERANCE = 0.05
 """The default where bits cannot agree: the largest difference of a loss, relative to it."""
@@ -99,8 +98,8 @@ def replay(
 ) -> Repetition:
     """Train as the capsule says, up to its last step or `num_steps`, and compare. Resumes if interrupted.
 
-    Training stops after the first step that differs. Raises a ConfigError before the first step if model, data,
-    tokenizer or chat template are not those of the capsule.
+    Training stops within ten steps after the first that differs. Raises a ConfigError before the first step if model,
+    data, tokenizer or chat template are not those of the capsule.
     """
     last = min(capsule["last_step"], num_steps or capsule["last_step"])
     repetition = _expectation(
@@ -108,8 +107,13 @@ def replay(
     )
     loaded = run.load(recipe)
     comparison = _Comparison(capsule, repetition, loaded.output, last)
-    run.train(loaded, callbacks=[comparison], before=lambda trainer: _require_content(capsule, trainer))
+    if (done := checkpoints_of(loaded.output).get(last)) is None:
+        run.train(loaded, callbacks=[comparison], before=lambda trainer: _require_content(capsule, trainer.content))
+    else:  # another step could remove the checkpoint that is compared
+        _require_content(capsule, checkpoint_content(done))
     comparison.compare_new_lines()
+    if not repetition.differences and repetition.num_steps < last:
+        repetition.differences.append(f"the run ended after step {repetition.num_steps}, the capsule's has step {last}")
     if not repetition.differences:
         _compare_results(capsule, loaded.output, last, repetition)
     return repetition
@@ -127,11 +131,10 @@ def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -
     return Repetition(tolerance == 0, tolerance, "; ".join(reasons))
 
 
-def _require_content(capsule: Capsule, trainer: DistillationTrainer) -> None:
+def _require_content(capsule: Capsule, here: Mapping[str, Any]) -> None:
     """Raise a ConfigError if the run is made of other things than the capsule's."""
     names = {"weights": "the model's weights (--model)", "data": "the rows of the data (--data)"}
     names["images"] = "the images (--images)"
-    here: Mapping[str, Any] = {**trainer.content}
     problems = [
         f"{names.get(name, name.replace('_', ' '))} differ from the capsule's. Pass the files that it was made with."
         for name, value in capsule["content"].items()

@@ -109,7 +109,7 @@ class RolloutQueue(Generic[RowState]):
 
     def state(self, step: int) -> list[WaitingBatch]:
         """Return the batches that wait after a step, for its checkpoint."""
-        return [
+        drawn: list[WaitingBatch] = [
             {
                 "step": ahead,
                 "student_step": drawn.student_step,
@@ -119,15 +119,22 @@ class RolloutQueue(Generic[RowState]):
             for ahead, drawn in sorted(self.drawn.items())
             if ahead > step
         ]
+        return [*drawn, *self._saved]
 
     def load(self, state: Sequence[WaitingBatch]) -> None:
         """Remember the batches of a checkpoint, until their prompts are read."""
         self._saved = list(state)
 
     def restore(self) -> None:
-        """Put the batches of a checkpoint under the prompts that were read again."""
-        saved, self._saved = self._saved, []
+        """Put the batches of a checkpoint under the prompts that were read again.
+
+        A run that is given fewer steps than before reads no prompts after its end. Their batches stay as saved.
+        """
+        saved = self._saved
+        self._saved = [each for each in saved if each["step"] not in self.prompts]
         for each in saved:
+            if each["step"] not in self.prompts:
+                continue
             step, prompts = each["step"], self.prompts[each["step"]].items
             rollouts = [Rollout(name, index, tuple(ids), stop) for name, index, ids, stop in each["rollouts"]]  # type: ignore[arg-type]
             if [r.example_id for r in rollouts if r.index == 0] != [shown.example.id for shown in prompts]:

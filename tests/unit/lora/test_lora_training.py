@@ -15,7 +15,7 @@ from tiny_lora import EVERYWHERE, FAMILIES, LANGUAGE, lora_model, lora_trainer, 
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import long_way, losses_of, make_batch, make_examples, make_trainer
-from vcsd.checkpoint.export import export
+from vcsd.checkpoint.export import export, public_base
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.models.family import family_of
@@ -291,6 +291,8 @@ def test_a_run_without_adapters_has_none_to_export(tmp_path):
     trainer.train()
     with pytest.raises(ConfigError, match=r"holds whole weights, not adapters"):
         export(tmp_path / "run", tmp_path / "out", adapter=True)
+    with pytest.raises(ConfigError, match=r"holds whole weights, not adapters"):
+        public_base(tmp_path / "run", None)  # what a push asks first
 
 
 def test_training_continues_from_an_adapter_that_was_exported(finished, base, tmp_path):

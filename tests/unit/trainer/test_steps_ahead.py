@@ -87,6 +87,19 @@ def test_a_longer_run_resumes_with_fresh_batches_after_the_old_end(tmp_path):
     assert {step: student for step, (student, _) in longer.drawn.items()} == {3: 3, 4: 3, 5: 3}
 
 
+def test_a_shorter_run_resumes_and_keeps_the_batches_after_its_end(tmp_path):
+    cut = ahead(tmp_path, 2)
+    stop_after(cut, 2)
+    cut.train()
+    shorter = ahead(tmp_path, 2, arguments={"max_steps": 3, "save_steps": 3})
+    shorter.train("auto")
+    assert shorter.state.global_step == 3
+    assert shorter.drawn == {}
+    again = ahead(tmp_path, 2)
+    again.train("auto")
+    assert {step: student for step, (student, _) in again.drawn.items()} == {5: 4, 6: 4}
+
+
 def test_a_checkpoint_without_its_rollouts_is_damaged(tmp_path):
     ahead(tmp_path, 1, arguments={"max_steps": 2, "lr_scheduler_type": "constant"}).train()
     (tmp_path / "checkpoint-2" / "waiting_rollouts.json").unlink()
