@@ -277,16 +277,18 @@ def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
 
     from vcsd.evaluation.evaluate import SEEDS
     from vcsd.evaluation.scoring.compare import over_seeds
-    from vcsd.evaluation.scoring.terminal_tables import remarks, score_table, seeds_table, several_table
+    from vcsd.evaluation.scoring.terminal_tables import remarks_on_seeds, score_table, seeds_table, several_table
 
     titles = {name: score.title for name, score in cards[0].benchmarks.items()}
     Console().print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
     if len(cards) > 1:
         measures = json.loads((folder / SEEDS).read_text(encoding="utf-8"))["several_answers"]
         Console().print(several_table(measures, titles))
-    for line in remarks(cards[0]):
+    for line in remarks_on_seeds(cards):
         say_prose(line, style="dim")
-    say(f"scorecard.json and report.html are in {folder}.")
+    of_seeds = f"seeds.json is in {folder}; " if len(cards) > 1 else ""
+    places = " and ".join(str(folder / f"seed-{card.made_with['seed']}") for card in cards) if of_seeds else folder
+    say(f"{of_seeds}scorecard.json and report.html are in {places}.")
 
 
 def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> None:

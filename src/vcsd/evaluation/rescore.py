@@ -14,6 +14,7 @@ from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
+from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.types import Example, Prediction, Question, user_message
 
@@ -67,6 +68,7 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
     """Score the predictions in a folder; write and return a scorecard for each seed."""
+    _refuse_another_reading(out, marking)
     asked, stored = read_asked(run), PredictionFile(run / "predictions.jsonl")
     results = []
     for number, seed in enumerate(asked.seeds):
@@ -79,3 +81,19 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
         results.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
     write_seeds(out, asked.questions, results)
     return [result.card for result in results]
+
+
+def _refuse_another_reading(out: Path, marking: Marking) -> None:
+    """Raise if a folder holds scores of other rules or another judge: they would be overwritten."""
+    judge = {} if marking.judge is None else marking.judge.about()
+    for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
+        card = load_scorecard(path)
+        before = card.made_with.get("judge") or {}
+        is_other = card.mode != "final" and card.rules != marking.rules
+        if (
+            card.mode != marking.mode
+            or is_other
+            or any(before.get(key) != judge.get(key) for key in ("model", "preset"))
+        ):
+            by = f"mode {card.mode}, rules {card.rules}" + (f", judge {before['model']}" if "model" in before else "")
+            raise ConfigError([f"{out} holds scores made otherwise ({by}). Choose another folder (--out)."])

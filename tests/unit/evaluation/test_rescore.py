@@ -10,13 +10,15 @@ from toy_questions import Parrot, question
 from toy_server import completion, toy_server
 from vcsd.cli.app import app
 from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.asking.chat import ChatClient
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.evaluate import ASKED, Asking, Scoring, evaluate
+from vcsd.evaluation.reading.judging.judge import Judge
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.rescore import read_asked, rescore
-from vcsd.evaluation.scoring.compare import load_results
+from vcsd.evaluation.scoring.compare import compare, load_results, over_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.rollout.sampling import Sampling
 
@@ -30,11 +32,11 @@ def asked(name="mine", options=COLOURS):
     ]
 
 
-def finished(out, seeds=(0,), fails=()):
+def finished(out, seeds=(0,), fails=(), temperature=0.5):
     """An evaluation of four questions, which a parrot answers with their own words."""
     report = DataReport("mine", "mine.tsv", "TSV", "0", False, 4, 4, 0)
     suites = {**ALL_BENCHMARKS, "mine": own_benchmark("mine", ("category",))}
-    asking = Asking(sampling=Sampling(max_new_tokens=9, temperature=0.5), seeds=seeds)
+    asking = Asking(sampling=Sampling(max_new_tokens=9, temperature=temperature), seeds=seeds)
     loaded = [LoadedBenchmark(tuple(asked()), report)]
     scoring = Scoring(Marking("final"), allow_failed=bool(fails), suites=suites)
     return evaluate(loaded, Parrot(fails=fails), out, asking, scoring, title="parrot")
@@ -142,3 +144,51 @@ def test_two_folders_of_seeds_are_compared(tmp_path):
     assert shown.exit_code == 0, shown.output
     assert json.loads((tmp_path / "c" / "comparison.json").read_text())["acc"]["difference"] == 0.0
     assert "mine" in (tmp_path / "c" / "report.html").read_text()
+
+
+def test_seeds_that_were_asked_differently_are_not_averaged(tmp_path):
+    finished(tmp_path, seeds=(0, 1, 2))
+    finished(tmp_path, seeds=(0, 1), temperature=0.7)
+    cards = load_results(tmp_path)
+    with pytest.raises(ConfigError, match=r"seeds 0 and 2 were asked differently: temperature 0.7 and 0.5"):
+        compare(cards, cards)
+    with pytest.raises(ConfigError, match="asked differently"):
+        over_seeds(cards)
+    assert over_seeds(cards[:2]).acc.sd == 0.0
+
+
+def test_a_folder_with_one_seed_and_with_several_does_not_say_which_to_compare(tmp_path):
+    finished(tmp_path)
+    finished(tmp_path, seeds=(0, 1))
+    with pytest.raises(ConfigError, match=r"one seed and those of several.*Pass .*scorecard.json"):
+        load_results(tmp_path)
+    assert len(load_results(tmp_path / "scorecard.json")) == 1
+    (tmp_path / "scorecard.json").rename(tmp_path / "one.json")
+    assert len(load_results(tmp_path)) == 2
+
+
+def test_scores_of_other_rules_or_another_judge_are_not_overwritten(tmp_path):
+    finished(tmp_path)
+    command = ["score", str(tmp_path), "--mode", "exact", "--rules"]
+    for _ in range(2):
+        assert CliRunner().invoke(app, [*command, "2025-08"]).exit_code == 0
+    with pytest.raises(ConfigError, match=r"made otherwise \(mode exact, rules 2025-08\).*--out"):
+        rescore(tmp_path, Marking("exact"), tmp_path / "scored-exact")
+    with toy_server(lambda request: (200, completion("B"))) as server:
+        wise, other = (Marking("judge", judge=Judge(ChatClient(server.url), name)) for name in ("wise", "other"))
+        rescore(tmp_path, wise, tmp_path / "judged")
+        with pytest.raises(ConfigError, match=r"mode judge.*judge wise"):
+            rescore(tmp_path, other, tmp_path / "judged")
+
+
+def test_every_seeds_problems_are_printed(tmp_path):
+    finished(tmp_path, seeds=(3, 5))
+    replies = iter(["", "", ""])  # to $B$ of the first seed; the second seed says the same
+    with toy_server(lambda request: (200, completion(next(replies, "B")))) as server:
+        judged = ["--mode", "judge", "--judge", "wise", "--judge-server", server.url]
+        shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["score", str(tmp_path), *judged])
+    assert "Seed 3: The judge gave no useful reply to 1 answers (mine 1)" in shown.output
+    assert "unread" in shown.output
+    said = " ".join(shown.output.split())
+    folder = tmp_path / "scored-judge-strict"
+    assert f"seeds.json is in {folder}; scorecard.json and report.html are in {folder / 'seed-3'} and" in said

@@ -1,6 +1,6 @@
-"""Benchmarks beside the seven of the paper's table, as VLMEvalKit asks and scores them. They are not part of Acc.
+"""Benchmarks beside the seven of the paper's table, as VLMEvalKit asks and scores them.
 
-They are read from VLMEvalKit's TSVs only, which are recognised by their checksums.
+`all` does not include them. They are read from VLMEvalKit's TSVs only, which are recognised by their checksums.
 
 MMBench_DEV_EN       each question with its options in every rotation; right if all rotations are
 MMMU_DEV_VAL         the 900 questions of the validation split; images stand where the text names them

@@ -102,6 +102,8 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
     Either may be several scorecards, one for each seed: then means over seeds are compared.
     """
     before, after = _several(a), _several(b)
+    _check_asked_alike(before)
+    _check_asked_alike(after)
     _check_comparable([*before, *after])
     differences = {}
     for name in before[0].benchmarks:
@@ -147,9 +149,14 @@ def _times_right(tallies: Sequence[Tally]) -> list[int]:
 def load_results(path: str | PathLike[str]) -> list[Scorecard]:
     """Read the scorecard of a file or folder, or those of a folder with several seeds, in the order of the seeds."""
     path = Path(path)
+    folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
+    if folders and (path / "scorecard.json").exists():
+        raise ConfigError([
+            f"{path} holds a scorecard of one seed and those of several, from two evaluations. Pass "
+            f"{path / 'scorecard.json'} for the one seed, or move that file to use the several."
+        ])  # fmt: skip
     if not path.is_dir() or (path / "scorecard.json").exists():
         return [load_scorecard(path / "scorecard.json" if path.is_dir() else path)]
-    folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
     numbered = sorted(folders, key=lambda folder: (len(folder.name), folder.name))
     return [load_scorecard(folder / "scorecard.json") for folder in numbered or [path]]
 
@@ -184,6 +191,7 @@ def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
     """Compute mean and standard deviation of every entry and of Acc over scorecards of different seeds."""
     if not cards:
         raise ConfigError(["there are no scorecards to average. Give one for each seed."])
+    _check_asked_alike(cards)
     _check_comparable(cards)
     entries = {name: spread([card.benchmarks[name].entry for card in cards]) for name in cards[0].benchmarks}
     return Seeds(spread([card.acc for card in cards]), entries)
@@ -198,6 +206,23 @@ def spread(values: Sequence[float]) -> Spread:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+_ASKED = ("style", "sampling", "limit", "jpeg75")
+"""How a card's questions were asked. The model may differ between the seeds of a training recipe."""
+
+
+def _check_asked_alike(cards: Sequence[Scorecard]) -> None:
+    """Raise if the seeds of one result were asked differently, as when an older one is left in a folder."""
+    first = cards[0].made_with
+    for made in (card.made_with for card in cards[1:]):
+        pairs = {key: (first.get(key), made.get(key)) for key in _ASKED if first.get(key) != made.get(key)}
+        if pairs:
+            settings = ", ".join(f"{name} {_brief(a)} and {_brief(b)}" for name, (a, b) in _leaves(pairs))
+            raise ConfigError([
+                f"seeds {first.get('seed')} and {made.get('seed')} were asked differently: {settings}. Ask both the "
+                "same way, or move the older one out of the folder."
+            ])  # fmt: skip
 
 
 def _check_comparable(cards: Sequence[Scorecard]) -> None:

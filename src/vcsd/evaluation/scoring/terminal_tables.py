@@ -10,7 +10,7 @@ from rich.text import Text
 from vcsd.terminal import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vcsd.evaluation.scoring.compare import Comparison, Seeds
     from vcsd.evaluation.scoring.scorecard import Scorecard
@@ -73,6 +73,17 @@ def remarks(card: Scorecard) -> Iterator[str]:
     yield from _cut_off(card)
     if card.mode == "exact":
         yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
+
+
+def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
+    """Say once what holds for every seed, and name the seed of everything else."""
+    seeds: dict[str, list[str]] = {}
+    for card in cards:
+        for line in list(remarks(card))[1:]:
+            seeds.setdefault(line, []).append(str(card.made_with.get("seed")))
+    yield next(remarks(cards[0]))
+    for line, those in seeds.items():
+        yield line if len(those) == len(cards) else f"Seed {', '.join(those)}: {line}"
 
 
 def _cut_off(card: Scorecard) -> Iterator[str]:
@@ -138,13 +149,15 @@ def several_table(measures: Mapping[str, Mapping[str, Any]], titles: Mapping[str
     """Show pass@k, diversity and length, as seeds.json has them."""
     ks = list(next(iter(measures.values()))["pass_at"])
     shown = ks if len(ks) <= _MOST_KS else [*ks[: _MOST_KS - 1], ks[-1]]
-    table = _table("benchmark", *(f"pass@{k}" for k in shown), "distinct", "bits", "tokens")
+    table = _table("benchmark", *(f"pass@{k}" for k in shown), "distinct", "bits", "unread", "tokens")
+    table.padding = (0, 1, 0, 0)  # to fit 80 columns
     for name, measured in measures.items():
         tokens = measured["mean_tokens"]
         cells = [f"{measured['pass_at'][k]:.1f}" for k in shown]
         cells += [
             f"{measured['distinct']:.2f}",
             f"{measured['entropy']:.2f}",
+            f"{measured['unread']:.1%}",
             "-" if tokens is None else f"{tokens:.0f}",
         ]
         table.add_row(plain(titles.get(name, name)), *cells)

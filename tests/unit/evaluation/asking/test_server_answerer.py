@@ -17,6 +17,7 @@ from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.chat import LONGEST_PAUSE, ChatClient, retry_after
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.asking.server_answerer import MAX_REFUSED, ServerAnswerer, data_url
+from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.asking.transport import Reply
 from vcsd.rollout.sampling import Sampling
 
@@ -266,8 +267,21 @@ def test_many_refusals_are_no_reason_to_stop_once_a_question_was_answered():
     assert [p.error is None for p in found] == [True] + [False] * (MAX_REFUSED + 2)
 
 
-def test_nothing_more_is_begun_after_the_server_has_failed():
-    with toy_server(lambda request: (404, "gone")) as server:
+def test_nothing_more_is_begun_after_the_server_has_failed(monkeypatch):
+    has_stopped = threading.Event()
+    begin_no_more = SideBySide.begin_no_more
+
+    def stop(work):
+        begin_no_more(work)
+        has_stopped.set()
+
+    def fail(request):
+        if len(server.requests) > 1:  # under way before the first failure was noticed
+            has_stopped.wait(10)
+        return 404, "gone"
+
+    monkeypatch.setattr(SideBySide, "begin_no_more", stop)
+    with toy_server(fail) as server:
         with pytest.raises(RunError, match="status 404") as found:
             ask(SIX, ServerAnswerer(client(server), "toy", concurrency=1))
         assert found.type is RunError  # users read its name

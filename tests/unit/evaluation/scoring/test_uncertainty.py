@@ -174,8 +174,6 @@ def test_a_folder_of_seeds_is_read_in_their_order(tmp_path):
         (tmp_path / f"seed-{seed}").mkdir()
         answered([place < right for place in range(4)]).save(tmp_path / f"seed-{seed}" / "scorecard.json")
     assert [card.acc for card in load_results(tmp_path)] == [25.0, 50.0, 75.0]
-    answered([True]).save(tmp_path / "scorecard.json")
-    assert [card.acc for card in load_results(tmp_path)] == [100.0]
 
 
 def test_versions_of_the_reader_are_not_mixed():
