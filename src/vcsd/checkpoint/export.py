@@ -22,7 +22,7 @@ from vcsd.checkpoint.state import load_weights
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
 from vcsd.lora.base_record import BASE, load_base, read_record
-from vcsd.models.hub import hub_id, refuse_unsafe
+from vcsd.models.hub import hub_id, refuse_unsafe, without_bars
 from vcsd.models.processor import save_processor_files
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def export(
             file = _CountedFile(weights, progress.read)
             model = _merged(checkpoint, file, weights.stem, base) if is_lora else _whole(checkpoint, file, weights.stem)
             model.to(DTYPES[dtype])  # type: ignore[arg-type]
-            with progress.writing(partial, sum(tensor.nbytes for tensor in model.parameters())):
+            num_bytes = sum(tensor.nbytes for tensor in model.parameters())
+            with progress.writing(partial, num_bytes), without_bars():
                 model.save_pretrained(partial)
         save_processor_files(checkpoint, partial)
         if describe is not None:

@@ -103,7 +103,7 @@ def local_folder(path: str) -> Path | None:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Hide the progress bars of transformers, which would mix with ours."""
     from transformers.utils import logging
 
@@ -124,7 +124,7 @@ def load_model(folder: Path, dtype: dtype) -> Any:
     from transformers import AutoModelForImageTextToText
 
     try:
-        with _without_bars():
+        with without_bars():
             loaded: Any = AutoModelForImageTextToText.from_pretrained(
                 folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
             )

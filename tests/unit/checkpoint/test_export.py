@@ -19,7 +19,7 @@ def copy_files(folder):
     (folder / "tokenizer_config.json").write_text("{}")
 
 
-def test_an_export_tells_its_stages_in_order_up_to_the_end(tmp_path):
+def test_an_export_tells_its_stages_in_order_up_to_the_end_and_shows_no_bar_of_transformers(tmp_path, capfd):
     write_checkpoint(tmp_path / "run", 2, Contents({STUDENT: TensorFile(OLD / STUDENT)}, {}, {}, copy_files))
     told = []
     export(tmp_path / "run", tmp_path / "out", tell=lambda *progress: told.append(progress))
@@ -29,6 +29,7 @@ def test_an_export_tells_its_stages_in_order_up_to_the_end(tmp_path):
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
+    assert "shards" not in capfd.readouterr().err
 
 
 def test_the_share_done_follows_the_bytes_of_each_stage(tmp_path, monkeypatch):
