@@ -10,7 +10,7 @@ Steps are counted from 1. The student of step s is the one before the update of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from vcsd.batch import gather
@@ -69,10 +69,13 @@ class RolloutQueue(Generic[RowState]):
     _saved: list[WaitingBatch] = field(default_factory=list)
 
     def unread(self, step: int, max_steps: int) -> list[int]:
-        """Return the steps up to the lag whose prompts are not read yet. Forgets steps that are long over."""
-        for past in [past for past in self.prompts if past < step - 1]:  # a checkpoint may still be that of step - 1
-            del self.prompts[past]
+        """Return the steps up to the lag whose prompts are not read yet. Forgets steps that are over."""
+        for past in [past for past in self.prompts if past < step]:
             self.drawn.pop(past, None)
+            self._planned.pop(past, None)
+            read = self.prompts.pop(past)
+            if past == step - 1:  # a checkpoint may still be that step's, but its pictures are no longer needed
+                self.prompts[past] = replace(read, items=())
         return [ahead for ahead in self._until(step, max_steps) if ahead not in self.prompts]
 
     def plan(self, step: int, max_steps: int) -> list[int]:

@@ -39,6 +39,14 @@ def test_the_student_of_a_step_draws_the_batch_that_many_steps_later(tmp_path, l
     assert lags == ([None] * 6 if lag == 0 else [min(step - 1, lag) for step in range(1, 7)])
 
 
+@pytest.mark.parametrize("lag", [0, 2])
+def test_prompts_and_batches_of_earlier_steps_are_not_kept(tmp_path, lag):
+    trainer = ahead(tmp_path, lag, arguments={"max_steps": 4})
+    trainer.train()
+    assert {step: len(read.items) for step, read in trainer.queue.prompts.items()} == {3: 0, 4: 3}
+    assert list(trainer.queue.drawn) == [4]
+
+
 def test_no_batch_is_drawn_for_a_step_after_the_last(tmp_path):
     trainer = ahead(tmp_path, 4, arguments={"max_steps": 2})
     trainer.train()
