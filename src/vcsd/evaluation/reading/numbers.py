@@ -175,6 +175,8 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
         return Reading(str(_CHINESE[text.rstrip(".")]), "only number")
     if bold is not None:
         return Reading(bold, "bold")
+    if len(text) <= _SHORT_ANSWER and [number.start for number in numbers(text)] == [0]:
+        asked = NOTHING_ASKED  # "150" alone answers, even if the question names it
     lines = text.splitlines()[-2:]
     lefts = {left[1] for line in lines if (left := _LEFT.match(line))}
     is_list = (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
@@ -190,6 +192,8 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
 
 
 _FIRST_SENTENCES = 3
+_SHORT_ANSWER = 12
+"""Characters of a number that is the whole answer, with its unit."""
 _ASSERTED = re.compile(
     r"\b(?:is|are|was|were|be|equals?|total\s+of)\b[^,;]*\d|\b(?:there|it)\s+(?:is|are)\b", re.IGNORECASE
 )

@@ -77,8 +77,6 @@ _PLAIN_WORDS = re.compile(
     r"is|are|was|were|be|the|a|an|of|equals|to|and|or|in|about|approximately",
     re.IGNORECASE,
 )
-_SHORT = 2
-"""Numbers with more digits than this are from the question wherever they occur."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Place:
         """Whether this number repeats another one of the question; an asserted one ("is 4") only in the same phrase."""
         if self.value != other.value:
             return False
-        if len(self.value.replace(".", "")) > _SHORT or not is_asserted:
+        if not is_asserted:
             return True
         same_before = self.before == other.before and not _PLAIN_WORDS.fullmatch(self.before)
         return bool((same_before and self.before) or (self.after and self.after == other.after))

@@ -39,6 +39,11 @@ def test_numbers_of_the_question_are_not_answers(asked, text, found):
     assert read_answer(text, "integer", asked=asked).found == found
 
 
+@pytest.mark.parametrize("text", ["150", "150.", "150 km", "$150", " 150\n", "**150**", "The largest is 150."])
+def test_a_number_alone_or_asserted_is_the_answer_even_if_the_question_names_it(text):
+    assert read_answer(text, "integer", asked="What is the largest of 100, 120 and 150 km?").found == "150"
+
+
 @pytest.mark.parametrize(
     ("asked", "text", "found"),
     [
