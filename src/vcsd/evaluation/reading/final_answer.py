@@ -22,6 +22,7 @@ from vcsd.evaluation.reading.statements import (
     concludes,
     conclusions,
     first_reply,
+    sentences,
     spoken,
     statements,
 )
@@ -80,7 +81,11 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
     stated = _stated(said, of_statement, are_options=kind == "option")
     if stated is not None and kind in ("integer", "float") and _is_taken_back(said, stated[0], stated[1]):
         return Reading(None, "contradiction")
-    return (stated and stated[1]) or of_text(said) or UNRESOLVED
+    concluded = of_text(said)
+    if stated is not None and kind in ("integer", "float") and _is_preamble(*stated):
+        is_agreed = concluded is not None and concluded.found == stated[1].found
+        return stated[1] if is_agreed else Reading(None, "contradiction")
+    return (stated and stated[1]) or concluded or UNRESOLVED
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
@@ -90,6 +95,14 @@ def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
     ends = [sentence for sentence in conclusions(said[statement.start :] + ".", has_ended=True) if concludes(sentence)]
     later = {found.found for end in ends if (found := numbers.read_stated(end))} - {None}
     return bool(later) and reading.found not in later
+
+
+def _is_preamble(statement: Statement, reading: Reading) -> bool:
+    """Whether a number only occurs in a sentence about the answer, and others come later: "It takes 2 steps. So 7."."""
+    if statement.form != "declared" or reading.by not in ("one number", "last number"):
+        return False
+    later = " ".join(sentences(statement.payload)[1:])
+    return any(number.value != reading.found for number in numbers.numbers(later))
 
 
 def _readers(

@@ -101,3 +101,22 @@ def test_only_sentences_without_an_answer_are_refusals():
     assert asks_for_more("Could you share the picture?")
     assert not asks_for_more("The picture shows 3 cups.")
     assert after_refusal("Most likely D, although it is hard to see.") == "Most likely D"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The answer is based on 2 facts read from the chart. Putting them together gives 8 years.",
+        "Answer: To find this, we look at 3 bars. The tallest one shows 45.",
+        "The correct answer is found by counting the 4 rows. Each row has 5 dots, so there are 20 dots.",
+        "Answer: there are 10 balls at first. We subtract 3 balls. 7 balls remain.",
+        "The answer is obtained in 2 steps. The result is 14.",
+    ],
+)
+def test_a_number_in_a_preamble_does_not_beat_the_conclusion(said):
+    assert read_answer(said, "integer").found is None
+
+
+def test_a_sentence_about_the_answer_counts_if_the_conclusion_agrees():
+    assert read_answer("The answer is that 9 are left. 4 + 5 = 9.", "integer").found == "9"
+    assert read_answer("The answer is, as the chart shows, 9.", "integer").found == "9"
