@@ -51,6 +51,8 @@ def remarks(card: Scorecard) -> Iterator[str]:
     if "sampling" in made:
         parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in made["sampling"].items()))
     yield "; ".join(parts)
+    if isinstance(asker := made.get("asker"), dict) and "contrast" in asker:
+        yield "Decoded by contrast: every answer took two views, and about twice the time."
     reports = made.get("data") or {}
     asked = {name: (report.get("num_asked"), report.get("num_questions")) for name, report in reports.items()}
     partial = [
