@@ -13,10 +13,11 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -32,6 +33,7 @@ from vcsd.method import METHODS
 from vcsd.monitor.observation import Observation
 from vcsd.parallel.ranks import leave
 from vcsd.parallel.sharding import local_part, whole
+from vcsd.rollout.engine import Sampled, TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.trainer import VCSDTrainer
@@ -45,7 +47,8 @@ SECONDS = 3000
 class Case:
     """One run. `text_only` is the number of examples without an image; `freezes` the tower; `lora` trains adapters.
 
-    `seed` is that of the rollouts. With `exact`, everything but the sum of a step's losses is in float64.
+    `seed` is that of the rollouts. With `exact`, everything but the sum of a step's losses is in float64. If there is a
+    `speaker`, only the responses to this example have tokens.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Case:
     teacher: str = "ema"
     seed: int = 0
     exact: bool = False
+    speaker: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -110,6 +114,20 @@ def _model(case: Case) -> Any:
     return build_fallback(case.family)
 
 
+def _only(speaker: str | None) -> AbstractContextManager[object]:
+    """Empty the responses to all other examples."""
+    if speaker is None:
+        return nullcontext()
+    sample = TransformersEngine.sample
+
+    def muted(*given: Any, **named: Any) -> Sampled:
+        drawn = sample(*given, **named)
+        rollouts = [each if each.example_id == speaker else replace(each, token_ids=()) for each in drawn.rollouts]
+        return replace(drawn, rollouts=tuple(rollouts))
+
+    return patch.object(TransformersEngine, "sample", muted)
+
+
 def _examples(case: Case) -> list[Example]:
     examples = make_examples(max(5, case.num_prompts))
     text = [{"type": "text", "text": "what colour is the square?"}]
@@ -143,7 +161,8 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
 def run(case: Case, folder: Path) -> dict[str, Any]:
     """Train, and return what was recorded with the final weights and how this rank holds them."""
     recorder, model = Recorder(), _model(case)
-    with warnings.catch_warnings(), exact_arithmetic(model) if case.exact else nullcontext():
+    exactly = exact_arithmetic(model) if case.exact else nullcontext()
+    with warnings.catch_warnings(), exactly, _only(case.speaker):
         warnings.simplefilter("ignore")
         trainer = trainer_of(case, folder / case.name, recorder, model=model)
         before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}

@@ -34,6 +34,7 @@ PAIRS = [
     ),
     *(Case(f"{kind} rows without images", kind=kind, **UNEVEN) for kind in KINDS),
     *(Case(f"{kind} a rank without prompts", kind=kind, num_prompts=1, num_steps=2) for kind in KINDS),
+    *(Case(f"{kind} a rank without responses", kind=kind, speaker="tiny-3", num_steps=2) for kind in KINDS),
     Case("fsdp2 untied head", kind="fsdp2", tied=False),
     Case("fsdp2 frozen tower", kind="fsdp2", freezes=True, **UNEVEN),
     Case("fsdp2 short rows", kind="fsdp2", token_budget=60, num_prompts=3, num_steps=2),
