@@ -17,6 +17,7 @@ from vcsd.evaluation.reading import read_answer
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e-?\d+)?"
 MEASURED = "benchmarks/results/"
+LORA = MEASURED + "lora_world.txt"
 WORLD = "docs/results/"
 SUITES = ["correspondence", "mixed", "attributes", "arithmetic", "small", "smaller", "hallucination"]
 
@@ -677,6 +678,11 @@ PAGES = {
         ),
         (rf"rank correlation {N}\)", REAL, found(r"answer in words: ([\d.]+)")),
         (rf"marks {N} of {N} answers", REAL, found(r"script: (\d+) of (\d+) extr")),
+    ],
+    "docs/lora.md": [
+        (rf"whole weights, 1e-4 \| {N} ± {N}", LORA, found(r"whole weights: Acc ([\d.]+) ± ([\d.]+)")),
+        (rf"B, 3e-3 \| {N} ± {N}", LORA, found(r": Acc ([\d.]+) ± ([\d.]+), minus")),
+        (rf"run by run \| \+{N} ± {N}", LORA, found(r"minus whole weights ([\d.]+) ± ([\d.]+)")),
     ],
     "docs/monitoring.md": monitoring(),
     "docs/vllm.md#Evaluation": vllm_contrast(),
