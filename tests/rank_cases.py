@@ -224,6 +224,11 @@ def run_on_ranks(num_ranks: int, cases: Sequence[Case], folder: Path) -> list[di
     outputs = finished(start_ranks(num_ranks, [__file__, str(folder)], folder))
     failed = [output for code, output in outputs if code]
     assert not failed, "\n---\n".join(failed)
+    return read_results(num_ranks, folder)
+
+
+def read_results(num_ranks: int, folder: Path) -> list[dict[str, dict[str, Any]]]:
+    """Read what each rank left in a folder."""
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(num_ranks)]
 
 

@@ -1,13 +1,16 @@
 """Training on several ranks equals training in one process: the same rollouts, losses and weights."""
 
+import fcntl
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rank_cases import Case, run_alone, run_on_ranks
+from rank_cases import Case, read_results, run_alone, run_on_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -54,14 +57,28 @@ HALVES = [Case("fsdp2 bf16", kind="fsdp2", **HALF), Case("fsdp2 bf16 LoRA", kind
 
 @pytest.fixture(scope="module")
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """The results of each rank by case: one start of the processes for all cases that were asked for."""
+    """The results of each rank by case: one start of the processes for all cases that were asked for.
+
+    Workers of pytest share it: the first one runs the cases, and the others wait for its files.
+    """
     asked = [item.callspec.params.get("case") for item in request.session.items if hasattr(item, "callspec")]
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     found = {}
     for num_ranks, known in ((2, [*PAIRS, *HALVES]), (4, QUADS)):
         if cases := [case for case in known if case in asked]:
-            results = run_on_ranks(num_ranks, cases, tmp_path_factory.mktemp(f"ranks-{num_ranks}"))
+            results = _results(num_ranks, cases, root / f"ranks-{num_ranks}")
             found |= {case.name: [result[case.name] for result in results] for case in cases}
     return found
+
+
+def _results(num_ranks: int, cases: list[Case], folder: Path) -> list[dict[str, dict[str, Any]]]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / "cases.json").exists():
+            return read_results(num_ranks, folder)
+        return run_on_ranks(num_ranks, cases, folder)
 
 
 Alone = Callable[[Case], dict[str, Any]]
