@@ -21,7 +21,7 @@ class ToyVLLMServer:
 
     def __init__(self, reply=(5, 2)):
         self.reply, self.failures, self.calls, self.bodies, self.headers = reply, {}, [], [], []
-        self.slow_seconds = 0.0
+        self.slow_seconds, self.room = 0.0, None
         self.restart()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -43,6 +43,8 @@ class ToyVLLMServer:
             return 500, {"error": "CUDA out of memory"}
         if path == "/inference/v1/generate":
             return self._generate(body)
+        if path == "/v1/models" and self.room is not None:
+            return 200, {"data": [{"id": "toy", "max_model_len": self.room}]}
         if path == "/weight_info":
             return 200, {"weight_version": self.version}
         if path == "/reset_prefix_cache":
@@ -71,6 +73,8 @@ class ToyVLLMServer:
         self.bodies.append(body)
         time.sleep(self.slow_seconds)
         values, version = body["sampling_params"], self.version
+        if self.room is not None and len(body["token_ids"]) >= self.room:
+            return 400, {"error": "longer than the maximum model length"}
         choices = []
         for index in range(values["n"]):
             ids = list(self.reply(version, values["seed"], index) if callable(self.reply) else self.reply)

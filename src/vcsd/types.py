@@ -224,16 +224,17 @@ class Rollout:
     """A response sampled by the student: its token ids, the end token included, and why it stopped.
 
     stop is "end" at an end token, "length" at the longest response allowed, and "broken" if the student's logits were
-    not finite: then nothing could be drawn, and the last token is an end token in its place.
+    not finite: then nothing could be drawn, and the last token is an end token in its place. In evaluation it may be
+    "cut": the engine had no room for the rest of the response.
     """
 
     example_id: str
     index: int
     token_ids: tuple[int, ...]
-    stop: Literal["end", "length", "broken"]
+    stop: Literal["end", "length", "broken", "cut"]
 
     def __post_init__(self) -> None:
-        assert self.stop in ("end", "length", "broken"), f"a rollout does not stop for {self.stop!r}"
+        assert self.stop in ("end", "length", "broken", "cut"), f"a rollout does not stop for {self.stop!r}"
         assert self.index >= 0, f"rollout index {self.index}"
 
 

@@ -13,9 +13,12 @@ import torch
 from tiny_examples import example, picture
 from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
+from toy_questions import check_room
 from vcsd.errors import RunError
+from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.method import METHODS
 from vcsd.rollout.contrast_engine import ContrastEngine, pair
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.fixed import paired_engine
 from vcsd.rollout.fixed.proven_answers import ProvenAnswers
 from vcsd.rollout.sampling import Sampling
@@ -86,6 +89,19 @@ def test_a_pair_that_does_not_fit_into_one_batch_is_an_error(answers, monkeypatc
     monkeypatch.setattr(paired_engine, "AT_ONCE", 1)
     with pytest.raises(RunError, match="did not compute both views of example 'row-0' in one batch"):
         answers.for_pairs().sample(asked, GREEDY, num_rollouts=1, seed=0)
+
+
+@pytest.mark.parametrize("is_contrast", [False, True], ids=["plain", "contrast"])
+def test_a_question_that_vllm_has_no_room_for_fails_alone(answers, is_contrast):
+    processor, engine = build_processor(), answers.for_pairs() if is_contrast else answers
+    options = {"tokenizer": processor.tokenizer}
+    own = (
+        ContrastEngine(answers.base, method=VCSD, **options)
+        if is_contrast
+        else TransformersEngine(answers.base, **options)
+    )
+    askers = [ModelAnswerer(one, processor, name="tiny") for one in (engine, own)]
+    check_room(*askers, answers.room, processor)
 
 
 def scheduler(answers):

@@ -13,19 +13,28 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM has an environment of its own: make test-vllm")
 
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText
 from typer.testing import CliRunner
 
+from toy_questions import check_room
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli.app import app
+from vcsd.evaluation.asking.model_answerer import ModelAnswerer
+from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
+from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.fixed import served_answers
+from vcsd.rollout.fixed.served_answers import ServedAnswers
 from vcsd.rollout.vllm.serve import ServerProcess
+from vcsd.rollout.vllm.server_client import ServerClient
 
 ENVIRONMENT = {
     **{"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "TORCH_COMPILE_DISABLE": "1"},
     **{"VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"},
 }
 BASE = shipped_base("qwen3_vl")
+ROOM = 512
+"""Tokens of a prompt with its response, on the server."""
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +45,7 @@ def server(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     arguments = [str(BASE), "--port", str(port), "--dtype", "float32", "--for-evaluation", "--on-cpu"]
+    arguments += ["--max-tokens", str(ROOM)]
     process = ServerProcess(arguments, tmp_path_factory.mktemp("server") / "log.txt")
     yield process, f"http://127.0.0.1:{port}"
     process.stop()
@@ -59,6 +69,17 @@ def test_a_server_asked_by_token_ids_answers_as_transformers(server, tmp_path, m
     assert answers(tmp_path / "server") == answers(tmp_path / "own")
     made_with = json.loads((tmp_path / "server" / "scorecard.json").read_text())["made_with"]
     assert made_with["asker"]["engine"] == "vllm server"
+
+
+def test_a_question_that_a_server_has_no_room_for_fails_alone(server):
+    processor, model = load_processor(BASE), AutoModelForImageTextToText.from_pretrained(BASE)
+    served = ServedAnswers(model, "base", ServerClient(server[1], key="--server"), tokenizer=processor.tokenizer)
+    check_room(
+        ModelAnswerer(served, processor, name="base"),
+        ModelAnswerer(TransformersEngine(model), processor, name="base"),
+        served.room,
+        processor,
+    )
 
 
 def test_a_server_with_other_weights_is_refused(server, tmp_path):

@@ -22,9 +22,10 @@ import torch
 
 from vcsd.errors import ConfigError, DataError, RunError
 from vcsd.models.encode import encode
-from vcsd.models.messages.prompt_length import longest_prompt
+from vcsd.models.messages.prompt_length import longest_prompt, longest_within
 from vcsd.models.processor import PROCESSOR_FILES
 from vcsd.rollout.contrast_engine import pair
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 from vcsd.types import Prediction, Rollout
 from vcsd.views import VIEWS
 
@@ -114,11 +115,25 @@ class ModelAnswerer:
         yield from self._draw(batch, sampling, seed)
 
     def _prediction(self, question_id: str, drawn: Rollout | Exception) -> Prediction:
-        if isinstance(drawn, Rollout) and drawn.stop != "broken":
+        if isinstance(drawn, Rollout) and drawn.stop in ("end", "length"):
             text = self._processor.tokenizer.decode(list(drawn.token_ids), skip_special_tokens=True)
             return Prediction(question_id, text, drawn.stop, len(drawn.token_ids))
-        error = RunError("the model's logits are not finite.") if isinstance(drawn, Rollout) else drawn
+        error = self._failure(drawn) if isinstance(drawn, Rollout) else drawn
         return Prediction(question_id, "", stop=None, error=f"{type(error).__name__}: {error}")
+
+    def _failure(self, rollout: Rollout) -> RunError:
+        """Say why a rollout is no answer."""
+        if rollout.stop == "broken":
+            return RunError("the model's logits are not finite.")
+        return RunError(
+            f"its response was cut off after {len(rollout.token_ids)} tokens: the engine has room for {self._room()} "
+            "tokens of prompt and response. Lower the limit of new tokens, lower max_pixels, or give vLLM more memory."
+        )
+
+    def _room(self) -> int | None:
+        """Tokens of the longest prompt with its response, for engines that have a limit beside the model's."""
+        room: int | None = getattr(self._engine, "room", None)
+        return room
 
     def _read_ahead(self, questions: Sequence[Question]) -> Iterator[Prompt | DataError]:
         """Encode the questions in order, a few of them ahead of time in other threads."""
@@ -138,7 +153,8 @@ class ModelAnswerer:
         try:
             if self._prompt_of is not None:
                 return self._prompt_of(question)
-            limit = longest_prompt(self._engine.base.config, 1)
+            limits = (longest_prompt(self._engine.base.config, 1), longest_within(self._room(), 1))
+            limit = min((one for one in limits if one is not None), default=None)
             return encode_question(question, self._processor, self._contrast, self._switches, max_tokens=limit)
         except DataError as error:
             return error
@@ -146,14 +162,14 @@ class ModelAnswerer:
     def _draw(
         self, batch: Mapping[int, Prompt], sampling: Sampling, seed: int
     ) -> Iterator[tuple[int, Rollout | Exception]]:
-        """Draw a batch; question by question if it does not fit into memory."""
+        """Draw a batch; question by question if it does not fit into memory, or if one of them is refused."""
         if not batch:
             return
         try:
             with same_randomness():
                 sampled = self._engine.sample(list(batch.values()), sampling, num_rollouts=1, seed=seed)
-        except torch.OutOfMemoryError as error:
-            out_of_memory = error
+        except (torch.OutOfMemoryError, RequestRefusedError) as error:
+            failure = error
         else:
             yield from zip(batch, sampled.rollouts, strict=True)
             return
@@ -162,7 +178,7 @@ class ModelAnswerer:
             if len(batch) > 1:
                 yield from self._draw({index: prompt}, sampling, seed)
             else:
-                yield index, out_of_memory
+                yield index, failure
 
 
 def encode_question(

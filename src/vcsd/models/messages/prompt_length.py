@@ -18,7 +18,15 @@ def longest_prompt(config: PretrainedConfig, max_new_tokens: int) -> int | None:
 
     The positions themselves if the response alone could fill them. None if the configuration does not name them.
     """
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return longest_within(getattr(config.get_text_config(), "max_position_embeddings", None), max_new_tokens)
+
+
+def longest_within(positions: object, max_new_tokens: int) -> int | None:
+    """Return the number of tokens of a prompt that leave room for a response; None if the positions are not known.
+
+    >>> longest_within(4096, 1024), longest_within(512, 1024), longest_within(None, 1)
+    (3072, 512, None)
+    """
     if not isinstance(positions, int) or positions < 1:
         return None
     return positions - max_new_tokens if positions > max_new_tokens else positions

@@ -20,7 +20,7 @@ from vcsd.rollout.engine import Sampled
 from vcsd.rollout.fixed.pair_rows import pair_sides
 from vcsd.rollout.sampling import rollout_key
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine
-from vcsd.rollout.vllm.vllm_requests import refuse_other_prompt, to_rollout
+from vcsd.rollout.vllm.vllm_requests import refuse_other_prompt
 from vcsd.rollout.vllm.weight_sync import refuse_other_version
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ class PairedEngine(VLLMEngine):
         for job, original, control in zip(jobs, replies[::2], replies[1::2], strict=True):
             first, second = original.outputs[0], control.outputs[0]
             if list(first.token_ids) == list(second.token_ids) and not set(self.vision_ids) & set(first.token_ids):
-                most = sampling.max_new_tokens
-                drawn[job] = to_rollout(first, job[0].example_id, job[1], self.end_ids, self.vision_ids, most)
+                drawn[job] = self._to_rollout(first, job[0].example_id, job[1], sampling)
         self.num_out_of_step += len(jobs) - len(drawn)
         return drawn
 
@@ -118,4 +117,5 @@ class PairedEngine(VLLMEngine):
             values = self._values(sampling, key, with_log_probs=False)
             stops = sorted({*self.end_ids, *self.vision_ids})
             for side in pair_sides(key, self.objective, self.vision_ids):
-                yield {**values, "stop_token_ids": stops, "extra_args": side}
+                most = self._most(pair, sampling)  # both views end together, also if there is no room for more
+                yield {**values, "stop_token_ids": stops, "extra_args": side, "max_tokens": most}

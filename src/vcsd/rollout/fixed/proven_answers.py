@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcsd.models.family import family_of
 from vcsd.rollout.fixed.paired_engine import PROCESSOR, PairedEngine
@@ -51,10 +51,16 @@ class ProvenAnswers:
         self.base, self.compute_dtype = model, dtype
         processors = [PROCESSOR] if contrast is not None else []
         target = start_in_process(folder, dtype, max_tokens=AS_FITS, logits_processors=processors)
+        options: dict[str, Any] = {"tokenizer": tokenizer, "dtype": dtype, "keeps_cut": True}
         if contrast is None:
-            self.engine = VLLMEngine(model, target, tokenizer=tokenizer, dtype=dtype)
+            self.engine = VLLMEngine(model, target, **options)
         else:
-            self.engine = PairedEngine(model, target, tokenizer=tokenizer, dtype=dtype, method=contrast)
+            self.engine = PairedEngine(model, target, method=contrast, **options)
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response that fit."""
+        return self.engine.room
 
     def for_pairs(self) -> PairAnswers:
         """Return the engine of contrast decoding."""
@@ -74,7 +80,7 @@ class ProvenAnswers:
     ) -> Sampled:
         """Draw rollouts. Before the first ones, send the weights and compare a probe."""
         if self.engine.version is None:
-            self.engine.refresh(1, probe_prompt(prompts))
+            self._send(prompts)
         return self.engine.sample(
             prompts,
             sampling,
@@ -85,6 +91,14 @@ class ProvenAnswers:
             progress=progress,
         )
 
+    def _send(self, prompts: Sequence[Prompt]) -> None:
+        """Send the weights, and compare a probe: the shortest prompt, which vLLM has room for if it has for any."""
+        try:
+            self.engine.refresh(1, probe_prompt(sorted(prompts, key=lambda prompt: len(prompt.input_ids))))
+        except Exception:
+            self.engine.version = None  # without a probe, nothing is proven
+            raise
+
 
 class PairAnswers:
     """Contrast decoding by a `ProvenAnswers`: it samples pairs, by the method given at its start."""
@@ -93,4 +107,4 @@ class PairAnswers:
 
     def __init__(self, answers: ProvenAnswers, method: Method) -> None:
         self.base, self.compute_dtype, self.method = answers.base, answers.compute_dtype, method
-        self.sample = answers.sample
+        self.sample, self.room = answers.sample, answers.room

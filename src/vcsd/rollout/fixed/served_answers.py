@@ -70,9 +70,18 @@ class ServedAnswers:
         self._name, self._client, self._sleep = name, client, sleep
         # The server does not tell its precision, so the limits of the probe are those of bfloat16.
         self._engine = VLLMEngine(
-            model, FixedServer(client, encode), tokenizer=tokenizer, dtype=model.dtype, probe_dtype=torch.bfloat16
+            *(model, FixedServer(client, encode)),
+            tokenizer=tokenizer,
+            dtype=model.dtype,
+            probe_dtype=torch.bfloat16,
+            keeps_cut=True,
         )
         client.wait_until_ready(WAIT_SECONDS)
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response that fit; None if the server does not say."""
+        return self._engine.room
 
     def sample(
         self,
@@ -107,7 +116,7 @@ class ServedAnswers:
     def _compare(self, prompts: Sequence[Prompt]) -> None:
         """Raise a RunError unless the server answers a probe as the model would."""
         try:
-            gap = self._engine.adopt(probe_prompt(prompts))
+            gap = self._engine.adopt(probe_prompt(sorted(prompts, key=lambda prompt: len(prompt.input_ids))))
         except ServerLostError:
             raise
         except NotOfferedError as error:

@@ -5,7 +5,8 @@ of each, and removes it. The server's worker opens no other files: the folder mu
 the same user and be no link. With `sends_changes`, the files hold only what changed since the last sync.
 
 A trainer locks a file in its folder as long as it lives. A folder whose lock is free belongs to a trainer that was
-killed, and the next one removes it.
+killed, and other trainers remove it at their next sync. While folders are made and not yet locked, their makers share
+another lock. Whoever gets that one alone knows that an unfinished folder is left over.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 ROOTS = ("/dev/shm", tempfile.gettempdir())
 PREFIX = "vcsd-weights-"
 LOCK = "owner.lock"
+_UNFINISHED = "new-"
 _FILE = re.compile(r"[0-9]+\.safetensors")
 _FILE_BYTES = 2**28
 """A file holds tensors up to this size together, or one larger tensor."""
@@ -78,6 +80,7 @@ class FileSender:
     def updates(self, weights: Iterable[Named]) -> Iterator[dict[str, object]]:
         """Write files, and yield for each what the worker is told. A file is removed when the next is asked for."""
         self.num_bytes = 0
+        remove_left_behind(self.folder.parent)
         waiting: list[WeightPatch] = []
         for patch in self._patches(weights):
             if waiting and sum(each.num_bytes for each in waiting) + patch.num_bytes > _FILE_BYTES:
@@ -127,27 +130,53 @@ class FileSender:
 
 def _locked_folder(root: Path) -> tuple[Path, TextIO]:
     """Make a folder with a locked file in it. It gets its name once it is locked, so that nobody takes it for free."""
-    unnamed = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=root))
-    lock = (unnamed / LOCK).open("w")
-    if fcntl is not None:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    return unnamed.rename(unnamed.with_name(unnamed.name.removeprefix("new-"))), lock
+    with _makers_lock(root, is_maker=True):
+        unnamed = Path(tempfile.mkdtemp(prefix=f"{_UNFINISHED}{PREFIX}", dir=root))
+        lock = (unnamed / LOCK).open("w")
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return unnamed.rename(unnamed.with_name(unnamed.name.removeprefix(_UNFINISHED))), lock
+
+
+@contextmanager
+def _makers_lock(root: Path, *, is_maker: bool) -> Iterator[bool]:
+    """Share the lock of those who make folders, or take it for oneself. Yields whether it could be had."""
+    path = root / f".{PREFIX}{os.getuid()}.lock" if fcntl is not None else root
+    with ExitStack() as stack:
+        is_locked = False
+        with suppress(OSError):  # another user's file of that name, or somebody makes a folder right now
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_SH if is_maker else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_locked = True
+        yield is_locked
 
 
 def remove_left_behind(root: Path) -> list[Path]:
     """Remove the weights of this user's trainers that were killed, and return the folders."""
-    removed = []
-    for folder in root.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # another user's, in use, without a lock, or removed by another trainer meanwhile
-            if fcntl is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            with (folder / LOCK).open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            removed.append(folder)
+    removed = [folder for folder in root.glob(f"{PREFIX}*") if _is_removed(folder, is_unfinished=False)]
+    unfinished = f"{_UNFINISHED}{PREFIX}*"
+    if any(root.glob(unfinished)):
+        with _makers_lock(root, is_maker=False) as is_locked:
+            removed += [path for path in root.glob(unfinished) if is_locked and _is_removed(path, is_unfinished=True)]
     if removed:
         log.warning("Removed the weights of %d trainers that were killed, from %s.", len(removed), root)
     return removed
+
+
+def _is_removed(folder: Path, *, is_unfinished: bool) -> bool:
+    """Remove a folder if it is this user's and its maker is gone. Return whether it was."""
+    with suppress(OSError):  # in use, without a lock, or removed by another trainer meanwhile
+        if fcntl is None or folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return False
+        if is_unfinished and not (folder / LOCK).exists():  # its maker was killed before it could lock anything
+            shutil.rmtree(folder)
+            return True
+        with (folder / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
+        return True
+    return False
 
 
 class FileReceiver:

@@ -12,6 +12,7 @@ from transformers import AutoConfig, BatchFeature
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.parallel.ranks import num_ranks
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +43,11 @@ class InProcess:
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self.is_asleep = False
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response that fit."""
+        return int(self._llm.llm_engine.vllm_config.model_config.max_model_len)
 
     def start_weight_update(self) -> None:
         """Begin an update."""
@@ -86,6 +92,7 @@ class InProcess:
         `LLM.generate` would take the token ids of these inputs and silently drop their images.
         """
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind
 
         final = {"output_kind": RequestOutputKind.FINAL_ONLY}
@@ -94,7 +101,10 @@ class InProcess:
         names = [f"rollout-{place}" for place in range(len(inputs))]
         try:
             for name, request, value in zip(names, inputs, values, strict=True):
-                engine.add_request(name, request, SamplingParams(**value, **final))
+                try:
+                    engine.add_request(name, request, SamplingParams(**value, **final))
+                except (ValueError, VLLMClientError) as error:
+                    raise RequestRefusedError(f"vLLM refuses the request: {error}") from error
             while engine.has_unfinished_requests():
                 finished = [reply for reply in engine.step() if reply.finished]
                 replies |= {reply.request_id: reply for reply in finished}

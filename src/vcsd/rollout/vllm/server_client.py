@@ -1,8 +1,8 @@
 """HTTP to a vLLM server: JSON in, JSON out, and a wait for a server that is not up.
 
 A server that does not answer, answers too late or fails inside raises a ServerLostError: the same request may be sent
-again. One that refuses a request raises a RunError. The key, if the environment variable VLLM_API_KEY has one, is sent
-and never shown.
+again. One that refuses a request raises a RequestRefusedError. The key, if the environment variable VLLM_API_KEY has
+one, is sent and never shown.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from vcsd.errors import ConfigError, RunError
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +145,7 @@ class ServerClient:
         if status == _NOT_FOUND:
             raise NotOfferedError(f"the vLLM server {self.url} has no {path}.")
         if status != _OK:
-            raise RunError(f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}")
+            raise RequestRefusedError(f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}")
         return _parsed(content, self.url)
 
 

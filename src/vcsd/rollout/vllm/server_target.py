@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vcsd.errors import RunError
 from vcsd.rollout.vllm.file_transfer import FileSender
 from vcsd.rollout.vllm.in_process import to_items
-from vcsd.rollout.vllm.server_client import ServerClient, ServerLostError
+from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError
 from vcsd.rollout.vllm.weight_sync import DeltaMismatchError
 
 if TYPE_CHECKING:
@@ -225,6 +225,14 @@ class ServerTarget:
     def sent_bytes(self) -> int:
         """Bytes that travelled in the last sync."""
         return self._sender.num_bytes
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response that fit; None if the server does not say."""
+        try:
+            return int(self.client.get("/v1/models")["data"][0]["max_model_len"])
+        except (NotOfferedError, KeyError, IndexError, TypeError, ValueError):
+            return None
 
     def weight_version(self) -> str:
         """Return the version of the weights in use."""

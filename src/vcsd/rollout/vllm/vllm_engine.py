@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from vcsd.models.packed.packing import Prompt
     from vcsd.rollout.engine import ProgressCallback
     from vcsd.rollout.vllm.weight_sync import SyncRecord
+    from vcsd.types import Rollout
 
 FAMILIES = ("qwen3_vl", "qwen3_5")
 
@@ -57,6 +59,10 @@ class RolloutTarget(SyncTarget, Protocol):
     """A running vLLM: takes weights and answers requests."""
 
     is_asleep: bool
+
+    @property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response that fit; None if that is not known."""
 
     def to_input(self, ids: list[int], images: RequestImages | None, salt: str) -> object:
         """Return a prompt in the form that `generate` takes."""
@@ -74,7 +80,11 @@ class RolloutTarget(SyncTarget, Protocol):
 
 
 class VLLMEngine:
-    """Draws rollouts with vLLM. `refresh` must be called before `sample`."""
+    """Draws rollouts with vLLM. `refresh` must be called before `sample`.
+
+    With `keeps_cut`, for evaluation, a response that vLLM has no room for becomes a rollout that says so. Otherwise it
+    raises, because nothing may be trained on it.
+    """
 
     def __init__(
         self,
@@ -84,6 +94,7 @@ class VLLMEngine:
         tokenizer: object = None,
         dtype: torch.dtype = torch.bfloat16,
         probe_dtype: torch.dtype | None = None,
+        keeps_cut: bool = False,
     ) -> None:
         self.student, self.dtype, self.family, self.base = student, dtype, family_of(student), base_model(student)
         refuse_other_family(student)
@@ -95,7 +106,12 @@ class VLLMEngine:
         self._num_tokens = int(self.base.config.get_text_config().vocab_size)
         self._sync = WeightSync(expected_shapes(self.base.config))
         self._probe = SyncProbe(probe_dtype or dtype)
-        self._target = target
+        self._target, self._keeps_cut = target, keeps_cut
+
+    @cached_property
+    def room(self) -> int | None:
+        """Tokens of the longest prompt with its response, if responses may be cut; None if unlimited or not known."""
+        return self._target.room if self._keeps_cut else None
 
     def refresh(self, step: int, probe: Prompt) -> SyncRecord:
         """Send the student's weights, and check that vLLM answers with them. `probe` is the same in every step.
@@ -155,7 +171,10 @@ class VLLMEngine:
         ]
         inputs = {id(prompt): self._input(prompt) for prompt in prompts}
         values = [
-            {**self._values(sampling, rollout_key(seed, step, prompt.example_id, start), with_log_probs), "n": count}
+            {
+                **self._values(sampling, rollout_key(seed, step, prompt.example_id, start), with_log_probs),
+                **{"n": count, "max_tokens": self._most(prompt, sampling)},
+            }
             for prompt, start, count in asked
         ]
         replies = self._target.generate(
@@ -174,8 +193,7 @@ class VLLMEngine:
             if len(reply.outputs) != count:
                 raise RunError(f"vLLM gave {len(reply.outputs)} of {count} rollouts of example {prompt.example_id!r}.")
             for index, output in enumerate(reply.outputs, start=start):
-                most = sampling.max_new_tokens
-                rollouts.append(to_rollout(output, prompt.example_id, index, self.end_ids, self.vision_ids, most))
+                rollouts.append(self._to_rollout(output, prompt.example_id, index, sampling))
                 refuse_unknown_tokens(rollouts[-1], self._num_tokens)
                 logs.append(torch.tensor(token_log_probs(output)) if with_log_probs else None)
         kept = tuple(log for log in logs if log is not None) if with_log_probs else None
@@ -198,6 +216,16 @@ class VLLMEngine:
         gap = gap_of(drawn.log_probs[0].tolist(), student)
         self._probe.check(gap, self.version)
         return gap
+
+    def _most(self, prompt: Prompt, sampling: Sampling) -> int:
+        """Tokens that a response to a prompt may have: as many as asked for, or as fit."""
+        if self.room is None:
+            return sampling.max_new_tokens
+        return max(1, min(sampling.max_new_tokens, self.room - len(prompt.input_ids)))
+
+    def _to_rollout(self, output: Any, example_id: str, index: int, sampling: Sampling) -> Rollout:
+        ids = (self.end_ids, self.vision_ids)
+        return to_rollout(output, example_id, index, *ids, sampling.max_new_tokens, keeps_cut=self._keeps_cut)
 
     def _values(self, sampling: Sampling, key: str, with_log_probs: bool) -> dict[str, object]:
         values = sampling_values(sampling, key, self.end_ids, self.vision_ids)

@@ -31,6 +31,10 @@ BAN = -100.0
 """The bias of a token that must not be drawn: vLLM allows no lower one. Replies are checked as well."""
 
 
+class RequestRefusedError(RunError):
+    """vLLM refuses one request, such as a prompt that is too long. Others may be answered."""
+
+
 class TokenLogProb(Protocol):
     """The log-probability of one token, as vLLM returns it."""
 
@@ -117,9 +121,19 @@ def request_seed(key: str) -> int:
 
 
 def to_rollout(
-    reply: VLLMReply, example_id: str, index: int, end_ids: Collection[int], banned: Collection[int], most: int
+    reply: VLLMReply,
+    example_id: str,
+    index: int,
+    end_ids: Collection[int],
+    banned: Collection[int],
+    most: int,
+    *,
+    keeps_cut: bool = False,
 ) -> Rollout:
-    """Turn a reply into a rollout. Raise a RunError if it is not one that the student could have drawn."""
+    """Turn a reply into a rollout. Raise a RunError if it is not one that the student could have drawn.
+
+    With `keeps_cut`, a response that vLLM had no room for is kept, and says so.
+    """
     ids = tuple(int(token) for token in reply.token_ids)
     name = f"vLLM's rollout {index} of example {example_id!r}"
     if not ids or len(ids) > most:
@@ -130,6 +144,8 @@ def to_rollout(
     if reply.finish_reason not in ("stop", "length") or is_ended != (reply.finish_reason == "stop"):
         raise RunError(f"{name} ends with token {ids[-1]} and the reason {reply.finish_reason!r}, which do not agree.")
     if not is_ended and len(ids) < most:
+        if keeps_cut:
+            return Rollout(example_id, index, ids, "cut")
         raise RunError(f"{name} is cut off after {len(ids)} of {most} tokens. Raise max_model_len.")
     return Rollout(example_id, index, ids, "end" if is_ended else "length")
 

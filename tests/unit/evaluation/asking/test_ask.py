@@ -25,6 +25,7 @@ from vcsd.models.processor import load_processor
 from vcsd.rollout.contrast_engine import ContrastEngine, pair
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 SHORT = Sampling(max_new_tokens=6, temperature=0)
 FIVE = [question(str(place), text=f"how many, {place}?") for place in range(5)]
@@ -224,6 +225,49 @@ def test_a_question_without_room_fails_alone(model):
     assert [p.error is None for p in found] == [True, True, True, False, True]
     assert "OutOfMemoryError" in found[3].error
     assert found[0] == ask(FIVE[:1], answerer(model), sampling=SHORT)[0]
+
+
+class LittleRoom:
+    """An engine with room for `room` tokens of prompt and response. It refuses one question, like vLLM would."""
+
+    def __init__(self, engine, room, refused):
+        self.engine, self.room, self.refused = engine, room, refused
+        self.base, self.compute_dtype = engine.base, engine.compute_dtype
+
+    def sample(self, prompts, sampling, **given):
+        if self.refused in [prompt.example_id for prompt in prompts]:
+            raise RequestRefusedError("vLLM refuses the request: an image is too large.")
+        drawn = self.engine.sample(prompts, sampling, **given)
+        most = [self.room - len(prompt.input_ids) for prompt in prompts]
+        cut = [
+            replace(rollout, token_ids=rollout.token_ids[:fits], stop="cut")
+            if len(rollout.token_ids) > fits
+            else rollout
+            for rollout, fits in zip(drawn.rollouts, most, strict=True)
+        ]
+        return replace(drawn, rollouts=tuple(cut))
+
+
+def test_what_an_engine_has_no_room_for_fails_alone_and_says_what_to_change(model):
+    engine = TransformersEngine(model)
+    asked = [*FIVE, question("long", text="how many? " * 40)]
+    lengths = [len(encode_question(one, build_processor()).input_ids) for one in asked]
+    room = max(lengths[:5]) + 3  # fewer than the six tokens of a response
+    found = ask(asked, ModelAnswerer(LittleRoom(engine, room, "2"), build_processor(), name="tiny"), sampling=SHORT)
+    texts = [one.error or "" for one in found]
+    assert texts[5].startswith(
+        f"DataError: example 'long': its prompt has {lengths[5]} tokens, {room - 1} are allowed."
+    )
+    assert texts[2] == "RequestRefusedError: vLLM refuses the request: an image is too large."
+    assert texts[0] == (
+        f"RunError: its response was cut off after 3 tokens: the engine has room for {room} tokens of prompt and "
+        "response. Lower the limit of new tokens, lower max_pixels, or give vLLM more memory."
+    )
+    enough = ask(
+        asked, ModelAnswerer(LittleRoom(engine, room + 3, "2"), build_processor(), name="tiny"), sampling=SHORT
+    )
+    assert [one.error is None for one in enough] == [True, True, False, True, True, False]
+    assert enough[0] == ask(FIVE[:1], answerer(model), sampling=SHORT)[0]
 
 
 def test_a_folder_is_known_by_all_that_changes_answers(tmp_path, model):

@@ -11,6 +11,7 @@ from vcsd.models.family import family_of
 from vcsd.rollout.fixed.served_answers import ServedAnswers
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.server_client import ServerClient
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 GENERATE = "/inference/v1/generate"
 SCORES = "vcsd.rollout.vllm.vllm_engine.student_log_probs"
@@ -103,6 +104,22 @@ def test_a_server_without_the_endpoint_is_told_how_to_start(case, monkeypatch):
     monkeypatch.setattr(case.server, "_generate", lambda body: (404, {}))
     with pytest.raises(RunError, match=r"has no /inference/v1/generate\. Start the server with .* --for-evaluation"):
         case.sample()
+
+
+def test_a_server_is_asked_for_no_more_tokens_than_it_has_room_for(case):
+    length = len(make_prompt().input_ids)
+    case.server.room = length + 3
+    assert case.answers.room == length + 3
+    case.sample()
+    assert [body["sampling_params"]["max_tokens"] for body in case.server.bodies] == [3, 3]  # the probe, the prompt
+
+
+def test_a_server_that_refuses_one_prompt_is_not_lost(case):
+    case.sample()
+    case.server.room = len(make_prompt().input_ids)
+    with pytest.raises(RequestRefusedError, match="longer than the maximum model length"):
+        case.sample()
+    assert case.pauses == []
 
 
 def test_a_server_that_tells_no_version_may_answer(case, monkeypatch):

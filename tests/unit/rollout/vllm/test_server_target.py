@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -191,21 +192,61 @@ def test_requests_that_are_given_up_end_at_once(server, target):
         released.set()
 
 
+def folders(root):
+    return sorted(path for path in root.iterdir() if path.is_dir())
+
+
+def run_and_kill(root, code):
+    """Run code in another process with this folder in place of /dev/shm; the process kills itself."""
+    start = f"import os; from vcsd.rollout.vllm import file_transfer as f; f.ROOTS = ({str(root)!r},); "
+    code = f"die = lambda *given, **named: os.kill(os.getpid(), 9)\n{start}{code}"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+
+
 def test_weights_of_a_killed_trainer_are_removed_and_those_of_others_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(file_transfer, "ROOTS", (str(tmp_path),))
-    code = "import os; from vcsd.rollout.vllm import file_transfer as f; f.ROOTS = (%r,); s = f.FileSender()"
-    killed = f"{code % str(tmp_path)}; (s.folder / '1.safetensors').write_text('x'); os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
-    (left,) = tmp_path.iterdir()
+    run_and_kill(tmp_path, "s = f.FileSender(); (s.folder / '1.safetensors').write_text('x'); die()")
+    (left,) = folders(tmp_path)
     alive = FileSender()
     assert not left.exists()
     unknown = tmp_path / "vcsd-weights-without-lock"
     unknown.mkdir()
     other = FileSender()
-    assert sorted(tmp_path.iterdir()) == sorted([alive.folder, other.folder, unknown])
+    assert folders(tmp_path) == sorted([alive.folder, other.folder, unknown])
     alive.close()
     other.close()
-    assert list(tmp_path.iterdir()) == [unknown]
+    assert folders(tmp_path) == [unknown]
+
+
+@pytest.mark.parametrize("moment", ["f.Path.open = die", "f.fcntl.flock = die", "f.Path.rename = die"])
+def test_a_folder_whose_maker_was_killed_before_it_had_its_name_is_removed_at_the_next_sync(
+    tmp_path, monkeypatch, moment
+):
+    monkeypatch.setattr(file_transfer, "ROOTS", (str(tmp_path),))
+    sender = FileSender()
+    if "flock" in moment:  # the second call, after that for the lock of all makers
+        moment = "take = f.fcntl.flock; f.fcntl.flock = lambda file, how: die() if how == 2 else take(file, how)"
+    run_and_kill(tmp_path, f"f.remove_left_behind = lambda root: None; {moment}; f.FileSender()")
+    assert len(folders(tmp_path)) == 2
+    for _ in sender.updates([("a", torch.ones(2))]):
+        pass
+    assert folders(tmp_path) == [sender.folder]
+    sender.close()
+
+
+def test_a_folder_that_a_live_trainer_is_making_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_transfer, "ROOTS", (str(tmp_path),))
+    named = Path.rename
+    seen = []
+
+    def renamed_late(path, name):
+        seen.append((file_transfer.remove_left_behind(tmp_path), path.exists()))
+        return named(path, name)
+
+    monkeypatch.setattr(Path, "rename", renamed_late)
+    (sender := FileSender()).close()
+    assert seen == [([], True)]
+    assert not sender.folder.exists()
 
 
 def test_one_lost_request_loses_the_batch(server, target):

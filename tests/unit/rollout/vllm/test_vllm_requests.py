@@ -94,6 +94,13 @@ def test_a_reply_that_the_student_could_not_have_given_is_refused(answer, proble
         rollout(answer)
 
 
+def test_in_evaluation_a_response_without_room_says_so_and_all_else_is_still_refused():
+    cut = to_rollout(reply(5, 6, reason="length"), "a", 0, [END], [IMAGE], 4, keeps_cut=True)
+    assert (cut.token_ids, cut.stop) == ((5, 6), "cut")
+    with pytest.raises(RunError, match="the reason 'abort'"):
+        to_rollout(reply(5, 6, reason="abort"), "a", 0, [END], [IMAGE], 4, keeps_cut=True)
+
+
 def test_log_probabilities_are_those_of_the_drawn_tokens():
     choices = [{5: SimpleNamespace(logprob=-1.5), 6: SimpleNamespace(logprob=-9.0)}, {END: SimpleNamespace(logprob=-2)}]
     assert token_log_probs(reply(5, END, logprobs=choices)) == [-1.5, -2.0]
