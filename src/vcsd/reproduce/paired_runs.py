@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.compare import Spread, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Run = tuple[str, int]
 """What identifies a pair of runs: the base's name and the seed."""
 
 CLEAR = 0.05
 """A difference with a smaller p is called clear."""
+
+NEAR = 1.0
+"""Two accuracies are alike if the interval of their difference lies within this many points of zero."""
+
+POWER = 0.8
+"""The chance with which runs should show a difference, for it to count as one that they could have shown."""
 
 _ROUNDING = 1e-12
 """A standard error below this share of the mean is only rounding."""
@@ -52,21 +60,67 @@ class Paired:
     num_bases: int
     error: float | None
     p: float | None
+    looks: int = 1
+    """How often results were looked at before the number of bases was settled; p is corrected for it."""
 
     @property
     def is_clear(self) -> bool:
         """Whether chance in bases and seeds is an unlikely explanation."""
         return self.p is not None and self.p < CLEAR
 
+    @property
+    def mean(self) -> float:
+        """The mean over bases."""
+        return self.difference.mean
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest true difference that as many bases with this spread would show clearly in 80% of cases.
+
+        The usual approximation: the standard error times the sum of two quantiles of Student's t.
+        """
+        if self.error is None:
+            return None
+        freedom = self.num_bases - 1
+        return self.error * (quantile(1 - CLEAR / self.looks, freedom) + quantile(2 * POWER - 1, freedom))
+
     def __str__(self) -> str:
         if self.p is None:
             return f"{self.difference.mean:+.2f}"
-        p = "< 0.001" if self.p < 0.001 else f"= {self.p:.3f}"
-        return f"{self.difference.mean:+.2f} ± {self.error:.2f} (p {p})"
+        return f"{self.difference.mean:+.2f} ± {self.error:.2f} (p {shown_p(self.p)})"
 
 
-def paired(before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | None:
-    """The difference of `after` and `before` over the runs that both have; None if there are none."""
+def shown_p(p: float) -> str:
+    """Format a p-value with its sign of comparison.
+
+    >>> shown_p(0.0004), shown_p(0.0312)
+    ('< 0.001', '= 0.031')
+    """
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def by_base(values: Mapping[Run, float]) -> dict[str, float]:
+    """The mean over the runs of each base.
+
+    >>> by_base({("a", 1): 50.0, ("a", 4): 52.0, ("b", 2): 40.0})
+    {'a': 51.0, 'b': 40.0}
+    """
+    runs: dict[str, list[float]] = defaultdict(list)
+    for (base, _), value in values.items():
+        runs[base].append(value)
+    return {base: mean(several) for base, several in runs.items()}
+
+
+def over_bases(values: Mapping[Run, float]) -> Spread:
+    """Mean and standard deviation over bases, each of which counts once."""
+    return spread(list(by_base(values).values()))
+
+
+def paired(before: Mapping[Run, float], after: Mapping[Run, float], *, looks: int = 1) -> Paired | None:
+    """The difference of `after` and `before` over the runs that both have; None if there are none.
+
+    With several looks at the results, p is multiplied by their number (Bonferroni).
+    """
     changes = {run: after[run] - before[run] for run in before if run in after}
     if not changes:
         return None
@@ -76,11 +130,44 @@ def paired(before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | 
         residuals[base] += change - difference.mean
     num = len(residuals)
     if num == 1:
-        return Paired(difference, num, None, None)
+        return Paired(difference, num, None, None, looks)
     error = math.sqrt(num / (num - 1) * sum(residual**2 for residual in residuals.values())) / len(changes)
     if error <= _ROUNDING * abs(difference.mean):
-        return Paired(difference, num, 0.0, 1.0 if difference.mean == 0 else 0.0)
-    return Paired(difference, num, error, two_sided(difference.mean / error, num - 1))
+        return Paired(difference, num, 0.0, 1.0 if difference.mean == 0 else 0.0, looks)
+    return Paired(difference, num, error, min(1.0, looks * two_sided(difference.mean / error, num - 1)), looks)
+
+
+def holm(changes: Sequence[Paired]) -> list[Paired]:
+    """The same differences with p-values by Holm's correction for their number; those without a p do not count.
+
+    >>> apart = [Paired(spread([1.0]), 5, 1.0, p) for p in (0.03, 0.01, 0.04)]
+    >>> [change.p for change in holm(apart)]
+    [0.06, 0.03, 0.06]
+    """
+    order = sorted((change.p, place) for place, change in enumerate(changes) if change.p is not None)
+    corrected, largest = list(changes), 0.0
+    for rank, (p, place) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        corrected[place] = replace(changes[place], p=largest)
+    return corrected
+
+
+def equivalence(change: Paired | None, margin: float = NEAR) -> str:
+    """ "alike" if the 90% interval lies within the margin (two one-sided tests at 5%), "different" if outside, or
+    "undecided"; empty if a single base leaves no interval. With several looks, the interval is wider.
+    """
+    limits = equivalence_interval(change) if change is not None else None
+    if limits is None:
+        return ""
+    low, high = limits
+    if low >= -margin and high <= margin:
+        return "alike"
+    return "different" if high < -margin or low > margin else "undecided"
+
+
+def equivalence_interval(change: Paired) -> tuple[float, float] | None:
+    """The interval of two one-sided tests at 5%: of 90%, or of 95% after two looks."""
+    return interval(change, 1 - 2 * CLEAR / change.looks)
 
 
 def interval(change: Paired, level: float) -> tuple[float, float] | None:
@@ -93,14 +180,24 @@ def interval(change: Paired, level: float) -> tuple[float, float] | None:
     """
     if change.error is None:
         return None
+    half = quantile(level, change.num_bases - 1) * change.error
+    return change.difference.mean - half, change.difference.mean + half
+
+
+@cache
+def quantile(level: float, freedom: int) -> float:
+    """The distance from zero within which Student's t lies with a probability of `level`.
+
+    >>> round(quantile(0.95, 4), 3), round(quantile(0.60, 4), 3)
+    (2.776, 0.941)
+    """
     low, high = 0.0, 1.0
-    while two_sided(high, change.num_bases - 1) > 1 - level:
+    while two_sided(high, freedom) > 1 - level:
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, change.num_bases - 1) > 1 - level else (low, middle)
-    half = high * change.error
-    return change.difference.mean - half, change.difference.mean + half
+        low, high = (middle, high) if two_sided(middle, freedom) > 1 - level else (low, middle)
+    return high
 
 
 def two_sided(t: float, freedom: int) -> float:

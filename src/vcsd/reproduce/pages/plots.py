@@ -32,20 +32,27 @@ DYNAMICS = {"acc": "all seven suites", "mixed": "mixed (MMStar)", "arithmetic": 
 
 
 def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
-    """Draw an experiment. None if nothing has been run, or, with a warning, if matplotlib is missing."""
+    """Draw an experiment into a file. None if nothing has been run, or, with a warning, if matplotlib is missing."""
     try:
-        figure = _DRAWERS.get(experiment.name, _dots)(experiment, results)
+        figure = draw(experiment, results)
     except ImportError:
         log.warning("No plot: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
         return None
     if figure is None:
         return None
-    figure.tight_layout()
     figure.savefig(path, dpi=130)
     return path
 
 
-def _new_figure(width: float, height: float = 3.4) -> Figure:
+def draw(experiment: Experiment, results: Results) -> Figure | None:
+    """Draw an experiment; None if nothing has been run."""
+    figure = _DRAWERS.get(experiment.name, _dots)(experiment, results)
+    if figure is not None:
+        figure.tight_layout()
+    return figure
+
+
+def new_figure(width: float, height: float = 3.4) -> Figure:
     """An empty figure, made without pyplot: no window, and nothing to close."""
     from matplotlib.figure import Figure
 
@@ -53,7 +60,7 @@ def _new_figure(width: float, height: float = 3.4) -> Figure:
 
 
 def _one_panel(title: str, label: str) -> tuple[Figure, Axes]:
-    figure = _new_figure(4.6)
+    figure = new_figure(4.6)
     axis = figure.subplots()
     axis.set_title(title, fontsize=10)
     axis.set_ylabel(label)
@@ -76,7 +83,7 @@ def _dots(experiment: Experiment, results: Results) -> Figure | None:
     groups = [group for group in results.groups_of(experiment) if variants_of(experiment, results, group)]
     if not groups:
         return None
-    figure = _new_figure(max(4.6, 3.4 * len(groups)), 3.6)
+    figure = new_figure(max(4.6, 3.4 * len(groups)), 3.6)
     axes = figure.subplots(1, len(groups), squeeze=False, sharey=True)
     for axis, group in zip(axes[0], groups, strict=True):
         variants = variants_of(experiment, results, group)
@@ -132,7 +139,7 @@ def _curves(experiment: Experiment, results: Results) -> Figure | None:
     group = results.groups_of(experiment)[0]
     if not any(results.finished(variant, group) for variant in experiment.variants):
         return None
-    figure = _new_figure(4.4 * len(names))
+    figure = new_figure(4.4 * len(names))
     axes = figure.subplots(1, len(names), squeeze=False)
     for axis, (name, title) in zip(axes[0], names.items(), strict=True):
         before = results.acc(BASE, group) if name == "acc" else results.values(BASE, group, suite(name))

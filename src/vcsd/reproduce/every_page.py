@@ -1,0 +1,113 @@
+"""Write every page and picture of a results folder from its files alone: no base and no GPU is needed.
+
+    python -m vcsd.reproduce.every_page docs/results
+
+The pages are those of the experiments, the claims, the planned runs (verdicts, doses, shipped bases, lag), the
+calibration of the pre-check, and the front page. Numbers come from `cells/` and `cards/`, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsd.errors import ConfigError, VcsdError
+from vcsd.reproduce.experiments import EXPERIMENTS
+from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+from vcsd.reproduce.pages.index import index_page
+from vcsd.reproduce.pages.plots import draw
+from vcsd.reproduce.pages.write_pages import claims_page, experiment_page, judged
+from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
+from vcsd.reproduce.planned.planned_plots import draw_doses, draw_verdicts
+from vcsd.reproduce.planned.planned_results import LIST, planned_results
+from vcsd.reproduce.planned.run_list import read_run_list
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
+    from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.results import Results
+
+
+def page_texts(out: Path) -> dict[str, str]:
+    """Build every text of a results folder, by file name. Experiments without a page get none."""
+    if not (out / LIST).is_file() or not (out / lag_page.LIST).is_file():
+        raise ConfigError([f"{out} has no {LIST} or no {lag_page.LIST}. Pass docs/results, or a copy of it."])
+    results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
+    claims = judged(results)
+    texts = {
+        f"{each.name}.md": experiment_page(each, results, _picture(out, each)) for each in _with_page(out, results)
+    }
+    return {
+        **texts,
+        "claims.md": claims_page(results),
+        "claims.json": json.dumps(claims, indent=1) + "\n",
+        verdict_page.PAGE: verdict_page.verdict_page(runs),
+        dose_page.PAGE: dose_page.dose_page(runs),
+        so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
+        lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
+        "README.md": index_page(results, claims),
+    }
+
+
+def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
+    """What draws every picture of a results folder, by file name."""
+    results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
+    lag = lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)
+
+    def of(experiment: Experiment) -> Callable[[], Figure | None]:
+        return lambda: draw(experiment, results)
+
+    return {
+        **{f"{each.name}.png": of(each) for each in _with_page(out, results)},
+        verdict_page.PICTURE: lambda: draw_verdicts(runs),
+        dose_page.PICTURE: lambda: draw_doses(runs),
+        lag_page.PICTURE: lambda: lag_page.draw(lag),
+    }
+
+
+def _with_page(out: Path, results: Results) -> list[Experiment]:
+    """The experiments that have bases and a page already: pages of planned ones are not theirs."""
+    return [each for each in EXPERIMENTS.values() if results.groups_of(each) and (out / f"{each.name}.md").is_file()]
+
+
+def _picture(out: Path, experiment: Experiment) -> Path | None:
+    path = out / f"{experiment.name}.png"
+    return path if path.is_file() else None
+
+
+def write_every_page(out: Path) -> list[Path]:
+    """Write pictures, then pages; return the paths of the files. Without matplotlib, pictures stay as they are."""
+    written = []
+    for name, make in pictures(out).items():
+        try:
+            figure = make()
+        except ImportError:
+            sys.stdout.write("No pictures: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
+            break
+        if figure is not None:
+            figure.savefig(out / name, dpi=130)
+            written.append(out / name)
+    for name, text in page_texts(out).items():
+        (out / name).write_text(text, encoding="utf-8")
+        written.append(out / name)
+    return written
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.every_page", description=__doc__)
+    parser.add_argument("results", type=Path)
+    for path in write_every_page(parser.parse_args().results):
+        sys.stdout.write(f"Wrote {path}.\n")
+
+
+if __name__ == "__main__":
+    try:
+        _main()
+    except VcsdError as error:
+        sys.exit(str(error))

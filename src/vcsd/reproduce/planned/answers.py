@@ -1,0 +1,198 @@
+"""The questions of the committed rules, answered from the planned runs: for the contrast, against it, or undecided.
+
+The numbers are those of docs/preregistration.md: 1 to 6 and 9. Questions 7 and 8 are answered on the page of doses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING, Literal
+
+from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.experiments import BASE, SHARPENED, VCSD
+from vcsd.reproduce.pages.details import guard_of
+from vcsd.reproduce.paired_runs import equivalence, equivalence_interval, holm, interval, paired, shown_p
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from vcsd.reproduce.cell_result import CellResult
+    from vcsd.reproduce.paired_runs import Paired
+    from vcsd.reproduce.planned.planned_results import PlannedResults
+
+Side = Literal["against", "undecided", "for"]
+
+FEWEST_BASES = 5
+"""The rules: a comparison with fewer bases is undecided."""
+
+MAIN_CONTROL = "sharpened 2"
+OTHER_ANCHORS = ("sharpened 1.5", "sharpened 3")
+LAST_STEPS = 10
+"""Final entropy is the mean of the student's entropy over this many last steps."""
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    """What the runs say to one question of the rules."""
+
+    side: Side
+    text: str
+
+
+def side_of(change: Paired | None) -> Side:
+    """Judge VCSD minus a control: for if clearly above zero, against if clearly below, else undecided."""
+    if change is None or change.num_bases < FEWEST_BASES or not change.is_clear:
+        return "undecided"
+    return "for" if change.mean > 0 else "against"
+
+
+def in_points(change: Paired | None, *, corrected: bool = False) -> str:
+    """A difference with its 95% interval, p, number of bases, and what these bases could have shown."""
+    if change is None:
+        return "no runs"
+    limits = interval(change, 0.95)
+    if limits is None or change.p is None or change.detectable is None:
+        return f"{change.mean:+.2f} (one base)"
+    name = "Holm's p" if corrected else "p"
+    return (
+        f"{change.mean:+.2f} (95% {limits[0]:+.2f} to {limits[1]:+.2f}, {name} {shown_p(change.p)}, {change.num_bases} "
+        f"bases, which would show {change.detectable:.1f} points or more)"
+    )
+
+
+def answers(runs: PlannedResults) -> list[RuleAnswer]:
+    """Answer questions 1 to 6 and 9, in this order."""
+    return [
+        *_adds(runs),
+        *_where(runs),
+        _share(runs),
+        _empty(runs),
+        *_pair(runs, "5. Can voting or decoding replace training?", ("majority of 8", "contrast decoding")),
+        *_pair(runs, "6. Is OPSD held back by its settings?", ("OPSD beta 0.1", "OPSD, best dev step")),
+        _guard(runs),
+    ]
+
+
+def _against(runs: PlannedResults, controls: Sequence[str]) -> list[Paired | None]:
+    """VCSD minus each control, with Holm's correction for those that have runs."""
+    changes = [runs.change(name, VCSD.name, runs.verdict_bases) for name in controls]
+    corrected = iter(holm([change for change in changes if change is not None]))
+    return [None if change is None else next(corrected) for change in changes]
+
+
+def _adds(runs: PlannedResults) -> Iterator[RuleAnswer]:
+    title = "**1. Does the contrast add to sharpening?**"
+    change = runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
+    yield RuleAnswer(side_of(change), f"{title} VCSD minus `{MAIN_CONTROL}`: {in_points(change)}.")
+    for name, other in zip(OTHER_ANCHORS, _against(runs, OTHER_ANCHORS), strict=True):
+        yield RuleAnswer(side_of(other), f"{title} VCSD minus `{name}`: {in_points(other, corrected=True)}.")
+
+
+def suite_changes(runs: PlannedResults) -> dict[str, Paired]:
+    """VCSD minus `sharpened 2` on each suite, with Holm's correction for seven; empty without runs."""
+    changes = {name: runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases, name) for name in SEVEN}
+    known = {name: change for name, change in changes.items() if change is not None}
+    return dict(zip(known, holm(list(known.values())), strict=True))
+
+
+def _where(runs: PlannedResults) -> Iterator[RuleAnswer]:
+    changes = suite_changes(runs)
+    words: dict[Side, str] = {"against": "clearly behind", "undecided": "not clearly apart", "for": "clearly ahead"}
+    for side, word in words.items():
+        found = [f"`{name}` {change.mean:+.1f}" for name, change in changes.items() if side_of(change) == side]
+        if found:
+            yield RuleAnswer(side, f"**2. Where?** VCSD is {word} of `{MAIN_CONTROL}` on {', '.join(found)} (table).")
+
+
+def shares(runs: PlannedResults) -> dict[tuple[str, int], float]:
+    """The share of VCSD's gain that `sharpened 2` reaches, base by base, in percent."""
+    base, sharp, vcsd = (runs.scores(name, runs.verdict_bases) for name in (BASE.name, MAIN_CONTROL, VCSD.name))
+    both = [run for run in base if run in sharp and run in vcsd]
+    return {run: 100 * (sharp[run] - base[run]) / (vcsd[run] - base[run]) for run in both}
+
+
+def _share(runs: PlannedResults) -> RuleAnswer:
+    title = "**3. How much of the gain is sharpening?**"
+    found = shares(runs)
+    change = paired(dict.fromkeys(found, 0.0), found)
+    limits = interval(change, 0.95) if change is not None else None
+    if change is None or limits is None:
+        return RuleAnswer("undecided", f"{title} Too few runs.")
+    side: Side = "against" if change.num_bases >= FEWEST_BASES and limits[0] > 0 else "undecided"
+    each = ", ".join(f"{share:.0f}%" for share in found.values())
+    return RuleAnswer(
+        side,
+        f"{title} `{MAIN_CONTROL}` reaches {change.mean:.0f}% of VCSD's gain (95% {limits[0]:.0f} to {limits[1]:.0f}%, "
+        f"{change.num_bases} bases: {each}).",
+    )
+
+
+def _empty(runs: PlannedResults) -> RuleAnswer:
+    title = "**4. Does the control have to be empty?** VCSD minus `another picture`:"
+    change = runs.change("another picture", VCSD.name, runs.verdict_bases)
+    limits = equivalence_interval(change) if change is not None else None
+    if change is None or limits is None:
+        return RuleAnswer("undecided", f"{title} too few runs.")
+    word = equivalence(change) if change.num_bases >= FEWEST_BASES else "undecided"
+    sides: dict[str, Side] = {"alike": "against", "different": "for" if change.mean > 0 else "against"}
+    return RuleAnswer(
+        sides.get(word, "undecided"),
+        f"{title} {change.mean:+.2f}, 90% interval {limits[0]:+.2f} to {limits[1]:+.2f}, {change.num_bases} bases: "
+        f"{word}, with a margin of one point. Alike would mean that any other picture serves as well as a black one.",
+    )
+
+
+def _pair(runs: PlannedResults, title: str, controls: tuple[str, str]) -> Iterator[RuleAnswer]:
+    for name, change in zip(controls, _against(runs, controls), strict=True):
+        yield RuleAnswer(side_of(change), f"**{title}** VCSD minus `{name}`: {in_points(change, corrected=True)}.")
+
+
+def _guard(runs: PlannedResults) -> RuleAnswer:
+    finished = runs.finished(VCSD.name, runs.verdict_bases)
+    stopped = [base for (base, _), result in finished.items() if guard_of(result)["stop"] is not None]
+    if len(finished) < FEWEST_BASES and not stopped:
+        side: Side = "undecided"
+    else:
+        side = "against" if stopped else "for"
+    which = f"it stops {', '.join(stopped)}" if stopped else "it stops none"
+    return RuleAnswer(
+        side, f"**9. The guard** must stop none of the VCSD runs on the five bases: of {len(finished)}, {which}."
+    )
+
+
+def final_entropy(result: CellResult) -> float | None:
+    """The student's entropy at the end of training, in nats."""
+    values = [value for value in result.get("series", {}).get("student_entropy", [])[-LAST_STEPS:] if value is not None]
+    return mean(values) if values else None
+
+
+@dataclass(frozen=True)
+class EntropyMatch:
+    """For one base, the sharpened run whose final entropy is closest to VCSD's."""
+
+    base: str
+    entropy: float
+    entropies: dict[str, float]
+    chosen: str
+    acc: float
+    control_acc: float
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether VCSD's entropy lies between those of the sharpened runs, so that the match is a real one."""
+        return min(self.entropies.values()) <= self.entropy <= max(self.entropies.values())
+
+
+def entropy_matches(runs: PlannedResults) -> list[EntropyMatch]:
+    """Match every base that has a VCSD run and at least one sharpened run."""
+    names = [each.name for each in SHARPENED]
+    entropies = {name: runs.values(name, runs.verdict_bases, final_entropy) for name in (*names, VCSD.name)}
+    accs = {name: runs.scores(name, runs.verdict_bases) for name in (*names, VCSD.name)}
+    matches = []
+    for run, entropy in entropies[VCSD.name].items():
+        known = {name: entropies[name][run] for name in names if run in entropies[name]}
+        if known:
+            chosen = min(known, key=lambda name: abs(known[name] - entropy))
+            matches.append(EntropyMatch(run[0], entropy, known, chosen, accs[VCSD.name][run], accs[chosen][run]))
+    return matches

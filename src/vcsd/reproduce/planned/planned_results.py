@@ -1,0 +1,127 @@
+"""The results of planned runs on the bases that were made for them, found by what they depend on.
+
+A result names its base and the hash of its weights, so the bases themselves need not be there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcsd.config.shipped import recipe_path
+from vcsd.errors import ConfigError
+from vcsd.reproduce.cell import Cell, Sweep
+from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RecordedBase
+from vcsd.reproduce.paired_runs import paired
+from vcsd.reproduce.planned.run_list import RunList, read_run_list
+from vcsd.reproduce.results import suite as score_on
+from vcsd.world.parameters import PARAMETERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from vcsd.reproduce.cell_result import CellResult
+    from vcsd.reproduce.paired_runs import Paired, Run
+    from vcsd.reproduce.planned.run_list import PlannedRun
+
+LIST = "planned.json"
+DOSE = "ignore_share"
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedResults:
+    """A list of planned runs, and the results of those on new bases that are finished."""
+
+    listed: RunList
+    out: Path
+    recorded: Mapping[str, RecordedBase]
+    _results: dict[PlannedRun, CellResult | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """The planned runs that start from a base of the list."""
+        return [run for run in self.listed.runs if run.base in self.listed.bases]
+
+    @property
+    def verdict_bases(self) -> list[str]:
+        """The bases of the default world, on which verdicts rest."""
+        return [name for name, base in self.listed.bases.items() if not base.overrides]
+
+    def dose(self, base: str) -> float:
+        """The share of captions that ignore their picture, in the world of a base."""
+        overrides = dict(each.split("=") for each in self.listed.bases[base].overrides)
+        return float(overrides.get(DOSE, PARAMETERS.ignore_share))
+
+    @property
+    def doses(self) -> dict[float, list[str]]:
+        """The bases of each dose, the smallest dose first."""
+        found = sorted({self.dose(base) for base in self.listed.bases})
+        return {dose: [base for base in self.listed.bases if self.dose(base) == dose] for dose in found}
+
+    def result(self, run: PlannedRun) -> CellResult | None:
+        """The result of a run; None if it is missing."""
+        if run not in self._results:
+            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
+            base = self.recorded.get(run.base)
+            self._results[run] = Cell(run.variant, base, run.seed, sweep).result() if base else None
+        return self._results[run]
+
+    def finished(self, variant: str, bases: Iterable[str]) -> dict[Run, CellResult]:
+        """The results of a variant on some bases."""
+        wanted = set(bases)
+        runs = [run for run in self.runs if run.variant.name == variant and run.base in wanted]
+        return {(run.base, run.seed): result for run in runs if (result := self.result(run)) is not None}
+
+    def values(
+        self, variant: str, bases: Iterable[str], read: Callable[[CellResult], float | None]
+    ) -> dict[Run, float]:
+        """One number of each result of a variant."""
+        found = {run: read(result) for run, result in self.finished(variant, bases).items()}
+        return {run: value for run, value in found.items() if value is not None}
+
+    def scores(self, variant: str, bases: Iterable[str], suite: str | None = None) -> dict[Run, float]:
+        """Acc of each run of a variant, or its score on a suite."""
+        return self.values(variant, bases, (lambda result: result["acc"]) if suite is None else score_on(suite))
+
+    def change(self, before: str, after: str, bases: Iterable[str], suite: str | None = None) -> Paired | None:
+        """Points of `after` minus points of `before`, over bases."""
+        bases = list(bases)
+        return paired(self.scores(before, bases, suite), self.scores(after, bases, suite))
+
+    def missing(self, bases: Iterable[str]) -> list[PlannedRun]:
+        """The planned runs on some bases that have no result."""
+        wanted = set(bases)
+        return [run for run in self.runs if run.base in wanted and self.result(run) is None]
+
+
+def planned_results(out: Path) -> PlannedResults:
+    """Read the list of planned runs and the bases that the results of a folder name."""
+    if not (out / "cells").is_dir():
+        raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
+    listed = read_run_list(out / LIST)
+    recorded: dict[str, RecordedBase] = {}
+    for path in sorted((out / "cells").glob("*.json")):
+        cell = json.loads(path.read_bytes())
+        name = cell["base"]
+        if name not in listed.bases:
+            continue
+        base = RecordedBase(Path(name), cell["group"], cell["identity"]["base"])
+        if recorded.setdefault(name, base) != base:
+            raise ConfigError([f"{out / 'cells'}: {name} is the name of two bases. Keep the results of one of them."])
+    return PlannedResults(listed, out, recorded)
+
+
+def in_words(runs: Iterable[PlannedRun]) -> str:
+    """Name runs, variant by variant.
+
+    >>> from vcsd.reproduce.experiments import VCSD
+    >>> from vcsd.reproduce.planned.run_list import PlannedRun
+    >>> in_words([PlannedRun(VCSD, "qwen3_vl-small-12", 212), PlannedRun(VCSD, "qwen3_vl-small-13", 213)])
+    'VCSD (qwen3_vl-small-12, qwen3_vl-small-13)'
+    """
+    by_variant: dict[str, list[str]] = {}
+    for run in runs:
+        by_variant.setdefault(run.variant.name, []).append(run.base)
+    return "; ".join(f"{name} ({', '.join(bases)})" for name, bases in by_variant.items())

@@ -1,0 +1,100 @@
+"""The page of verdicts applies the committed rules, on made-up results."""
+
+import pytest
+
+from made_up_runs import made_up
+from vcsd.reproduce.planned.answers import answers, entropy_matches, shares, suite_changes
+from vcsd.reproduce.planned.planned_plots import draw_verdicts
+from vcsd.reproduce.planned.verdict_page import guard_rows, verdict_page
+
+
+def side(runs, start, word=""):
+    (found,) = [one.side for one in answers(runs) if one.text.startswith(f"**{start}") and word in one.text]
+    return found
+
+
+def test_a_clear_difference_over_five_bases_decides_and_four_bases_do_not():
+    runs = made_up()
+    assert side(runs, "1.", "`sharpened 2`") == "for"
+    assert side(runs, "1.", "`sharpened 3`") == "against"
+    assert side(made_up(without=("qwen3_vl-small-15",)), "1.", "`sharpened 2`") == "undecided"
+
+
+def test_every_question_of_the_rules_has_an_answer():
+    texts = [one.text for one in answers(made_up())]
+    assert [sum(text.startswith(f"**{number}.") for text in texts) for number in range(1, 10)] == [
+        *(3, 1, 1, 1, 2, 2),
+        *(0, 0, 1),
+    ], "7 and 8 are on the page of doses"
+
+
+def test_the_share_of_sharpening_is_taken_base_by_base():
+    found = shares(made_up())
+    assert found["qwen3_vl-small-11", 211] == pytest.approx(100 * 20 / 40.4)
+    assert found["qwen3_vl-small-12", 212] == pytest.approx(100 * 20 / 39.6)
+    assert side(made_up(), "3.") == "against", "sharpening takes part of the gain"
+
+
+@pytest.mark.parametrize(
+    ("other", "word", "expected"),
+    [(90.1, "alike", "against"), (85.0, "different", "for"), (95.0, "different", "against")],
+)
+def test_another_picture_is_judged_by_an_equivalence_test(other, word, expected):
+    runs = made_up(another_picture=lambda base, noise: other)
+    assert side(runs, "4.", f": {word},") == expected
+
+
+def test_a_wide_interval_around_a_small_mean_is_not_alike():
+    runs = made_up(another_picture=lambda base, noise: 90.0 + 10 * (int(base[15:17]) - 13))
+    assert side(runs, "4.") == "undecided"
+
+
+def test_suites_are_corrected_for_seven():
+    runs = made_up()
+    plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases, "small")
+    assert suite_changes(runs)["small"].p == pytest.approx(7 * plain.p)
+
+
+def test_sharpening_is_matched_by_the_closest_final_entropy():
+    matches = entropy_matches(made_up())
+    assert [match.chosen for match in matches] == ["sharpened 2"] * 5
+    assert all(match.is_inside for match in matches)
+    (match, *_) = entropy_matches(made_up(without=("sharpened 2", "sharpened 1.5")))
+    assert match.chosen == "sharpened 3"
+    assert not match.is_inside
+    assert match.acc - match.control_acc == pytest.approx(90.4 - 95.0)
+
+
+def test_a_run_that_the_guard_stops_without_need_speaks_against_it():
+    runs = made_up()
+    assert side(runs, "9.") == "for"
+    for run in runs.runs:
+        if (run.variant.name, run.base) == ("VCSD", "qwen3_vl-small-12"):
+            runs.result(run)["guard"] = {"warn": 40, "stop": 50}
+            runs.result(run)["series"] = {}
+    assert side(runs, "9.") == "against"
+    assert next(row for row in guard_rows(runs) if row[0] == "VCSD") == ["VCSD", "17", "0", "0", "1", "1", "1"]
+
+
+def test_the_page_puts_what_is_against_first_and_names_what_is_missing():
+    page = verdict_page(made_up(without=("majority of 8",)))
+    assert page.index("## Against") < page.index("## Undecided") < page.index("## For the contrast")
+    assert "50 of 55 planned runs" in page
+    assert "Missing: majority of 8 (qwen3_vl-small-11, " in page
+    assert "The one-look rule was broken" in page
+    against = page[page.index("## Against") : page.index("## Undecided")]
+    assert "`contrast decoding`: -3.00" in against
+    assert "which would show" in against
+
+
+def test_without_runs_there_is_a_page_and_no_picture():
+    runs = made_up(without=tuple(run.base for run in made_up().runs))
+    assert "0 of 55 planned runs" in verdict_page(runs)
+    assert draw_verdicts(runs) is None
+
+
+def test_the_picture_has_an_interval_for_every_suite_and_control():
+    left, right = draw_verdicts(made_up()).axes
+    assert len(left.containers) == 8
+    assert len(right.containers) == 9
+    assert [label.get_text() for label in left.get_yticklabels()][-1] == "all seven (5)"
