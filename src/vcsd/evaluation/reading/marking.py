@@ -30,6 +30,8 @@ JUDGED = "judge"
 """The reader named in a judge's verdict, followed by the judge's name."""
 NOT_JUDGED = "no judgement"
 """The reader named in the verdict on an answer to which the judge gave no useful reply."""
+_NO_CHOICE = ", no choice"
+"""Added to the reader's name if it says that an answer settles on nothing: Z, Unknown, a letter without an option."""
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,24 @@ def mark(
     ]
     if marking.judge is None:
         return verdicts
-    unread = [
-        index
-        for index, verdict in enumerate(verdicts)
-        if verdict.found is None and verdict.by != FAILED and answers[index].text.strip()
-    ]
+    unread = [index for index, verdict in enumerate(verdicts) if _is_open(verdict) and answers[index].text.strip()]
     asked = [(questions[at], answers[at].text, suites[questions[at].benchmark]) for at in unread]
     judgements = marking.judge.read_all(asked, marking.rules)
     for index, (question, _, benchmark), judgement in zip(unread, asked, judgements, strict=True):
         verdicts[index] = _judged(question, judgement, marking.judge.model, marking.numbers(benchmark))
     return verdicts
+
+
+def _is_open(verdict: Verdict) -> bool:
+    """Whether a judge is asked: the rules found neither a choice nor a refusal to choose."""
+    return verdict.found is None and verdict.by != FAILED and not verdict.by.endswith(_NO_CHOICE)
+
+
+def _chosen(question: Question, found: str | None, by: str) -> Verdict:
+    """Mark a choice. A letter for which there is no option, such as VLMEvalKit's Z for refusals, is none."""
+    if question.kind == "option" and found is not None and found not in question.options:
+        return Verdict(question.id, None, is_right=False, by=by + _NO_CHOICE)
+    return Verdict(question.id, found, found == question.gold, by)
 
 
 def _judged(question: Question, judgement: Judgement, model: str, numbers: Numbers) -> Verdict:
@@ -114,9 +124,9 @@ def _judged(question: Question, judgement: Judgement, model: str, numbers: Numbe
         return Verdict(question.id, None, is_right=False, by=f"{NOT_JUDGED} ({judgement.failure}) by {model}")
     by = f"{JUDGED} {model}"
     if found is None:
-        return _guessed(Verdict(question.id, None, is_right=False, by=by), question, numbers)
+        return _guessed(Verdict(question.id, None, is_right=False, by=by + _NO_CHOICE), question, numbers)
     if question.kind in ("option", "yes_no"):
-        return Verdict(question.id, found, found == question.gold, by)
+        return _chosen(question, found, by)
     return Verdict(question.id, found, mathvista_answer.is_right(question, found, numbers), by)
 
 
@@ -139,12 +149,11 @@ def _mark_by_rules(question: Question, text: str, marking: Marking, benchmark: B
     """Mark by VLMEvalKit's rules before a judge is asked; a correct 0 counts, and nothing is read twice."""
     by = f"exact {marking.rules}"
     if benchmark.is_first_letter:
-        found = exact.read_first_letter(text)
-        return Verdict(question.id, found, found == question.gold, by)
+        return _chosen(question, exact.read_first_letter(text), by)
     if question.kind in ("option", "yes_no"):
         is_option = question.kind == "option"
         found = exact.read_option(text, question.options, marking.rules) if is_option else exact.read_yes_no(text)
-        return Verdict(question.id, found, found == question.gold, by)
+        return _chosen(question, found, by)
     value, is_right = mathvista_answer.check(question, text, marking.rules)
     return Verdict(question.id, value if is_right else None, is_right, by)
 
@@ -175,5 +184,8 @@ def _mark_exactly(question: Question, text: str, marking: Marking, benchmark: Be
     else:
         first = mathvista_answer.read_first(question, text, rules)
         found, is_right = mathvista_answer.check(question, first or mathvista_answer.NOTHING_READ, rules)
-        return Verdict(question.id, found, is_right, f"{by}, {'first' if first else 'second'} reading")
-    return Verdict(question.id, found, found == question.gold, by)
+        by = f"{by}, {'first' if first else 'second'} reading"
+        if question.kind == "option":
+            return _chosen(question, found, by)
+        return Verdict(question.id, found, is_right, by)
+    return _chosen(question, found, by)

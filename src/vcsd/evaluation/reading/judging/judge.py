@@ -25,7 +25,7 @@ from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.chat import RefusedError
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.reading.judging.judge_presets import PRESETS
-from vcsd.evaluation.reading.judging.judge_replies import read_reply
+from vcsd.evaluation.reading.judging.judge_replies import NOTHING, read_reply
 from vcsd.evaluation.reading.statements import spoken
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.monitor.work_bar import WorkBar
@@ -52,7 +52,7 @@ _LONGEST_KEPT = 300
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a judge read from an answer; if it failed, why its last reply was of no use."""
+    """What a judge read from an answer, None if it settles on nothing; if it failed, why its last reply is useless."""
 
     found: str | None
     failure: Failure | None = None
@@ -110,7 +110,7 @@ class Judge:
             judgement = self._read(question, request, rules)
             if judgement.failure == "refused" or self.preset.is_final(judgement.found, form):
                 break
-        return judgement
+        return Judgement(None) if judgement.found == NOTHING else judgement
 
     def _read(self, question: Question, request: Mapping[str, object], rules: str) -> Judgement:
         key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

@@ -14,8 +14,8 @@ from vcsd.evaluation.reading import exact, mathvista_answer
 if TYPE_CHECKING:
     from vcsd.types import Question
 
-NOTHING = "nothing"
-"""The reading of an answer that, according to the judge, settles on nothing."""
+NOTHING = "<nothing>"
+"""The reading of an answer that, according to the judge, settles on nothing. No reply reads like this."""
 
 _NONE = re.compile(r"^\W*(?:none|unknown|n/?a)\W*$", re.IGNORECASE)
 _BEFORE = "`*_$\"'“”‘’ \n\t()[]{}<>,:;!"  # noqa: RUF001  the quotes are meant
@@ -33,13 +33,14 @@ def read_reply(question: Question, reply: str, rules: str) -> str | None:
     >>> example = Example("0", [], [{"role": "user", "content": "How many?"}])
     >>> count = Question(example, benchmark="toy", kind="integer", gold="3")
     >>> [read_reply(count, reply, "2026-06") for reply in ("3 people", "None", "3 or 4")]
-    ['3', 'nothing', None]
+    ['3', '<nothing>', None]
     """
     plain = _undressed(reply)
     if question.kind == "option":
-        letter = plain.upper()
-        is_letter = letter in (*question.options, exact.REFUSED)
-        return letter if is_letter else exact.read_option(reply.strip(), question.options, rules)
+        letter: str | None = plain.upper()
+        if letter not in (*question.options, exact.REFUSED):
+            letter = exact.read_option(reply.strip(), question.options, rules)
+        return NOTHING if letter == exact.REFUSED and letter not in question.options else letter
     if _NONE.match(plain):
         return NOTHING
     if question.kind == "yes_no":

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,12 +129,44 @@ def test_a_second_reply_may_be_read():
         assert judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url)).acc == 100.0
 
 
-def test_a_judge_may_say_that_there_is_no_answer():
-    with serving(lambda request: "Unknown" if "comes down to yes" in asked(request) else "Z") as (url, requests):
-        card = judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url)).benchmarks["BLINK"]
-        assert (card.entry, card.counts.unresolved, card.counts.judged) == (0.0, 0, 1)
-        judged([yes_no("VD_math_1_0_0_0")], [say("VD_math_1_0_0_0", "Maybe")], judge_at(url))
-    assert len(requests) == 2
+def test_an_answer_that_settles_on_nothing_is_unread_and_the_judge_has_not_failed():
+    asks_for = {"comes down to yes": "Unknown", "whole number": "None", "which option": "Z", "as few": "None"}
+
+    def reply(request):
+        return next(word for text, word in asks_for.items() if text in asked(request))
+
+    questions = {
+        "BLINK": QUESTIONS[0],
+        "HallusionBench": yes_no("VD_math_1_0_0_0"),
+        "MathVista_MINI": number("n", "7"),
+        "VStarBench": replace(number("t", "nothing", kind="text"), benchmark="VStarBench"),
+    }
+    predictions = {name: [say(question.id, "Hard to say from here")] for name, question in questions.items()}
+    with serving(reply) as (url, requests):
+        card = judged(list(questions.values()), predictions, judge_at(url))
+    counts = {name: score.counts for name, score in card.benchmarks.items()}
+    assert {(each.unresolved, each.judged, each.judge_failed) for each in counts.values()} == {(1, 1, 0)}
+    assert card.acc == 0.0  # the gold answer "nothing" is no exception
+    assert len(requests) == 4
+
+
+def test_a_refusal_that_the_rules_know_is_unread_and_not_judged():
+    for mode in ("exact", "judge"):
+        with serving(lambda request: "B") as (url, requests):
+            judge = judge_at(url) if mode == "judge" else None
+            refused = [say("q0", "Cannot determine the answer from it")]
+            card = score(QUESTIONS[:1], refused, mode=mode, judge=judge).benchmarks["BLINK"]
+        assert (card.entry, card.counts.unresolved, requests) == (0.0, 1, [])
+
+
+@pytest.mark.parametrize("reply", ["E", "Nothing", "None of them"])
+def test_a_choice_that_is_not_offered_is_a_failure_of_the_judge(reply, tmp_path):
+    cache = tmp_path / "judge.jsonl"
+    with serving(lambda request: reply) as (url, requests):
+        card = judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url, cache=cache)).benchmarks["BLINK"]
+        assert (card.counts.unresolved, card.counts.judged, card.counts.judge_failed) == (1, 0, 1)
+        judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url, cache=cache))
+    assert len(requests) == 6  # three tries each time: nothing was kept
 
 
 def test_a_judge_may_think_before_it_replies():
@@ -151,8 +184,17 @@ def test_an_empty_answer_is_not_judged():
 def test_a_judge_that_is_down_is_an_error_and_what_it_said_is_kept(tmp_path):
     cache = tmp_path / "judge.jsonl"
     predictions = [say(q.id, f"{OPEN} {q.id}") for q in QUESTIONS]
-    failing = serving(lambda request: 500 if "q2" in asked(request) else "B")
-    with failing as (url, _), pytest.raises(RunError, match="status 500"):
+
+    def reply(request):
+        if "q2" not in asked(request):
+            return "B"
+        for _ in range(1000):  # fails only when the others have been kept, however busy the machine is
+            if cache.exists() and cache.read_text().count("\n") == 2:
+                break
+            time.sleep(0.02)
+        return 500
+
+    with serving(reply) as (url, _), pytest.raises(RunError, match="status 500"):
         judged(QUESTIONS, predictions, judge_at(url, cache=cache))
     with serving(lambda request: "B") as (url, requests):
         assert judged(QUESTIONS, predictions, judge_at(url, cache=cache)).acc == 100.0

@@ -17,7 +17,7 @@ def test_a_letter_is_read(reply):
     assert read_reply(OPTION, reply, "2026-06") == "B"
 
 
-@pytest.mark.parametrize(("reply", "found"), [("z", "Z"), ("The answer is B.", "B"), ("A or B", None), ("e", None)])
+@pytest.mark.parametrize(("reply", "found"), [("z", NOTHING), ("The answer is B.", "B"), ("A or B", None), ("e", None)])
 def test_a_refusal_is_read_and_a_choice_of_two_is_not(reply, found):
     assert read_reply(OPTION, reply, "2026-06") == found
 
@@ -55,3 +55,5 @@ def test_lists_and_words_are_read():
     assert read_reply(LIST, "[1, 2] or [2, 1]", "2026-06") is None
     assert read_reply(TEXT, '"red"', "2026-06") == "red"
     assert read_reply(TEXT, "None.", "2026-06") == NOTHING
+    assert read_reply(TEXT, "nothing", "2026-06") == "nothing"  # what is in an empty box
+    assert read_reply(option("q", "Z", {"Y": "a", "Z": "b"}), "z", "2026-06") == "Z"
