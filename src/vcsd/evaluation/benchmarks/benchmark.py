@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.prompt_styles import prompt_text
-from vcsd.types import Example, Question, user_message
+from vcsd.types import Example, Question, message_texts, user_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
     from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
@@ -103,6 +103,14 @@ class Benchmark:
         by_kind: dict[str, JudgeForm] = {"option": "options", "yes_no": "yes_no"}
         return self.judged_as or by_kind.get(question.kind, "extract")
 
+    def scored_together(self, question: Question) -> Hashable:
+        """Identify the questions that are scored as one: some of them alone would have another score."""
+        if self.aggregation == "paired":
+            return tuple(question.groups.get(key) for key in self.set_keys)
+        if self.aggregation == "circular":
+            return question.groups.get("circle")
+        return rotation_of(question) if self.aggregation == "cycles" else question.id
+
     def question(self, row: Record, style: str) -> Question:
         """Turn a row into a question in a prompt style. Raises DataError for a row that makes no sense."""
         parsed = self.published.read(row)
@@ -114,6 +122,13 @@ class Benchmark:
         example = Example(row.need("index"), images, [message])
         groups = {**parsed.groups, **({"image": row.picture} if row.picture else {})}
         return Question(example, self.name, parsed.kind, parsed.gold, parsed.options, groups, dict(row.cells))
+
+
+def rotation_of(question: Question) -> Hashable:
+    """Identify a question regardless of the order of its options: HRBench asks each four times under other ids."""
+    texts = tuple(message_texts(question.example.prompt[-1])) if "question" not in question.fields else ()
+    wording = question.fields.get("question", question.groups.get("question", texts))
+    return (wording, question.groups.get("category"), tuple(sorted(question.options.values())))
 
 
 def _interleaved(row: Record, text: str) -> tuple[tuple[Any, ...], Message]:

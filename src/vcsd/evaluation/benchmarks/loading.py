@@ -19,7 +19,7 @@ from vcsd.evaluation.benchmarks.files.records import StoredImage
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
     from os import PathLike
 
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
@@ -122,7 +122,7 @@ def load_benchmark(
     jpeg75: bool = False,
     allow_unknown_data: bool = False,
 ) -> LoadedBenchmark:
-    """Load the questions of a benchmark in a prompt style; at most `limit`, spread evenly over the file.
+    """Load the questions of a benchmark in a prompt style; at most `limit`, as `limited` chooses them.
 
     With `jpeg75`, images that VLMEvalKit re-encodes as JPEG are re-encoded here too.
     """
@@ -146,7 +146,7 @@ def load_benchmark(
             "(--allow-unknown-data)."
             for doubt in doubts
         ])  # fmt: skip
-    chosen = questions if limit is None else spread(questions, limit)
+    chosen = limited(benchmark, questions, limit)
     report = DataReport(
         *(benchmark.name, table.path.name, table.kind, table.md5, table.md5 == published.md5),
         *(len(questions), len(chosen), table.num_without_image, doubts),
@@ -232,6 +232,24 @@ def _doubts(benchmark: Benchmark, table: RecordTable, questions: Sequence[Questi
                 listed = ", ".join(f"{group} {size}" for group, size in sorted(counts.items()))
                 doubts.append(f"its questions by {key} are {listed}, {name} has {', '.join(map(str, sizes))}.")
     return doubts
+
+
+def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | None) -> Sequence[Question]:
+    """Take at most `limit` questions, evenly over the file. Questions that are scored together stay together.
+
+    The rotations of a question, or a set of paired questions, are taken whole or not at all: without the others, some
+    would score higher than the whole. At least one such group is taken, even if it has more than `limit` questions.
+    """
+    if limit is None or limit >= len(questions):
+        return questions
+    groups: dict[Hashable, list[int]] = {}
+    for index, question in enumerate(questions):
+        groups.setdefault(benchmark.scored_together(question), []).append(index)
+    for num in range(min(limit, len(groups)), 0, -1):
+        indices = sorted(index for group in spread(list(groups.values()), num) for index in group)
+        if len(indices) <= limit or num == 1:
+            return [questions[index] for index in indices]
+    raise AssertionError("one group was taken")
 
 
 def spread(items: Sequence[T], limit: int) -> Sequence[T]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
-from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, questions_of, spread
+from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited, questions_of
 from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, multiple_choice
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 
@@ -52,7 +52,7 @@ def load_own_tsv(
     breakdown = tuple(name for name in _GROUPS if name in table.columns)
     benchmark = own_benchmark(path.stem, breakdown)
     questions = questions_of(benchmark, table.rows, style)
-    chosen = questions if limit is None else spread(questions, limit)
+    chosen = limited(benchmark, questions, limit)
     report = DataReport(
         *(benchmark.name, table.path.name, table.kind, table.md5, False),
         *(len(questions), len(chosen), table.num_without_image),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from vcsd.evaluation.asking.predictions import image_identity
 from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
-from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, spread
+from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,14 +44,14 @@ ALL_BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType({**PUBLISHED, **WORLD
 
 
 def load_world(names: Sequence[str], *, limit: int | None = None) -> list[LoadedBenchmark]:
-    """Generate the questions of suites, always the same ones; at most `limit` of each, spread evenly."""
+    """Generate the questions of suites, always the same ones; at most `limit` of each."""
     from vcsd.world.questions.suites import build_suite  # loads NumPy, which listing the suites does not need
 
     loaded = []
     for name in names:
         suite = build_suite(name.removeprefix(PREFIX), _SEED, _SPLIT)
         questions = [_as_benchmark(question, name) for question in suite]
-        chosen = tuple(questions if limit is None else spread(questions, limit))
+        chosen = tuple(limited(WORLD[name], questions, limit))
         file, md5 = f"seed {_SEED}, {_SPLIT}", _checksum(questions)
         report = DataReport(name, file, ALL, md5, False, len(questions), len(chosen), 0)
         loaded.append(LoadedBenchmark(chosen, report))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from vcsd.errors import ConfigError, DataError, did_you_mean
-from vcsd.types import message_texts
+from vcsd.evaluation.benchmarks.benchmark import rotation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -165,7 +165,8 @@ def f1_ratios(
 ) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return F1 of "yes", accuracy, precision and recall as ratios. What is not a yes counts as a no.
 
-    A question in several categories counts once for each, as in VLMEvalKit.
+    A question in several categories counts once for each, as in VLMEvalKit. A ratio with nothing below the line is 0,
+    as in VLMEvalKit: so is F1 of questions whose gold answers and readings are all "no".
     """
     assert found is not None, "F1 needs what was read, not only whether it is right"
     pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in ("F1", "acc", "precision", "recall")}
@@ -213,18 +214,11 @@ def _set(benchmark: Benchmark, question: Question) -> tuple[str, ...]:
     return tuple(group(question, key) for key in benchmark.set_keys)
 
 
-def _rotation(benchmark: Benchmark, question: Question) -> Hashable:
-    """Identify a question regardless of the order of its options: HRBench asks each four times under other ids."""
-    texts = tuple(message_texts(question.example.prompt[-1])) if "question" not in question.fields else ()
-    wording = question.fields.get("question", question.groups.get("question", texts))
-    return (wording, question.groups.get("category"), tuple(sorted(question.options.values())))
-
-
 CLUSTERS: dict[str, Callable[[Benchmark, Question], Hashable]] = {
     "question": lambda benchmark, question: question.id,
     "image": _image,
     "set": _set,
-    "rotation": _rotation,
+    "rotation": lambda benchmark, question: rotation_of(question),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from toy_benchmarks import ROWS, coded, image_bytes, write_parquets, write_tsv, write_tsvs
 from vcsd.errors import ConfigError
-from vcsd.evaluation.benchmarks import BENCHMARKS, loading
+from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED, loading
 from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files
 
 NAMES = list(ROWS)
@@ -24,7 +24,7 @@ def parquets(tmp_path_factory):
 
 
 def loaded(name, folder, **how):
-    return load_benchmark(BENCHMARKS[name], folder, **{"allow_unknown_data": True, **how})
+    return load_benchmark(PUBLISHED[name], folder, **{"allow_unknown_data": True, **how})
 
 
 def changed(name, num_questions, **files):
@@ -167,12 +167,39 @@ def test_broken_base64_is_refused_before_anything_is_asked(tmp_path):
 
 
 def test_a_limit_is_spread_over_the_file(tsvs):
-    found = loaded("HRBench4K", tsvs, limit=4)
-    assert [q.id for q in found.questions] == ["0", "2", "4", "6"]
-    assert (found.report.num_questions, found.report.num_asked) == (8, 4)
+    whole = [q.id for q in loaded("VStarBench", tsvs).questions]
+    found = loaded("VStarBench", tsvs, limit=2)
+    assert [q.id for q in found.questions] == [whole[0], whole[len(whole) // 2]]
+    assert (found.report.num_questions, found.report.num_asked) == (len(whole), 2)
     assert len(loaded("HRBench4K", tsvs, limit=99).questions) == 8
     with pytest.raises(ConfigError, match="limit = 0 leaves no question"):
         loaded("HRBench4K", tsvs, limit=0)
+
+
+@pytest.mark.parametrize("name", ["HRBench4K", "HallusionBench"])
+@pytest.mark.parametrize("limit", [1, 3, 5, 7])
+def test_a_limit_takes_rotations_and_paired_questions_together(tsvs, name, limit):
+    whole, found = (loaded(name, tsvs, limit=num).questions for num in (None, limit))
+    groups = {BENCHMARKS[name].scored_together(q) for q in found}
+    taken = [q.id for q in whole if BENCHMARKS[name].scored_together(q) in groups]
+    assert [q.id for q in found] == taken
+    assert len(found) <= limit or len(groups) == 1
+
+
+def test_a_limit_of_mmbench_keeps_the_rotations_of_a_question(tmp_path):
+    rows = [
+        {"index": str(circle * 1_000_000 + n), "image": coded(n), "question": f"{n}?", "A": "red", "B": "blue"}
+        | {"answer": "A", "category": "c", "l2-category": "x"}
+        for circle in range(3)
+        for n in range(6)
+    ]
+    write_tsv(tmp_path / "MMBench_DEV_EN.tsv", rows)
+    ids = {
+        limit: [q.id for q in loaded("MMBench_DEV_EN", tmp_path, limit=limit).questions] for limit in (1, 6, 8, 17, 18)
+    }
+    assert ids[1] == ["0", "1000000", "2000000"]
+    assert ids[6] == ids[8] == ["0", "3", "1000000", "1000003", "2000000", "2000003"]
+    assert (len(ids[17]), len(ids[18])) == (15, 18)
 
 
 def test_jpeg_75_is_for_the_files_that_are_re_encoded_upstream(tsvs):
