@@ -312,7 +312,9 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     folder = _beside(first, second) if out is None else out
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "comparison.json").write_text(json.dumps(asdict(comparison), indent=2) + "\n", encoding="utf-8")
+        (folder / "comparison.json").write_text(
+            json.dumps(asdict(comparison), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
         write_page(comparison_page(comparison, cards[0], cards[1], names), folder / "report.html")
     except OSError as error:
         raise ConfigError([f"the comparison cannot be written: {error}. Choose another folder (--out)."]) from error

@@ -166,7 +166,7 @@ def _demonstrate(setting: Setting, processor: Processor, say: Callable[[str], No
         "hardware": hardware(),
         "versions": versions(),
     }
-    (setting.out / "table.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    (setting.out / "table.json").write_text(json.dumps(table, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     write_report(outcome, setting.out / "report.html")
     write_run_report(
         read_runs([setting.out / method for method in ("base", "opsd", "vcsd")]), setting.out / "training.html"

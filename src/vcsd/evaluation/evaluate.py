@@ -226,7 +226,7 @@ def write_seeds(out: Path, questions: Sequence[Question], results: Sequence[Resu
         )
         seeds = asdict(over_seeds([result.card for result in results]))
         content = {**seeds, "several_answers": {name: asdict(measured) for name, measured in measures.items()}}
-        (out / SEEDS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        (out / SEEDS).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,15 @@ def estimate(tallies: Sequence[Tally]) -> Estimate:
 def _left_out(right_CP: Floats, units_CP: Floats) -> tuple[float, Floats]:
     """Return the entry as a share, and its change when each cluster is left out."""
     entry = _entries(right_CP.sum(0, keepdims=True), units_CP.sum(0, keepdims=True))[0]
-    without_C = _entries(right_CP.sum(0) - right_CP, units_CP.sum(0) - units_CP)
-    shifts_C = np.where(np.isnan(without_C), 0.0, without_C - entry)
+    shifts_C = _entries(right_CP.sum(0) - right_CP, units_CP.sum(0) - units_CP) - entry
     return float(entry), shifts_C - shifts_C.mean()
 
 
 def _entries(right_RP: Floats, units_RP: Floats) -> Floats:
-    """Compute the mean of the parts, for each row. Parts without a unit are skipped; without any part it is nan."""
+    """Compute the mean of the parts, for each row. Parts without a unit are skipped; without any part it is 0."""
     share_RP = np.divide(right_RP, units_RP, out=np.zeros_like(units_RP), where=units_RP > 0)
     num_R = (units_RP > 0).sum(1)
-    entries_R: Floats = np.divide(share_RP.sum(1), num_R, out=np.full(len(num_R), np.nan), where=num_R > 0)
+    entries_R: Floats = share_RP.sum(1) / np.maximum(num_R, 1)
     return entries_R
 
 

@@ -12,6 +12,7 @@ from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED
 from vcsd.evaluation.benchmarks.loading import choose_benchmarks, load_benchmark, require_files
 from vcsd.evaluation.benchmarks.more_benchmarks import MORE_BENCHMARKS
 from vcsd.evaluation.benchmarks.prompt_styles import STYLES
+from vcsd.evaluation.scoring.compare import compare
 from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.evaluation.scoring.scorecard import Scorecard
 from vcsd.views.original import load_image
@@ -159,6 +160,22 @@ def test_pope_is_the_f1_of_yes_in_which_a_question_counts_for_each_of_its_catego
     assert Scorecard.from_json(card.to_json()) == card
 
 
-def test_a_pope_without_any_yes_is_zero(tmp_path):
-    asked = questions(tmp_path, "POPE", [{"question": "Is it?", "answer": "No", "category": "random"}])
-    assert score(asked, [say("0", "No")], mode="exact").acc == 0.0
+def test_f1_without_any_yes_is_zero_and_never_nan(tmp_path):
+    rows = [{"question": f"Is it {n}?", "answer": answer, "category": "random"} for n, answer in enumerate(NO_YES)]
+    asked = questions(tmp_path, "POPE", rows)
+    said = {
+        "no": score(asked[:2], [say(str(n), "No") for n in range(2)], mode="exact"),
+        "yes": score(asked[:2], [say(str(n), "Yes") for n in range(2)], mode="exact"),
+    }
+    assert said["no"].acc == said["yes"].acc == 0.0
+    assert said["no"].benchmarks["POPE"].metrics == {"F1": 0.0, "acc": 100.0, "precision": 0.0, "recall": 0.0}
+    change = compare(said["no"], said["yes"]).acc
+    assert (change.difference, change.num_lost) == (0.0, 2)
+    assert -100 <= change.interval.low <= 0 <= change.interval.high <= 100  # false of nan
+    # Without the only yes, F1 is 0 as well: the whole score rests on one question, and the interval says so.
+    one = score(asked, [say(str(n), word) for n, word in enumerate(NO_YES)], mode="exact").benchmarks["POPE"]
+    assert one.entry == 100.0
+    assert one.interval.low < 60
+
+
+NO_YES = ("No", "No", "Yes")
