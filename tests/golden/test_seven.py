@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from tiny_answers import number, option, say_all, yes_no
+from vcsd.evaluation.asking.chat import Completion
 from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.reading.judging.judge import Judge
 from vcsd.evaluation.scoring.score_predictions import score
 
 SECONDS = 5.0
@@ -171,11 +173,45 @@ def reasoned(question):
     return " ".join(sentences) + f"\n\nSo option A is wrong.\n\nThe answer is **{question.gold}**."
 
 
-@pytest.mark.parametrize("mode", ["exact", "final"])
-def test_seven_thousand_reasoned_answers_are_scored_in_seconds(mode):
-    predictions = say_all(QUESTIONS, reasoned)
-    start = time.process_time()  # of this process alone: what others do on the machine does not count
-    score(QUESTIONS, predictions, mode=mode)
+def seconds_of(mode, predictions, judge=None):
+    """Processor time of this process alone: what others do on the machine does not count."""
+    start = time.process_time()
+    card = score(QUESTIONS, predictions, mode=mode, judge=judge)
     used = time.process_time() - start
     logging.getLogger(__name__).info("%s: %d answers in %.2f s", mode, len(QUESTIONS), used)
+    return used, card
+
+
+@pytest.mark.parametrize("mode", ["exact", "final"])
+def test_seven_thousand_reasoned_answers_are_scored_in_seconds(mode):
+    used, _ = seconds_of(mode, say_all(QUESTIONS, reasoned))
+    assert used < SECONDS
+
+
+class InstantChat:
+    """A judge's server without a server: it replies at once, with what settles each kind of question."""
+
+    url = "http://judge"
+
+    def __init__(self):
+        self.num_requests = 0
+
+    def complete(self, request):
+        self.num_requests += 1
+        asked = request["messages"][0]["content"]
+        word = "Yes" if "comes down to yes" in asked else "A" if "which option" in asked else "7"
+        return Completion(word, "stop", 1)
+
+
+def test_seven_thousand_answers_are_judged_in_seconds(tmp_path):
+    """None of the answers can be read by rules; the judge replies at once, then from its file."""
+    predictions = say_all(QUESTIONS, lambda question: reasoned(question).rpartition("\n\nSo option")[0])
+    chat, cache = InstantChat(), tmp_path / "judge.jsonl"
+    used, card = seconds_of("judge", predictions, Judge(chat, "instant", cache=cache))
+    num_judged = sum(found.counts.judged for found in card.benchmarks.values())
+    assert num_judged > 0.99 * len(QUESTIONS)
+    assert used < SECONDS
+    num_requests = chat.num_requests
+    used, again = seconds_of("judge", predictions, Judge(chat, "instant", cache=cache))
+    assert (again, chat.num_requests - num_requests) == (card, num_requests - num_judged)  # failures are asked again
     assert used < SECONDS

@@ -34,16 +34,17 @@ def is_repetitive(token_ids: Sequence[Hashable]) -> bool:
     >>> is_repetitive([5, 6, 7] * 20), is_repetitive(list(range(60))), is_repetitive([5] * 10)
     (True, False, False)
     """
-    phrases = [tuple(token_ids[start : start + NGRAM]) for start in range(len(token_ids) - NGRAM + 1)]
-    if len(phrases) < MIN_PHRASES:
-        return False
+    phrases = list(zip(*(token_ids[start:] for start in range(NGRAM)), strict=False))
     first_of_tail = max(0, len(phrases) - TAIL_TOKENS)
+    enough = REPEATED_SHARE * (len(phrases) - first_of_tail)
+    if len(phrases) < MIN_PHRASES or len(phrases) - len(set(phrases)) < enough:  # too few repeated in the whole
+        return False
     seen = set(phrases[:first_of_tail])
     num_repeated = 0
     for phrase in phrases[first_of_tail:]:
         num_repeated += phrase in seen
         seen.add(phrase)
-    return num_repeated >= REPEATED_SHARE * (len(phrases) - first_of_tail)
+    return num_repeated >= enough
 
 
 _SAME_SCRIPT = {"CJK": "HAN", "HENTAIGANA": "KANA", "HIRAGANA": "KANA", "KATAKANA": "KANA", "FULLWIDTH": "LATIN"}

@@ -22,6 +22,7 @@ _SAME_SIGNS = {
 _DECORATION = re.compile(r"\\(?:text|mathrm|left|right|,|;|!|\(|\)|\[|\])|[\s${}*]|\.$")
 
 
+@lru_cache(maxsize=64)  # an answer is compared with each of its options, several times
 def formula(text: str) -> str:
     r"""Remove the typesetting from a formula.
 
