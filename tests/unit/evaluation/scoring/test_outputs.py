@@ -177,9 +177,9 @@ def test_two_processes_do_not_write_into_one_folder(loaded, tmp_path):
 
 def test_style_limit_and_jpeg_reach_the_questions(tmp_path):
     folder = write_tsvs(tmp_path)
-    given = Asking(style="cot", limit=2, jpeg75=True, allow_unknown_data=True)
+    given = Asking(style="cot", limit=4, jpeg75=True, allow_unknown_data=True)
     (found,) = load_questions("HRBench4K", folder, given)
-    assert len(found.questions) == 2
+    assert len(found.questions) == 4
     assert "within \\boxed{}" in found.questions[0].example.prompt[0]["content"][-1]["text"]
     assert found.questions[0].example.images[0].is_recoded
 
