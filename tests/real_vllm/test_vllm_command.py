@@ -14,7 +14,7 @@ from tiny_models import build_model
 from tiny_processor import write_processor_files
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.monitor.lines import read_lines
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
+from vcsd.monitor.timeline import SYNC_FILE
 
 RECIPE = """
 model: {{path: {folder}/model}}

@@ -20,9 +20,10 @@ from vcsd.models.family import family_of
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.in_process import start_in_process
-from vcsd.rollout.vllm.server_target import SendsNccl
+from vcsd.rollout.vllm.server_target import SendsNccl, encoded_images
 from vcsd.rollout.vllm.sync_probe import student_log_probs
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine
+from vcsd.rollout.vllm.vllm_requests import RequestImages, image_spans
 from vcsd.rollout.vllm.weight_sync import expected_shapes, student_weights
 from vcsd.views import VIEWS
 
@@ -157,6 +158,25 @@ def test_rollouts_depend_on_their_key_alone_and_hold_no_placeholder(running):
     assert len({rollout.token_ids for rollout in together}) == 6
     placeholders = set(engine.vision_ids)
     assert not any(placeholders & set(rollout.token_ids) for rollout in together)
+
+
+def test_vllms_vision_tower_gets_the_trainers_own_patches(running):
+    """To the bit, for two images in one prompt, in the process and as features for a server."""
+    from vllm.entrypoints.scale_out.token_in_token_out.mm_serde import decode_mm_kwargs_item
+
+    _, engine = running
+    engine.refresh(1, PROBE)
+    two, seen = prompt(picture(64, 64), picture(96, 32), text="Which is taller?"), []
+    tower = engine._target._llm.llm_engine.model_executor.driver_worker.worker.model_runner.model.visual
+    handle = tower.register_forward_pre_hook(lambda module, given, named: seen.append(given[0]), with_kwargs=True)
+    engine.sample([two], SAMPLING, num_rollouts=2, seed=0)
+    handle.remove()
+    assert torch.equal(torch.cat(seen), two.pixel_values)
+    spans = image_spans(two, engine.base.config.image_token_id, 2)
+    encoded = encoded_images(RequestImages(two.pixel_values, two.grid_thw, ["a", "b"], spans))
+    decoded = [decode_mm_kwargs_item(item)["pixel_values"].data for item in encoded]
+    assert len(decoded) == 2
+    assert torch.equal(torch.cat(decoded), two.pixel_values)
 
 
 def test_both_engines_draw_from_the_same_distribution(running):

@@ -18,10 +18,9 @@ from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
 from vcsd import VCSDTrainer
 from vcsd.monitor.lines import read_lines
-from vcsd.monitor.timeline import TIMELINE
+from vcsd.monitor.timeline import SYNC_FILE, TIMELINE
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm import proven_rollouts
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
 from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.types import Example

@@ -17,8 +17,8 @@ from tiny_models import build_model
 from tiny_processor import build_processor, write_processor_files
 from vcsd import VCSDTrainer
 from vcsd.monitor.lines import read_lines
+from vcsd.monitor.timeline import SYNC_FILE
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
 from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.types import Example

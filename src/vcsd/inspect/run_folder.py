@@ -14,6 +14,7 @@ from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import ENVIRONMENT
+from vcsd.monitor.timeline import SYNC_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ class RunRecord:
     steps: Sequence[JsonLine]
     samples: Sequence[JsonLine]
     evaluations: Sequence[JsonLine]
+    syncs: Sequence[JsonLine]
+    """Each time that vLLM got the student's weights; empty if transformers drew the rollouts."""
     scorecard: Scorecard | None
     exam: Path
     """The folder of its scorecard and answers: its own, or `eval` in it."""
@@ -115,6 +118,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         steps=list(read_lines(folder / "metrics.jsonl")),
         samples=list(read_lines(folder / "samples.jsonl")),
         evaluations=list(read_lines(folder / EVALUATIONS)),
+        syncs=list(read_lines(folder / SYNC_FILE)),
         scorecard=load_scorecard(card) if card.is_file() else None,
         exam=exam,
         num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),

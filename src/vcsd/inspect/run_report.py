@@ -12,7 +12,7 @@ from vcsd.errors import ConfigError
 from vcsd.evaluation.scoring.compare import compare
 from vcsd.inspect.run_folder import as_written_by_a_run
 from vcsd.inspect.run_samples import sampled
-from vcsd.inspect.run_sections import alarms, configuration, disagreements
+from vcsd.inspect.run_sections import alarms, configuration, disagreements, weight_syncs
 from vcsd.report import parts
 from vcsd.report.chart import TONES, Chart, Line, line_charts
 from vcsd.report.markup import Html, text
@@ -76,6 +76,7 @@ def run_page(runs: Sequence[RunRecord]) -> Page:
         PageSection("Benchmarks during training", line_charts(_benchmark_curves(runs, tones))),
         *(PageSection(title, _curves(trained, tones, curves)) for title, curves in CURVES.items()),
         PageSection("Time and memory", _costs(trained, tones), "Means over all steps."),
+        PageSection("Rollouts by vLLM", weight_syncs(trained, tones), _SYNCS_LEAD),
         PageSection("Guard", alarms(trained) if trained else Html(""), "Steps at which a run left its usual range."),
         PageSection("Samples", sampled(runs), _SAMPLES_LEAD),
         PageSection("Configuration", configuration(runs)),
@@ -100,6 +101,10 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
 _SCORES_LEAD = "In percent, with 95% intervals over the questions, from each run's scorecard or last evaluation."
 _DIFFERENCES_LEAD = "In points, on the same questions. Coloured where the 95% interval excludes zero."
 _CASES_LEAD = "Questions that the last run answers rightly and all others wrongly, then the reverse."
+_SYNCS_LEAD = (
+    "Each time vLLM got the student's weights: all expected names were sent, the version was read back, and a probe "
+    "compared vLLM's log-probabilities with the student's. Only rounding may remain; a run stops at a jump."
+)
 _SAMPLES_LEAD = (
     "Responses that the student sampled, from the first step to the latest, as the loss saw them. Each token is "
     "coloured by its contrast, log p(token | image) - log p(token | control) under the teacher. A method without a "

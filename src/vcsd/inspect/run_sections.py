@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.inspect.run_folder import spread
 from vcsd.inspect.run_samples import MOST_TEXT, stored_pictures
+from vcsd.report.chart import Chart, Line, line_charts
 from vcsd.report.markup import Html, text
 from vcsd.report.parts import Answer, Case, plain_table
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 50
 """Alarms listed."""
+
+_SYNC_CURVES = (
+    ("probe_mean", "Probe", "Mean difference of log-probabilities between vLLM and the student, in nats."),
+    ("seconds", "Seconds per sync", "To send the weights and read the version back, without the probe."),
+)
 
 MOST_CASES = 4
 """Questions shown of each kind of disagreement."""
@@ -86,6 +92,31 @@ def alarms(runs: Sequence[RunRecord]) -> Html:
     more = f'<p class="note">{len(rows) - MOST_EVENTS} more.</p>' if len(rows) > MOST_EVENTS else ""
     table = plain_table(["run", "step", "action", "finding"], rows[:MOST_EVENTS])
     return Html(f'<div class="prose">{table}</div>{more}')
+
+
+def weight_syncs(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> Html:
+    """Show what vLLM was sent, and how its log-probabilities differed from the student's; nothing without vLLM."""
+    sampled = [run for run in runs if run.syncs]
+    if not sampled:
+        return Html("")
+    rows = []
+    for run in sampled:
+        last = run.syncs[-1]
+        largest = max((value for _, value in _sync_series(run, "probe_mean")), default=None)
+        cells = [len(run.syncs), last.get("version"), last.get("num_tensors"), last.get("manifest")]
+        rows.append([run.name, *map(str, cells), "-" if largest is None else f"{largest:.2g}"])
+    head = ["run", "syncs", "last version", "tensors", "hash of the last", "largest mean difference, nats"]
+    charts = [
+        Chart(title, [Line(run.name, tones[run.name], _sync_series(run, name)) for run in sampled], says)
+        for name, title, says in _SYNC_CURVES
+    ]
+    return Html(f'<div class="prose">{plain_table(head, rows)}</div><br>{line_charts(charts)}')
+
+
+def _sync_series(run: RunRecord, name: str) -> list[tuple[float, float]]:
+    """Return (step, value) of each sync that has the value."""
+    pairs = [(record.get("step"), record.get(name)) for record in run.syncs]
+    return [(float(step), float(value)) for step, value in pairs if step is not None and isinstance(value, int | float)]
 
 
 def configuration(runs: Sequence[RunRecord]) -> Html:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
 TIMELINE = "timeline.jsonl"
+SYNC_FILE = "weight_sync.jsonl"
+"""One line for each time that a sampler got the student's weights."""
+
 _IN_ROWS = ("teacher", "student", "backward")
 """Parts that alternate row by row; together they are `distill`."""
 

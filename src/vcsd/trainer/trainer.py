@@ -41,7 +41,7 @@ from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.observation import Monitor, Observation
-from vcsd.monitor.timeline import Timeline
+from vcsd.monitor.timeline import SYNC_FILE, Timeline
 from vcsd.parallel.distress import in_step_or_none
 from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
@@ -55,7 +55,7 @@ from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.shares import of_all_ranks, sample_share
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE, ProvenRollouts, RolloutsLostError
+from vcsd.rollout.vllm.proven_rollouts import ProvenRollouts, RolloutsLostError
 from vcsd.rollout.vllm.weight_sync import step_of
 from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
 from vcsd.teacher import Teacher

@@ -19,6 +19,7 @@ from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.inspect.run_folder import read_run, read_runs
 from vcsd.inspect.run_report import run_page, score_table, tones_of, write_run_report
 from vcsd.inspect.run_sections import disagreements
+from vcsd.monitor.timeline import SYNC_FILE
 from vcsd.report.page import page_html
 from vcsd.types import user_message
 
@@ -72,6 +73,22 @@ def test_the_report_shows_curves_phases_memory_and_settings(tmp_path):
     assert "<small>59.2 to 63.2</small>" in html
     assert "2 cores" in html
     assert "models/small" in html
+
+
+def test_the_report_shows_every_sync_of_vllm_and_nothing_without_vllm(tmp_path):
+    plain, by_vllm = write_run(tmp_path / "plain"), write_run(tmp_path / "by_vllm")
+    syncs = [
+        {"step": step, "version": f"step-{step}", "num_tensors": 625, "manifest": f"hash{step}"}
+        | {"seconds": 0.5 * step, "probe_mean": 0.001 * step, "probe_max": 0.1}
+        for step in range(1, 4)
+    ]
+    write_lines(by_vllm / SYNC_FILE, syncs)
+    assert "Rollouts by vLLM" not in html_of(plain)
+    html = html_of(plain, by_vllm)
+    cells = ("3", "step-3", "625", "hash3", "0.003")
+    assert re.search('<th scope="row">by_vllm</th>' + "".join(f"<td[^>]*>{cell}</td>" for cell in cells), html)
+    assert "<title>by_vllm: 0.003 at 3</title>" in html
+    assert "<title>by_vllm: 1.5 at 3</title>" in html
 
 
 def test_steps_that_were_not_taken_and_skipped_rows_are_mentioned(tmp_path):
@@ -277,6 +294,7 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path):
         ("metrics.jsonl", '{"step": 1, "findings": 7, "guard": "warn"}\n'),
         ("evaluation.jsonl", '{"step": 0, "benchmarks": {"a": "b"}}\n'),
         ("samples.jsonl", '{"step": 1}\n'),
+        ("weight_sync.jsonl", '{"step": "x", "probe_mean": 1.0}\n'),
     ],
 )
 def test_a_run_with_records_that_no_run_writes_is_one_sentence_or_a_page(tmp_path, file, content):

@@ -17,10 +17,9 @@ from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import RunError
 from vcsd.models.family import family_of
 from vcsd.monitor.lines import read_lines
-from vcsd.monitor.timeline import TIMELINE
+from vcsd.monitor.timeline import SYNC_FILE, TIMELINE
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm import proven_rollouts
-from vcsd.rollout.vllm.proven_rollouts import SYNC_FILE
 from vcsd.rollout.vllm.server_client import ServerClient
 from vcsd.rollout.vllm.server_target import SendsFiles, ServerTarget
 from vcsd.rollout.vllm.start_target import RunningTarget, VLLMSettings

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SYNC_FILE = "weight_sync.jsonl"
-"""The file of a run folder with one line per sync."""
-
 ATTEMPTS = 4
 BACK_OFF = 5.0
 """Seconds before the second attempt; doubled for each further one."""

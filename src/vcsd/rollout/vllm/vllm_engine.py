@@ -23,6 +23,7 @@ import torch
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.models.family import base_model, family_of
+from vcsd.models.qwen.weight_names import refuse_renamed
 from vcsd.parallel.ranks import is_first, num_ranks, on_every
 from vcsd.rollout.engine import Sampled
 from vcsd.rollout.sampling import Sampling, rollout_key
@@ -104,7 +105,9 @@ class VLLMEngine:
         self.version: str | None = None
         self._merge_size = int(self.base.config.vision_config.spatial_merge_size)
         self._num_tokens = int(self.base.config.get_text_config().vocab_size)
-        self._sync = WeightSync(expected_shapes(self.base.config))
+        expected = expected_shapes(self.base.config)
+        refuse_renamed(self.base.config.model_type, expected)
+        self._sync = WeightSync(expected)
         self._probe = SyncProbe(probe_dtype or dtype)
         self._target, self._keeps_cut = target, keeps_cut
 
