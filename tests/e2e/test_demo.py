@@ -54,6 +54,8 @@ def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, ca
     assert str(tmp_path / "report.html") in out.replace("\n", "")
     for name in (*SEVEN, "all seven"):
         assert name in out
+    assert "VCSD - base: unread" in " ".join(out.split())
+    assert "<small>unread" in (tmp_path / "report.html").read_text()
     found = table(tmp_path)
     assert list(found["table"]["rows"]) == ["base", "opsd", "vcsd"]
     assert set(found["table"]["differences"]) == {"opsd - base", "vcsd - base", "vcsd - opsd"}

@@ -286,7 +286,7 @@ def demo(
     show_log()
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.demo import demonstration as demonstration
-    from vcsd.demo.demo_page import terminal_table
+    from vcsd.demo.demo_page import terminal_table, unread_line
     from vcsd.monitor.machine import hush_transformers
 
     hush_transformers()
@@ -306,6 +306,7 @@ def demo(
         raise typer.Exit(130) from None
     console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
     console.print(terminal_table(shown))
+    say(f"Change in answers that could not be read, in points: {unread_line(shown)}.")
     say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}; training.html compares both runs in detail.")
 
 

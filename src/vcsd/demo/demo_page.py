@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PIL.Image import Image
@@ -13,7 +14,7 @@ from vcsd.monitor.watch import prompt_text
 from vcsd.report import chart, parts
 from vcsd.report.chart import Chart, Line
 from vcsd.report.page import Page, PageSection, write_page
-from vcsd.report.parts import Answer, Case, Score, ScoreRow, ScoreTable, signed
+from vcsd.report.parts import Answer, Case, Score, ScoreRow, ScoreTable, signed, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.world.parameters import PARAMETERS
 
@@ -59,6 +60,12 @@ def terminal_table(outcome: Outcome) -> Table:
     return table
 
 
+def unread_line(outcome: Outcome) -> str:
+    """Say how the share of unread answers changed with each difference of the terminal's table."""
+    rows = score_table(outcome).differences[1:]
+    return "; ".join(f"{row.name}: {unread_note(row.scores[ALL].unread)}" for row in rows)
+
+
 def _coloured(score: Score) -> str:
     colour = "" if not score.is_clear else "[green]" if score.value > 0 else "[red]"
     range_ = "" if score.low is None or score.high is None else f"{signed(score.low)} {signed(score.high)}"
@@ -73,7 +80,10 @@ def score_table(outcome: Outcome) -> ScoreTable:
         rows.append(ScoreRow(TITLES[name], TONES[name], {**scores, ALL: _score(card.acc, card.interval)}))
     for (before, after), comparison in outcome.differences.items():
         changes = {**comparison.benchmarks, ALL: comparison.acc}
-        scores = {suite: _score(change.difference, change.interval) for suite, change in changes.items()}
+        scores = {
+            suite: replace(_score(change.difference, change.interval), unread=change.unread)
+            for suite, change in changes.items()
+        }
         title = f"{TITLES[after]} - {TITLES[before]}"
         differences.append(ScoreRow(title, TONES.get((before, after), "other"), scores))
     usual = ", ".join(f"{TITLES[name]} {card.acc:.1f}" for name, card in outcome.usual.items())
@@ -104,7 +114,8 @@ def write_report(outcome: Outcome, path: Path) -> Path:
         PageSection(
             "Paired differences",
             parts.difference_table(table),
-            "In points, on the same questions. Coloured where the 95% interval excludes zero.",
+            "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change "
+            "in unread answers, from which nothing could be read.",
         ),
         PageSection("Training, step by step", chart.line_charts(_charts(outcome))),
         PageSection("Answers before and after", parts.cases(cases(outcome))),

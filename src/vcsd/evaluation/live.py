@@ -14,7 +14,7 @@ import logging
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from transformers import TrainerCallback
@@ -117,9 +117,19 @@ class LiveEvaluation(TrainerCallback):
         seconds = time.monotonic() - start
         self.lines.append(_record(step, card, exam, seconds))
         entries = {name: score.entry for name, score in card.benchmarks.items()}
+        unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
         listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
-        log.info("step %d  Acc %.2f  %s  (%.0f s)", step, card.acc, listed, seconds)
-        return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, **entries}.items()}
+        log.info("step %d  Acc %.2f  unread %.1f%%  %s  (%.0f s)", step, card.acc, unread, listed, seconds)
+        return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, "unread": unread, **entries}.items()}
+
+
+def unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
+    """Return the share of unread answers in a line of evaluation.jsonl, in percent: of a benchmark, or the mean."""
+    benchmarks = record.get("benchmarks", {})
+    chosen = [benchmarks.get(name, {})] if name else list(benchmarks.values())
+    if not chosen or not all(one.get("num_questions") and "unresolved" in one for one in chosen):
+        return None
+    return sum(100 * float(one["unresolved"]) / float(one["num_questions"]) for one in chosen) / len(chosen)
 
 
 def _record(step: int, card: Scorecard, exam: LiveExam, seconds: float) -> dict[str, object]:

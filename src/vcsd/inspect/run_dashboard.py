@@ -34,6 +34,7 @@ METRICS = (
     ("gradient_norm", "gradient", ".3g"),
     ("teacher_distance", "teacher", ".3g"),
     ("evaluation/acc", "Acc", ".2f"),
+    ("evaluation/unread", "unread, %", ".1f"),
 )
 """Metric, its label and its format."""
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
+from vcsd.evaluation.live import unread_share
 from vcsd.evaluation.scoring.compare import compare
 from vcsd.inspect.run_folder import as_written_by_a_run
 from vcsd.inspect.run_samples import sampled
@@ -17,7 +18,7 @@ from vcsd.report import parts
 from vcsd.report.chart import TONES, Chart, Line, line_charts
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection, write_page
-from vcsd.report.parts import Score, ScoreRow, ScoreTable, Tile, plain_table
+from vcsd.report.parts import Score, ScoreRow, ScoreTable, Tile, plain_table, unread_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,7 +100,10 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
 
 
 _SCORES_LEAD = "In percent, with 95% intervals over the questions, from each run's scorecard or last evaluation."
-_DIFFERENCES_LEAD = "In points, on the same questions. Coloured where the 95% interval excludes zero."
+_DIFFERENCES_LEAD = (
+    "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change in "
+    "unread answers, from which nothing could be read: answers that are only stated more plainly raise a score too."
+)
 _CASES_LEAD = "Questions that the last run answers rightly and all others wrongly, then the reverse."
 _SYNCS_LEAD = (
     "Each time vLLM got the student's weights: all expected names were sent, the version was read back, and a probe "
@@ -183,8 +187,21 @@ def _benchmark_curves(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> li
         return Line(run.name, tones[run.name], [(float(step), value) for step, value in values if value is not None])
 
     names = dict.fromkeys(name for run in runs for record in run.evaluations for name in record.get("benchmarks", {}))
-    overall = [Chart("Acc", [line(run, "") for run in runs], "Mean over the benchmarks.")] if len(names) > 1 else []
-    return [*overall, *(Chart(name, [line(run, name) for run in runs]) for name in names)]
+    overall = f"Mean over the benchmarks. {_unread_since_the_first(runs, '')}".strip()
+    return [
+        *([Chart("Acc", [line(run, "") for run in runs], overall)] if len(names) > 1 else []),
+        *(Chart(name, [line(run, name) for run in runs], _unread_since_the_first(runs, name)) for name in names),
+    ]
+
+
+def _unread_since_the_first(runs: Sequence[RunRecord], name: str) -> str:
+    """Say for each run by how many points its unread answers changed from its first evaluation to its last."""
+    notes = []
+    for run in runs:
+        shares = [share for record in run.evaluations if (share := unread_share(record, name)) is not None]
+        if shares:
+            notes.append(f"{run.name} {unread_note(shares[-1] - shares[0])}")
+    return f"From the first to the last: {', '.join(notes)}." if notes else ""
 
 
 def _entry(record: JsonLine, name: str) -> float | None:
@@ -236,7 +253,7 @@ def _differences(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Sc
 
 
 def _changed(change: Difference) -> Score:
-    return Score(change.difference, change.interval.low, change.interval.high)
+    return Score(change.difference, change.interval.low, change.interval.high, change.unread)
 
 
 def _costs(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> Html:

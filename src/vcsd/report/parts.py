@@ -32,6 +32,9 @@ KIND_LABELS: Mapping[SampleKind, str] = {"right": "right", "wrong": "wrong", "un
 class Score:
     """A number in percent with its interval; None for an unknown end.
 
+    `unread` of a difference is the change in answers that nothing could be read from, in points: answers that are only
+    stated more plainly raise a score too.
+
     >>> Score(53.2, 51.0, 55.4).is_clear, Score(1.2, -0.4, 2.8).is_clear
     (True, False)
     """
@@ -39,6 +42,7 @@ class Score:
     value: float
     low: float | None = None
     high: float | None = None
+    unread: float | None = None
 
     @property
     def is_clear(self) -> bool:
@@ -124,6 +128,15 @@ def signed(value: float) -> str:
     return number[1:] if number[1:] == "0.0" else number
 
 
+def unread_note(change: float | None, digits: int = 1) -> str:
+    """Write the change in unread answers, which stands next to every difference; nothing if it is unknown.
+
+    >>> unread_note(-0.46), unread_note(-0.04), unread_note(0.125, digits=2), unread_note(None)
+    ('unread -0.5', 'unread +0.0', 'unread +0.12', '')
+    """
+    return "" if change is None else f"unread {round(change, digits) + 0.0:+.{digits}f}"
+
+
 def tiles(items: Sequence[Tile]) -> Html:
     """Show large numbers in a row."""
     cells = "".join(
@@ -143,11 +156,17 @@ def headline(table: ScoreTable) -> list[Tile]:
         Tile(row.name, f"{row.scores[name].value:.1f}", tone=row.tone) for row in table.rows if name in row.scores
     ]
     changes = [
-        Tile(row.name, signed(score.value), f"{signed(score.low)} to {signed(score.high)}", row.tone, is_change=True)
+        Tile(row.name, signed(score.value), _note(score), row.tone, is_change=True)
         for row in table.differences
         if (score := row.scores.get(name)) is not None and score.low is not None and score.high is not None
     ]
     return levels + changes
+
+
+def _note(score: Score) -> str:
+    """Write the interval of a difference and its change in unread answers."""
+    ends = "" if score.low is None or score.high is None else f"{signed(score.low)} to {signed(score.high)}"
+    return ", ".join(part for part in (ends, unread_note(score.unread)) if part)
 
 
 def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
@@ -213,9 +232,9 @@ def _scores(
         opening = f"<td{kind.get(name, '')}{_label(name, columns)}>"
         if score is None:
             return f"{opening}-</td>"
-        if score.low is None or score.high is None:
-            return f"{opening}{number(name, score)}</td>"
-        return f"{opening}{number(name, score)}<small>{end(score.low)} to {end(score.high)}</small></td>"
+        ends = () if score.low is None or score.high is None else (f"{end(score.low)} to {end(score.high)}",)
+        notes = [*ends, *([unread_note(score.unread)] if score.unread is not None else [])]
+        return f"{opening}{number(name, score)}{''.join(f'<small>{note}</small>' for note in notes)}</td>"
 
     heads = [f"<th{kind.get(name, '')}>{text(name)}</th>" for name in table.names]
     body = [

@@ -169,6 +169,30 @@ def test_scorecards_give_paired_differences_and_cases(tmp_path):
     assert [answer.is_right for answer in lost.answers] == [True, False]
 
 
+def test_the_change_in_unread_answers_stands_next_to_every_difference_and_curve(tmp_path):
+    questions = [option(f"q{place}", "A", category="Counting") for place in range(4)]
+    for name, said in (("base", "?AAB"), ("trained", "AAAB")):
+        folder = write_run(tmp_path / name)
+        lines = [(0, 3), (20, 3 - (name == "trained"))]
+        write_lines(
+            folder / "evaluation.jsonl",
+            [
+                {
+                    "step": step,
+                    "acc": 50.0,
+                    "benchmarks": {"toy": {"entry": 50.0, "num_questions": 8, "unresolved": num}},
+                }
+                for step, num in lines
+            ],
+        )
+        score(questions, [say(f"q{n}", word) for n, word in enumerate(said)], mode="final").save(
+            folder / "scorecard.json"
+        )
+    html = html_of(tmp_path / "base", tmp_path / "trained")
+    assert "<small>unread -25.0</small>" in html
+    assert "From the first to the last: base unread +0.0, trained unread -12.5." in html
+
+
 def test_samples_show_their_picture_and_their_tokens_on_one_scale(tmp_path):
     first = write_run(tmp_path / "a", contrast={"It": 0.0, " is": -1.0, " red": 2.0})
     second = write_run(tmp_path / "b", contrast={"It": 4.0})

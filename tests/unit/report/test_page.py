@@ -153,6 +153,9 @@ def test_the_best_of_a_column_is_strong_and_only_a_clear_difference_is_coloured(
     assert "<b>50.0</b>" not in html
     assert '<span class="up">+11.0</span>' in html
     assert '<span class="">+6.8</span>' in html, "its interval holds zero"
+    noted = ScoreRow("noted", "opsd", {"Colours": Score(3.0, 1.0, 5.0, unread=-1.5)})
+    html = page_html(page(table=ScoreTable(["Colours"], [], [noted])))
+    assert "<small>+1.0 to +5.0</small><small>unread -1.5</small>" in html
     worse = ScoreRow("worse", "opsd", {"Colours": Score(-3.0, -5.0, -1.0)})
     html = page_html(page(table=ScoreTable(["Colours"], [], [worse])))
     assert f'<span class="down">{MINUS}3.0</span>' in html

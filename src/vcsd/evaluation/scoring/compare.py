@@ -7,13 +7,13 @@ interval then also shrinks with the noise of sampling, but it says nothing about
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.evaluation.scoring.scorecard import Scorecard, load_scorecard
+from vcsd.evaluation.scoring.scorecard import Counts, Scorecard, load_scorecard
 from vcsd.evaluation.scoring.uncertainty import Interval, estimate, interval_of_difference, interval_of_mean
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from vcsd.evaluation.scoring.aggregate import Tally
-    from vcsd.evaluation.scoring.scorecard import BenchmarkScore
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         limits = interval_of_difference(estimate(tallies_a), estimate(tallies_b))
         moves = moves_of(tallies_a, tallies_b)
         gained, lost = sum(move > 0 for move in moves), sum(move < 0 for move in moves)
-        unread = _share_unread(of_b) - _share_unread(of_a)
+        unread = _mean([score.share_unread for score in of_b]) - _mean([score.share_unread for score in of_a])
         differences[name] = Difference(entry_a, entry_b, entry_b - entry_a, limits, gained, lost, unread)
     changes = list(differences.values())
     acc_a, acc_b = (_mean([card.acc for card in cards]) for cards in (before, after))
@@ -161,11 +160,6 @@ def load_results(path: str | PathLike[str]) -> list[Scorecard]:
     return [load_scorecard(folder / "scorecard.json") for folder in numbered or [path]]
 
 
-def _share_unread(scores: Sequence[BenchmarkScore]) -> float:
-    """Return the share of answers that nothing could be read from, in percent, as a mean over seeds."""
-    return _mean([100 * score.counts.unresolved / score.num_questions for score in scores])
-
-
 @dataclass(frozen=True)
 class Spread:
     """The mean over seeds and their standard deviation (n - 1), which is None for a single seed.
@@ -181,10 +175,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Seeds:
-    """The scores of one recipe over several seeds."""
+    """The scores of one recipe over several seeds, and the counts of all its answers that have a problem."""
 
     acc: Spread
     benchmarks: Mapping[str, Spread]
+    counts: Mapping[str, Counts]
 
 
 def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
@@ -194,7 +189,12 @@ def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
     _check_asked_alike(cards)
     _check_comparable(cards)
     entries = {name: spread([card.benchmarks[name].entry for card in cards]) for name in cards[0].benchmarks}
-    return Seeds(spread([card.acc for card in cards]), entries)
+    counts = {name: _total([card.benchmarks[name].counts for card in cards]) for name in entries}
+    return Seeds(spread([card.acc for card in cards]), entries, counts)
+
+
+def _total(counts: Sequence[Counts]) -> Counts:
+    return Counts(*(sum(several) for several in zip(*(astuple(each) for each in counts), strict=True)))
 
 
 def spread(values: Sequence[float]) -> Spread:

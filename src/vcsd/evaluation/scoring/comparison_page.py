@@ -9,7 +9,7 @@ from vcsd.evaluation.scoring.terminal_tables import unread_warning
 from vcsd.report.chart import interval_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
-from vcsd.report.parts import Score, ScoreRow, Tile, plain_table
+from vcsd.report.parts import Score, ScoreRow, Tile, plain_table, unread_note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def comparison_page(
     tiles = [
         Tile(names[0], f"{acc.a:.2f}"),
         Tile(names[1], f"{acc.b:.2f}", "", "vcsd"),
-        Tile("difference", f"{acc.difference:+.2f}", interval, "vcsd"),
+        Tile("difference", f"{acc.difference:+.2f}", f"{interval}, {unread_note(acc.unread)}", "vcsd"),
     ]
     return Page(f"{names[1]} against {names[0]}", sections, tiles=tiles)
 
@@ -60,7 +60,7 @@ def _table(changes: dict[str, Difference], names: tuple[str, str]) -> Html:
         ]
         for name, change in changes.items()
     ]
-    return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost", "unread, points"), rows)
+    return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost", "unread"), rows)
 
 
 def _warning(comparison: Comparison) -> str:

@@ -81,6 +81,11 @@ class BenchmarkScore:
         """Whether every question of the benchmark was asked. A score on some of them is not comparable."""
         return self.num_expected is None or self.num_questions == self.num_expected
 
+    @property
+    def share_unread(self) -> float:
+        """The share of answers that nothing could be read from, in percent."""
+        return 100 * self.counts.unresolved / self.num_questions
+
 
 @dataclass(frozen=True)
 class Scorecard:

@@ -167,12 +167,19 @@ def several_table(measures: Mapping[str, Mapping[str, Any]], titles: Mapping[str
 
 
 def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:
-    """Show mean and standard deviation over seeds. `titles` maps names of benchmarks to their titles."""
-    table = _table("benchmark", "mean", "sd", "seeds")
+    """Show mean and standard deviation over seeds, and how many of all answers have a problem.
+
+    `titles` maps names of benchmarks to their titles.
+    """
+    counted = ("failed", "unresolved", "truncated")
+    table = _table("benchmark", "mean", "sd", *(_SHORT.get(name, name) for name in counted), "seeds")
+    table.padding, table.columns[-1].no_wrap = (0, 1, 0, 0), False  # to fit 80 columns
     for name, spread in [*seeds.benchmarks.items(), ("Acc", seeds.acc)]:
         sd = "-" if spread.sd is None else f"{spread.sd:.2f}"
         values = ", ".join(f"{value:.2f}" for value in spread.values)
-        table.add_row(plain(titles.get(name, name)), f"{spread.mean:.2f}", sd, values)
+        counts = [getattr(seeds.counts[name], each) for each in counted] if name in seeds.counts else []
+        cells = [Text(str(count), style="yellow" if count else "dim") for count in counts] or [Text()] * len(counted)
+        table.add_row(plain(titles.get(name, name)), f"{spread.mean:.2f}", sd, *cells, values)
     return table
 
 

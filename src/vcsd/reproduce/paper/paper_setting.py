@@ -160,10 +160,11 @@ def _answerer(model: str, recipe: Recipe) -> ModelAnswerer:
 
 
 def table(rows: Sequence[str], cards: Sequence[Scorecard]) -> Iterator[str]:
-    """Our scores of each row in percent, and below them the paper's where it gives them."""
-    yield f"{'':32}" + "".join(f"{name[:10]:>11}" for name in (*COLUMNS, "Acc"))
+    """Our scores of each row in percent with the share of unread answers, and below them the paper's scores."""
+    yield f"{'':32}" + "".join(f"{name[:10]:>11}" for name in (*COLUMNS, "Acc", "unread"))
     for row, card in zip(rows, cards, strict=True):
         scores = [card.benchmarks[name].entry if name in card.benchmarks else None for name in COLUMNS]
-        yield f"{row:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in (*scores, card.acc))
+        unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
+        yield f"{row:32}" + "".join(f"{'-' if x is None else f'{x:.2f}':>11}" for x in (*scores, card.acc, unread))
         if row in PAPER_SCORES:
             yield f"{'  paper':32}" + "".join(f"{x:>11.2f}" for x in PAPER_SCORES[row])

@@ -207,8 +207,27 @@ def test_seeds_are_asked_apart_and_averaged(loaded, tmp_path):
     assert (tmp_path / "seed-2" / "scorecard.json").exists()
     (name,) = cards[0].benchmarks
     table = shown(seeds_table(over_seeds(cards), {name: "A benchmark's title"}))
-    assert "A benchmark's title  75.00" in table
+    assert "A benchmark's title" in table
     assert name not in table
+    head, row, *_ = (line.split() for line in table.splitlines())
+    assert head == ["benchmark", "mean", "sd", "failed", "unread", "cut", "seeds"]
+    unread, cut = (
+        sum(getattr(card.benchmarks[name].counts, kind) for card in cards) for kind in ("unresolved", "truncated")
+    )
+    assert row[3:] == ["75.00", "25.00", "0", str(unread), str(cut), "100.00,", "75.00,", "50.00"]
+    assert found["counts"][name]["unresolved"] == unread > 0
+
+
+def test_many_seeds_fit_80_columns_and_their_problems_are_counted(loaded, tmp_path):
+    cards = run(loaded[:1], tmp_path, sampling=Sampling(temperature=1.0), seeds=tuple(range(9)))
+    (name,) = cards[0].benchmarks
+    counts = replace(cards[0].benchmarks[name].counts, failed=2, truncated=3)
+    ill = replace(cards[0], benchmarks={name: replace(cards[0].benchmarks[name], counts=counts)})
+    table = shown(seeds_table(over_seeds([ill, *cards[1:]]), {}))
+    assert max(map(len, table.splitlines())) <= 80
+    assert table.count("100.00") == 2  # of the benchmark and of Acc; every other seed is wrapped, not cut off
+    assert "\u2026" not in table
+    assert over_seeds([ill, *cards[1:]]).counts[name].failed == 2
 
 
 @pytest.mark.parametrize(

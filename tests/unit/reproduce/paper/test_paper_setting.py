@@ -61,7 +61,9 @@ def test_a_row_is_trained_exported_evaluated_and_printed_next_to_the_papers(fold
     assert [plan.score(row, pytest.fail).acc for row in rows] == [card.acc for card in cards], "nothing is repeated"
     printed = list(table(rows, cards))
     assert printed[-1].split() == ["paper", *(f"{x:.2f}" for x in PAPER_SCORES["paper/qwen3_vl_2b"])]
-    assert printed[-2].split()[-1] == f"{cards[-1].acc:.2f}"
+    unread = sum(score.share_unread for score in cards[-1].benchmarks.values()) / 7
+    assert printed[0].split()[-2:] == ["Acc", "unread"]
+    assert printed[-2].split()[-2:] == [f"{cards[-1].acc:.2f}", f"{unread:.2f}"]
 
 
 def test_a_launcher_trains_the_row_with_the_same_recipe(folder, monkeypatch, tmp_path):
