@@ -128,8 +128,9 @@ def lag_page(runs: LagRuns) -> str:
         "",
         f"The rule, written before the first run: Acc with a lag minus Acc without, paired by seed, with a "
         f"{LEVEL:.0%} interval by Student's t. An interval within ±{MARGIN:g} point is too small to matter; one that "
-        f"excludes zero otherwise is better or worse; any other is undecided. All runs start from one base, so this "
-        "says nothing about other bases or models. A learning rate of 1e-4 moves the weights more in a step than "
+        f"excludes zero otherwise is better or worse; any other is undecided. Runs of one seed share their random "
+        "numbers, so they differ much less from each other than runs of two seeds do. All runs start from one base, so "
+        "this says nothing about other bases or models. A learning rate of 1e-4 moves the weights more in a step than "
         "the paper's 2e-6 does, which makes the lag matter more here than there.",
         "",
     ]

@@ -12,7 +12,13 @@ import pytest
 from vcsd.reproduce.planned.run_list import read_run_list
 
 ROOT = Path(__file__).parents[4]
-RULES = ("docs/preregistration.md", "docs/results/planned.json")
+LISTS = {
+    "docs/results/planned.json": ("docs/preregistration.md", "docs/results/planned.json"),
+    "docs/results/lag_runs.json": ("docs/results/lag_runs.json",),
+}
+"""Each list of runs, with the files that must not change after its first result."""
+LIST = "docs/results/planned.json"
+RULES = LISTS[LIST]
 CELLS = "docs/results/cells"
 COMMAND = "python -m vcsd.reproduce.planned.run_planned"
 
@@ -23,21 +29,23 @@ def git(root, *arguments):
 
 
 def planned_results(root):
+    """Every planned result: its file, the list it is on, and the list's digest when it ran."""
     for path in sorted((root / CELLS).glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
         if result["command"].startswith(COMMAND):
-            yield path.relative_to(root).as_posix(), result
+            listed, digest = result["command"].removeprefix(COMMAND).split()
+            yield path.relative_to(root).as_posix(), listed, digest
 
 
 def early_results(root):
     """The results that were committed before, or together with, the last change of a rule."""
-    rules = {rule: git(root, "log", "-1", "--format=%H", "--", rule)[0] for rule in RULES}
+    changed = {rule: git(root, "log", "-1", "--format=%H", "--", rule) for rules in LISTS.values() for rule in rules}
     early = []
-    for name, _ in planned_results(root):
+    for name, listed, _ in planned_results(root):
         added = git(root, "log", "--diff-filter=A", "--format=%H", "--", name)
         if added is None or not added:
             continue  # not committed yet
-        for rule in rules.values():
+        for (rule,) in (changed[rule] for rule in LISTS[listed]):
             if added[-1] == rule or git(root, "merge-base", "--is-ancestor", rule, added[-1]) is None:
                 early.append(name)
     return sorted(set(early))
@@ -45,14 +53,14 @@ def early_results(root):
 
 def test_the_rules_were_committed_before_the_results():
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository")
-    if shallow != ["false"] or not git(ROOT, "log", "-1", "--format=%H", "--", RULES[0]):
+    if shallow != ["false"] or not git(ROOT, "log", "-1", "--format=%H", "--", *LISTS):
         pytest.skip("the history is not here")
     assert early_results(ROOT) == []
 
 
 def test_every_planned_result_names_the_list_it_was_planned_in():
-    digest = read_run_list(ROOT / RULES[1]).digest
-    assert [name for name, result in planned_results(ROOT) if f"({digest})" not in result["command"]] == []
+    digests = {listed: f"({read_run_list(ROOT / listed).digest})" for listed in LISTS}
+    assert [name for name, listed, digest in planned_results(ROOT) if digests[listed] != digest] == []
 
 
 @pytest.fixture
@@ -62,7 +70,7 @@ def repository(tmp_path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             before = path.read_text() if path.exists() else ""
-            text = json.dumps({"command": f"{COMMAND} planned.json"}) if name.startswith(CELLS) else before + "x\n"
+            text = json.dumps({"command": f"{COMMAND} {LIST} (0)"}) if name.startswith(CELLS) else before + "x\n"
             path.write_text(text)
         git(tmp_path, "add", "-A")
         assert git(tmp_path, "commit", "-qm", "more") is not None
