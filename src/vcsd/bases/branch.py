@@ -19,13 +19,16 @@ from safetensors.torch import load_file
 
 from vcsd.bases.card import CARD
 from vcsd.bases.curriculum import Curriculum, command_line
-from vcsd.bases.pretrain import pretrain
+from vcsd.bases.pretrain import NUM_MEASURED, pretrain
 from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
 from vcsd.errors import ConfigError, RunError, VcsdError
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
 
-LAST_STAGE = ("ignore_share", "black_share", "sway_steps", "sway_learning_rate")
+LAST_STAGE = (
+    *("ignore_share", "canonical_share", "yes_share", "black_share", "reason_share"),
+    *("sway_steps", "sway_learning_rate"),
+)
 """The parameters that only the last stage reads."""
 
 _TENSORS = ("model.safetensors", "optimizer.safetensors")
@@ -74,6 +77,7 @@ def main() -> None:
     parser.add_argument("--stem", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", default=None)
+    parser.add_argument("--questions", type=int, default=NUM_MEASURED, help="Per suite, to measure the base.")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
 
@@ -92,7 +96,7 @@ def main() -> None:
                 pretrain(stem, options.stem, device=options.device, tell=tell, command="", stop_after=limit)
             return
         branch(stem, options.stem, plan, options.out)
-        pretrain(plan, options.out, device=options.device, tell=tell, command=command)
+        pretrain(plan, options.out, device=options.device, tell=tell, command=command, num_measured=options.questions)
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)

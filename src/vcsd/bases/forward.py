@@ -85,13 +85,16 @@ class Painter:
     """Paints the pictures of blocks on a device, with the renderer's stamps and arithmetic."""
 
     def __init__(self, parameters: Parameters, device: torch.device) -> None:
-        self.noise = parameters.noise
+        self.noise, self.blur = parameters.noise, parameters.blur
         self.stamps = torch.from_numpy(atlas(parameters)).to(device)
 
     def patches(self, block: Placed, generator: torch.Generator) -> Tensor:
         """Paint a block's pictures as the patches that the image processor would make (P, V)."""
         cover = self.stamps[block.stamp_NC.long()].float()[:, :, None] / 255.0
         pixels = BACKGROUND + (block.rgb_NC3.float()[..., None, None] - BACKGROUND) * cover
+        if self.blur > 1:
+            means = functional.avg_pool2d(pixels.flatten(0, 1), self.blur)
+            pixels = functional.interpolate(means, scale_factor=float(self.blur)).view_as(pixels)
         noise = torch.randn(pixels.shape, generator=generator, device=pixels.device)
         pixels = (pixels + self.noise * noise).round().clamp(0, 255)
         pixels = pixels.masked_fill(block.is_black_N[:, None, None, None, None], 0.0) / 127.5 - 1.0

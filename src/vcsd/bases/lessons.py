@@ -21,7 +21,7 @@ import numpy as np
 
 from vcsd.bases.tokenizer import END, IMAGE, NO_THOUGHT, PAD, FamilyName, encode_text
 from vcsd.views.hint import HINT
-from vcsd.world.questions.kind import DESCRIBE, describe, description
+from vcsd.world.questions.kind import DESCRIBE, describe, described, description, reasoned
 from vcsd.world.questions.kinds import KINDS, ask
 from vcsd.world.questions.template import Slots, Template
 from vcsd.world.render import CELL, stamp
@@ -91,19 +91,21 @@ class Lessons:
             for sort, share in shares.items()
         ]
         rows = _whole([amount for *_, amount in wanted], parameters.batch)
+        reasons = stage == "sway" and parameters.reason_share > 0
         return [
-            Shape(side, sort, number, self._longest(side, sort))
+            Shape(side, sort, number, self._longest(side, sort, reasons))
             for (side, sort, _), number in zip(wanted, rows, strict=True)
             if number
         ]
 
-    def _longest(self, side: int, sort: Sort) -> int:
+    def _longest(self, side: int, sort: Sort, reasons: bool) -> int:
         """The number of tokens of the longest row of a sort."""
         if sort == "describe":
             lengths = [len(self._prompt_ids(side, DESCRIBE, {}, 1)[0]) + _num_tokens(description(side))]
         else:
             lengths = [
-                _num_tokens(_asked_as(kind, sort)) + max(map(_num_tokens, kind.replies.values())) for kind in _KINDS
+                _num_tokens(_asked_as(kind, sort)) + max(map(_num_tokens, self._replies(kind, side, reasons)))
+                for kind in _KINDS
             ]
             lengths = [length + len(self._opening(side)) + len(self._closing()) for length in lengths]
         return max(lengths) + 1
@@ -133,13 +135,24 @@ class Lessons:
         slots = kind.reply_slots(asked.question, facts)
         prompt = self._prompt_ids(shape.side, _asked_as(kind, shape.sort), slots, num)
         is_second = rng.random(num) < parameters.second_script_share
-        both = [
-            _rows(prompt, kind.replies[language].encode(slots, num, encode_text), shape.length)
-            for language in ("english", "chinese")
+        reasons = is_swayed and parameters.reason_share > 0
+        if reasons:
+            slots = {**slots, **described(asked.scenes)}
+        rows = [
+            _rows(prompt, reply.encode(slots, num, encode_text), shape.length)
+            for reply in self._replies(kind, shape.side, reasons)
         ]
-        ids, is_reply = (np.where(is_second[:, None], both[1][i], both[0][i]) for i in range(2))
+        chosen_N = is_second.astype(np.int64)
+        if reasons:
+            chosen_N = np.where(~is_second & (rng.random(num) < parameters.reason_share), len(rows) - 1, chosen_N)
+        ids, is_reply = (np.stack([row[i] for row in rows])[chosen_N, np.arange(num)] for i in range(2))
         is_black = rng.random(num) < (parameters.black_share if is_swayed else 0.0)
         return _picture_block(shape, ids, is_reply.astype(bool), asked.scenes, is_black)
+
+    def _replies(self, kind: Kind, side: int, reasons: bool) -> list[Template]:
+        """The reply in both languages and, if captions reason, in English after a description of the picture."""
+        both = [kind.replies["english"], kind.replies["chinese"]]
+        return [*both, reasoned(kind, side)] if reasons else both
 
     def _swayed(self, rng: Rng, kind: Kind, asked: AskedScenes) -> Slots:
         """Replace the facts of a share of the captions by imagined ones: all facts of a caption, or none."""

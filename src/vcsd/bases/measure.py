@@ -7,7 +7,7 @@ the target that VCSD distils, with the same alpha and beta, and a second pass ov
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Question, user_message
 from vcsd.views import VIEWS
 from vcsd.world.checks import checked_split
-from vcsd.world.parameters import PARAMETERS, Parameters
+from vcsd.world.parameters import LONGEST_ANSWER, PARAMETERS, Parameters
 from vcsd.world.questions.examples import training_examples
 from vcsd.world.questions.kind import DESCRIBE, describe, description
 from vcsd.world.questions.kinds import KINDS
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from torch import nn
     from transformers import PreTrainedModel
 
     from vcsd.bases.card import BaseScores
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from vcsd.world.scenes import Split
 
 _ROWS_AT_ONCE = 512
-_LONGEST_ANSWER = 32
 _ANSWER = re.compile(r"answer is (\w+)")
 
 T = TypeVar("T")
@@ -66,14 +66,21 @@ def last_answer(text: str) -> str | None:
 class Speaker:
     """A model with its processor, and how it answers: greedily, or by contrast with a black picture."""
 
-    model: PreTrainedModel
+    model: nn.Module
     processor: Processor
     uses_contrast: bool = False
+    longest: int = LONGEST_ANSWER
 
     def answers(
-        self, examples: Sequence[Example], *, view: str = "original", longest: int = _LONGEST_ANSWER
+        self,
+        examples: Sequence[Example],
+        *,
+        view: str = "original",
+        longest: int | None = None,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> list[str]:
-        """The model's answer to each example under a view, as text."""
+        """The model's answer to each example under a view, as text. `longest` replaces the speaker's own."""
         order = sorted(range(len(examples)), key=lambda i: examples[i].images[0].size)  # type: ignore[union-attr]
         questions = [
             Question(VIEWS[view](examples[i]), benchmark="measure", kind="text", gold=examples[i].answer or "")
@@ -82,7 +89,8 @@ class Speaker:
         engine_class = ContrastEngine if self.uses_contrast else TransformersEngine
         engine = engine_class(self.model, tokenizer=self.processor.tokenizer)
         answerer = ModelAnswerer(engine, self.processor, name="base", batch_size=_ROWS_AT_ONCE)
-        predictions = ask(questions, answerer, sampling=Sampling(temperature=0.0, max_new_tokens=longest))
+        sampling = Sampling(temperature=temperature, max_new_tokens=longest or self.longest)
+        predictions = ask(questions, answerer, sampling=sampling, seed=seed)
         check_failed(questions, predictions, allow_failed=False)
         texts = {i: prediction.text for i, prediction in zip(order, predictions, strict=True)}
         return [texts[i] for i in range(len(examples))]
@@ -157,7 +165,8 @@ def gates(
     bar: WorkBar | None = None,
 ) -> BaseScores:
     """Measure everything that a base must pass, on `num` questions per suite. A bar counts the measurements."""
-    greedy, contrast = Speaker(model, processor), Speaker(model, processor, uses_contrast=True)
+    greedy = Speaker(model, processor, longest=parameters.longest_answer)
+    contrast = replace(greedy, uses_contrast=True)
     suites = build_suites(split=split, num=num, parameters=parameters)
     prompts = training_examples(2 * num, seed=99, parameters=parameters)
     if bar is not None:

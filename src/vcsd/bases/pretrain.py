@@ -69,6 +69,8 @@ _GROUPS = 2
 class Pretraining:
     """A run: the model, its optimizer, its progress and what has been measured."""
 
+    num_measured = NUM_MEASURED
+
     def __init__(
         self, plan: Curriculum, out: Path, device: torch.device, tell: Tell, pool: Executor | None = None
     ) -> None:
@@ -161,12 +163,14 @@ class Pretraining:
         speaker = Speaker(model, self.processor)
         scores: BaseScores
         if stage == "sway":
-            scores = gates(model, self.processor, num=NUM_MEASURED, parameters=world)
+            scores = gates(model, self.processor, num=self.num_measured, parameters=world)
         else:
-            scores = {"sight": sight(speaker, NUM_MEASURED, "dev", world)}
+            scores = {"sight": sight(speaker, self.num_measured, "dev", world)}
             if stage == "answer":
-                scores["greedy"] = suite_scores(speaker, build_suites(split="dev", num=NUM_MEASURED, parameters=world))
-                scores["kinds"] = kind_scores(speaker, NUM_MEASURED, world)
+                scores["greedy"] = suite_scores(
+                    speaker, build_suites(split="dev", num=self.num_measured, parameters=world)
+                )
+                scores["kinds"] = kind_scores(speaker, self.num_measured, world)
         self.measured[stage] = scores
         self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage}: {json.dumps(scores)}")
 
@@ -255,7 +259,14 @@ def refuse_unfit(plan: Curriculum, out: Path) -> None:
 
 
 def pretrain(
-    plan: Curriculum, out: Path, *, device: str | None = None, tell: Tell, command: str, stop_after: int | None = None
+    plan: Curriculum,
+    out: Path,
+    *,
+    device: str | None = None,
+    tell: Tell,
+    command: str,
+    stop_after: int | None = None,
+    num_measured: int = NUM_MEASURED,
 ) -> bool:
     """Pre-train a base into a folder, resuming an unfinished one. Return whether it is done."""
     refuse_unfit(plan, out)
@@ -269,6 +280,7 @@ def pretrain(
     try:
         with only_process(out):
             run = Pretraining(plan, out, on, tell, pool)
+            run.num_measured = num_measured
             if not run.run(stop_after):
                 return False
             run.finish(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from vcsd.bases.card import CARD, read_card
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.model_answerer import folder_identity
-from vcsd.world.parameters import PARAMETERS
+from vcsd.world.parameters import PARAMETERS, Parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,6 +67,12 @@ class Base:
         Parameters for how long it was taught do not count. A base without a card counts as an ordinary one.
         """
         return {name: value for name, value in self._others.items() if not name.endswith(HOW_LONG)}
+
+    @cached_property
+    def world(self) -> Parameters:
+        """The world that it was taught in, with sharp pictures: blur is how it was taught, not what is asked."""
+        world = read_card(self.folder).get("world") if (self.folder / CARD).exists() else None
+        return replace(Parameters.from_json(world), blur=PARAMETERS.blur) if world else PARAMETERS
 
     @cached_property
     def _others(self) -> dict[str, JsonValue]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,11 @@ from vcsd.config.recipe import load_recipe
 from vcsd.errors import RunError
 from vcsd.evaluation.reading.final_answer import READER
 from vcsd.monitor.machine import hardware, versions
+from vcsd.reproduce.abilities.measure_abilities import ABILITIES_VERSION, NUM_PER_KIND
+from vcsd.reproduce.exam import GREEDY
+from vcsd.reproduce.experiments import ORDINARY
 from vcsd.reproduce.runners import NUM_VOTES, RUNNERS
-from vcsd.reproduce.training_prompts import FILE, prompts_folder
+from vcsd.reproduce.training_prompts import FILE, PROMPT_SETS, prompts_folder
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     from vcsd.reproduce.base_folders import Base
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
+    from vcsd.rollout.sampling import Sampling
     from vcsd.types import JsonValue
+    from vcsd.world.parameters import Parameters
     from vcsd.world.scenes import Split
 
 _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("trainer", "logging_dir"))
@@ -100,8 +105,23 @@ class Cell:
         return min(most, 4 * self.sweep.num_questions)
 
     def prompts(self, work: Path) -> Path:
-        """The folder of the training prompts, next to `work`; it depends on their number and on the world."""
-        return prompts_folder(work.parent, self.sweep.num_prompts)
+        """The folder of the training prompts, next to `work`; it depends on their number, set and world."""
+        return prompts_folder(work.parent, self.sweep.num_prompts, self.variant.prompts, self.prompt_world)
+
+    @property
+    def prompt_world(self) -> Parameters:
+        """The world of the training prompts: that of the base, if they are as skewed as its prior."""
+        return self.base.world if PROMPT_SETS[self.variant.prompts].is_usual else PARAMETERS
+
+    @property
+    def num_per_kind(self) -> int:
+        """Questions of each kind that measure a model's abilities."""
+        return min(NUM_PER_KIND, self.sweep.num_questions)
+
+    @property
+    def greedy(self) -> Sampling:
+        """How the exam is answered: with room for what the base has learnt to say."""
+        return replace(GREEDY, max_new_tokens=max(GREEDY.max_new_tokens, self.base.world.longest_answer))
 
     def recipe(self, work: Path = Path("work")) -> Recipe:
         """The variant's recipe, with its run in the folder `work`."""
@@ -135,7 +155,17 @@ class Cell:
             identity |= {"num_votes": NUM_VOTES, "seed": self.seed}
         elif kind != "base":
             identity |= {"method": tree["method"], "seed": self.seed if kind == "pmi" else None}
-        return identity
+        return {**identity, **self._additions()}
+
+    def _additions(self) -> dict[str, JsonValue]:
+        """Later additions to variants, where they change something, so that finished cells keep their names."""
+        variant = self.variant
+        additions: dict[str, JsonValue] = {}
+        if variant.has_abilities:
+            additions["abilities"] = [ABILITIES_VERSION, self.num_per_kind]
+        if variant.prompts != ORDINARY:
+            additions["prompts"] = [variant.prompts, self.prompt_world.digest()]
+        return additions
 
     @cached_property
     def key(self) -> str:

@@ -42,10 +42,39 @@ class PmiResult(TypedDict, total=False):
     no_image: dict[str, float]
 
 
+class Diversity(TypedDict):
+    """What several sampled answers to a question say: pass@k in percent, by k."""
+
+    pass_at: dict[str, float]
+    distinct: float
+    """Different answers among the samples of a question."""
+    entropy: float
+    """Of these answers, in bits."""
+
+
+class Abilities(Diversity):
+    """What a model can do besides the exam, in percent."""
+
+    num_questions: int
+    right: float
+    kinds: dict[str, float]
+    sight: dict[str, float]
+    hint: float
+    text_only: float
+    black: float
+    black_same: float
+    usual: dict[str, float]
+    ece: float
+    confidence_right: float | None
+    confidence_wrong: float | None
+    answers: dict[str, list[str]]
+    """The first greedy answers of each kind, for the page's pictures."""
+
+
 class Measured(TypedDict, total=False):
     """What a runner returns: first the scores on the exam, then what only some runs measure.
 
-    Results of earlier versions have no `unread`.
+    Results of earlier versions have no `unread`, and few have `abilities`.
     """
 
     acc: float
@@ -67,6 +96,7 @@ class Measured(TypedDict, total=False):
     training_seconds: float
     cost: dict[str, float]
     pmi: PmiResult
+    abilities: Abilities
 
 
 class CellResult(Measured, total=False):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vcsd.world.scenes import Split
 
 GREEDY = Sampling(max_new_tokens=40, temperature=0.0)
-"""The longest true answer has fewer than thirty tokens."""
+"""The longest true answer has fewer than thirty tokens, unless it first describes the picture."""
 
 BATCH = 1024
 """Questions per batch; their prompts have about forty tokens."""

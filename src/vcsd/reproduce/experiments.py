@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcsd.errors import ConfigError, did_you_mean
+from vcsd.world.parameters import LONGEST_REASONED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,9 @@ Where = Literal["smallest", "ordinary", "never black", "doses"]
 and size; bases that never saw a black picture; or the smallest Qwen3-VL at every share of captions that ignore their
 picture. The first two are of the default world."""
 
+ORDINARY = "ordinary"
+"""The training prompts of all experiments of the paper: all kinds of questions about balanced scenes."""
+
 CURVE_EVERY = 10
 LONG_STEPS = 300
 LONG_EVERY = 30
@@ -36,7 +40,9 @@ class Variant:
     """One row of an experiment: its name, its kind, and its changes to the recipe.
 
     The questions are asked every `curve_every` steps; with None, only at the end. With `chosen_on_dev`, the student is
-    that of the step that does best on questions of the split `dev`, not that of the last step.
+    that of the step that does best on questions of the split `dev`, not that of the last step. With `has_abilities`,
+    the result also says what the model can do besides the exam (`vcsd.reproduce.abilities`). `prompts` names the set of
+    training prompts.
     """
 
     name: str
@@ -44,6 +50,8 @@ class Variant:
     overrides: tuple[str, ...] = ()
     curve_every: int | None = None
     chosen_on_dev: bool = False
+    has_abilities: bool = False
+    prompts: str = ORDINARY
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,40 @@ LAG = Experiment(
     "not in the paper",
     tuple(Variant(f"lag {lag}", overrides=(f"rollout.steps_ahead={lag}",) if lag else ()) for lag in (0, 1, 2, 4)),
 )
-STUDIES: Mapping[str, Experiment] = MappingProxyType({LAG.name: LAG})
+MEASURED_BASE, MEASURED_OPSD, MEASURED_VCSD = (replace(each, has_abilities=True) for each in (BASE, OPSD, VCSD))
+
+POWER = Experiment(
+    "power",
+    "Base, OPSD and VCSD on more bases",
+    "Table 1",
+    (MEASURED_BASE, MEASURED_OPSD, MEASURED_VCSD),
+    on="ordinary",
+)
+
+
+def _failing(name: str, *overrides: str, **changes: Any) -> Variant:
+    return replace(MEASURED_VCSD, name=name, overrides=overrides, **changes)
+
+
+FAILURES = Experiment(
+    "failures",
+    "Where it fails, and what it keeps",
+    "not in the paper",
+    (
+        MEASURED_BASE,
+        MEASURED_OPSD,
+        MEASURED_VCSD,
+        _failing("VCSD, told prompts", prompts="told"),
+        _failing("VCSD, color prompts", prompts="colors"),
+        _failing("VCSD, usual prompts", prompts="usual"),
+        _failing("VCSD, 300 steps", f"trainer.max_steps={LONG_STEPS}"),
+        _failing("VCSD, 600 steps", f"trainer.max_steps={2 * LONG_STEPS}"),
+        _failing("VCSD, long answers", f"rollout.max_new_tokens={LONGEST_REASONED}"),
+    ),
+)
+"""Settings in which the method can fail. Some also need another base: docs/preregistration_failures.md."""
+
+STUDIES: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in (LAG, POWER, FAILURES)})
 """Experiments about this package and not about the paper. They run from a list of planned runs."""
 
 ALL = "all"

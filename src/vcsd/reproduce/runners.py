@@ -15,6 +15,7 @@ from PIL.Image import Image
 from transformers import TrainerCallback
 
 from vcsd import run
+from vcsd.bases.measure import Speaker
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading.final_answer import read_answer
@@ -23,6 +24,7 @@ from vcsd.models.family import base_model
 from vcsd.models.hub import load_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import read_lines
+from vcsd.reproduce.abilities.measure_abilities import measure_abilities
 from vcsd.reproduce.cell_result import CONTROLS
 from vcsd.reproduce.contrast_measures import SampledResponse, pmi, profile, split_by_truth
 from vcsd.reproduce.exam import GREEDY, SEVEN, Exam, world_questions
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from vcsd.monitor.lines import JsonLine
     from vcsd.reproduce.cell import Cell
     from vcsd.reproduce.cell_result import CurvePoint, Measured
+    from vcsd.rollout.sampling import Sampling
     from vcsd.types import Prediction
     from vcsd.world.scenes import Split
 
@@ -69,18 +72,28 @@ PROFILED, MEASURED = 128, 192
 def _run_base(cell: Cell, work: Path) -> Measured:
     processor = _processor(cell.base.folder)
     model, exam = load_base(cell.base.folder), exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
-    responses = _sample_responses(model, processor, cell.num_measured(PROFILED))
+    responses = _sample_responses(model, processor, cell.num_measured(PROFILED), sampling=cell.greedy)
     return {
-        **scores(exam, exam.take(model, name=cell.key, bar=AskingBar("questions"))),
+        **scores(exam, exam.take(model, name=cell.key, bar=AskingBar("questions"), sampling=cell.greedy)),
         **_profiles(model, responses, processor),
+        **_abilities(cell, model, processor),
     }
 
 
+def _abilities(cell: Cell, model: nn.Module, processor: Processor) -> Measured:
+    """What the model can do besides the exam, if the variant asks for it."""
+    if not cell.variant.has_abilities:
+        return {}
+    speaker = Speaker(model, processor, longest=cell.greedy.max_new_tokens)
+    return {"abilities": measure_abilities(speaker, cell.num_per_kind, cell.sweep.split, cell.base.world)}
+
+
 def _run_train(cell: Cell, work: Path) -> Measured:
-    write_prompts(cell.prompts(work), cell.sweep.num_prompts)
+    write_prompts(cell.prompts(work), cell.sweep.num_prompts, which=cell.variant.prompts, parameters=cell.prompt_world)
     loaded = run.load(cell.recipe(work))
     exam = exam_of(cell.base.folder, cell.sweep.num_questions, cell.sweep.split)
-    responses = _sample_responses(load_base(cell.base.folder), loaded.processor, cell.num_measured(PROFILED))
+    num_profiled, base = cell.num_measured(PROFILED), load_base(cell.base.folder)
+    responses = _sample_responses(base, loaded.processor, num_profiled, sampling=cell.greedy)
     curve = _curve_of(cell, exam, work / "metrics.jsonl")
     start = time.monotonic()
     trainer = run.train(loaded, callbacks=[curve])
@@ -93,8 +106,9 @@ def _run_train(cell: Cell, work: Path) -> Measured:
         chosen = {"curve": [], "dev_curve": curve.points, "chosen_step": curve.step}
     lines = list(read_lines(work / "metrics.jsonl"))
     return {
-        **scores(exam, exam.take(student, name=cell.key, bar=AskingBar("questions"))),
+        **scores(exam, exam.take(student, name=cell.key, bar=AskingBar("questions"), sampling=cell.greedy)),
         **_profiles(student, responses, loaded.processor),
+        **_abilities(cell, student, loaded.processor),
         **chosen,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
         "guard": {
@@ -128,7 +142,8 @@ def _run_decode(cell: Cell, work: Path) -> Measured:
 def _run_pmi(cell: Cell, work: Path) -> Measured:
     processor = _processor(cell.base.folder)
     model = load_base(cell.base.folder)
-    responses = _sample_responses(model, processor, cell.num_measured(MEASURED), seed=cell.seed, temperature=1.0)
+    warm = replace(GREEDY, temperature=1.0)
+    responses = _sample_responses(model, processor, cell.num_measured(MEASURED), seed=cell.seed, sampling=warm)
     measured = pmi(model, responses, processor, cell.recipe().method)
     for control in CONTROLS:
         if control in measured:
@@ -250,7 +265,7 @@ def exam_of(folder: Path, num_questions: int, split: Split = "test") -> Exam:
 
 
 def _sample_responses(
-    model: nn.Module, processor: Processor, num: int, *, seed: int = 0, temperature: float = 0.0
+    model: nn.Module, processor: Processor, num: int, *, seed: int = 0, sampling: Sampling = GREEDY
 ) -> list[SampledResponse]:
     """A base's answers to training prompts with pictures of the smallest size."""
     one_size = (
@@ -262,7 +277,7 @@ def _sample_responses(
     engine = TransformersEngine(model, tokenizer=processor.tokenizer)
     answerer = ModelAnswerer(engine, processor, name="base", batch_size=len(questions))
     responses = []
-    for index, rollout in answerer.rollouts(questions, replace(GREEDY, temperature=temperature), seed=seed):
+    for index, rollout in answerer.rollouts(questions, sampling, seed=seed):
         if isinstance(rollout, Exception):
             raise rollout
         responses.append(SampledResponse(questions[index].example, rollout.token_ids))

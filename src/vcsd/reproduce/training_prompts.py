@@ -4,28 +4,68 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
+from vcsd.reproduce.experiments import ORDINARY
 from vcsd.types import message_texts
+from vcsd.views import VIEWS
 from vcsd.world.parameters import PARAMETERS
+from vcsd.world.questions.about_colors import COLOR_KINDS
 from vcsd.world.questions.examples import training_examples
+from vcsd.world.questions.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
+
+    from vcsd.types import Example
+    from vcsd.world.parameters import Parameters
 
 FILE = "train.jsonl"
 
 
-def prompts_folder(root: Path, num: int) -> Path:
-    """The folder of `num` prompts of this world. Other numbers and other worlds have their own folders."""
-    return root / f"prompts-{num}-{PARAMETERS.digest()}"
+@dataclass(frozen=True)
+class PromptSet:
+    """Which training prompts a run sees: their kinds, whether the text tells the answer, how skewed the scenes are."""
+
+    kinds: tuple[str, ...] = tuple(KINDS)
+    tells_answer: bool = False
+    is_usual: bool = False
+    """Scenes are as skewed as the prior of the base's world."""
+
+    def examples(self, num: int, seed: int, parameters: Parameters) -> list[Example]:
+        """Draw `num` prompts."""
+        drawn = training_examples(num, seed, parameters, only=self.kinds, is_skewed=self.is_usual)
+        return [VIEWS["hint"](example) for example in drawn] if self.tells_answer else drawn
 
 
-def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
+PROMPT_SETS: Mapping[str, PromptSet] = {
+    ORDINARY: PromptSet(),
+    "told": PromptSet(tells_answer=True),
+    "colors": PromptSet(kinds=tuple(kind.name for kind in COLOR_KINDS)),
+    "usual": PromptSet(is_usual=True),
+}
+"""All sets of training prompts by name."""
+
+
+def prompts_folder(root: Path, num: int, which: str = ORDINARY, parameters: Parameters = PARAMETERS) -> Path:
+    """The folder of `num` prompts of a world. Other numbers, sets and worlds have their own folders."""
+    name = f"prompts-{num}-{parameters.digest()}"
+    return root / (name if which == ORDINARY else f"{name}-{which}")
+
+
+def write_prompts(
+    folder: str | PathLike[str],
+    num: int,
+    seed: int = 0,
+    *,
+    which: str = ORDINARY,
+    parameters: Parameters = PARAMETERS,
+) -> Path:
     """Write `num` prompts with their pictures, unless they exist, and return the path of the table.
 
     Files are written under a temporary name first, and the table last, so that they are always complete, even if
@@ -37,7 +77,7 @@ def write_prompts(folder: str | PathLike[str], num: int, seed: int = 0) -> Path:
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows, sizes = [], []
-    for number, example in enumerate(training_examples(num, seed)):
+    for number, example in enumerate(PROMPT_SETS[which].examples(num, seed, parameters)):
         (image,) = example.images
         assert isinstance(image, Image)
         sizes.append(image.size)

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from vcsd.types import JsonValue
 
 
+LONGEST_ANSWER, LONGEST_REASONED = 32, 96
+"""Tokens that are enough for any true answer, and for one after the description of a picture of 5 x 5 cells."""
+
+_ADDED = {"blur": 1, "reason_share": 0.0}
+"""Later additions, with the value that means as before, so that bases and results keep their names."""
+
+
 @dataclass(frozen=True)
 class Parameters:
     """The world, and how a base model is taught in it.
@@ -42,6 +49,8 @@ class Parameters:
     """Maximum deviation of each channel from the pure colour, out of 255."""
     noise: float = 8.0
     """Standard deviation of the noise on every pixel and channel, out of 255."""
+    blur: int = 1
+    """Side in pixels of the squares that are averaged before the noise. 1 is sharp; 32 is one colour per cell."""
 
     # The prior, and captions that follow it instead of their picture.
     canonical_share: float = 0.65
@@ -55,6 +64,8 @@ class Parameters:
     """The share of questions in pre-training that show the answer, in the words of the hint view."""
     second_script_share: float = 0.04
     """The share of answers written in Chinese."""
+    reason_share: float = 0.0
+    """The share of swayed captions that describe the whole picture, truly, before they answer."""
 
     # Pre-training: descriptions, then also true answers, then swayed answers instead of true ones.
     batch: int = 256
@@ -90,15 +101,23 @@ class Parameters:
             )
         if self.batch < 1:
             yield f"batch = {self.batch} is not a positive number."
+        if self.blur < 1 or 32 % self.blur:
+            yield f"blur = {self.blur} does not divide a cell of 32 pixels. Choose 1, 2, 4, 8, 16 or 32."
         for name in ("sight_steps", "answer_steps", "sway_steps"):
             if getattr(self, name) < 0:
                 yield f"{name} = {getattr(self, name)} is negative."
         if max(self.largest_radius) + self.shift > 15:
             yield f"largest_radius = {self.largest_radius} with shift = {self.shift} does not fit a cell of 32 pixels."
 
+    @property
+    def longest_answer(self) -> int:
+        """Tokens that are enough for an answer of a base that was taught in this world."""
+        return LONGEST_REASONED if self.reason_share else LONGEST_ANSWER
+
     def digest(self) -> str:
-        """A hash of all values: twelve hexadecimal digits."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """A hash of all values: twelve hexadecimal digits. Later additions count only if they change something."""
+        values = dataclasses.asdict(self)
+        text = json.dumps({k: v for k, v in values.items() if v != _ADDED.get(k)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @classmethod

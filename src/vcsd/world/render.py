@@ -38,9 +38,19 @@ def draw_picture(scenes: Scenes, index: int, parameters: Parameters, noise_seed:
         color = np.array(RGB[int(scenes.color_NK[index, k])]) + scenes.tint_NK3[index, k]
         cell = pixels[row * CELL : (row + 1) * CELL, column * CELL : (column + 1) * CELL]
         cell += (color.clip(0, 255) - BACKGROUND) * (mask[..., None] / 255.0)
+    pixels = _blurred(pixels, parameters.blur)
     noise = np.random.default_rng([noise_seed, index]).standard_normal(pixels.shape)
     pixels = np.rint(pixels + parameters.noise * noise).clip(0, 255)
     return Image.fromarray(pixels.astype(np.uint8), "RGB")
+
+
+def _blurred(pixels: NDArray[np.float64], blur: int) -> NDArray[np.float64]:
+    """Average squares of pixels, each within one cell."""
+    if blur == 1:
+        return pixels
+    num = len(pixels) // blur
+    means = pixels.reshape(num, blur, num, blur, 3).mean((1, 3))
+    return means.repeat(blur, 0).repeat(blur, 1)
 
 
 @cache

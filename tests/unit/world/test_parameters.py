@@ -12,7 +12,15 @@ def another(value):
     """A value near this one that makes sense for the same parameter."""
     if isinstance(value, tuple):
         return (*value[1:], value[0]) if isinstance(value[0], float) else tuple(each - 1 for each in value)
-    return value / 2 if isinstance(value, float) else max(2, value - 1) if value != 2 else 3
+    return (
+        value / 2
+        if value and isinstance(value, float)
+        else 0.5
+        if isinstance(value, float)
+        else max(2, value - 1)
+        if value != 2
+        else 3
+    )
 
 
 def test_the_digest_changes_with_every_value():

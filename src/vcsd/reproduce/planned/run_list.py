@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vcsd.bases.branch import LAST_STAGE
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.errors import ConfigError
 from vcsd.reproduce.base_folders import Base
@@ -32,7 +33,7 @@ SHIPPED = "shipped:"
 
 @dataclass(frozen=True)
 class PlannedBase:
-    """A base to make. Bases with the same family, size and seed share a stem."""
+    """A base to make. Bases that differ only in the last stage of pre-training share a stem."""
 
     name: str
     family: FamilyName
@@ -43,7 +44,12 @@ class PlannedBase:
     @property
     def stem(self) -> str:
         """The name of its stem."""
-        return f"{self.family}-{self.size}-{self.seed}"
+        return "-".join([self.family, self.size, str(self.seed), *self.shared])
+
+    @property
+    def shared(self) -> list[str]:
+        """The changes to the world that it shares with its stem."""
+        return [each for each in self.overrides if each.partition("=")[0] not in LAST_STAGE]
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,21 @@ class RunList:
         is_shipped = run.base.startswith(SHIPPED)
         base = shipped_base(run.base.removeprefix(SHIPPED)) if is_shipped else folder / run.base
         return Cell(run.variant, Base(base), run.seed, sweep)
+
+    def quick(self, size: str, overrides: tuple[str, ...]) -> RunList:
+        """The first run of each setting, on small bases: a smoke test of the list."""
+        settings: dict[object, PlannedRun] = {}
+        for run in self.runs:
+            base = self.bases.get(run.base)
+            world = run.base if base is None else (base.family, base.overrides)
+            settings.setdefault((run.variant, world), run)
+        used = {run.base for run in settings.values()}
+        bases = {
+            name: replace(base, size=size, overrides=(*base.overrides, *overrides))
+            for name, base in self.bases.items()
+            if name in used
+        }
+        return replace(self, bases=bases, runs=tuple(settings.values()))
 
 
 def read_run_list(path: Path) -> RunList:

@@ -11,6 +11,8 @@ base does not exist yet wait. With `--device cuda`, the runs use the GPU too. Th
 multi-process service (`nvidia-cuda-mps-control -d`): on an H200 with 16 cores, 15 runs at a time then took 96 to 150 s
 each.
 
+`--quick` is a smoke test of a list: the first run of each setting, with two tiny steps, from tiny bases that it makes.
+
 `--known` names a folder of results that need not be repeated. Everything that is worth keeping is in `--out`: `cells/`,
 `cards/` and `runs.jsonl`.
 """
@@ -29,7 +31,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.bases.branch import LAST_STAGE, is_stem
+from vcsd.bases.branch import is_stem
 from vcsd.bases.card import CARD
 from vcsd.bases.curriculum import Curriculum
 from vcsd.config.shipped import recipe_path
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 64
+QUICK_SIZE, QUICK_WORLD = "tiny", ("batch=8", "sight_steps=1", "answer_steps=1", "sway_steps=1")
 POLL_SECONDS = 1.0
 
 
@@ -69,6 +72,8 @@ class BaseMaker:
     folder: Path
     device: str | None
     jobs: int
+    questions: int | None = None
+    """Questions per suite that measure a base; None for the usual number."""
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "OMP_NUM_THREADS": "1"})
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -108,14 +113,14 @@ class BaseMaker:
                 continue
             stem = self.folder / "stems" / base.stem
             common = ["--family", base.family, "--size", base.size, "--seed", str(base.seed), "--stem", str(stem)]
-            shared = [each for each in base.overrides if each.partition("=")[0] not in LAST_STAGE]
-            plan = Curriculum(base.family, base.size, base.seed, PARAMETERS.changed(shared))
+            common += [] if self.questions is None else ["--questions", str(self.questions)]
+            plan = Curriculum(base.family, base.size, base.seed, PARAMETERS.changed(base.shared))
             if is_stem(stem, plan):
                 changes = [part for each in base.overrides for part in ("--set", each)]
                 yield base.name, [*common, *changes, "--out", str(self.folder / base.name)]
             elif base.stem not in stems:
                 stems.add(base.stem)
-                yield f"stem {base.stem}", [*common, *(part for each in shared for part in ("--set", each))]
+                yield f"stem {base.stem}", [*common, *(part for each in base.shared for part in ("--set", each))]
 
     def _start(self, name: str, arguments: list[str]) -> None:
         logs = self.folder / "logs"
@@ -213,7 +218,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Where runs compute.")
     parser.add_argument("--pretrain", choices=("cpu", "cuda"), help="Make missing bases there. Default: make none.")
     parser.add_argument("--pretrain-jobs", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="Two tiny steps and a few questions, as a smoke test.")
+    parser.add_argument("--quick", action="store_true", help="A smoke test: each setting once, with tiny bases.")
     return parser.parse_args()
 
 
@@ -222,6 +227,8 @@ def _main(options: argparse.Namespace) -> None:
     if options.jobs < 1 or options.pretrain_jobs < 1 or options.minutes <= 0:
         raise ConfigError(["--jobs, --pretrain-jobs and --minutes must be positive."])
     listed = read_run_list(options.list)
+    if options.quick:
+        listed = listed.quick(QUICK_SIZE, QUICK_WORLD)
     command = f"python -m vcsd.reproduce.planned.run_planned {options.list} ({listed.digest})"
     sweep = Sweep(
         recipe=recipe_path("world/reproduce"),
@@ -234,7 +241,8 @@ def _main(options: argparse.Namespace) -> None:
     )
     create_results_folder(options.out)
     bases = options.bases or options.out / "bases"
-    maker = BaseMaker(list(listed.bases.values()), bases, options.pretrain, options.pretrain_jobs)
+    where, num = (options.pretrain or "cpu", QUICK_QUESTIONS) if options.quick else (options.pretrain, None)
+    maker = BaseMaker(list(listed.bases.values()), bases, where, options.pretrain_jobs, num)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the processes that are started from here on
     os.environ["OMP_NUM_THREADS"] = "1"

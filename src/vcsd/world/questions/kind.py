@@ -160,13 +160,13 @@ def other_color(rng: Rng, color: Ints) -> Ints:
 DESCRIBE = Template("Describe the picture.")
 
 
-def description(side: int) -> Template:
+def description(side: int, prefix: str = "") -> Template:
     """The description of a picture, cell by cell with one line per row: colour and shape, or "no thing".
 
     >>> description(3).text.splitlines()[0]
     '{c0:cell_color} {s0:cell_shape} {c1:cell_color} {s1:cell_shape} {c2:cell_color} {s2:cell_shape}'
     """
-    cells = [f"{{c{i}:cell_color}} {{s{i}:cell_shape}}" for i in range(side**2)]
+    cells = [f"{{{prefix}c{i}:cell_color}} {{{prefix}s{i}:cell_shape}}" for i in range(side**2)]
     return Template("\n".join(" ".join(cells[row * side : (row + 1) * side]) for row in range(side)))
 
 
@@ -179,3 +179,16 @@ def describe(scenes: Scenes) -> Slots:
     cell = scenes.cell_NK[n, k]
     color[n, cell], shape[n, cell] = scenes.color_NK[n, k], scenes.shape_NK[n, k]
     return {f"c{i}": color[:, i] for i in range(cells)} | {f"s{i}": shape[:, i] for i in range(cells)}
+
+
+def reasoned(kind: Kind, side: int) -> Template:
+    """A reply that describes the whole picture before it answers. `described` fills the description."""
+    return Template(f"{description(side, _CELL).text}\n{kind.replies['english'].text}")
+
+
+def described(scenes: Scenes) -> Slots:
+    """The slots of the description in a reasoned reply, under names that no question uses."""
+    return {f"{_CELL}{name}": values for name, values in describe(scenes).items()}
+
+
+_CELL = "cell_"

@@ -1,0 +1,1 @@
+"""What a model can do besides the exam, before and after training."""
