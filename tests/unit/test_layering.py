@@ -63,7 +63,7 @@ SUB_RANKS = {
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen"],
-    "reproduce": ["paper", "pages", "planned"],
+    "reproduce": ["abilities", "paper", "pages", "planned", "failures"],
     "rollout": ["vllm", "fixed"],
     "world": ["questions"],
 }

@@ -69,8 +69,6 @@ _GROUPS = 2
 class Pretraining:
     """A run: the model, its optimizer, its progress and what has been measured."""
 
-    num_measured = NUM_MEASURED
-
     def __init__(
         self, plan: Curriculum, out: Path, device: torch.device, tell: Tell, pool: Executor | None = None
     ) -> None:
@@ -88,6 +86,7 @@ class Pretraining:
             weight_decay=plan.parameters.weight_decay,
             capturable=is_cuda,
         )
+        self.num_measured = NUM_MEASURED
         self.done: dict[Stage, int] = dict.fromkeys(STAGES, 0)
         self.measured: dict[str, BaseScores] = {}
         self.seconds = 0.0
@@ -266,7 +265,7 @@ def pretrain(
     tell: Tell,
     command: str,
     stop_after: int | None = None,
-    num_measured: int = NUM_MEASURED,
+    num_measured: int | None = None,
 ) -> bool:
     """Pre-train a base into a folder, resuming an unfinished one. Return whether it is done."""
     refuse_unfit(plan, out)
@@ -280,7 +279,7 @@ def pretrain(
     try:
         with only_process(out):
             run = Pretraining(plan, out, on, tell, pool)
-            run.num_measured = num_measured
+            run.num_measured = num_measured or run.num_measured
             if not run.run(stop_after):
                 return False
             run.finish(command)

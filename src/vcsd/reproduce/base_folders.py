@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,8 +71,7 @@ class Base:
     @cached_property
     def world(self) -> Parameters:
         """The world that it was taught in, with sharp pictures: blur is how it was taught, not what is asked."""
-        world = read_card(self.folder).get("world") if (self.folder / CARD).exists() else None
-        return replace(Parameters.from_json(world), blur=PARAMETERS.blur) if world else PARAMETERS
+        return Parameters.from_json({**asdict(PARAMETERS), **self.changes, "blur": PARAMETERS.blur})
 
     @cached_property
     def _others(self) -> dict[str, JsonValue]:

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.reproduce.experiments import EXPERIMENTS
+from vcsd.reproduce.failures import failures_page, power_page
+from vcsd.reproduce.failures.failure_pictures import draw_failures
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.plots import draw
@@ -51,6 +54,7 @@ def page_texts(out: Path) -> dict[str, str]:
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
+        **_read_once(out, results),
         "README.md": index_page(results, claims),
     }
 
@@ -68,7 +72,18 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         verdict_page.PICTURE: lambda: draw_verdicts(runs),
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
+        failures_page.PICTURE: lambda: draw_failures(read_once(out, FAILURE_LIST)),
     }
+
+
+def _read_once(out: Path, results: Results) -> dict[str, str]:
+    """The pages of the failure list and of the power list, which a folder of other results does not have."""
+    texts = {}
+    if (out / FAILURE_LIST).is_file():
+        texts[failures_page.PAGE] = failures_page.failures_page(read_once(out, FAILURE_LIST))
+    if (out / POWER_LIST).is_file():
+        texts[power_page.PAGE] = power_page.power_page(read_once(out, POWER_LIST), results)
+    return texts
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:

@@ -50,7 +50,7 @@ def _blurred(pixels: NDArray[np.float64], blur: int) -> NDArray[np.float64]:
         return pixels
     num = len(pixels) // blur
     means = pixels.reshape(num, blur, num, blur, 3).mean((1, 3))
-    return means.repeat(blur, 0).repeat(blur, 1)
+    return np.asarray(means.repeat(blur, 0).repeat(blur, 1))
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forked_python import start_python
-from tiny_bases import shared_base
+from tiny_bases import make_base, shared_base
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli.reproduce_command import parse_seeds
 from vcsd.config.shipped import recipe_path
@@ -19,6 +19,7 @@ from vcsd.reproduce.base_folders import Base, grouped
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Experiment, Variant, chosen
 from vcsd.reproduce.results import Results
+from vcsd.world.parameters import PARAMETERS
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +251,28 @@ def flat(tree, path=""):
     for key, value in tree.items():
         is_section = isinstance(value, dict) and value
         yield from flat(value, f"{path}{key}.") if is_section else [f"{path}{key}={json.dumps(value)}"]
+
+
+def test_later_additions_to_variants_name_other_cells_and_leave_the_old_names_alone(base, plan):
+    others = [
+        Cell(replace(VCSD, has_abilities=True), base, 101, plan),
+        Cell(replace(VCSD, prompts="told"), base, 101, plan),
+        Cell(replace(BASE, has_abilities=True), base, 101, plan),
+    ]
+    keys = {Cell(VCSD, base, 101, plan).key, Cell(BASE, base, 101, plan).key, *(other.key for other in others)}
+    assert len(keys) == 5
+    shipped = Base(shipped_base("qwen3_vl"))
+    kept = Path(__file__).parents[3] / "docs" / "results"
+    whole = Sweep(recipe_path("world/reproduce"), kept, 512, 3072)
+    assert Cell(VCSD, shipped, 101, whole).path.is_file(), "a committed result keeps its name"
+    assert Cell(BASE, shipped, 101, whole).path.is_file()
+
+
+def test_a_base_answers_at_the_length_it_was_taught(base, plan, tmp_path):
+    assert Cell(BASE, base, 101, plan).greedy.max_new_tokens == 40
+    folder = make_base(tmp_path / "reasons")
+    (folder / "card.json").write_text(json.dumps({"world": {"reason_share": 1.0, "blur": 32, "canonical_share": 0.9}}))
+    other = Cell(replace(VCSD, prompts="usual"), Base(folder), 101, plan)
+    assert other.greedy.max_new_tokens == 96
+    assert (other.prompt_world.canonical_share, other.prompt_world.blur) == (0.9, 1), "asked about sharp pictures"
+    assert Cell(VCSD, Base(folder), 101, plan).prompt_world == PARAMETERS

@@ -52,3 +52,14 @@ def test_changes_keep_their_type():
 def test_a_change_that_makes_no_sense_is_named(override, words):
     with pytest.raises(ConfigError, match=words):
         PARAMETERS.changed([override])
+
+
+def test_later_additions_change_the_digest_only_where_they_change_something():
+    assert PARAMETERS.digest() == "ac36b023d0d2", "the digest that the committed results record"
+    assert PARAMETERS.changed(["blur=32"]).digest() != PARAMETERS.digest()
+    with pytest.raises(ConfigError, match="blur = 3 does not divide a cell of 32 pixels"):
+        PARAMETERS.changed(["blur=3"])
+
+
+def test_a_base_that_reasons_needs_longer_answers():
+    assert PARAMETERS.changed(["reason_share=1"]).longest_answer > PARAMETERS.longest_answer

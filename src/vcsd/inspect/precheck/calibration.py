@@ -96,8 +96,12 @@ def calibrate(folder: Path) -> list[Predictor]:
 
 
 def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the gain of training and the statistics of every base on which VCSD was trained."""
+    """Return the gain of training and the statistics of every base on which VCSD was trained.
+
+    Results with `abilities` belong to lists of runs that are read once, on pages of their own.
+    """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    cells = [cell for cell in cells if "abilities" not in cell]
     bases: dict[str, dict[str, float]] = {}
     for name in sorted({cell["base"] for cell in cells}):
         own = [cell for cell in cells if cell["base"] == name]

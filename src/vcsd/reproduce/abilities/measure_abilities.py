@@ -9,7 +9,7 @@ black, black_same   answers under a black picture that are right, and that equal
 usual               by kind, right answers about scenes as skewed as the prior of the base's world
 pass_at             one of k answers sampled at temperature 1 is right
 distinct, entropy   different answers among the samples of a question, and their entropy in bits
-ece, confidence     `calibration`: the confidence of a greedy answer is the share of samples that agree with it
+ece, confidence     `confidence.py`: the confidence of a greedy answer is the share of samples that agree with it
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from vcsd.bases.measure import last_answer, sight
 from vcsd.evaluation.scoring.several_answers import entropy, pass_at
-from vcsd.reproduce.abilities.calibration import calibration
+from vcsd.reproduce.abilities.confidence import calibration
 from vcsd.views import VIEWS
 from vcsd.world.questions.kinds import KINDS
 from vcsd.world.questions.kinds import ask as ask_kind

@@ -30,6 +30,9 @@ SEEDS = (101, 102, 103, 104, 105)
 
 NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 
+RUN_LISTS = ("planned.json", "failure_runs.json", "power_runs.json")
+"""Lists of runs on bases of their own, which other pages leave out."""
+
 
 @dataclass(frozen=True)
 class RecordedBase(Base):
@@ -92,8 +95,8 @@ def _order(base: RecordedBase) -> tuple[bool, int, float, str]:
 
 def planned_bases(out: Path) -> frozenset[str]:
     """The bases of the planned runs, which are read once and have a page of their own."""
-    path = out / "planned.json"
-    return frozenset(json.loads(path.read_bytes())["bases"]) if path.is_file() else frozenset()
+    lists = [json.loads((out / name).read_bytes()) for name in RUN_LISTS if (out / name).is_file()]
+    return frozenset(base for listed in lists for base in listed["bases"])
 
 
 def _main() -> None:

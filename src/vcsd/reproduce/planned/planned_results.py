@@ -96,11 +96,11 @@ class PlannedResults:
         return [run for run in self.runs if run.base in wanted and self.result(run) is None]
 
 
-def planned_results(out: Path) -> PlannedResults:
-    """Read the list of planned runs and the bases that the results of a folder name."""
+def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
+    """Read a list of planned runs and the bases that the results of a folder name."""
     if not (out / "cells").is_dir():
         raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
-    listed = read_run_list(out / LIST)
+    listed = read_run_list(out / list_name)
     recorded: dict[str, RecordedBase] = {}
     for path in sorted((out / "cells").glob("*.json")):
         cell = json.loads(path.read_bytes())

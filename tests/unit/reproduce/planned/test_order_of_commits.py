@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[4]
 LISTS = {
     "docs/results/planned.json": ("docs/preregistration.md", "docs/results/planned.json"),
     "docs/results/lag_runs.json": ("docs/results/lag_runs.json",),
+    "docs/results/failure_runs.json": ("docs/preregistration_failures.md", "docs/results/failure_runs.json"),
+    "docs/results/power_runs.json": ("docs/preregistration_failures.md", "docs/results/power_runs.json"),
 }
 """Each list of runs, with the files that must not change after its first result."""
 LIST = "docs/results/planned.json"

@@ -1,0 +1,101 @@
+"""The picture of the failures page: questions that a model answered rightly before training and wrongly after.
+
+The first such questions of the first base of each setting, in the order of the kinds: nobody chooses them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcsd.bases.measure import last_answer
+from vcsd.reproduce.abilities.measure_abilities import ability_examples
+from vcsd.reproduce.failures.failure_settings import SETTINGS
+from vcsd.types import message_texts
+from vcsd.world.questions.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.figure import Figure
+
+    from vcsd.reproduce.cell_result import Abilities
+    from vcsd.reproduce.failures.failure_runs import ReadOnce
+    from vcsd.reproduce.failures.failure_settings import FailureSetting
+    from vcsd.types import Example
+    from vcsd.world.parameters import Parameters
+
+COLUMNS = 3
+_WIDTH = 46
+_MOST_CHARACTERS = 130
+
+
+@dataclass(frozen=True, eq=False)
+class Broken:
+    """A question with the answers before and after."""
+
+    example: Example
+    before: str
+    after: str
+
+
+def broken_answers(before: Abilities, after: Abilities, world: Parameters) -> Iterator[Broken]:
+    """The kept answers that were right before and are wrong after, one of each kind first."""
+    num = before["num_questions"] // len(KINDS)
+    examples = ability_examples(num, "test", world)
+    num_kept = min(len(texts) for texts in before["answers"].values())
+    for index in range(num_kept):
+        for k, kind in enumerate(KINDS):
+            example = examples[k * num + index]
+            texts = [each["answers"][kind][index] for each in (before, after)]
+            if [last_answer(text) == example.answer for text in texts] == [True, False]:
+                yield Broken(example, *texts)
+
+
+def first_broken(runs: ReadOnce, setting: FailureSetting) -> list[Broken]:
+    """The questions of a setting that the picture shows, from its first base with both results."""
+    before, after = runs.finished(setting)
+    for run in before:
+        if run in after:
+            world = runs.runs.recorded[run[0]].world
+            return list(islice(broken_answers(before[run]["abilities"], after[run]["abilities"], world), COLUMNS))
+    return []
+
+
+def draw_failures(runs: ReadOnce) -> Figure | None:
+    """Draw one row per setting that broke something; None until the runs may be read, or if nothing broke."""
+    from matplotlib.figure import Figure
+
+    rows = {setting: first_broken(runs, setting) for setting in SETTINGS} if runs.may_be_read else {}
+    rows = {setting: broken for setting, broken in rows.items() if broken}
+    if not rows:
+        return None
+    figure = Figure(figsize=(3.6 * COLUMNS, 3.5 * len(rows)))
+    axes = figure.subplots(len(rows), COLUMNS, squeeze=False)
+    for (setting, broken), own in zip(rows.items(), axes, strict=True):
+        for axis in own:
+            axis.set_axis_off()
+        for axis, each in zip(own, broken, strict=False):
+            axis.imshow(np.asarray(each.example.images[0]))
+            axis.set_title(f"{setting.name}\n{_question(each)}", fontsize=7, loc="left")
+            axis.text(0, -0.04, _answers(each), fontsize=7, va="top", transform=axis.transAxes)
+    figure.tight_layout()
+    return figure
+
+
+def _question(broken: Broken) -> str:
+    (text,) = message_texts(broken.example.prompt[-1])
+    return textwrap.fill(" ".join(text.split()), _WIDTH)
+
+
+def _answers(broken: Broken) -> str:
+    """The true answer, and both answers. The end of a long one is kept: it has the answer."""
+    lines = [f"true: {broken.example.answer}"]
+    for name, text in (("before", broken.before), ("after", broken.after)):
+        plain = " ".join(text.split())
+        lines.append(textwrap.fill(f"{name}: {plain[-_MOST_CHARACTERS:]}", _WIDTH))
+    return "\n".join(lines)

@@ -1,0 +1,95 @@
+"""The finished runs of the failure list and of the power list, and whether they may be read yet.
+
+Results are read once: when every run of a list is finished, or when `looks.json` in the results folder says why its
+time is over: {"failure_runs.json": "The GPU time is spent."}.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vcsd.config.shipped import recipe_path
+from vcsd.errors import ConfigError
+from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.planned.planned_results import planned_results
+from vcsd.reproduce.planned.run_list import SHIPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from vcsd.reproduce.cell_result import CellResult
+    from vcsd.reproduce.failures.failure_settings import FailureSetting
+    from vcsd.reproduce.paired_runs import Run
+    from vcsd.reproduce.planned.planned_results import PlannedResults
+    from vcsd.reproduce.planned.run_list import PlannedRun
+
+FAILURE_LIST, POWER_LIST, LOOKS = "failure_runs.json", "power_runs.json", "looks.json"
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOnce:
+    """A list of runs whose results are read once."""
+
+    name: str
+    runs: PlannedResults
+    shipped: Mapping[PlannedRun, CellResult | None]
+    closed_because: str | None = None
+
+    @property
+    def num_listed(self) -> int:
+        """The number of listed runs."""
+        return len(self.runs.listed.runs)
+
+    @property
+    def missing(self) -> list[PlannedRun]:
+        """The listed runs without a result."""
+        on_bases = [run for run in self.runs.runs if self.runs.result(run) is None]
+        return [*(run for run, result in self.shipped.items() if result is None), *on_bases]
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether every run is finished, or the time is over."""
+        return self.closed_because is not None or not self.missing
+
+    def bases(self, setting: FailureSetting) -> list[str]:
+        """The bases of a setting."""
+        bases = self.runs.listed.bases
+        if not setting.suffix:
+            return [name for name, base in bases.items() if not base.overrides]
+        return [name for name in bases if name.endswith(setting.suffix)]
+
+    def finished(self, setting: FailureSetting) -> tuple[dict[Run, CellResult], dict[Run, CellResult]]:
+        """The results before and after."""
+        before, after = (self.runs.finished(name, self.bases(setting)) for name in (setting.before, setting.after))
+        return before, after
+
+    def status(self) -> str:
+        """How many runs are finished, and why the results are shown or not."""
+        done = f"**{self.num_listed - len(self.missing)} of {self.num_listed} runs are finished.**"
+        if self.closed_because is not None:
+            return f"{done} No more will be made: {self.closed_because}"
+        return done if not self.missing else f"{done} Their results are read once, after the last one."
+
+
+def read_once(out: Path, name: str) -> ReadOnce:
+    """Read a list, its results, and whether its time is over."""
+    runs = planned_results(out, name)
+    sweep = Sweep(recipe_path("world/reproduce"), out, NUM_QUESTIONS, NUM_PROMPTS)
+    on_shipped = [run for run in runs.listed.runs if run.base.startswith(SHIPPED)]
+    shipped = {run: runs.listed.cell(run, out, sweep).result() for run in on_shipped}
+    return ReadOnce(name, runs, shipped, _reasons(out).get(name))
+
+
+def _reasons(out: Path) -> dict[str, str]:
+    path = out / LOOKS
+    if not path.is_file():
+        return {}
+    reasons = json.loads(path.read_text(encoding="utf-8"))
+    known = {FAILURE_LIST, POWER_LIST}
+    if not isinstance(reasons, dict) or not set(reasons) <= known:
+        raise ConfigError([f"{path} must map {' or '.join(sorted(known))} to the reason why its time is over."])
+    return {name: str(reason) for name, reason in reasons.items()}

@@ -1,0 +1,181 @@
+"""The pages of the failure list and of the power list: closed until they may be read, then failures first."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vcsd.errors import ConfigError
+from vcsd.reproduce.abilities.measure_abilities import NUM_KEPT, ability_examples
+from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.experiments import BASE, OPSD
+from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, LOOKS, POWER_LIST, ReadOnce, read_once
+from vcsd.reproduce.failures.failure_settings import SETTINGS
+from vcsd.reproduce.failures.failures_page import PAGE, change_of, failures_page
+from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
+from vcsd.reproduce.failures.power_page import changes, power_page, says
+from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
+from vcsd.reproduce.planned.planned_results import PlannedResults
+from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
+from vcsd.world.parameters import PARAMETERS
+from vcsd.world.questions.kinds import KINDS
+
+RESULTS = Path(__file__).parents[4] / "docs" / "results"
+GAINS = {
+    "VCSD": 30.0,
+    "OPSD": 15.0,
+    "VCSD, told prompts": 0.1,
+    "VCSD, color prompts": 5.0,
+    "VCSD, 300 steps": 27.0,
+    "VCSD, long answers": 0.2,
+    "VCSD, usual prompts": 2.0,
+}
+NOISE = (0.0, 0.3, -0.2, 0.1, -0.1, 0.2)
+
+
+def abilities(level, *, answers):
+    """Made-up abilities: nothing here was measured."""
+    return {
+        **{"num_questions": NUM_KEPT * len(KINDS), "right": level, "kinds": dict.fromkeys(KINDS, level)},
+        **{"sight": {"3": 99.0}, "hint": 99.0, "text_only": 99.0 if level < 60 else 80.0 + level / 100, "black": 30.0},
+        **{"black_same": 60.0, "usual": dict.fromkeys(KINDS, level), "pass_at": {"1": level, "8": 97.0}},
+        **{"distinct": 2.0, "entropy": 1.0, "ece": 10.0, "confidence_right": 60.0, "confidence_wrong": None},
+        "answers": answers,
+    }
+
+
+def made_up(name, without=(), closed_because=None):
+    """A result for every run of a list."""
+    listed = read_run_list(RESULTS / name)
+    examples = ability_examples(NUM_KEPT, "test", PARAMETERS)
+    texts = [f"The answer is {example.answer}." for example in examples]
+    right = {kind: texts[k * NUM_KEPT : (k + 1) * NUM_KEPT] for k, kind in enumerate(KINDS)}
+    wrong = {**right, "color": ["The answer is nothing."] * NUM_KEPT}
+    found = {}
+    for run in listed.runs:
+        gain = GAINS.get(run.variant.name, 0.0)
+        if run.base.endswith("-blurred") and gain:
+            gain = -5.0
+        acc = 50.0 + gain + (NOISE[run.seed % 10 - 1] if gain else 0.0)
+        found[run] = {
+            **{"acc": acc, "scores": dict.fromkeys(SEVEN, acc), "seconds": 10.0, "hardware": "made up"},
+            **{"group": "made up", "abilities": abilities(acc, answers=wrong if gain else right)},
+        }
+        if run.variant.name in without or run.base in without:
+            found[run] = None
+    recorded = {base: RecordedBase(Path(base), "Qwen3-VL 3.2M", "0") for base in listed.bases}
+    on_bases = PlannedResults(listed, RESULTS, recorded, {r: each for r, each in found.items() if r.base in recorded})
+    shipped = {run: each for run, each in found.items() if run.base.startswith(SHIPPED)}
+    return ReadOnce(name, on_bases, shipped, closed_because)
+
+
+def test_the_committed_pages_are_what_the_files_give():
+    assert failures_page(read_once(RESULTS, FAILURE_LIST)) == (RESULTS / PAGE).read_text(encoding="utf-8")
+    earlier = recorded_results(RESULTS, planned_bases(RESULTS))
+    page = power_page(read_once(RESULTS, POWER_LIST), earlier)
+    assert page == (RESULTS / POWER_PAGE).read_text(encoding="utf-8")
+
+
+def test_nothing_is_shown_before_the_last_run():
+    runs = made_up(FAILURE_LIST, without=("VCSD, 600 steps",))
+    page = failures_page(runs)
+    assert f"**{runs.num_listed - 1} of {runs.num_listed} runs are finished.** Their results are read once" in page
+    assert "fails" not in page.split("\n", 1)[1].replace("preregistration_failures", "")
+    assert "+30" not in page
+    assert draw_failures(runs) is None
+    assert "agrees" not in power_page(made_up(POWER_LIST, without=("qwen3_5-small-26",)), None)
+
+
+def test_a_list_whose_time_is_over_is_read_and_names_what_is_missing():
+    page = failures_page(made_up(FAILURE_LIST, ("VCSD, 600 steps", "VCSD, long answers"), "The time is spent."))
+    assert "No more will be made: The time is spent." in page
+    assert "Missing: VCSD, 600 steps (shipped:qwen3_vl); VCSD, long answers (qwen3_vl-small-21-reasons" in page
+    assert "## Long answers: what it keeps\n\nNo base has both results." in page
+
+
+def test_failures_come_first_and_the_rules_are_applied():
+    page = failures_page(made_up(FAILURE_LIST))
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and " | Acc | " in line]
+    words = {row[0].removeprefix("| ").partition(":")[0]: row[-1].removesuffix(" |") for row in rows}
+    assert words["cannot see"] == "**fails: harm**"
+    assert words["300 steps"] == "**fails: harm**"
+    assert words["needs no picture"] == words["long answers"] == "**fails: no gain**"
+    order = [page.index(f"| {name}: ") for name in ("cannot see", "needs no picture", "other questions")]
+    assert order == sorted(order)
+    row = next(line for line in page.splitlines() if line.startswith("| other questions"))
+    assert row.endswith("| +5.0 | +4.8 to +5.3 | 5 | works |")
+
+
+def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
+    ordinary = failures_page(made_up(FAILURE_LIST)).partition("## Ordinary")[2]
+    text_only, sight = (
+        next(line for line in ordinary.splitlines() if line.startswith(f"| {name} |"))
+        for name in ("text only", "sight")
+    )
+    assert text_only.startswith("| text only | 99.0 | 80.8 | -18.2 |")
+    assert text_only.endswith("| **lost** |")
+    assert sight.endswith("| kept |")
+
+
+def test_four_bases_decide_nothing():
+    runs = made_up(FAILURE_LIST, without=("qwen3_vl-small-25-blurred",), closed_because="Over.")
+    assert change_of(runs, SETTINGS[0]).num_bases == 4
+    row = next(line for line in failures_page(runs).splitlines() if line.startswith("| cannot see"))
+    assert row.endswith("| 4 | undecided |")
+
+
+def test_the_picture_shows_what_was_right_before_and_is_wrong_after():
+    runs = made_up(FAILURE_LIST)
+    before, after = runs.finished(SETTINGS[0])
+    run = next(iter(before))
+    broken = list(broken_answers(before[run]["abilities"], after[run]["abilities"], PARAMETERS))
+    assert len(broken) == NUM_KEPT
+    assert {each.example.category for each in broken} == {"color"}
+    assert broken[0].before == f"The answer is {broken[0].example.answer}."
+    assert draw_failures(runs) is not None
+
+
+def test_more_bases_are_judged_family_by_family():
+    runs = made_up(POWER_LIST)
+    over_opsd, over_base = (changes(runs, reference) for reference in (OPSD, BASE))
+    assert {title: (change.num_bases, says(change)) for title, change in over_opsd.items()} == {
+        "Qwen3-VL": (6, "agrees"),
+        "Qwen3.5": (6, "agrees"),
+    }
+    assert over_base["Qwen3.5"].mean == pytest.approx(30.05)
+    worse = replace(over_opsd["Qwen3.5"], difference=replace(over_opsd["Qwen3.5"].difference, mean=-1.0))
+    assert says(worse) == "**disagrees**"
+    page = power_page(runs, recorded_results(RESULTS, planned_bases(RESULTS)))
+    assert "| Qwen3-VL: VCSD minus OPSD | 6 | +15.00" in page
+    assert "no verdict" in page
+
+
+def test_looks_must_name_a_list(tmp_path):
+    (tmp_path / "cells").mkdir()
+    (tmp_path / FAILURE_LIST).write_bytes((RESULTS / FAILURE_LIST).read_bytes())
+    (tmp_path / LOOKS).write_text(json.dumps({FAILURE_LIST: "Over."}))
+    assert read_once(tmp_path, FAILURE_LIST).may_be_read
+    (tmp_path / LOOKS).write_text(json.dumps({"failures": "Over."}))
+    with pytest.raises(ConfigError, match=r"must map failure_runs.json or power_runs.json"):
+        read_once(tmp_path, FAILURE_LIST)
+
+
+def test_the_lists_promise_what_the_rules_say():
+    failures, power = (read_run_list(RESULTS / name) for name in (FAILURE_LIST, POWER_LIST))
+    for setting in SETTINGS:
+        runs = made_up(FAILURE_LIST)
+        before, after = runs.finished(setting)
+        assert len(set(before) & set(after)) == 5, f"{setting.name} needs five bases"
+    families = [base.family for base in power.bases.values()]
+    assert families.count("qwen3_vl") == families.count("qwen3_5") == 6
+    assert [run.variant.name for run in power.runs] == ["base", "OPSD", "VCSD"] * 12
+    assert len({run.base for run in power.runs[:3]}) == 1, "an interrupted list has whole bases"
+    assert all(run.seed == 400 + power.bases[run.base].seed for run in power.runs)
+    shared = set(failures.runs) & set(power.runs)
+    assert len(shared) == 10, "base and VCSD on five bases are made once"
+    assert all(base.stem == f"qwen3_vl-small-{base.seed}" for base in failures.bases.values() if not base.shared)
+    assert {base.stem for base in failures.bases.values() if base.shared} == {
+        f"qwen3_vl-small-{seed}-blur=32" for seed in range(21, 26)
+    }
