@@ -283,7 +283,7 @@ def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
     Console().print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
     if len(cards) > 1:
         measures = json.loads((folder / SEEDS).read_text(encoding="utf-8"))["several_answers"]
-        Console().print(several_table(measures, titles))
+        Console().print(several_table({name: measures[name] for name in titles}, titles))
     for line in remarks_on_seeds(cards):
         say_prose(line, style="dim")
     of_seeds = f"seeds.json is in {folder}; " if len(cards) > 1 else ""

@@ -4,6 +4,9 @@ With an engine of contrast decoding, which has a `method`, each question is enco
 
 The model may be in the middle of training: its train and eval modes are restored, no gradient is kept, and the random
 generators of Python, NumPy and torch are left as they were.
+
+A template that begins the answer with `<think>`, as Qwen3.5's does, leaves the tag in the prompt. It is put back before
+the answer: thinking that is cut off would otherwise be taken for an answer.
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ BATCH_SIZE = 64
 BATCH_TOKENS = 2**16
 """A batch ends when its prompts reach this length: sixty 8K images at once would fill the memory of any machine."""
 
+THOUGHT = "<think>"
+_LAST_TOKENS = 8
+"""Of a prompt; enough for the tag in any tokenizer, and the white space after it."""
+
 NUM_READERS = 4
 """Threads that open and resize images while a GPU answers. Each may hold an 8K image, which takes 400 MB as patches."""
 
@@ -76,6 +83,8 @@ class ModelAnswerer:
         self._contrast: Method | None = getattr(engine, "method", None)
         self._prompt_of = prompt_of
         self._identity = identity
+        self._opens_thought: bool | None = None
+        """Whether prompts end with an open thought; None before the first prompt."""
 
     @property
     def identity(self) -> dict[str, object]:
@@ -107,6 +116,8 @@ class ModelAnswerer:
             if isinstance(prompt, DataError):
                 yield index, prompt
                 continue
+            if self._opens_thought is None:
+                self._opens_thought = self._ends_in_thought(prompt)
             batch[index] = prompt
             num_tokens += len(prompt.input_ids)
             if len(batch) >= self._batch_size or num_tokens >= BATCH_TOKENS:
@@ -117,9 +128,14 @@ class ModelAnswerer:
     def _prediction(self, question_id: str, drawn: Rollout | Exception) -> Prediction:
         if isinstance(drawn, Rollout) and drawn.stop in ("end", "length"):
             text = self._processor.tokenizer.decode(list(drawn.token_ids), skip_special_tokens=True)
+            text = f"{THOUGHT}{text}" if self._opens_thought else text
             return Prediction(question_id, text, drawn.stop, len(drawn.token_ids))
         error = self._failure(drawn) if isinstance(drawn, Rollout) else drawn
         return Prediction(question_id, "", stop=None, error=f"{type(error).__name__}: {error}")
+
+    def _ends_in_thought(self, prompt: Prompt) -> bool:
+        end = self._processor.tokenizer.decode(list(prompt.input_ids[-_LAST_TOKENS:]), skip_special_tokens=False)
+        return str(end).rstrip().endswith(THOUGHT)
 
     def _failure(self, rollout: Rollout) -> RunError:
         """Say why a rollout is no answer."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
+    from vcsd.evaluation.asking.chat import Completion
     from vcsd.rollout.sampling import Sampling
     from vcsd.types import Message, Question
 
@@ -102,7 +103,16 @@ class ServerAnswerer:
             return Prediction(question.id, "", stop=None, error=f"{type(error).__name__}: {error}")
         stop = _STOPS.get(completion.reason)
         problem = None if stop else f"the server ended the answer for the reason {completion.reason!r}"
-        return Prediction(question.id, completion.text, stop, completion.num_tokens, problem)
+        return Prediction(question.id, self._with_thought(completion), stop, completion.num_tokens, problem)
+
+    def _with_thought(self, completion: Completion) -> str:
+        """Return the text, with `<think>` before thinking that was cut off: the template may have put it in the prompt.
+
+        A server that separates the thinking needs no help; one that does not sends neither tag.
+        """
+        is_cut = completion.reason == "length" and self._switches.get("enable_thinking") is True
+        has_tags = "<think>" in completion.text or "</think>" in completion.text
+        return f"<think>{completion.text}" if is_cut and not has_tags else completion.text
 
     def _request(self, question: Question, sampling: Sampling, seed: int) -> dict[str, object]:
         if token := _control_token(question):

@@ -97,7 +97,11 @@ def mark(
     ]
     if marking.judge is None:
         return verdicts
-    unread = [index for index, verdict in enumerate(verdicts) if _is_open(verdict) and answers[index].text.strip()]
+    unread = [
+        index
+        for index, verdict in enumerate(verdicts)
+        if _is_open(verdict) and marking.judge.preset.is_answer(answers[index].text)
+    ]
     asked = [(questions[at], answers[at].text, suites[questions[at].benchmark]) for at in unread]
     judgements = marking.judge.read_all(asked, marking.rules)
     for index, (question, _, benchmark), judgement in zip(unread, asked, judgements, strict=True):

@@ -55,12 +55,13 @@ class Difference:
 class Comparison:
     """Two scorecards of the same questions: a difference for each benchmark and for Acc.
 
-    `made_differently` lists the settings in which the two differ; ideally only the model.
+    `made_differently` lists the settings in which the two differ; ideally only the model. `mode` read the answers.
     """
 
     acc: Difference
     benchmarks: Mapping[str, Difference]
     made_differently: Mapping[str, tuple[object, object]]
+    mode: str = "final"
 
     def settings(self) -> dict[str, tuple[str, str]]:
         """Return every single value in which the two differ, as short texts."""
@@ -125,7 +126,7 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         sum(change.num_lost for change in changes),
         _mean([change.unread for change in changes]),
     )
-    return Comparison(acc, differences, _made_differently(before[0], after[0]))
+    return Comparison(acc, differences, _made_differently(before[0], after[0]), before[0].mode)
 
 
 def _several(cards: Scorecard | Sequence[Scorecard]) -> list[Scorecard]:

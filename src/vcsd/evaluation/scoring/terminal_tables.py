@@ -141,9 +141,10 @@ def unread_warning(comparison: Comparison) -> Iterator[str]:
         listed = ", ".join(
             f"{name} {change.difference:+.1f} with {change.unread:+.1f} unread" for name, change in doubtful.items()
         )
+        advice = "Read some of them" if comparison.mode == "judge" else "Score both with a judge"
         yield (
             f"The unread answers changed by more points than the score: {listed}. Answers that are merely stated more "
-            "plainly, or less, can do this. Score both with a judge before you claim a change."
+            f"plainly, or less, can do this. {advice} before you claim a change."
         )
 
 

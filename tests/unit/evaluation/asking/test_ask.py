@@ -20,6 +20,7 @@ from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, encode_question, folder_identity
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
+from vcsd.evaluation.reading import read_answer
 from vcsd.method import METHODS
 from vcsd.models.processor import load_processor
 from vcsd.rollout.contrast_engine import ContrastEngine, pair
@@ -163,6 +164,24 @@ def test_the_thinking_switch_reaches_the_prompt_and_the_key():
         answers[len(switch)] = (asker.identity, ask(FIVE[:1], asker, sampling=SHORT)[0].text)
     assert answers[0][0] != answers[1][0]
     assert answers[0][1] != answers[1][1]
+
+
+@pytest.mark.parametrize("switch", [{}, {"enable_thinking": True}, {"enable_thinking": False}])
+def test_a_thought_that_the_template_opens_is_part_of_the_answer(switch, monkeypatch):
+    """Without the tag, thinking that is cut off looks like an answer, and is read as one."""
+    processor = build_processor("qwen3_5")
+    asker = ModelAnswerer(TransformersEngine(build_model("qwen3_5")), processor, name="t", chat_template_kwargs=switch)
+    thinks, decode = switch.get("enable_thinking", True), processor.tokenizer.decode
+    for said, found in (("So the answer is B.", None), ("A? No.</think>The answer is B.", "B")):
+
+        def answered(ids, *, skip_special_tokens, said=said):
+            return said if skip_special_tokens else decode(ids)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(processor.tokenizer, "decode", answered)
+            (prediction,) = ask(FIVE[:1], asker, sampling=SHORT)
+        assert prediction.text == (f"<think>{said}" if thinks else said)
+        assert read_answer(prediction.text, "option", {"A": "one", "B": "two"}).found == (found if thinks else "B")
 
 
 def test_a_model_in_training_is_left_as_it_was(model):

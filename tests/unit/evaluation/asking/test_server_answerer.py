@@ -251,6 +251,21 @@ def test_truncation_thinking_and_odd_endings_are_kept_apart():
     assert found[5].text == "half ? pair"
 
 
+@pytest.mark.parametrize("thinking", [None, True, False])
+def test_thinking_that_a_server_cuts_off_and_does_not_separate_is_no_answer(thinking):
+    replies = {
+        "how many, 0?": completion("I count 1, 2", "length"),
+        "how many, 1?": completion("I count.</think>Tw", "length"),
+        "how many, 2?": completion(None, "length", reasoning_content="I count"),
+        "how many, 3?": completion("Two.", "stop"),
+    }
+    switches = {} if thinking is None else {"enable_thinking": thinking}
+    with toy_server(lambda request: (200, replies[words(request)])) as server:
+        found = ask(SIX[:4], ServerAnswerer(client(server), "toy", chat_template_kwargs=switches))
+    before = "<think>" if thinking else ""
+    assert [one.text for one in found] == [f"{before}I count 1, 2", "I count.</think>Tw", "<think>I count", "Two."]
+
+
 def test_the_server_is_asked_what_it_serves():
     with toy_server(parrot, models={"toy": {"root": "org/toy"}, "other": {}}) as server:
         assert answerer(server).identity["root"] == "org/toy"

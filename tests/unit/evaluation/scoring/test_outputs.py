@@ -29,6 +29,7 @@ from vcsd.evaluation.scoring.terminal_tables import (
     remarks,
     score_table,
     seeds_table,
+    unread_warning,
 )
 from vcsd.evaluation.scoring.uncertainty import Interval
 from vcsd.evaluation.scoring.vlmevalkit_files import FAILED_TEXT, export_predictions
@@ -361,6 +362,9 @@ def test_a_comparison_warns_if_unread_answers_changed_by_more_than_the_score():
     (warning,) = (line for line in comparison_remarks(comparison) if "unread" in line)
     assert "MMStar +1.0 with -2.5 unread" in warning
     assert "BLINK" not in warning
+    assert "Score both with a judge before" in warning
+    (judged,) = unread_warning(replace(comparison, mode="judge"))
+    assert "Read some of them before" in judged
     assert not any("unread" in line for line in comparison_remarks(Comparison(few, {"BLINK": few}, {})))
     assert "-2.5" in shown(comparison_table(comparison, "a", "b"))
     assert [cell.style for cell in comparison_table(comparison, "a", "b").columns[7].cells] == ["", "yellow", ""]

@@ -56,6 +56,8 @@ class Judgement:
 
     found: str | None
     failure: Failure | None = None
+    said: str = ""
+    """What a server said that refused."""
 
 
 class Judge:
@@ -122,8 +124,9 @@ class Judge:
         try:
             completion = self._chat.complete(request)
         except RefusedError as error:
-            self._write({**about, "failure": "refused", "said": str(error)[:_LONGEST_KEPT]})
-            return Judgement(None, "refused")
+            said = str(error)[:_LONGEST_KEPT]
+            self._write({**about, "failure": "refused", "said": said})
+            return Judgement(None, "refused", said)
         judgement = _judgement(question, completion, rules)
         if judgement.failure is None:
             self._replies[key] = completion.text
@@ -143,9 +146,9 @@ class Judge:
             "(thinking=off).",
             "refused": "Check the request that its server accepts (max_completion_tokens, temperature=off).",
         }.get(str(last.failure), "Choose another judge, or the mode final.")
+        failure = f"{last.failure}: {last.said.rstrip('.')}" if last.said else last.failure
         return (
-            f"the judge {self.model!r} gave no reply that can be read to the first {num} answers ({last.failure}). "
-            f"{advice}"
+            f"the judge {self.model!r} gave no reply that can be read to the first {num} answers ({failure}). {advice}"
         )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation.reading.judging.judge_prompts import strict_prompt, vlmevalkit_prompt
 from vcsd.evaluation.reading.judging.judge_replies import NOTHING
+from vcsd.evaluation.reading.statements import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +44,10 @@ class JudgePreset:
     def prompt(self, question: Question, answer: str, form: JudgeForm) -> str:
         """Build the prompt about an answer."""
         return (strict_prompt if self.name == "strict" else vlmevalkit_prompt)(question, answer, form)
+
+    def is_answer(self, text: str) -> bool:
+        """Whether a judge is asked about a text. Thinking that never ends is no answer, except to VLMEvalKit."""
+        return bool((spoken(text) if self.name == "strict" else text.strip()) or "")
 
     def temperatures(self, form: JudgeForm) -> list[float]:
         """Return the temperature of each try, in order.

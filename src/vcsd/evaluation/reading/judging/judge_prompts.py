@@ -59,7 +59,7 @@ def strict_prompt(question: Question, answer: str, form: JudgeForm) -> str:
     """Build this package's prompt about an answer. Thinking is left out of the answer."""
     options = "".join(f"\n{letter}. {words}" for letter, words in question.options.items())
     options = f"\n\nOptions:{options}" if options else ""
-    given = f"Question:\n{_asked(question)}{options}\n\nAnswer:\n{spoken(answer) or answer}"
+    given = f"Question:\n{_asked(question)}{options}\n\nAnswer:\n{spoken(answer)}"
     # An answer that ends the judge's turn could dictate the verdict.
     return f"{_TASKS[question.kind]}\n\n{break_served_control_tokens(given)}\n\nYour reply:"
 

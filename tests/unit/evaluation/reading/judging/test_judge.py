@@ -174,6 +174,14 @@ def test_a_judge_may_think_before_it_replies():
         assert judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url)).acc == 100.0
 
 
+def test_thinking_that_never_ends_is_judged_only_as_vlmevalkit_does():
+    unfinished = [say("q0", f"<think>{OPEN}")]
+    for preset, num in (("strict", 0), ("vlmevalkit", 1)):
+        with serving(lambda request: "B") as (url, requests):
+            card = judged(QUESTIONS[:1], unfinished, judge_at(url, preset=PRESETS[preset])).benchmarks["BLINK"]
+        assert (len(requests), card.counts.judged, card.counts.unresolved) == (num, num, 1 - num)
+
+
 def test_an_empty_answer_is_not_judged():
     with serving(lambda request: "B") as (url, requests):
         card = judged(QUESTIONS[:1], [say("q0", " \n")], judge_at(url)).benchmarks["BLINK"]
@@ -255,6 +263,16 @@ def test_a_judge_that_is_always_cut_off_is_an_error_that_says_what_to_change():
     with (
         serving(lambda request: completion("<think>Hm", reason="length")) as (url, _),
         pytest.raises(RunError, match=r"no reply that can be read .* \(truncated\). Raise its token limit"),
+    ):
+        judged(questions, predictions, judge_at(url))
+
+
+def test_a_judge_that_refuses_everything_is_an_error_that_says_what_its_server_said():
+    questions = [option(f"{n:03}", "B", category="x") for n in range(2 * MAX_FAILED)]
+    predictions = [say(q.id, f"{OPEN} {q.id}") for q in questions]
+    with (
+        serving(lambda request: 400) as (url, _),
+        pytest.raises(RunError, match=r"\(refused: the server refuses it with status 400: {}\)\. Check the request"),
     ):
         judged(questions, predictions, judge_at(url))
 
