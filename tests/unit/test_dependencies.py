@@ -23,6 +23,7 @@ UNDECLARED = {
 
 NOT_IMPORTED = {
     "accelerate": "transformers' Trainer needs it",
+    "gguf": "transformers reads GGUF files with it",
 }
 """Declared distributions that no file imports, with the reason."""
 

@@ -46,6 +46,7 @@ RANKS = [
     "bases",
     "inspect",
     "reproduce",
+    "emoji",
     "demo",
     "cli",
     "__main__",
@@ -57,6 +58,7 @@ RANK = {name: rank for rank, name in enumerate(RANKS)}
 
 SUB_RANKS = {
     "data": ["formats"],
+    "emoji": ["study"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
     "evaluation/reading": ["judging"],

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import transformers
 from PIL import Image
 from transformers import AutoProcessor, AutoTokenizer, Qwen3VLProcessor
+from transformers.models.auto.configuration_auto import model_type_to_module_name
 
 # From its own module: transformers 5.17 exports a placeholder that asks for torchvision, though the class does not.
-from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.models.auto.image_processing_auto import (  # type: ignore[attr-defined]
+    IMAGE_PROCESSOR_MAPPING_NAMES,
+    AutoImageProcessor,
+)
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES  # type: ignore[attr-defined]
 
 from vcsd.errors import ConfigError, shown
@@ -144,7 +150,12 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
     ]
     if problems:
         raise ConfigError(problems)
-    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=False, **given)  # type: ignore[no-untyped-call]
+    hidden = _hidden_class(folder)
+    if hidden is not None:
+        image_processor = hidden.from_pretrained(folder, **given)
+    else:
+        auto: Any = AutoImageProcessor
+        image_processor = auto.from_pretrained(folder, backend="pil", trust_remote_code=False, **given)
     # The Qwen families resize images to an area between two bounds.
     if given and not (hasattr(image_processor, "merge_size") and hasattr(image_processor, "temporal_patch_size")):
         raise ConfigError(
@@ -156,6 +167,22 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
     if given:
         _check_order(image_processor.size, given)
     return image_processor
+
+
+def _hidden_class(folder: Path) -> Any:
+    """The Pillow class that transformers 5.17 hides behind a placeholder if torchvision is missing; None if it is seen.
+
+    That version takes files that do not declare what they need for ones that need torchvision: Idefics3, SmolVLM.
+    """
+    name = str(read_json(folder / "preprocessor_config.json").get("image_processor_type", "")) + "Pil"
+    for model_type, classes in IMAGE_PROCESSOR_MAPPING_NAMES.items():
+        module = model_type_to_module_name(model_type)
+        own_file = f"transformers.models.{module}.image_processing_pil_{module}"
+        if isinstance(classes, dict) and classes.get("pil") == name and find_spec(own_file) is not None:
+            exported = getattr(import_module(f"transformers.models.{module}"), name, None)
+            is_seen = getattr(exported, "__module__", None) == own_file
+            return None if is_seen else getattr(import_module(own_file), name, None)
+    return None
 
 
 def _try_out(folder: Path, image_processor: Any) -> None:

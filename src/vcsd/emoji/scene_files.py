@@ -1,0 +1,112 @@
+"""Scenes as files, in the formats of any other data: prompts as JSON Lines to train on, questions as TSV to evaluate.
+
+    python -m vcsd.emoji.scene_files --sprites sprites.safetensors --out scenes
+
+    scenes/train.jsonl, images/     prompts for `vcsd train`; the answer is for methods that show it to their teacher
+    scenes/emoji_dev.tsv            questions for `vcsd eval`, all suites in one file, with the suite as category
+    scenes/emoji_test.tsv
+
+Answers are whole sentences, so that `vcsd eval` and `vcsd precheck` count an answer in other words as wrong.
+`emoji_exam.py` reads the deciding word instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL.Image import Image
+
+from vcsd.emoji.emoji_exam import scene_example
+from vcsd.emoji.emoji_scenes import ScenePainter
+from vcsd.emoji.questions import SUITES, prompt_suites
+from vcsd.emoji.sprites import load_sprites
+from vcsd.errors import VcsdError
+from vcsd.types import message_texts
+from vcsd.visible import visible
+
+if TYPE_CHECKING:
+    from vcsd.emoji.questions import SceneSplit
+
+PROMPTS = "train.jsonl"
+NUM_PROMPTS = 3200
+NUM_QUESTIONS = 256
+
+
+def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMPTS) -> Path:
+    """Write `num` training prompts with their pictures, unless they exist, and return the path of the table.
+
+    The table is written last and renamed, so that several processes may write the same prompts.
+    """
+    table = folder / PROMPTS
+    if table.exists():
+        return table
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, suite in enumerate(prompt_suites(num)):
+        example, _ = scene_example(painter, "train", suite, number)
+        name = f"images/{number:05}.png"
+        partial = folder / f"{name}.{os.getpid()}.partial"
+        _image(example.images[0]).save(partial, "PNG")
+        partial.replace(folder / name)
+        (question,) = message_texts(example.prompt[0])
+        row = {"id": example.id, "question": question, "image": name, "answer": example.answer, "category": suite}
+        rows.append(row)
+    partial = table.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return partial.replace(table)
+
+
+def write_questions_file(painter: ScenePainter, path: Path, split: SceneSplit, num: int = NUM_QUESTIONS) -> Path:
+    """Write `num` questions of every suite as a TSV with VLMEvalKit's columns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow(["index", "image", "question", "answer", "category"])
+        for suite in SUITES:
+            for number in range(num):
+                example, asked = scene_example(painter, split, suite, number)
+                picture = _base64(_image(example.images[0]))
+                table.writerow([example.id, picture, asked.text, asked.sentence, suite])
+    return path
+
+
+def _image(image: object) -> Image:
+    assert isinstance(image, Image)
+    return image
+
+
+def _base64(image: Image) -> str:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m vcsd.emoji.scene_files", description="Write scenes as files.")
+    parser.add_argument("--sprites", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--prompts", type=int, default=NUM_PROMPTS)
+    parser.add_argument("--questions", type=int, default=NUM_QUESTIONS, help="Per suite and split.")
+    options = parser.parse_args()
+    try:
+        painter = ScenePainter(load_sprites(options.sprites))
+        write_prompts_file(painter, options.out, options.prompts)
+        splits: tuple[SceneSplit, ...] = ("dev", "test")
+        for split in splits:
+            write_questions_file(painter, options.out / f"emoji_{split}.tsv", split, options.questions)
+    except VcsdError as error:
+        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

