@@ -13,7 +13,8 @@ each.
 
 `--quick` is a smoke test of a list: the first run of each setting, with two tiny steps, from tiny bases that it makes.
 
-`--known` names a folder of results that need not be repeated. Everything that is worth keeping is in `--out`: `cells/`,
+`--known` names a folder of results that need not be repeated. Their bases are not made again: a base with missing runs
+must be put back into the folder of bases. Everything that is worth keeping is in `--out`: `cells/`,
 `cards/` and `runs.jsonl`.
 """
 
@@ -40,6 +41,7 @@ from vcsd.monitor.lines import Lines
 from vcsd.monitor.machine import hardware
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder
+from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
 from vcsd.visible import visible
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from vcsd.reproduce.cell import Cell
+    from vcsd.reproduce.planned.known_runs import KnownRuns
     from vcsd.reproduce.planned.run_list import PlannedBase, PlannedRun, RunList
 
 NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
@@ -74,6 +77,8 @@ class BaseMaker:
     jobs: int
     questions: int | None = None
     """Questions per suite that measure a base; None for the usual number."""
+    used: frozenset[str] = frozenset()
+    """Bases with results, which are not made again."""
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "OMP_NUM_THREADS": "1"})
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
@@ -109,7 +114,7 @@ class BaseMaker:
             return
         stems = set()
         for base in self.bases:
-            if self.has(base.name):
+            if self.has(base.name) or base.name in self.used:
                 continue
             stem = self.folder / "stems" / base.stem
             common = ["--family", base.family, "--size", base.size, "--seed", str(base.seed), "--stem", str(stem)]
@@ -138,11 +143,11 @@ class BaseMaker:
 
 
 def run_list(
-    listed: RunList, sweep: Sweep, maker: BaseMaker, known: Path | None, jobs: int, deadline: float
+    listed: RunList, sweep: Sweep, maker: BaseMaker, known: KnownRuns, jobs: int, deadline: float
 ) -> PoolTally:
     """Run what is listed until it is done or the time is over."""
-    todo = list(listed.runs)
-    tally = PoolTally(len(todo), 0)
+    todo = [run for run in listed.runs if not known.has_result(run, sweep)]
+    tally = PoolTally(len(todo), len(listed.runs) - len(todo))
     workers: list[Worker] = []
     idle: list[Worker] = []
     is_last = False
@@ -165,7 +170,7 @@ def run_list(
 
 
 def _next_cell(
-    listed: RunList, todo: list[PlannedRun], sweep: Sweep, maker: BaseMaker, known: Path | None, tally: PoolTally
+    listed: RunList, todo: list[PlannedRun], sweep: Sweep, maker: BaseMaker, known: KnownRuns, tally: PoolTally
 ) -> Cell | None:
     """Take the first run from the list whose base exists and that has no result."""
     for run in list(todo):
@@ -173,12 +178,17 @@ def _next_cell(
             continue
         todo.remove(run)
         cell = listed.cell(run, maker.folder, sweep)
-        is_known = known is not None and (known / "cells" / f"{cell.key}.json").is_file()
-        if is_known or cell.result() is not None:
+        if cell.key in known.keys or cell.result() is not None:
             tally.num_todo, tally.num_known = tally.num_todo - 1, tally.num_known + 1
             continue
         return cell
     return None
+
+
+def waiting(listed: RunList, sweep: Sweep, maker: BaseMaker, known: KnownRuns) -> list[str]:
+    """The bases with results and with missing runs that are not there."""
+    missing = (run.base for run in listed.runs if run.base in known.bases and not known.has_result(run, sweep))
+    return [name for name in dict.fromkeys(missing) if not maker.has(name)]
 
 
 def _collect(workers: list[Worker], idle: list[Worker], report: Callable[..., None]) -> None:
@@ -247,7 +257,12 @@ def _main(options: argparse.Namespace) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the processes that are started from here on
     os.environ["OMP_NUM_THREADS"] = "1"
     say(f"{len(listed.runs)} runs and {len(listed.bases)} bases are listed; {options.minutes:g} minutes at most.")
-    tally = run_list(listed, sweep, maker, options.known, options.jobs, started + 60 * options.minutes)
+    known = known_runs(listed, [options.out, *([options.known] if options.known else [])])
+    known.refuse_other_weights(bases)
+    maker.used = frozenset(known.bases)
+    for name in waiting(listed, sweep, maker, known):
+        say(f"{name} has results and missing runs, but is not in {bases}: put it there, since it is not made again.")
+    tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes)
     keep_cards(bases, options.out)
     wall = time.monotonic() - started
     ran = {run.base for run in listed.runs if maker.has(run.base)}

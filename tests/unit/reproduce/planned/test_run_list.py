@@ -11,8 +11,9 @@ from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import BASE, VCSD
 from vcsd.reproduce.planned import run_planned
+from vcsd.reproduce.planned.known_runs import KnownRuns, known_runs
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.run_planned import BaseMaker, _next_cell
+from vcsd.reproduce.planned.run_planned import BaseMaker, _next_cell, waiting
 from vcsd.reproduce.pool import PoolTally
 
 PLANNED = Path(__file__).parents[4] / "docs" / "results" / "planned.json"
@@ -73,17 +74,17 @@ def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
     maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1)
     todo, tally = list(plan.runs), PoolTally(3, 0)
 
+    known = KnownRuns()
+
     def take():
-        return _next_cell(plan, todo, sweep, maker, tmp_path / "known", tally)
+        return _next_cell(plan, todo, sweep, maker, known, tally)
 
     assert take() is None
     (make_base(tmp_path / "bases" / "b") / "card.json").write_text("{}")
     cell = take()
     assert (cell.variant, cell.base.folder.name) == (BASE, "b"), "it does not wait for the runs before it"
     (make_base(tmp_path / "bases" / "a", seed=1) / "card.json").write_text("{}")
-    known = tmp_path / "known" / "cells" / f"{plan.cell(plan.runs[0], maker.folder, sweep).key}.json"
-    known.parent.mkdir(parents=True)
-    known.write_text("{}")
+    known = KnownRuns(frozenset({plan.cell(plan.runs[0], maker.folder, sweep).key}))
     cell = take()
     assert (cell.variant, cell.base.folder.name, tally.num_known, tally.num_todo) == (BASE, "a", 1, 2)
     assert todo == []
@@ -100,3 +101,30 @@ def test_a_stem_is_made_once_and_before_its_branches(tmp_path, monkeypatch):
     maker.failed.update(commands)
     assert maker.is_done
     assert BaseMaker(list(plan.bases.values()), tmp_path, None, 4).is_done, "no bases are made unless asked for"
+
+
+def test_a_base_with_results_is_not_made_again_and_its_missing_runs_wait(tmp_path):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]}), entry(["base"], {"b": [1]})])
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", "cpu", 1)
+    for name, seed in (("a", 1), ("b", 2)):
+        (make_base(maker.folder / name, seed=seed) / "card.json").write_text("{}")
+    cells = [plan.cell(run, maker.folder, sweep) for run in plan.runs]
+    folder = tmp_path / "known" / "cells"
+    folder.mkdir(parents=True)
+    for cell in (cells[0], cells[2]):
+        result = {"base": cell.base.folder.name, "group": cell.base.group, "identity": {"base": cell.base.digest}}
+        (folder / f"{cell.key}.json").write_text(json.dumps(result))
+    known = known_runs(plan, [tmp_path / "missing", tmp_path / "known"])
+    known.refuse_other_weights(maker.folder)
+    assert waiting(plan, sweep, maker, known) == []
+    for name in ("a", "b"):
+        (maker.folder / name).rename(tmp_path / f"{name}-elsewhere")
+    assert [known.has_result(run, sweep) for run in plan.runs] == [True, False, True], "found without their bases"
+    assert waiting(plan, sweep, maker, known) == ["a"]
+    assert [name for name, _ in maker._todo()] == ["stem qwen3_vl-tiny-1"]
+    maker.used = frozenset(known.bases)
+    assert maker.is_done
+    make_base(maker.folder / "a", seed=3)
+    with pytest.raises(ConfigError, match="a has other weights than the base of the finished runs"):
+        known.refuse_other_weights(maker.folder)
