@@ -23,6 +23,9 @@ QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", 
 NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 
+MOST_JOBS, MOST_QUESTIONS, MOST_SEEDS = 1024, 100_000, 1000
+"""Beyond these a number is a slip, which would fill the memory before anything runs."""
+
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -80,14 +83,16 @@ def parse_seeds(text: str) -> list[int]:
     """
     try:
         first, dots, last = text.partition("..")
-        seeds = list(range(int(first), int(last) + 1)) if dots else [int(seed) for seed in text.split(",")]
-    except ValueError:
-        seeds = []
+        seeds: Sequence[int] = range(int(first), int(last) + 1) if dots else [int(seed) for seed in text.split(",")]
+        num_seeds = len(seeds)
+    except (ValueError, OverflowError):
+        seeds, num_seeds = [], 0
+    refuse_none("--seeds: the number of seeds", max(1, num_seeds), MOST_SEEDS)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError([f"--seeds {text!r} is not a list of distinct seeds. Write 101..105, or 101,103."])
     for seed in seeds:
         refuse_seed("--seeds:", seed)
-    return seeds
+    return list(seeds)
 
 
 def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
@@ -115,7 +120,8 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     """
     start = time.monotonic()
     if setting != "world" or models or data is not None or dry_run or launcher:
-        _refuse_world_options(setting, [seeds != _SEEDS, bases, jobs != 1, cross, quick, questions, split != "test"])
+        given = [seeds != _SEEDS, bases, jobs != 1, cross, quick, questions is not None, split != "test"]
+        _refuse_world_options(setting, given)
         _reproduce_paper(experiment, setting, out, models, data, change or [], launcher, is_dry=dry_run)
         return
     from vcsd.bases.shipped_bases import shipped_base
@@ -128,9 +134,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 
     if questions is None:
         questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
-    refuse_none("--jobs", jobs)
-    refuse_none("--questions", questions)
-    refuse_no_folder(out)
+    _refuse_slips(jobs, questions, out)
     requested = chosen(experiment)
     sweep = Sweep(
         recipe=recipe_path("world/reproduce"),
@@ -149,6 +153,12 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
         say(line)
     with only_process(out):
         _run_and_write(experiments, results, jobs, start)
+
+
+def _refuse_slips(jobs: int, questions: int, out: Path) -> None:
+    refuse_none("--jobs", jobs, MOST_JOBS)
+    refuse_none("--questions", questions, MOST_QUESTIONS)
+    refuse_no_folder(out)
 
 
 def _refuse_world_options(setting: str, are_given: Sequence[object]) -> None:
@@ -178,7 +188,7 @@ def _reproduce_paper(
     from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.presets import parse_sampling
     from vcsd.evaluation.evaluate import Asking
-    from vcsd.reproduce.paper.paper_setting import PaperSetting, rows_of, table
+    from vcsd.reproduce.paper.paper_setting import PaperSetting, refuse_launcher, rows_of, table
 
     refuse_no_folder(out)
     if setting != "paper":
@@ -188,12 +198,15 @@ def _reproduce_paper(
             else "--models, --data, --launcher and --dry-run"
         )
         raise ConfigError([f"{given}{'.' if setting != 'world' else ' need --setting paper.'}"])
-    rows = rows_of(experiment, [model for model in models.split(",") if model])
+    rows = rows_of(experiment, _model_names(models))
+    refuse_launcher(launcher)
     plan = PaperSetting(out, Asking(sampling=parse_sampling("paper")), data, tuple(changes), launcher)
     if is_dry:
         for row in rows:
             say(plan.costs(row))
         return
+    for row in rows:
+        plan.recipe(row)  # a value that some row refuses is said before hours of training
     try:
         with only_process(out):
             cards = [plan.score(row, say) for row in rows]
@@ -202,6 +215,14 @@ def _reproduce_paper(
         raise typer.Exit(INTERRUPTED) from None
     for line in table(rows, cards):
         say(line)
+
+
+def _model_names(text: str) -> list[str]:
+    """Parse a list of models; an empty one means all. Raise a ConfigError for a list without names, or a name twice."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text and (not names or len(set(names)) < len(names)):
+        raise ConfigError([f"--models {text!r} is not a list of distinct models. Write qwen3_vl_2b,qwen3_5_9b."])
+    return names
 
 
 def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: int, start: float) -> None:

@@ -105,6 +105,13 @@ class Operations:
     per_image: float
     per_position: float
     """Five matrix products, two operations per weight each."""
+    per_image_attention: float = 0.0
+    """The part of `per_image` that is attention between patches."""
+
+    @property
+    def attention(self) -> Operations:
+        """The part that is attention."""
+        return Operations(0.0, self.per_pair, self.per_image_attention, 0.0, self.per_image_attention)
 
 
 def work_of(config: Any, num_visual: int) -> Operations:
@@ -115,8 +122,9 @@ def work_of(config: Any, num_visual: int) -> Operations:
     patches, tower = 4 * num_visual, vision.width
     per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.inner)
     merger = num_visual * 4 * tower * (4 * tower + text.width) * vision.num_mergers
-    image = 2 * patches * per_patch + 2 * merger + 4 * vision.depth * tower * patches**2
-    return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary)
+    between = 4 * vision.depth * tower * patches**2
+    image = 2 * patches * per_patch + 2 * merger + between
+    return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary, between)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ BETWEEN_NODES = 50e9
 """Bytes per second and GPU between nodes: one 400 Gbit/s link each."""
 
 HOST_LINK = 25e9
-"""Bytes per second between a GPU and host memory: PCIe 4.0 with 16 lanes, one direction after the other."""
+"""Bytes per second between a GPU and host memory: PCIe 4.0 with 16 lanes, in each direction."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.projection.changes import Change, has_peft
 from vcsd.projection.placement import placement
+from vcsd.projection.project import TIME_ERROR
 from vcsd.projection.spoken import count, duration, memory
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ def _time(outlook: Outlook) -> str:
     each = duration(found.step_seconds).removeprefix("about ")
     full = f"if every response has {outlook.job.step.response_tokens:,} tokens"
     slower = "; trainer.bf16 is false, which is slower on a GPU" if _is_slower(outlook) else ""
-    return f"{duration(outlook.total_seconds)}, {each} per step ({parts}), {full}{slower}"
+    known = "" if outlook.is_here else f"; projections of measured H200 steps were off by up to {TIME_ERROR:.0%}"
+    return f"{duration(outlook.total_seconds)}, {each} per step ({parts}), {full}{slower}{known}"
 
 
 def _is_slower(outlook: Outlook) -> bool:

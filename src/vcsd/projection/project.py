@@ -3,9 +3,10 @@
 Memory. Weights, teacher, gradients and Adam's moments in float32 and the copy that samples rollouts are counted
 exactly; with LoRA these are adapters, next to one base that all of them share. The memory of a row is a formula per
 token and layer (`row_memory.py`).
-Time. Operations of scoring and of the loss at a share of the card's bfloat16 rate; bytes that each decoding step reads
-at a share of its bandwidth; FSDP2's traffic at the speed of the slowest link, not hidden behind computation.
-The shares were measured on one H200 with Qwen3-VL-2B shapes; for other cards they are assumed to be the same.
+Time. Matrix products at the rate that a plain product reaches, and the traffic of everything between them at the card's
+bandwidth; a decoding step reads weights and caches, and each of its layers takes a while however little it reads;
+FSDP2's traffic at the speed of the slowest link, not hidden behind computation. Two numbers were fitted to steps that
+were measured on one H200 (`TimeModel`); for other cards they are assumed to be the same.
 docs/scaling.md compares projections with measurements.
 """
 
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcsd.models.freeze import is_adapter, part_of
-from vcsd.models.shapes import TextShape, shared_flops, work_of
-from vcsd.projection.machines import HOST_LINK
+from vcsd.models.shapes import TextShape, VisionShape, shared_flops, work_of
+from vcsd.projection.machines import HOST_LINK, PLAIN_PRODUCT
 from vcsd.projection.row_memory import RowMemory
 from vcsd.rollout.memory import CacheCost, cache_cost, rows_that_fit
 from vcsd.trainer.budget import LARGEST_BUDGET
@@ -24,15 +25,35 @@ from vcsd.trainer.budget import LARGEST_BUDGET
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcsd.projection.machines import Machine
+    from vcsd.projection.machines import Card, Machine
 
 _FLOAT, _HALF = 4, 2
 
-SHARE_OF_RATE = 0.36
-"""Scoring reached 359 of 989 TFLOP/s: benchmarks/results/full_step.json."""
+SHARE_IN_ATTENTION = 0.42
+"""Of a card's rate, in attention: what the rows of prefix_sharing_qwen3_*.json with the largest images need."""
 
-SHARE_OF_BANDWIDTH = 0.30
-"""Decoding reached this share, many small kernels included: the rollout phase of the same file."""
+SHARE_OF_BANDWIDTH = 0.8
+"""What reading weights and caches reaches of a card's bandwidth; assumed."""
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """What was fitted to measured steps, by `python benchmarks/time_model.py`."""
+
+    bytes_between_products: float
+    """Traffic per token, layer and width of a forward: norms, activations, rotations, attention, casts."""
+    layer_seconds: float
+    """Of a layer in a decoding step, beside reading its weights: many small kernels, one after the other."""
+
+
+FITTED = TimeModel(bytes_between_products=352.0, layer_seconds=206e-6)
+
+TIME_ERROR = 0.15
+"""The largest relative error of a step's time, with the model fitted to the other measured steps only."""
+
+DATA_SECONDS = 3.8 / 32 / 1024
+"""Per visual token, to open and resize a prompt's image on the CPU: the data phase of offload_8b in
+benchmarks/results/cards.json."""
 
 CHUNKED_LOSS = 3.0
 """How much longer the loss in plain torch takes than the kernel: benchmarks/results/loss_head.json."""
@@ -40,8 +61,9 @@ CHUNKED_LOSS = 3.0
 _BYTES_PER_UPDATE = 44
 """Traffic of AdamW, clipping and the EMA per trained parameter."""
 
-_BYTES_PER_VISIT = 24
-"""Traffic to and from the host per trained parameter of an offloaded run: two moments and the teacher, both ways."""
+_BYTES_PER_VISIT = 12
+"""Traffic from the host per trained parameter of an offloaded run: two moments and the teacher. As much goes back to it
+at the same time."""
 
 USABLE = 0.96
 """Share of a card's memory that a run may need: the driver's context and gaps between tensors take the rest."""
@@ -253,7 +275,7 @@ class Projection:
         return sum(self.seconds.values())
 
 
-def project(job: Job, machine: Machine) -> Projection:
+def project(job: Job, machine: Machine, times: TimeModel = FITTED) -> Projection:
     """Project a run on a machine: alone on one GPU, with FSDP2 over several."""
     constant = _constant_bytes(job, machine.num_gpus)
     rows, step = job.rows, job.step.share(machine.num_gpus)
@@ -265,7 +287,7 @@ def project(job: Job, machine: Machine) -> Projection:
     row = max(constant + rows.bytes_of(tokens, _patches(step, tokens)), smallest)
     needed = row if job.token_budget else smallest
     rollouts = _rollout_peak(job, machine, step)
-    seconds = _seconds(job, machine, step, budget)
+    seconds = _seconds(job, machine, step, budget, times)
     return Projection(machine, constant, needed, budget, row, rollouts, seconds, job.sizes.checkpoint_bytes)
 
 
@@ -330,19 +352,21 @@ def _budget(rows: RowMemory, step: Step, room: float) -> int:
     return 256 * low
 
 
-def _seconds(job: Job, machine: Machine, step: Step, budget: int) -> dict[str, float]:
+def _seconds(job: Job, machine: Machine, step: Step, budget: int, times: TimeModel) -> dict[str, float]:
     """Seconds of each phase on the busiest GPU, if every response has full length."""
-    card, rate = machine.card, machine.card.flops * SHARE_OF_RATE
-    work = work_of(job.config, max(1, step.prompt_tokens - NUM_TEXT))
-    forward = step.num_prompts * shared_flops(work, step.prompt_tokens, [step.response_tokens] * step.num_rollouts)
+    card, rate = machine.card, machine.card.flops * PLAIN_PRODUCT
+    num_visual = max(1, step.prompt_tokens - NUM_TEXT)
+    work = work_of(job.config, num_visual)
+    forward = _forward_seconds(job.config, card, step, times)
     positions = step.num_prompts * step.num_rollouts * step.response_tokens
     product = work.per_position / 5  # of one projection
     # forward and the gradient of the inputs; recomputation; the gradient of the weights, unless they are frozen
     passes = 2 + job.is_checkpointed + (not job.sizes.num_adapter)
     return {
-        "rollout": _rollout_seconds(job, machine, step),
-        "teacher": job.num_looks * forward / rate,
-        "student": passes * forward / rate,
+        "data": step.num_prompts * num_visual * DATA_SECONDS,
+        "rollout": _rollout_seconds(job, machine, step, times),
+        "teacher": job.num_looks * forward,
+        "student": passes * forward,
         "loss": job.loss_factor * positions * product * (3 + job.num_looks) / rate,
         "update": job.sizes.num_trained * _BYTES_PER_UPDATE / machine.num_gpus / (0.6 * card.bandwidth),
         "traffic": _traffic_seconds(job, machine, step, budget),
@@ -350,18 +374,34 @@ def _seconds(job: Job, machine: Machine, step: Step, budget: int) -> dict[str, f
     }
 
 
-def _rollout_seconds(job: Job, machine: Machine, step: Step) -> float:
+def _forward_seconds(config: Any, card: Card, step: Step, times: TimeModel) -> float:
+    """Seconds of a forward over all prompts with their responses: products, attention, and what lies between them."""
+    work = work_of(config, max(1, step.prompt_tokens - NUM_TEXT))
+    responses = [step.response_tokens] * step.num_rollouts
+    every, attention = (shared_flops(part, step.prompt_tokens, responses) for part in (work, work.attention))
+    products = (every - attention) / PLAIN_PRODUCT + attention / SHARE_IN_ATTENTION
+    between = times.bytes_between_products * _widths(config, step) / card.bandwidth
+    return step.num_prompts * products / card.flops + between
+
+
+def _widths(config: Any, step: Step) -> float:
+    """Sum the widths of all hidden states of a forward: tokens in the text's layers, patches in the tower's."""
+    text, vision = TextShape.of(config), VisionShape.of(config)
+    patches = 4 * step.num_prompts * max(0, step.prompt_tokens - NUM_TEXT)
+    return step.num_tokens * text.num_layers * text.width + patches * vision.depth * vision.width
+
+
+def _rollout_seconds(job: Job, machine: Machine, step: Step, times: TimeModel) -> float:
     """Prefill, then one pass over weights and caches per token, in as many batches as memory needs."""
     card, sizes, cache = machine.card, job.sizes, job.cache
-    work = work_of(job.config, max(1, step.prompt_tokens - NUM_TEXT))
-    prefill = step.num_prompts * shared_flops(work, step.prompt_tokens, []) / (card.flops * SHARE_OF_RATE)
-    num_rollouts = step.num_prompts * step.num_rollouts
-    batches = -(-num_rollouts // _at_once(job, machine, step))
+    prefill = _forward_seconds(job.config, card, Step(step.num_prompts, 0, step.prompt_tokens, 0), times)
+    batches = -(-step.num_prompts * step.num_rollouts // _at_once(job, machine, step))
     mean_cache = step.num_prompts * cache.of(
         step.prompt_tokens, step.response_tokens // 2, step.num_rollouts, is_shared=True
     )
-    per_token = batches * _HALF * sizes.num_parameters + mean_cache
-    return prefill + step.response_tokens * per_token / (card.bandwidth * SHARE_OF_BANDWIDTH)
+    read = (batches * _HALF * sizes.num_parameters + mean_cache) / (card.bandwidth * SHARE_OF_BANDWIDTH)
+    layers = batches * TextShape.of(job.config).num_layers * times.layer_seconds
+    return prefill + step.response_tokens * (read + layers)
 
 
 def _traffic_seconds(job: Job, machine: Machine, step: Step, budget: int) -> float:

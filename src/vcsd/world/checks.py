@@ -28,8 +28,8 @@ def refuse_seed(option: str, seed: int) -> None:
         raise ConfigError([f"{option} {seed} is not a seed. Give a whole number from 0 to {LARGEST_SEED}."])
 
 
-def refuse_none(option: str, count: int) -> None:
-    """Raise for a count below one.
+def refuse_none(option: str, count: int, most: int | None = None) -> None:
+    """Raise for a count below one, or above what anybody can want.
 
     >>> refuse_none("--jobs", 0)
     Traceback (most recent call last):
@@ -38,6 +38,8 @@ def refuse_none(option: str, count: int) -> None:
     """
     if count < 1:
         raise ConfigError([f"{option} {count} must be at least 1."])
+    if most is not None and count > most:
+        raise ConfigError([f"{option} {count} must be at most {most:,}."])
 
 
 def checked_split(split: str) -> Split:

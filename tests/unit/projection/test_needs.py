@@ -52,8 +52,8 @@ def test_a_card_that_is_too_small_is_said_with_what_would_fit():
     told = shown(load_recipe("paper/qwen3_vl_2b"), "24GB")
     assert "machine RTX 4090: does not fit (projected)" in told
     assert "memory needs 55 GiB, has 24 GiB" in told
-    assert "lora.rank=32 trainer.learning_rate=6e-5 7.9 GiB, about 5.4 hours; LoRA, not all weights" in told
-    assert "Unchanged, it fits on A100 80 GB: 55 GiB, about 2.7 hours." in told
+    assert "lora.rank=32 trainer.learning_rate=6e-5 7.9 GiB, about 4 hours; LoRA, not all weights" in told
+    assert "Unchanged, it fits on A100 80 GB: 55 GiB, about 2.1 hours." in told
     assert "time " not in told.split("What would fit")[0]
     assert "8x H100 80 GB: fits (projected)" in shown(load_recipe("paper/qwen3_5_9b"), "8xh100")
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import cards
 import scaling_table
+import time_model
+from vcsd.projection.project import FITTED, TIME_ERROR
 
 PAGE = (Path(__file__).parents[3] / "docs" / "scaling.md").read_text(encoding="utf-8")
 
@@ -15,6 +17,14 @@ def test_the_tables_of_the_page_are_those_that_the_command_prints():
 def test_the_measured_table_is_that_of_the_result_file():
     results = Path(__file__).parents[3] / "benchmarks" / "results" / "cards.json"
     assert cards.as_markdown(json.loads(results.read_text(encoding="utf-8"))) in PAGE
+
+
+def test_the_table_of_times_is_that_of_its_result_file():
+    results = Path(__file__).parents[3] / "benchmarks" / "results" / "time_model.json"
+    assert time_model.as_markdown(json.loads(results.read_text(encoding="utf-8"))) in PAGE
+    for number in (f"{FITTED.bytes_between_products:.0f} bytes", f"{1e6 * FITTED.layer_seconds:.0f} microseconds"):
+        assert number in " ".join(PAGE.split())
+    assert f"**within {TIME_ERROR:.0%}**" in PAGE
 
 
 def test_the_table_of_rounding_is_that_of_its_result_file():

@@ -135,6 +135,20 @@ class PaperSetting:
         return f"{row}: {hours:.1f} h on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
 
 
+def refuse_launcher(launcher: str) -> None:
+    """Raise a ConfigError for a launcher that cannot be started, before anything is trained."""
+    if not launcher:
+        return
+    try:
+        words = shlex.split(launcher)
+    except ValueError as error:
+        raise ConfigError([f"--launcher {launcher!r} cannot be read: {error}. Write it as in a shell."]) from error
+    if not words:
+        raise ConfigError(["--launcher is blank. Give a command such as 'torchrun --nproc-per-node 8'."])
+    if shutil.which(words[0]) is None:
+        raise ConfigError([f"--launcher: {words[0]} cannot be started: it was not found. Is it installed?"])
+
+
 def launch(command: Sequence[str]) -> None:
     """Run a command to its end. Raise an error if it cannot be found or fails."""
     try:

@@ -163,13 +163,36 @@ def test_a_dry_run_says_what_each_row_costs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["--quick"], ["--jobs", "2"], ["--seeds", "1"], ["--bases", "b"], ["--questions", "5"], ["--cross"]]
+    "options", [["--quick"], ["--jobs", "2"], ["--seeds", "1"], ["--bases", "b"], ["--questions", "0"], ["--cross"]]
 )
 def test_options_of_the_world_are_no_options_of_the_paper(tmp_path, options):
     command = ["reproduce", "main", "--setting", "paper", "--out", str(tmp_path / "out"), *options]
     result = CliRunner().invoke(app, command)
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception).startswith(f"{options[0]} belongs to the offline world.")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--setting", "paper", "--models", ","], "--models ',' is not a list of distinct models."),
+        (["--setting", "paper", "--models", "qwen3_vl_2b,qwen3_vl_2b"], "is not a list of distinct models."),
+        (["--setting", "paper", "--launcher", "torchrun 'x"], "cannot be read: No closing quotation."),
+        (["--setting", "paper", "--launcher", "  "], "--launcher is blank."),
+        (["--setting", "paper", "--launcher", "no-such-command -n 2"], "no-such-command cannot be started"),
+        (["--setting", "paper", "--set", "trainer.max_steps=0"], "trainer.max_steps = 0 must be at least 1"),
+        (["--seeds", "1..99999999999"], "the number of seeds 99999999999 must be at most 1,000."),
+        (["--seeds", f"1..{10**30}"], "is not a list of distinct seeds."),
+        (["--questions", "0"], "--questions 0 must be at least 1."),
+        (["--questions", "9999999999"], "--questions 9999999999 must be at most 100,000."),
+        (["--jobs", "99999999"], "--jobs 99999999 must be at most 1,024."),
+    ],
+)
+def test_a_number_or_a_list_that_is_a_slip_is_refused_before_anything_is_written(tmp_path, options, problem):
+    result = CliRunner().invoke(app, ["reproduce", "main", "--out", str(tmp_path / "out"), *options])
+    assert isinstance(result.exception, ConfigError)
+    assert problem in str(result.exception)
     assert not (tmp_path / "out").exists()
 
 
