@@ -170,11 +170,21 @@ def verdict(change: Paired | None, *, needs_gain: bool) -> FailureVerdict:
 
 
 def keeps(change: Paired | None) -> KeepVerdict:
-    """Judge an ability by its difference over bases, whose p is already corrected for the number of abilities."""
+    """Judge an ability by its difference over bases, whose p is already corrected for the number of abilities.
+
+    >>> from vcsd.reproduce.paired_runs import paired
+    >>> before = {(name, 1): 90.0 for name in "abcde"}
+    >>> for losses in ((0.1, 0.1, 0.2, 0.1, 0.1), (5, 6, 5, 7, 6), (0, 9, 0, 1, 0)):
+    ...     after = {(name, 1): 90.0 - loss for name, loss in zip("abcde", losses)}
+    ...     print(keeps(paired(before, after)))
+    kept
+    lost
+    undecided
+    """
     if change is None or change.num_bases < FEWEST_BASES:
         return "undecided"
     near = equivalence_interval(change)
     assert near is not None
-    if change.mean < 0 and change.is_clear:
-        return "lost"
-    return "kept" if near[0] > -KEPT_MARGIN else "undecided"
+    if near[0] > -KEPT_MARGIN:
+        return "kept"
+    return "lost" if change.mean < 0 and change.is_clear else "undecided"

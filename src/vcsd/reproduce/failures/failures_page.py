@@ -9,6 +9,7 @@ from __future__ import annotations
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from vcsd.reproduce.failures.failure_pictures import first_broken
 from vcsd.reproduce.failures.failure_settings import (
     ABILITIES,
     MARGIN,
@@ -49,7 +50,9 @@ def failures_page(runs: ReadOnce) -> str:
     ]
     if not runs.may_be_read:
         return "\n".join([*lines, *_planned(), "", f"- Command: `{RUN_COMMAND}`", ""])
-    lines += [*_verdicts(runs), "", f"![Questions that were answered rightly before and wrongly after]({PICTURE})", ""]
+    lines += [*_verdicts(runs), ""]
+    if any(first_broken(runs, setting) for setting in SETTINGS):
+        lines += [f"![Questions that were answered rightly before and wrongly after]({PICTURE})", ""]
     for setting in (*_by_verdict(runs), ORDINARY_SETTING):
         lines += [*_kept(runs, setting), ""]
     return "\n".join([*lines, *_shipped(runs), *_made(runs)])

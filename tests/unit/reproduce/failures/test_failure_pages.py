@@ -13,7 +13,7 @@ from vcsd.reproduce.experiments import BASE, OPSD
 from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, LOOKS, POWER_LIST, ReadOnce, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS
-from vcsd.reproduce.failures.failures_page import PAGE, change_of, failures_page
+from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
 from vcsd.reproduce.failures.power_page import changes, power_page, says
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
@@ -117,6 +117,15 @@ def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
     assert text_only.startswith("| text only | 99.0 | 80.8 | -18.2 |")
     assert text_only.endswith("| **lost** |")
     assert sight.endswith("| kept |")
+
+
+def test_a_page_without_broken_answers_names_no_picture():
+    runs = made_up(FAILURE_LIST)
+    assert f"]({PICTURE})" in failures_page(runs)
+    for result in runs.runs._results.values():
+        result["abilities"] = {**result["abilities"], "answers": {kind: [""] * NUM_KEPT for kind in KINDS}}
+    assert f"]({PICTURE})" not in failures_page(runs)
+    assert draw_failures(runs) is None
 
 
 def test_four_bases_decide_nothing():
