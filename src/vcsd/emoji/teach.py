@@ -55,7 +55,7 @@ Stage = Literal["sight", "captions"]
 
 CARD = "emoji_base.json"
 SAY_EVERY = 50
-SAVE_SECONDS = 120.0
+SAVE_SECONDS = 180.0
 _WORKERS = 8
 _PICTURES = 40
 """Arrangements for the stage `sight`, in batches. They recur; sizes, places, light and noise do not."""

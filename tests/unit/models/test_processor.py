@@ -2,6 +2,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import PIL.Image
 import pytest
 import torch
 import transformers
@@ -9,7 +10,9 @@ from transformers import AutoTokenizer
 from transformers.models.auto import image_processing_auto
 
 from tiny_examples import example, picture
+from tiny_language import write_language
 from tiny_processor import CHAT_TEMPLATES, build_processor, build_tokenizer, write_processor_files
+from vcsd.emoji.seeing_model import write_processor
 from vcsd.errors import ConfigError, DataError
 from vcsd.models.encode import Encoded, assert_same_layout, encode
 from vcsd.models.processor import load_processor, save_processor_files
@@ -504,3 +507,14 @@ def test_a_setting_that_no_image_or_text_fits_is_an_error_of_the_folder(file, ke
     (tmp_path / file).write_text(json.dumps(settings | {key: value}))
     with pytest.raises(ConfigError, match=words):
         load_processor(tmp_path)
+
+
+def test_idefics3_is_read_by_pillow_also_where_transformers_hides_its_class(tmp_path):
+    """transformers 5.17 shows a placeholder for this class if torchvision is missing; later versions do not."""
+    write_language(tmp_path / "language")
+    (tmp_path / "model").mkdir()
+    processor = write_processor(tmp_path / "language", tmp_path / "model")
+    assert type(processor.image_processor).__name__ == "Idefics3ImageProcessorPil"
+    pixels = processor.image_processor(images=[PIL.Image.new("RGB", (144, 144))], return_tensors="pt")["pixel_values"]
+    assert pixels.shape == (1, 1, 3, 144, 144)
+    assert (pixels == -1).all()

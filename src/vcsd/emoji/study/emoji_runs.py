@@ -37,6 +37,7 @@ from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor
 from vcsd.emoji.study.settle import RateAndBeta, settle
 from vcsd.emoji.teach import CARD
 from vcsd.errors import ConfigError, VcsdError
+from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.method import METHODS
 from vcsd.models.family import base_model
 from vcsd.models.hub import load_model
@@ -131,7 +132,7 @@ class EmojiStudy:
         self.listed, self.bases, self.out, self.overrides = listed, bases, out, tuple(overrides)
         self.painter = ScenePainter(load_sprites(sprites))
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._exams: dict[tuple[str, SceneSplit], SceneExam] = {}
+        self._exams: dict[SceneSplit, SceneExam] = {}
 
     def result_path(self, run: EmojiRun) -> Path:
         """The file of a run's result."""
@@ -172,6 +173,7 @@ class EmojiStudy:
                 **measured,
                 "seconds": round(time.monotonic() - started, 1),
                 "list": self.listed.digest,
+                "base_weights": folder_identity(self.bases / run.base),
                 "hardware": hardware(),
                 "versions": versions(),
             }
@@ -183,11 +185,11 @@ class EmojiStudy:
         shutil.rmtree(work, ignore_errors=True)
 
     def _exam(self, run: EmojiRun) -> SceneExam:
-        key = (run.base, run.stage)
-        if key not in self._exams:
+        """The exam of a split. All bases have the same processor, so that questions are encoded once."""
+        if run.stage not in self._exams:
             processor = load_processor(self.bases / run.base)
-            self._exams[key] = SceneExam(self.painter, processor, run.stage, self.listed.num_questions)
-        return self._exams[key]
+            self._exams[run.stage] = SceneExam(self.painter, processor, run.stage, self.listed.num_questions)
+        return self._exams[run.stage]
 
     def _scores(self, run: EmojiRun, model: torch.nn.Module) -> dict[str, object]:
         exam = self._exam(run)
@@ -220,7 +222,10 @@ class EmojiStudy:
         trainer = recipe_run.train(loaded, before=watched)
         seconds = time.monotonic() - started
         assert trainer.model is not None
-        student = base_model(trainer.model).train(False)
+        student = load_model(self.bases / run.base, torch.float32)
+        student.load_state_dict(base_model(trainer.model).state_dict())  # the trained module computes in bfloat16
+        student.to(self.device).eval()
+        del trainer
         kept = self.out / "runs" / run.name
         kept.mkdir(parents=True, exist_ok=True)
         for name in _KEPT:
@@ -250,6 +255,7 @@ class EmojiStudy:
             f"trainer.max_steps={self.listed.steps}",
             f"trainer.bf16={str(self.device == 'cuda').lower()}",
             "rollout.max_new_tokens=24",
+            "token_budget=12288",  # so that several runs fit on one GPU
             *self.overrides,
         ]
         return load_recipe(recipe_path("world/reproduce"), changes)
