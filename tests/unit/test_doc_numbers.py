@@ -514,6 +514,14 @@ def bases():
 def monitoring():
     stops = rf"stop at step {N} to {N}, having lost {N} points or less"
     yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
+    below = rf"none of the {N} runs that ended below"
+    yield below, WORLD + "what_the_contrast_adds.md", lambda text: [float(sum(map(int, missed_by_the_guard(text))))]
+
+
+def missed_by_the_guard(text):
+    """The numbers of bad runs that the guard did not stop, variant by variant."""
+    table = text.partition("## The guard on new runs")[2].partition("## All runs")[0]
+    return re.findall(r"^\| [\w., ]+ \| \d+ \| \d+ \| (\d+) \|", table, flags=re.MULTILINE)
 
 
 def experiments():
@@ -523,10 +531,10 @@ def experiments():
     for group in (SMALLEST, "Qwen3-VL 10.6M", "Qwen3.5 3.0M", "Qwen3.5 10.4M"):
         yield row(group), WORLD + "main.md", main_row(group)
     pooled = rf"VCSD is {N} ± {N} points over the base and {N} ± {N} over OPSD"
-    yield pooled, WORLD + "claims.md", found(r"sizes together: VCSD ([-+][\d.]+) ± ([\d.]+)")
-    original = found(r"all answers together: -([\d.]+) ± ([\d.]+)")
+    yield pooled, WORLD + "claims.md", found(r"all models together\. .*?\| ([-+][\d.]+) ± ([\d.]+)")
+    original = found(r"in all answers: -([\d.]+) ± ([\d.]+)")
     yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original
-    stable = found(r"Stable, beta 0\.1: step 300 minus step 90 ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)")
+    stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), 95")
     yield rf"to step 300 they change by {N} ± {N} points \(p = {N}\)", WORLD + "claims.md", stable
     falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
     yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
@@ -559,6 +567,60 @@ def experiments():
     }.items():
         yield pattern, WORLD + "pmi.md", lambda text, name=control: mutual_information(text, name)
     yield rf"took {N} s on one H200", WORLD + "main.md", found(r"Wall time: (\d+) s .* for 52 runs")
+    yield from planned()
+
+
+def planned():
+    """What the planned runs say, on the pages of verdicts and of doses."""
+    adds, doses = WORLD + "what_the_contrast_adds.md", WORLD + "doses.md"
+    signed = r"([-+][\d.]+)"
+    dev, gains = (
+        rf"gains {N} points on `dev`",
+        rf"VCSD gains {N} on `test`, sharpening alone {N} and contrast .*? {N} \(",
+    )
+    yield dev, doses, found(rf"It is dose \*\*0\.4\*\*, with {signed}")
+    yield gains, doses, found(rf"^\| 0\.4 \| [\d.]+ \| {signed} .*?\| {signed} .*?\| {signed} ".replace("^", "(?m)^"))
+    yield rf"VCSD {N} points on three bases", doses, found(rf"^VCSD minus base: {signed}".replace("^", "(?m)^"))
+    yield rf"one of them by {N} points", doses, found(r"VCSD minus base: .*?\(bases -([\d.]+)")
+    yield rf"all three, by {N} on average", doses, found(r"`OPSD` minus base: -([\d.]+)")
+    decoding = rf"contrast decoding \({N}, 95% {N} to {N}\)"
+    yield decoding, adds, found(rf"`contrast decoding`: {signed} \(95% {signed} to {signed}")
+    for name, words in {
+        "OPSD beta 0.1": "VCSD's support",
+        "OPSD, best dev step": "best dev step",
+        "another picture": "as control",
+    }.items():
+        yield rf"{words} \({N}", adds, found(rf"VCSD minus `{name}`: {signed}")
+    yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")
+    sharpened = rf"VCSD is {N} points over sharpening \(95% {N} to {N}, p = {N}\)"
+    yield sharpened, adds, found(rf"VCSD minus `sharpened 2`: {signed} \(95% {signed} to {signed}, p = ([\d.]+)")
+    yield rf"and {N} over the sharpened run", adds, found(rf"minus the matched run: {signed}")
+    yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
+    yield rf"{N} of {N} runs at other doses", doses, missing_runs
+    yield rf"and {N} of {N} on the five bases", adds, missing_runs
+
+
+def share_of_sharpening(text):
+    mean, each = re.search(r"reaches (\d+)% of VCSD's gain \(.*?bases: (.*?)\)", text).groups()
+    shares = [int(share) for share in re.findall(r"-?\d+", each)]
+    return [mean, str(min(shares)), str(max(shares))]
+
+
+def missing_runs(text):
+    finished, planned = map(int, re.search(r"(\d+) of (\d+) planned runs", text).groups())
+    return [float(planned - finished), float(planned)]
+
+
+def calibration():
+    page = WORLD + "precheck.md"
+    signed = r"([-+][\d.]+)"
+    yield rf"Over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
+    row = rf"\| gain of contrast decoding \| yes \| \d+ \| {signed} \| {signed} to {signed} "
+    yield rf"training with {N} \(95%: {N} to {N}\)", page, found(row)
+    off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
+    yield rf"off by {N} points typically, and by {N} at worst", page, found(off)
+    free = r"\| contrast in the first step \| no \|.*? to [-+\d.]+ \| ([\d.]+) \| ([\d.]+) \|"
+    yield rf"is off by {N} points typically, where the mean gain of the other bases is off by {N}", page, found(free)
 
 
 FIELDS = ("step", "repeated", "ratio", "formula", "rate")
@@ -684,6 +746,7 @@ PAGES = {
         (rf"B, 3e-3 \| {N} ± {N}", LORA, found(r": Acc ([\d.]+) ± ([\d.]+), minus")),
         (rf"run by run \| \+{N} ± {N}", LORA, found(r"minus whole weights ([\d.]+) ± ([\d.]+)")),
     ],
+    "docs/inspect.md": calibration(),
     "docs/monitoring.md": monitoring(),
     "docs/vllm.md#Evaluation": vllm_contrast(),
     "docs/vllm.md#The same distribution": vllm_statistics(),

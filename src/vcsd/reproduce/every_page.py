@@ -19,6 +19,7 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.plots import draw
@@ -55,6 +56,8 @@ def page_texts(out: Path) -> dict[str, str]:
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         **_read_once(out, results),
+        precheck_page.PAGE: precheck_page.precheck_page(out),
+        precheck_page.FILE: precheck_page.calibration_json(out),
         "README.md": index_page(results, claims),
     }
 
@@ -73,6 +76,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
         failures_page.PICTURE: lambda: draw_failures(read_once(out, FAILURE_LIST)),
+        precheck_page.PICTURE: lambda: precheck_page.draw_precheck(out),
     }
 
 

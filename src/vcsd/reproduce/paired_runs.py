@@ -1,9 +1,9 @@
 """Statistics of a few runs: mean, spread, and whether a paired difference could be due to chance.
 
 Runs with the same base and seed see the same prompts, so differences are taken run by run. Runs that share a base are
-similar, and the question is what another base would give. So the standard error sums the runs of a base before it
-squares, and Student's t has one degree of freedom less than there are bases. If every run has its own base, this is
-the ordinary paired t-test.
+similar, and the question is what another base would give. So the runs of a base are averaged first, bases count
+equally, and Student's t has one degree of freedom less than there are bases. If every run has its own base, this is the
+ordinary paired t-test.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.compare import Spread, spread
+from vcsd.evaluation.scoring.student_t import quantile, two_sided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +84,17 @@ class Paired:
         freedom = self.num_bases - 1
         return self.error * (quantile(1 - CLEAR / self.looks, freedom) + quantile(2 * POWER - 1, freedom))
 
+    @property
+    def alike_within(self) -> float | None:
+        """The smallest margin within which as many bases with this spread would be alike in 80% of cases.
+
+        That is for a true difference of zero, by the same approximation.
+        """
+        if self.error is None:
+            return None
+        freedom = self.num_bases - 1
+        return self.error * (quantile(1 - 2 * CLEAR / self.looks, freedom) + quantile(POWER, freedom))
+
     def __str__(self) -> str:
         if self.p is None:
             return f"{self.difference.mean:+.2f}"
@@ -124,14 +135,11 @@ def paired(before: Mapping[Run, float], after: Mapping[Run, float], *, looks: in
     changes = {run: after[run] - before[run] for run in before if run in after}
     if not changes:
         return None
-    difference = spread(list(changes.values()))
-    residuals: dict[str, float] = defaultdict(float)
-    for (base, _), change in changes.items():
-        residuals[base] += change - difference.mean
-    num = len(residuals)
-    if num == 1:
+    difference = over_bases(changes)
+    num = len(difference.values)
+    if difference.sd is None:
         return Paired(difference, num, None, None, looks)
-    error = math.sqrt(num / (num - 1) * sum(residual**2 for residual in residuals.values())) / len(changes)
+    error = difference.sd / math.sqrt(num)
     if error <= _ROUNDING * abs(difference.mean):
         return Paired(difference, num, 0.0, 1.0 if difference.mean == 0 else 0.0, looks)
     return Paired(difference, num, error, min(1.0, looks * two_sided(difference.mean / error, num - 1)), looks)
@@ -182,39 +190,3 @@ def interval(change: Paired, level: float) -> tuple[float, float] | None:
         return None
     half = quantile(level, change.num_bases - 1) * change.error
     return change.difference.mean - half, change.difference.mean + half
-
-
-@cache
-def quantile(level: float, freedom: int) -> float:
-    """The distance from zero within which Student's t lies with a probability of `level`.
-
-    >>> round(quantile(0.95, 4), 3), round(quantile(0.60, 4), 3)
-    (2.776, 0.941)
-    """
-    low, high = 0.0, 1.0
-    while two_sided(high, freedom) > 1 - level:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, freedom) > 1 - level else (low, middle)
-    return high
-
-
-def two_sided(t: float, freedom: int) -> float:
-    """The probability that Student's t with `freedom` degrees of freedom is at least this far from zero.
-
-    For whole degrees of freedom the distribution function is a finite sum of cosines.
-
-    >>> round(two_sided(2.776, 4), 4), two_sided(0.0, 4)
-    (0.05, 1.0)
-    """
-    assert freedom >= 1, f"{freedom} degrees of freedom"
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    first, start = (cosine, 1) if freedom % 2 else (1.0, 0)
-    term = total = first if freedom > 1 else 0.0
-    for k in range(start + 2, freedom - 1, 2):
-        term *= (k - 1) / k * cosine**2
-        total += term
-    inside = 2 / math.pi * (angle + sine * total) if freedom % 2 else sine * total
-    return max(0.0, 1.0 - inside)

@@ -6,6 +6,7 @@ every seed starts from every base. Two variants are compared run by run.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from vcsd.reproduce.base_folders import Base
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.paired_runs import Run
+
+LOOKS = "looks_at_groups.json"
+"""In a results folder, the groups that got more bases after their results were known, with the number of looks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,11 @@ class Results:
             if group.startswith(self.smallest) and set(bases[0].changes) <= {"ignore_share"}
         }
         return sorted(shares, key=shares.__getitem__) if len(shares) > 1 else []
+
+    def looks(self, group: str) -> int:
+        """How often results of a group were looked at before its number of bases was settled, by the file LOOKS."""
+        path = self.sweep.out / LOOKS
+        return int(json.loads(path.read_bytes()).get(group, 1)) if path.is_file() else 1
 
     def groups_of(self, experiment: Experiment) -> list[str]:
         """The groups that an experiment runs on."""

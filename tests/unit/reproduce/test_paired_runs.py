@@ -4,7 +4,8 @@ import pytest
 from scipy import stats
 
 from vcsd.evaluation.scoring.compare import spread
-from vcsd.reproduce.paired_runs import paired, shown, two_sided
+from vcsd.evaluation.scoring.student_t import two_sided
+from vcsd.reproduce.paired_runs import Paired, equivalence, equivalence_interval, holm, paired, shown
 
 
 @pytest.mark.parametrize("freedom", range(1, 15))
@@ -34,13 +35,35 @@ def test_runs_of_one_base_count_together():
     assert change.error == pytest.approx(alone.statistic**-1 * 7.0)
 
 
-def test_bases_with_more_runs_weigh_more_in_the_mean_and_in_its_error():
+def test_bases_weigh_equally_however_many_runs_they_have():
     changes = {("a", 1): 6.0, ("a", 2): 8.0, ("b", 1): 1.0}
     change = paired(dict.fromkeys(changes, 0.0), changes)
-    # mean 5; the runs of a are 1 and 3 above it, that of b is 4 below: sqrt(2 / 1 * (4^2 + 4^2)) / 3
-    assert change.difference.mean == 5.0
-    assert change.error == pytest.approx(8 / 3)
-    assert change.p == pytest.approx(2 * stats.t.sf(5 / (8 / 3), 1))
+    alone = stats.ttest_1samp([7, 1], 0)
+    assert (change.mean, change.num_bases) == (4.0, 2)
+    assert change.error == pytest.approx(4 / alone.statistic)
+    assert change.p == pytest.approx(alone.pvalue)
+
+
+def test_two_looks_double_p_and_widen_the_test_for_equality():
+    runs = {(name, 1): value for name, value in zip("abcde", (1.0, 0.5, 0.0, 0.8, 0.7), strict=True)}
+    once, twice = (paired(dict.fromkeys(runs, 0.0), runs, looks=looks) for looks in (1, 2))
+    assert twice.p == pytest.approx(2 * once.p)
+    assert equivalence_interval(once) == pytest.approx(stats.t.interval(0.90, 4, once.mean, once.error))
+    assert equivalence_interval(twice) == pytest.approx(stats.t.interval(0.95, 4, once.mean, once.error))
+    assert (equivalence(once), equivalence(twice)) == ("alike", "undecided")
+
+
+def test_the_detectable_difference_is_shown_in_80_percent_of_cases():
+    change = paired(dict.fromkeys([(name, 1) for name in "abcde"], 0.0), {(n, 1): float(n == "a") for n in "abcde"})
+    power = stats.nct.sf(stats.t.ppf(0.975, 4), 4, change.detectable / change.error)
+    assert power == pytest.approx(0.8, abs=0.02)
+    assert change.detectable == pytest.approx(change.error * (stats.t.ppf(0.975, 4) + stats.t.ppf(0.8, 4)))
+    assert change.alike_within == pytest.approx(change.error * (stats.t.ppf(0.95, 4) + stats.t.ppf(0.9, 4)))
+
+
+def test_holm_corrects_for_the_number_of_tests():
+    changes = [Paired(spread([1.0]), 5, 1.0, p) for p in (0.001, 0.04, 0.03, 0.5, None)]
+    assert [change.p for change in holm(changes)] == pytest.approx([0.004, 0.09, 0.09, 0.5, None])
 
 
 def test_one_base_has_no_error_and_no_run_no_difference():

@@ -1,9 +1,9 @@
 """How well statistics of a base predict what training gains, measured over the bases of the offline world.
 
 The results of `vcsd reproduce` hold, for every base, its accuracy before and after training and what was measured
-before it. `calibrate` compares them. The best predictor is the gain of contrast decoding: it is measured in points of
-accuracy, like the gain of training, and the two are nearly equal. It is known for few bases, all of them small, all but
-one of one family, and all of them gained: the calibration says nothing about bases that training would harm.
+before it. `calibrate` compares them, each base predicted from the others. The verdict uses the gain of contrast
+decoding: it is measured in points of accuracy, like the gain of training. `calibrated.json` holds what the verdict
+needs; `python -m vcsd.reproduce.every_page docs/results` writes the same file next to the page about it.
 """
 
 from __future__ import annotations
@@ -11,37 +11,48 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.scoring.student_t import quantile
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-CALIBRATED: Mapping[str, tuple[float, float]] = {
-    "qwen3_5-small-1": (34.7153, 30.6131),
-    "qwen3_vl-small-1": (36.3202, 36.8128),
-    "qwen3_vl-small-11": (35.8445, 37.6835),
-    "qwen3_vl-small-2": (14.7821, 14.5309),
-    "qwen3_vl-small-3": (39.9183, 42.9302),
-    "qwen3_vl-small-4": (36.7982, 38.0070),
-    "qwen3_vl-small-5": (31.6851, 26.1112),
-}
-"""Points gained by contrast decoding and by training, for each base on which both were measured."""
+DECODING_GAIN = "gain of contrast decoding"
+FILE = "calibrated.json"
+FEWEST_BASES = 5
+"""A statistic that is known for fewer bases is left out."""
 
-T_TWO_SIDED = 2.447
-"""Student's t for 95% with six degrees of freedom: one less than there are bases."""
+Pair = tuple[float, float]
+"""A statistic of a base, and the points that training gained."""
+
+
+@cache
+def calibrated() -> Mapping[str, Pair]:
+    """Points gained by contrast decoding and by training, for each base on which both were measured."""
+    bases = json.loads(Path(__file__).with_name(FILE).read_text(encoding="utf-8"))
+    return {name: (own["contrast decoding"], own["training"]) for name, own in bases.items()}
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A statistic of bases, and its correlation with the gain of training."""
+    """A statistic of bases, its correlation with the gain of training, and its misses in points.
+
+    A miss is the measured gain minus that of a line through the other bases. `error` is the root of the mean square,
+    `error_of_mean` the same if the mean gain of the other bases is predicted instead.
+    """
 
     name: str
     num_bases: int
     correlation: float
     low: float
     high: float
+    error: float
+    error_of_mean: float
+    worst: tuple[str, float]
 
 
 @dataclass(frozen=True)
@@ -59,25 +70,26 @@ def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain
     >>> expected_gain(20.0).value < 21, expected_gain(20.0).low < 20 < expected_gain(20.0).high
     (True, True)
     """
-    rest = [training - decoding for decoding, training in CALIBRATED.values()]
-    half = math.hypot(T_TWO_SIDED * stdev(rest) * math.sqrt(1 + 1 / len(rest)), half_width)
+    rest = [training - decoding for decoding, training in calibrated().values()]
+    half = math.hypot(quantile(0.95, len(rest) - 1) * stdev(rest) * math.sqrt(1 + 1 / len(rest)), half_width)
     value = decoding_gain + mean(rest)
     return ExpectedGain(value, value - half, value + half)
 
 
 def best_predictor() -> Predictor:
     """Return the statistic that the verdict uses, with its correlation over the calibrated bases."""
-    return _predictor("gain of contrast decoding", list(CALIBRATED.values()))
+    return _predictor(DECODING_GAIN, calibrated())
 
 
-def misses() -> list[tuple[str, float, float, float]]:
-    """Return each calibrated base with its predicted gain, its measured gain, and the miss, the largest miss first.
+def misses(bases: Mapping[str, Pair] | None = None) -> list[tuple[str, float, float, float]]:
+    """Return each base with its predicted gain, its measured gain, and the miss, the largest miss first.
 
-    A base is predicted from the other bases alone, as a new one would be.
+    A base is predicted from the other bases alone, as a new one would be. The bases are the calibrated ones, unless
+    others are given.
     """
-    found = []
-    for name, (decoding, training) in CALIBRATED.items():
-        others = [pair for other, pair in CALIBRATED.items() if other != name]
+    bases, found = calibrated() if bases is None else bases, []
+    for name, (decoding, training) in bases.items():
+        others = [pair for other, pair in bases.items() if other != name]
         predicted = decoding + mean(own_training - own_decoding for own_decoding, own_training in others)
         found.append((name, predicted, training, training - predicted))
     return sorted(found, key=lambda row: -abs(row[3]))
@@ -89,8 +101,8 @@ def calibrate(folder: Path) -> list[Predictor]:
     names = dict.fromkeys(name for own in bases.values() for name in own if name != "gain")
     predictors = []
     for name in names:
-        pairs = [(own[name], own["gain"]) for own in bases.values() if name in own]
-        if len(pairs) >= 4:
+        pairs = {base: (own[name], own["gain"]) for base, own in bases.items() if name in own}
+        if len(pairs) >= FEWEST_BASES:
             predictors.append(_predictor(name, pairs))
     return sorted(predictors, key=lambda one: -abs(one.correlation))
 
@@ -119,7 +131,7 @@ def _of_base(
     acc = float(str(before["acc"]))
     found = {"gain": mean(float(str(cell["acc"])) for cell in trained) - acc, "accuracy of the base": acc}
     if decoded:
-        found["gain of contrast decoding"] = mean(decoded) - acc
+        found[DECODING_GAIN] = mean(decoded) - acc
     for title, key in (("right", "profile"), ("wrong", "profile_of_wrong")):
         own = before.get(key)
         if isinstance(own, dict) and "seen" in own:
@@ -139,12 +151,40 @@ _FIRST_STEP = {
 }
 
 
-def _predictor(name: str, pairs: Sequence[tuple[float, float]]) -> Predictor:
-    """Pearson's correlation with its 95% interval by Fisher's transformation."""
+def _predictor(name: str, bases: Mapping[str, Pair]) -> Predictor:
+    """Pearson's correlation with its 95% interval by Fisher's transformation, and the misses of lines."""
+    pairs = list(bases.values())
+    r = _correlation(pairs)
+    half = 1.96 / math.sqrt(len(pairs) - 3)
+    low, high = (math.tanh(math.atanh(r) + side * half) for side in (-1, 1))
+    off, off_of_mean = dict[str, float](), list[float]()
+    for base, (x, y) in bases.items():
+        others = [pair for other, pair in bases.items() if other != base]
+        slope, start = line_through(others)
+        off[base] = y - (start + slope * x)
+        off_of_mean.append(y - mean(gain for _, gain in others))
+    worst = max(off.items(), key=lambda item: abs(item[1]))
+    errors = [_root_mean_square(values) for values in (list(off.values()), off_of_mean)]
+    return Predictor(name, len(pairs), r, low, high, errors[0], errors[1], worst)
+
+
+def line_through(pairs: Sequence[Pair]) -> tuple[float, float]:
+    """Slope and start of the line with the smallest squared misses.
+
+    >>> line_through([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)])
+    (2.0, 1.0)
+    """
+    across, up = mean(x for x, _ in pairs), mean(y for _, y in pairs)
+    slope = math.fsum((x - across) * (y - up) for x, y in pairs) / math.fsum((x - across) ** 2 for x, _ in pairs)
+    return slope, up - slope * across
+
+
+def _correlation(pairs: Sequence[Pair]) -> float:
     xs, ys = ([pair[side] for pair in pairs] for side in (0, 1))
     across, up = mean(xs), mean(ys)
     product = math.fsum((x - across) * (y - up) for x, y in pairs)
-    r = product / math.sqrt(math.fsum((x - across) ** 2 for x in xs) * math.fsum((y - up) ** 2 for y in ys))
-    half = 1.96 / math.sqrt(len(pairs) - 3)
-    low, high = (math.tanh(math.atanh(r) + side * half) for side in (-1, 1))
-    return Predictor(name, len(pairs), r, low, high)
+    return product / math.sqrt(math.fsum((x - across) ** 2 for x in xs) * math.fsum((y - up) ** 2 for y in ys))
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return math.sqrt(mean(value**2 for value in values))

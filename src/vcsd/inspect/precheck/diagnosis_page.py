@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
-from vcsd.inspect.precheck.calibration import CALIBRATED, best_predictor, expected_gain, misses
+from vcsd.inspect.precheck.calibration import best_predictor, calibrated, expected_gain, misses
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
@@ -47,7 +47,7 @@ NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
 
 CALIBRATION_NOTE = (
     "Points of accuracy that training gained for each base of the calibration, against what the gain of contrast "
-    "decoding and the other bases predicted. No base that training harmed is among them."
+    "decoding and the other bases predicted."
 )
 
 
@@ -62,13 +62,24 @@ def verdict(diagnosis: Diagnosis) -> str:
     expected, predictor, worst = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor(), misses()[0]
     return (
         f"Contrast decoding gains {signed(gain[0])} points here (95%: {signed(gain[1])} to {signed(gain[2])}). Over "
-        f"{len(CALIBRATED)} bases of the offline world, training gained about as much (correlation "
+        f"{len(calibrated())} bases of the offline world, training gained about as much (correlation "
         f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}): "
         f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
         f"like them. When each base was predicted from the others, the worst miss was {signed(worst[3])} points. These "
-        "were tiny models, all but one of one family, with synthetic pictures, and all of them gained: for a real "
-        "model, take this as a sign, not as a forecast."
+        f"were tiny models, {_families()}, with synthetic pictures, and {_lost()}: for a real model, take this as a "
+        "sign, not as a forecast."
     )
+
+
+def _families() -> str:
+    num_others = sum(not name.startswith("qwen3_vl") for name in calibrated())
+    return "all of one family" if not num_others else f"all but {num_others} of one family"
+
+
+def _lost() -> str:
+    """How many of the calibrated bases training harmed."""
+    num_lost = sum(training < 0 for _, training in calibrated().values())
+    return f"{num_lost} of them lost" if num_lost else "all of them gained"
 
 
 def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
@@ -103,7 +114,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
         **_numbers(diagnosis),
         "skipped": dict(diagnosis.skipped),
         "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
-        "calibrated_on": sorted(CALIBRATED),
+        "calibrated_on": sorted(calibrated()),
         "calibration": [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in misses()],
         "verdict": verdict(diagnosis),
         "by_category": {name: _numbers(own) for name, own in diagnosis.by_category().items()},
@@ -281,7 +292,7 @@ def _known(value: float) -> str:
 
 def _calibration() -> Html:
     rows = [
-        [name, signed(CALIBRATED[name][0]), signed(predicted), signed(measured), signed(miss)]
+        [name, signed(calibrated()[name][0]), signed(predicted), signed(measured), signed(miss)]
         for name, predicted, measured, miss in misses()
     ]
     return plain_table(["", "contrast decoding", "predicted", "measured", "miss"], rows)

@@ -73,6 +73,18 @@ def contrast_of(profile: ProfileName, words: str) -> Callable[[CellResult], floa
     return lambda result: result.get(profile, {}).get(words)
 
 
+def contrast_of_all(words: str) -> Callable[[CellResult], float | None]:
+    """Reads the mean contrast of visual ("seen") or other words in all answers, right and wrong together."""
+
+    def read(result: CellResult) -> float | None:
+        parts = [result.get("profile"), result.get("profile_of_wrong")]
+        pairs = [(part[words], part[f"num_{words}"]) for part in parts if part and words in part]
+        total = sum(num for _, num in pairs)
+        return sum(value * num for value, num in pairs) / total if total else None
+
+    return read
+
+
 def drift_of(result: CellResult) -> float | None:
     """The share of rollouts in another script, in percent, averaged over training."""
     values = [value for value in result.get("series", {}).get("language_drift", []) if value is not None]

@@ -1,6 +1,4 @@
-"""Rewrite the page of claims and the front page from result files alone: the bases need not be there.
-
-    python -m vcsd.reproduce.pages.from_files docs/results
+"""The results of a folder from its files alone: the bases need not be there.
 
 A result names its base, its group and the hash of its weights, which is all that finding the other results takes.
 `bases.json` keeps what only the cards of bases say: unusual numbers of steps in pre-training.
@@ -8,18 +6,15 @@ A result names its base, its group and the hash of its weights, which is all tha
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError
 from vcsd.reproduce.base_folders import FAMILY_TITLES, Base
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.pages.write_pages import write_pages
 from vcsd.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -97,18 +92,3 @@ def planned_bases(out: Path) -> frozenset[str]:
     """The bases of the planned runs, which are read once and have a page of their own."""
     lists = [json.loads((out / name).read_bytes()) for name in RUN_LISTS if (out / name).is_file()]
     return frozenset(base for listed in lists for base in listed["bases"])
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.pages.from_files", description=__doc__)
-    parser.add_argument("results", type=Path)
-    out: Path = parser.parse_args().results
-    pages = write_pages([], recorded_results(out, planned_bases(out)))
-    sys.stdout.write(f"Wrote {', '.join(map(str, pages))}.\n")
-
-
-if __name__ == "__main__":
-    try:
-        _main()
-    except VcsdError as error:
-        sys.exit(str(error))

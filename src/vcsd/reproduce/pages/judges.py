@@ -1,35 +1,62 @@
 """Rules that judge the paper's claims: each describes our result and compares it with the paper's.
 
 agrees, disagrees   the runs decide
-undecided           they do not: the p of a difference is too large, or means differ, but not clearly
+undecided           they do not: fewer than five bases, or a difference that is neither clear nor clearly small
 no claim            a comparison that the paper does not make
+
+Bases count equally. Where bases were added after a first look at the results, p-values are doubled and intervals wider.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from itertools import combinations
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Variant
-from vcsd.reproduce.pages.details import contrast_of, drift_of
-from vcsd.reproduce.paired_runs import CLEAR, Paired, paired, shown
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, LONG_STEPS, OPSD, VCSD, Variant
+from vcsd.reproduce.pages.details import contrast_of, contrast_of_all, drift_of
+from vcsd.reproduce.paired_runs import (
+    CLEAR,
+    NEAR,
+    Paired,
+    equivalence,
+    equivalence_interval,
+    interval,
+    over_bases,
+    paired,
+    shown,
+)
 from vcsd.reproduce.results import curves_of, suite
 
 if TYPE_CHECKING:
-    from vcsd.reproduce.cell_result import ProfileName
+    from collections.abc import Mapping, Sequence
+
+    from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.paired_runs import Run
     from vcsd.reproduce.results import Results
 
 ClaimVerdict = Literal["agrees", "disagrees", "undecided", "no claim", "not run"]
 
-ClaimRule = Callable[["Results"], tuple[str, ClaimVerdict]]
-"""Takes results; returns a description of what was found, and the verdict."""
 
-NEAR = 1.0
-"""Two mean accuracies count as alike if they differ by at most this many points."""
+class JudgedClaim(NamedTuple):
+    """What was found, the verdict, and the differences that it rests on. `is_alike` if they should be small."""
+
+    text: str
+    verdict: ClaimVerdict
+    changes: Sequence[Paired] = ()
+    is_alike: bool = False
+
+
+ClaimRule = Callable[["Results"], JudgedClaim]
+
+FEWEST_BASES = 5
+"""With fewer bases, a comparison is undecided."""
+
+SHORT_STEPS = 90
+"""The steps of an ordinary run. A long run is stable if it ends where it was then."""
 
 STANDS_FOR, DOES_NOT = 0.7, 0.3
 """A measure approximates another if they correlate at least this much, and does not below the second value."""
@@ -40,22 +67,35 @@ def variant(experiment: str, name: str) -> Variant:
     return next(each for each in EXPERIMENTS[experiment].variants if each.name == name)
 
 
+def _difference(results: Results, group: str, before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | None:
+    return paired(before, after, looks=results.looks(group))
+
+
 def _change(results: Results, group: str, before: Variant, after: Variant) -> Paired | None:
-    return paired(results.acc(before, group), results.acc(after, group))
+    return _difference(results, group, results.acc(before, group), results.acc(after, group))
 
 
-def above(change: Paired | None) -> ClaimVerdict:
-    """Whether a difference is clearly above zero.
+def _known(*changes: Paired | None) -> list[Paired]:
+    return [change for change in changes if change is not None]
 
-    >>> before = {("a", 1): 50.0, ("b", 2): 51.0, ("c", 3): 49.0}
-    >>> above(paired(before, {("a", 1): 54.0, ("b", 2): 54.5, ("c", 3): 53.5})), above(None)
+
+def above(change: Paired | None, paper: float | None = None) -> ClaimVerdict:
+    """Whether a difference is clearly above zero. One that is not, and excludes the paper's number, disagrees.
+
+    >>> before = dict.fromkeys([("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)], 50.0)
+    >>> after = dict(zip(before, (54.0, 53.5, 54.5, 54.0, 54.0)))
+    >>> above(paired(before, after)), above(None)
     ('agrees', 'not run')
     """
     if change is None:
         return "not run"
-    if not change.is_clear:
+    if change.num_bases < FEWEST_BASES:
         return "undecided"
-    return "agrees" if change.difference.mean > 0 else "disagrees"
+    if change.is_clear:
+        return "agrees" if change.mean > 0 else "disagrees"
+    limits = interval(change, 1 - CLEAR / change.looks)
+    is_below = paper is not None and limits is not None and limits[1] < paper
+    return "disagrees" if is_below else "undecided"
 
 
 def _worst(verdicts: list[ClaimVerdict]) -> ClaimVerdict:
@@ -69,70 +109,112 @@ def _worst(verdicts: list[ClaimVerdict]) -> ClaimVerdict:
 def above_everywhere(before: Variant, after: Variant) -> ClaimRule:
     """`after` must be clearly above `before` on every architecture and size."""
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
+    def judge(results: Results) -> JudgedClaim:
         changes = {group: _change(results, group, before, after) for group in results.ordinary}
-        text = "; ".join(f"{group} {change}" for group, change in changes.items() if change is not None)
-        return text, _worst([above(change) for change in changes.values()])
+        parts = [f"{group} {change}, {change.num_bases} bases" for group, change in changes.items() if change]
+        return JudgedClaim(
+            "; ".join(parts), _worst([above(each) for each in changes.values()]), _known(*changes.values())
+        )
 
     return judge
 
 
-def above_on_first(before: Variant, after: Variant) -> ClaimRule:
+def above_together(before: Variant, after: Variant) -> ClaimRule:
+    """`after` must be clearly above `before` over the bases of all architectures and sizes, each counted once."""
+
+    def judge(results: Results) -> JudgedClaim:
+        accs = [
+            {run: acc for group in results.ordinary for run, acc in results.acc(each, group).items()}
+            for each in (before, after)
+        ]
+        looks = max((results.looks(group) for group in results.ordinary), default=1)
+        change = paired(*accs, looks=looks)
+        if change is None:
+            return JudgedClaim("", "not run")
+        gains = [acc - accs[0][run] for run, acc in accs[1].items() if run in accs[0]]
+        text = f"{change}, {change.num_bases} bases; above in {sum(gain > 0 for gain in gains)} of {len(gains)} runs"
+        return JudgedClaim(text, above(change), [change])
+
+    return judge
+
+
+def above_on_first(before: Variant, after: Variant, paper: float | None = None) -> ClaimRule:
     """`after` must be clearly above `before` on the smallest Qwen3-VL."""
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
+    def judge(results: Results) -> JudgedClaim:
         change = _change(results, results.smallest, before, after)
-        return str(change or ""), above(change)
+        verdict = above(change, paper)
+        text = str(change or "")
+        if change is not None and verdict == "disagrees" and change.mean > -NEAR and paper is not None:
+            level = 1 - CLEAR / change.looks
+            low, high = interval(change, level) or (0.0, 0.0)
+            text += f"; the {100 * level:g}% interval, {low:+.2f} to {high:+.2f}, excludes the paper's {paper:+.2f}"
+        return JudgedClaim(text, verdict, _known(change))
 
     return judge
 
 
 def alike(*variants: Variant) -> ClaimRule:
-    """Means within NEAR of each other agree; otherwise they disagree if the largest difference is clear.
+    """Agrees if every pair is alike by an equivalence test; disagrees if the largest difference is clear.
 
     The largest of several differences is more easily due to chance, so its p is multiplied by the number of pairs
-    (Bonferroni). A single base cannot decide.
+    (Bonferroni).
     """
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
+    def judge(results: Results) -> JudgedClaim:
         group = results.smallest
-        means = {each.name: spread(list(acc.values())).mean for each in variants if (acc := results.acc(each, group))}
+        means = {each.name: over_bases(acc).mean for each in variants if (acc := results.acc(each, group))}
         if len(means) < len(variants):
-            return "", "not run"
+            return JudgedClaim("", "not run")
         text = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
         low, high = (pick(variants, key=lambda each: means[each.name]) for pick in (min, max))
         change, num_pairs = _change(results, group, low, high), math.comb(len(variants), 2)
         among = f", the largest of {num_pairs} differences" if num_pairs > 1 else ""
-        return f"{text}; {high.name} {change} over {low.name}{among}", _near(change, num_pairs)
+        pairs = _known(*(_change(results, group, *pair) for pair in combinations(variants, 2)))
+        verdict = _near(change, num_pairs)
+        if verdict == "agrees" and any(equivalence(pair) != "alike" for pair in pairs):
+            verdict = "undecided"
+        text = f"{text}; {high.name} {change}{_limits(change)} over {low.name}{among}"
+        return JudgedClaim(text, verdict, pairs, is_alike=True)
 
     return judge
 
 
+def _limits(change: Paired | None) -> str:
+    """The interval of the equivalence test, in words."""
+    limits = equivalence_interval(change) if change is not None else None
+    if change is None or limits is None:
+        return ""
+    return f", {100 * (1 - 2 * CLEAR / change.looks):g}% interval {limits[0]:+.2f} to {limits[1]:+.2f}"
+
+
 def _near(change: Paired | None, num_pairs: int = 1) -> ClaimVerdict:
-    """Whether the largest of `num_pairs` differences is within NEAR; a larger one must be clear to disagree."""
-    if change is None or change.p is None:
+    """Whether the largest of `num_pairs` differences is small by an equivalence test; a clear one disagrees."""
+    if change is None or change.p is None or change.num_bases < FEWEST_BASES:
         return "not run" if change is None else "undecided"
-    if abs(change.difference.mean) <= NEAR:
+    if equivalence(change) == "alike":
         return "agrees"
-    return "disagrees" if change.p * num_pairs < CLEAR else "undecided"
+    is_clear = abs(change.mean) > NEAR and change.p * num_pairs < CLEAR
+    return "disagrees" if is_clear else "undecided"
 
 
 def peak(low: Variant, top: Variant, high: Variant, *others: Variant) -> ClaimRule:
     """`top` must be the best and clearly above both ends; a clearly better variant disagrees."""
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
+    def judge(results: Results) -> JudgedClaim:
         group = results.smallest
         accs = {each: results.acc(each, group) for each in (low, top, high, *others)}
         if not all(accs.values()):
-            return "", "not run"
-        best = max(accs, key=lambda each: spread(list(accs[each].values())).mean)
+            return JudgedClaim("", "not run")
+        best = max(accs, key=lambda each: over_bases(accs[each]).mean)
         if best == top:
             ends = {end.name: _change(results, group, end, top) for end in (low, high)}
             text = ", ".join(f"{change} over {name}" for name, change in ends.items())
-            return f"{top.name} is the best: {text}", _worst([above(change) for change in ends.values()])
+            verdict = _worst([above(change) for change in ends.values()])
+            return JudgedClaim(f"{top.name} is the best: {text}", verdict, _known(*ends.values()))
         change = _change(results, group, top, best)
-        is_clear = change is not None and change.is_clear
-        return f"{best.name} is the best, {change} over {top.name}", "disagrees" if is_clear else "undecided"
+        verdict = "disagrees" if above(change) == "agrees" else "undecided"
+        return JudgedClaim(f"{best.name} is the best, {change} over {top.name}", verdict, _known(change))
 
     return judge
 
@@ -140,69 +222,78 @@ def peak(low: Variant, top: Variant, high: Variant, *others: Variant) -> ClaimRu
 def finding(before: Variant, after: Variant) -> ClaimRule:
     """A comparison that the paper does not make."""
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
+    def judge(results: Results) -> JudgedClaim:
         change = _change(results, results.smallest, before, after)
-        text = "" if change is None else f"{after.name} {change} over {before.name}"
-        return text, "not run" if change is None else "no claim"
+        text = "" if change is None else f"{after.name} {change}{_limits(change)} over {before.name}"
+        if word := equivalence(change):
+            text += f": {word}"
+        return JudgedClaim(text, "not run" if change is None else "no claim", _known(change), is_alike=True)
 
     return judge
 
 
-def never_black(results: Results) -> tuple[str, ClaimVerdict]:
+def never_black(results: Results) -> JudgedClaim:
     """VCSD's gain under each control, on bases that never saw a black picture."""
     black, *others = EXPERIMENTS["black"].variants[2:]
-    parts = []
+    parts, changes = [], []
     for group in results.never_black:
         change = _change(results, group, BASE, black)
         if change is None:
             continue
-        changes = [(each.name, _change(results, group, BASE, each)) for each in others]
-        rest = ", ".join(f"{name} {other}" for name, other in changes if other is not None)
+        gains = [(each.name, _change(results, group, BASE, each)) for each in others]
+        rest = ", ".join(f"{name} {other}" for name, other in gains if other is not None)
+        changes += _known(change, *(other for _, other in gains))
         parts.append(f"{group}: {black.name} {change} over base" + (f"; {rest}" if rest else ""))
-    return "; ".join(parts), "no claim" if parts else "not run"
+    return JudgedClaim("; ".join(parts), "no claim" if parts else "not run", changes)
 
 
-def opsd_on_qwen3_5(results: Results) -> tuple[str, ClaimVerdict]:
-    """A clear gain on every Qwen3.5 disagrees; a clear loss, or a change within NEAR, on any of them agrees."""
+def opsd_on_qwen3_5(results: Results) -> JudgedClaim:
+    """A clear gain over the Qwen3.5 bases of all sizes disagrees; a clear loss, or an equal score, agrees."""
     groups = [group for group in results.ordinary if group.startswith("Qwen3.5")]
     changes = {group: change for group in groups if (change := _change(results, group, BASE, OPSD)) is not None}
     if not groups or len(changes) < len(groups):
-        return "", "not run"
-    text = "; ".join(f"{group} {change}" for group, change in changes.items())
-    verdicts = [above(change) for change in changes.values()]
-    if all(verdict == "agrees" for verdict in verdicts):
-        return text, "disagrees"
-    is_none = "disagrees" in verdicts or "agrees" in [_near(change) for change in changes.values()]
-    return text, "agrees" if is_none else "undecided"
+        return JudgedClaim("", "not run")
+    accs = [{run: acc for group in groups for run, acc in results.acc(each, group).items()} for each in (BASE, OPSD)]
+    change = paired(*accs, looks=max(results.looks(group) for group in groups))
+    text = "; ".join(f"{group} {own}" for group, own in changes.items())
+    if change is not None:
+        text += f"; together {change}, {change.num_bases} bases"
+    opposite: dict[ClaimVerdict, ClaimVerdict] = {"agrees": "disagrees", "disagrees": "agrees"}
+    verdict = opposite.get(above(change), "agrees" if _near(change) == "agrees" else "undecided")
+    return JudgedClaim(text, verdict, _known(change))
 
 
 def _by_suite(results: Results, before: Variant, after: Variant) -> dict[str, Paired]:
     group = results.smallest
     changes = {
-        name: paired(results.values(before, group, suite(name)), results.values(after, group, suite(name)))
+        name: _difference(results, group, *(results.values(each, group, suite(name)) for each in (before, after)))
         for name in SEVEN
     }
     return {name: change for name, change in changes.items() if change is not None}
 
 
-def every_suite(results: Results) -> tuple[str, ClaimVerdict]:
+def every_suite(results: Results) -> JudgedClaim:
     """VCSD must be clearly above OPSD in each of the seven suites."""
     known = _by_suite(results, OPSD, VCSD)
-    text = ", ".join(f"{name} {change.difference.mean:+.1f}" for name, change in known.items())
+    text = ", ".join(f"{name} {change.mean:+.1f}" for name, change in known.items())
     clear = sum(above(change) == "agrees" for change in known.values())
-    return f"{text}; clear in {clear}" if known else "", _worst([above(change) for change in known.values()])
+    verdict = _worst([above(change) for change in known.values()])
+    return JudgedClaim(f"{text}; clear in {clear}" if known else "", verdict, list(known.values()))
 
 
-def first_in_most_suites(results: Results) -> tuple[str, ClaimVerdict]:
+def first_in_most_suites(results: Results) -> JudgedClaim:
     """Forward KL must be first in six suites; it disagrees if it is clearly behind in two or more."""
     forward, *others = EXPERIMENTS["divergence"].variants
     changes = [_by_suite(results, other, forward) for other in others]
     if not all(changes):
-        return "", "not run"
-    first = [name for name in SEVEN if all(change[name].difference.mean > 0 for change in changes)]
+        return JudgedClaim("", "not run")
+    first = [name for name in SEVEN if all(change[name].mean > 0 for change in changes)]
     behind = [name for name in SEVEN if any(above(change[name]) == "disagrees" for change in changes)]
     text = f"first in {len(first)} of {len(SEVEN)}; clearly behind in {len(behind)}"
-    return text, "disagrees" if len(behind) > 1 else "agrees" if len(first) >= len(SEVEN) - 1 else "undecided"
+    verdict: ClaimVerdict = (
+        "disagrees" if len(behind) > 1 else "agrees" if len(first) >= len(SEVEN) - 1 else "undecided"
+    )
+    return JudgedClaim(text, verdict, [change for several in changes for change in several.values()])
 
 
 def _final_fall(results: Results, which: Variant) -> dict[Run, float]:
@@ -211,112 +302,134 @@ def _final_fall(results: Results, which: Variant) -> dict[Run, float]:
     return {run: max(accs) - accs[-1] for run, accs in curves.items() if accs}
 
 
-def support(results: Results) -> tuple[str, ClaimVerdict]:
+def support(results: Results) -> JudgedClaim:
     """From the best step to the last, runs without the support must lose more than runs with it."""
     kept, lost = (_final_fall(results, variant("support", name)) for name in ("beta 0.1", "beta 0"))
-    return _larger(kept, lost, "points lost from the best step to the last: {0} with the support, {1} without")
+    text = "points lost from the best step to the last: {0} with the support, {1} without"
+    return _larger(results, kept, lost, text)
 
 
-def _larger(before: dict[Run, float], after: dict[Run, float], text: str) -> tuple[str, ClaimVerdict]:
+def _larger(results: Results, before: dict[Run, float], after: dict[Run, float], text: str) -> JudgedClaim:
     """`after` must be clearly larger. Both means and the difference are over the runs that both have."""
-    change = paired(before, after)
+    change = _difference(results, results.smallest, before, after)
     if change is None:
-        return "", "not run"
-    means = [shown(spread([values[run] for run in before if run in after])) for values in (before, after)]
-    return f"{text.format(*means)}; difference {change}", above(change)
+        return JudgedClaim("", "not run")
+    both = [run for run in before if run in after]
+    means = [shown(over_bases({run: values[run] for run in both})) for values in (before, after)]
+    return JudgedClaim(f"{text.format(*means)}; difference {change}", above(change), [change])
 
 
-def holds(results: Results) -> tuple[str, ClaimVerdict]:
-    """With the support, a run must end within NEAR of its best step."""
-    fall = _final_fall(results, variant("support", "beta 0.1"))
-    change = paired(dict.fromkeys(fall, 0.0), fall)
-    return f"runs end {change} points below their best step" if change else "", _near(change)
+def holds(results: Results) -> JudgedClaim:
+    """With the support, a long run must end where it was after as many steps as an ordinary run has."""
+    curves = curves_of(results, variant("support", "beta 0.1"), results.smallest)
+    ends = [{run: curve[step] for run, curve in curves.items() if step in curve} for step in (SHORT_STEPS, LONG_STEPS)]
+    change = _difference(results, results.smallest, *ends)
+    text = f"step {LONG_STEPS} minus step {SHORT_STEPS}: {change}{_limits(change)}" if change else ""
+    return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
 
-def alike_early(results: Results) -> tuple[str, ClaimVerdict]:
-    """With and without the support, the first point of the curve must be within NEAR."""
+def alike_early(results: Results) -> JudgedClaim:
+    """With and without the support, the first point of the curve must be alike."""
     both = [curves_of(results, variant("support", name), results.smallest) for name in ("beta 0.1", "beta 0")]
-    change = paired(*({run: next(iter(curve.values())) for run, curve in curves.items() if curve} for curves in both))
-    return f"{change} without the support at the first evaluation" if change else "", _near(change)
+    firsts = [{run: next(iter(curve.values())) for run, curve in curves.items() if curve} for curves in both]
+    change = _difference(results, results.smallest, *firsts)
+    text = f"{change}{_limits(change)} without the support at the first evaluation" if change else ""
+    return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
 
-def drift(results: Results) -> tuple[str, ClaimVerdict]:
+def drift(results: Results) -> JudgedClaim:
     """Without the anchor, more rollouts must be in another script, averaged over training."""
     with_anchor, without = (
         results.values(variant("anchor", name), results.smallest, drift_of) for name in ("anchor 1", "no anchor")
     )
-    return _larger(with_anchor, without, "{0}% of rollouts are in another script with the anchor, {1}% without")
+    text = "{0}% of rollouts are in another script with the anchor, {1}% without"
+    return _larger(results, with_anchor, without, text)
 
 
 def ahead_at_every_step(name: str = "acc", *, skip_first: bool = False) -> ClaimRule:
     """VCSD must be clearly above OPSD at every evaluated step, in Acc or on the suite `name`."""
 
-    def judge(results: Results) -> tuple[str, ClaimVerdict]:
-        both = [curves_of(results, variant("dynamics", each), results.smallest, name) for each in ("OPSD", "VCSD")]
+    def judge(results: Results) -> JudgedClaim:
+        group = results.smallest
+        both = [curves_of(results, variant("dynamics", each), group, name) for each in ("OPSD", "VCSD")]
         steps = sorted({step for curve in both[0].values() for step in curve})[int(skip_first) :]
-        changes = {
-            step: paired(*({run: curve[step] for run, curve in curves.items() if step in curve} for curves in both))
+        at = {
+            step: [{run: curve[step] for run, curve in each.items() if step in curve} for each in both]
             for step in steps
         }
+        changes = {step: _difference(results, group, *points) for step, points in at.items()}
         known = {step: change for step, change in changes.items() if change is not None}
-        text = ", ".join(f"step {step} {change.difference.mean:+.1f}" for step, change in known.items())
+        text = ", ".join(f"step {step} {change.mean:+.1f}" for step, change in known.items())
         clear = sum(above(change) == "agrees" for change in known.values())
         verdict = _worst([above(change) for change in known.values()])
-        return f"{text}; clear at {clear} of {len(known)}" if known else "", verdict
+        return JudgedClaim(f"{text}; clear at {clear} of {len(known)}" if known else "", verdict, list(known.values()))
 
     return judge
 
 
-def falls_less(results: Results) -> tuple[str, ClaimVerdict]:
+def falls_less(results: Results) -> JudgedClaim:
     """From its best step to the last, OPSD must lose more than VCSD."""
     opsd, vcsd = (_final_fall(results, variant("dynamics", name)) for name in ("OPSD", "VCSD"))
-    return _larger(vcsd, opsd, "points lost from the best step to the last: OPSD {1}, VCSD {0}")
+    return _larger(results, vcsd, opsd, "points lost from the best step to the last: OPSD {1}, VCSD {0}")
 
 
-def decoding(results: Results) -> tuple[str, ClaimVerdict]:
+def decoding(results: Results) -> JudgedClaim:
     """Contrast decoding must be clearly above the base; its cost and VCSD's gain over it are reported too."""
     group = results.smallest
     decode = variant("decoding", "contrast decoding")
     gain, rest = _change(results, group, BASE, decode), _change(results, group, decode, VCSD)
     ratios = results.values(decode, group, lambda result: result["cost"]["ratio"] if "cost" in result else None)
     if gain is None or rest is None:
-        return "", "not run"
-    cost = f"at {spread(list(ratios.values())).mean:.2f} times the cost of plain decoding"
-    return f"contrast decoding {gain} over base, {cost}; VCSD {rest} over contrast decoding at no cost", above(gain)
+        return JudgedClaim("", "not run")
+    cost = f"at {over_bases(ratios).mean:.2f} times the cost of plain decoding"
+    text = f"contrast decoding {gain} over base, {cost}; VCSD {rest} over contrast decoding at no cost"
+    return JudgedClaim(text, above(gain), [gain])
 
 
-def pmi(results: Results) -> tuple[str, ClaimVerdict]:
+def pmi(results: Results) -> JudgedClaim:
     """The contrast under black must correlate with the mutual information, token by token."""
     finished = results.finished(EXPERIMENTS["pmi"].variants[0], results.smallest).values()
     black = [result["pmi"]["black"] for result in finished if "black" in result.get("pmi", {})]
     if not black:
-        return "", "not run"
+        return JudgedClaim("", "not run")
     means = {name: spread([each[name] for each in black]).mean for name in ("correlation", "same_sign", "same_choice")}
     text = (
         f"r = {means['correlation']:.2f} on plausible tokens; same sign {means['same_sign']:.0%}; "
         f"the same best token {means['same_choice']:.0%}"
     )
     if means["correlation"] >= STANDS_FOR:
-        return text, "agrees"
-    return text, "disagrees" if means["correlation"] < DOES_NOT else "undecided"
+        return JudgedClaim(text, "agrees")
+    return JudgedClaim(text, "disagrees" if means["correlation"] < DOES_NOT else "undecided")
 
 
-def profile(results: Results) -> tuple[str, ClaimVerdict]:
-    """In right answers, visual words must gain contrast over OPSD, and more than other words do."""
-    group = results.smallest
+def _gain_of_words(results: Results, read: Callable[[CellResult], float | None]) -> dict[Run, float]:
+    """How much more contrast some words have under VCSD than under OPSD, in nats."""
+    opsd, vcsd = (results.values(each, results.smallest, read) for each in (OPSD, VCSD))
+    return {run: vcsd[run] - opsd[run] for run in opsd if run in vcsd}
 
-    def gain(profile: ProfileName, words: str) -> dict[Run, float]:
-        opsd, vcsd = (results.values(each, group, contrast_of(profile, words)) for each in (OPSD, VCSD))
-        return {run: vcsd[run] - opsd[run] for run in opsd if run in vcsd}
 
-    seen, other, wrong = gain("profile", "seen"), gain("profile", "other"), gain("profile_of_wrong", "seen")
-    grew, more = paired(dict.fromkeys(seen, 0.0), seen), paired(other, seen)
+def _grows(results: Results, seen: dict[Run, float], other: dict[Run, float], words: str) -> JudgedClaim:
+    """Visual words must gain contrast over OPSD, and more than other words do."""
+    grew = _difference(results, results.smallest, dict.fromkeys(seen, 0.0), seen)
+    more = _difference(results, results.smallest, other, seen)
     if grew is None or more is None:
-        return "", "not run"
-    text = (
-        f"nats over OPSD, in right answers: {grew} on visual words, {more} more than on other words (a pilot seed, in "
-        "which all answers together pointed the other way, led us to limit the rule to right answers)"
-    )
-    if wrong:
-        text += f"; in wrong answers: {paired(dict.fromkeys(wrong, 0.0), wrong)} on visual words"
-    return text, _worst([above(grew), above(more)])
+        return JudgedClaim("", "not run")
+    text = f"nats over OPSD, {words}: {grew} on visual words, {more} more than on other words"
+    return JudgedClaim(text, _worst([above(grew), above(more)]), [grew, more])
+
+
+def profile_of_all(results: Results) -> JudgedClaim:
+    """Figure 6 by the first rule, for all answers together."""
+    seen, other = (_gain_of_words(results, contrast_of_all(words)) for words in ("seen", "other"))
+    return _grows(results, seen, other, "in all answers")
+
+
+def profile(results: Results) -> JudgedClaim:
+    """Figure 6 by the second rule, for right answers only."""
+    seen, other = (_gain_of_words(results, contrast_of("profile", words)) for words in ("seen", "other"))
+    found = _grows(results, seen, other, "in right answers")
+    wrong = _gain_of_words(results, contrast_of("profile_of_wrong", "seen"))
+    if found.verdict == "not run" or not wrong:
+        return found
+    fall = _difference(results, results.smallest, dict.fromkeys(wrong, 0.0), wrong)
+    return found._replace(text=f"{found.text}; in wrong answers: {fall} on visual words")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.scoring.compare import spread
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, references_of
-from vcsd.reproduce.paired_runs import paired, shown
+from vcsd.reproduce.paired_runs import over_bases, paired, shown
 from vcsd.reproduce.results import suite
 
 if TYPE_CHECKING:
@@ -17,10 +16,11 @@ if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
 
 LEGEND = (
-    "Scores on the seven suites are percentages, mean ± standard deviation over runs, and Acc is their mean. "
-    '`usual` is accuracy on questions drawn from the prior; it is not part of Acc. "Above base" and "above OPSD" are '
-    "differences in Acc, paired by run, ± standard error, with the two-sided p of Student's t, in bold where p < 0.05. "
-    "Runs that share a base are not independent, so t has one degree of freedom less than there are bases."
+    "Scores on the seven suites are percentages, mean ± standard deviation over bases, and Acc is their mean. The runs "
+    "of a base are averaged first, so that bases count equally. `usual` is accuracy on questions drawn from the prior; "
+    'it is not part of Acc. "Above base" and "above OPSD" are differences in Acc, paired by run, ± standard error over '
+    "bases, with the two-sided p of Student's t, in bold where p < 0.05. Where bases were added after a first look, p "
+    "is doubled."
 )
 
 
@@ -63,17 +63,17 @@ def _row(variant: Variant, results: Results, group: str) -> list[str]:
     usual = results.values(variant, group, lambda result: result.get("usual"))
     return [
         variant.name,
-        *(shown(spread(list(values.values())), digits=1) for values in entries),
-        f"**{shown(spread(list(acc.values())))}**",
+        *(shown(over_bases(values), digits=1) for values in entries),
+        f"**{shown(over_bases(acc))}**",
         "" if variant.name == BASE.name else _above(BASE, variant, results, group),
         "" if variant.name in (BASE.name, OPSD.name) else _above(OPSD, variant, results, group),
-        shown(spread(list(usual.values())), digits=1) if usual else "",
+        shown(over_bases(usual), digits=1) if usual else "",
         str(len(acc)),
     ]
 
 
 def _above(before: Variant, after: Variant, results: Results, group: str) -> str:
-    change = paired(results.acc(before, group), results.acc(after, group))
+    change = paired(results.acc(before, group), results.acc(after, group), looks=results.looks(group))
     if change is None:
         return ""
     return f"**{change}**" if change.is_clear else str(change)

@@ -98,11 +98,15 @@ def suite_changes(runs: PlannedResults) -> dict[str, Paired]:
 
 def _where(runs: PlannedResults) -> Iterator[RuleAnswer]:
     changes = suite_changes(runs)
-    words: dict[Side, str] = {"against": "clearly behind", "undecided": "not clearly apart", "for": "clearly ahead"}
+    words: dict[Side, str] = {
+        "against": "clearly behind",
+        "undecided": "not clearly apart from",
+        "for": "clearly ahead of",
+    }
     for side, word in words.items():
         found = [f"`{name}` {change.mean:+.1f}" for name, change in changes.items() if side_of(change) == side]
         if found:
-            yield RuleAnswer(side, f"**2. Where?** VCSD is {word} of `{MAIN_CONTROL}` on {', '.join(found)} (table).")
+            yield RuleAnswer(side, f"**2. Where?** VCSD is {word} `{MAIN_CONTROL}` on {', '.join(found)} (table).")
 
 
 def shares(runs: PlannedResults) -> dict[tuple[str, int], float]:

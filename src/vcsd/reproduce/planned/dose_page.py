@@ -15,8 +15,7 @@ from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, over_bases, paired
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
-from vcsd.reproduce.planned.planned_results import in_words
-from vcsd.reproduce.planned.verdict_page import COMMAND, RUN_COMMAND
+from vcsd.reproduce.planned.planned_results import COMMAND, RUN_COMMAND, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +58,11 @@ def gains_on_dev(runs: PlannedResults) -> list[GainOnDev]:
     return found
 
 
+def paper_dose(runs: PlannedResults) -> GainOnDev | None:
+    """The dose whose gain on `dev` is closest to the paper's; None without cards."""
+    return min(gains_on_dev(runs), key=lambda each: each.distance, default=None)
+
+
 def gain(runs: PlannedResults, variant: str, dose: float) -> Paired | None:
     """The gain of a variant over the base, over the bases of a dose."""
     return runs.change(BASE.name, variant, runs.doses[dose])
@@ -94,9 +98,25 @@ def dose_page(runs: PlannedResults) -> str:
         "",
         f"- Runs: `{RUN_COMMAND}`; page: `{COMMAND}`",
         "- Intervals are Student's t over bases. With three bases they are wide: 4.3 standard errors on each side.",
+        *_stems(runs),
         "",
     ]
     return "\n".join(lines)
+
+
+def _stems(runs: PlannedResults) -> Iterator[str]:
+    """Which seeds have bases that do not share their first lessons, by what their cards measured after them."""
+    measured: dict[int, dict[float, set[str]]] = {}
+    for name, base in runs.listed.bases.items():
+        card = runs.out / "cards" / f"{name}.json"
+        after = json.loads(card.read_bytes())["measured"].get("answer") if card.is_file() else None
+        if after is not None:
+            stems = measured.setdefault(base.seed, {})
+            stems.setdefault(after["greedy"]["mean"], set()).add(f"{runs.dose(name):g}")
+    for seed, stems in measured.items():
+        if len(stems) > 1:
+            parts = [f"{', '.join(sorted(doses))} ({acc:.1f}% right before the prior)" for acc, doses in stems.items()]
+            yield f"- Pre-training seed {seed}: lessons before it were given twice: doses {' and '.join(parts)}."
 
 
 def _with_range(change: Paired) -> str:
@@ -147,17 +167,16 @@ def _gains(runs: PlannedResults, variant: str, dose: float) -> dict[tuple[str, i
 
 
 def _paper(runs: PlannedResults) -> Iterator[str]:
-    found = gains_on_dev(runs)
-    if not found:
+    found, closest = gains_on_dev(runs), paper_dose(runs)
+    if closest is None:
         yield from ("No card of a base is there.", "")
         return
-    closest = min(found, key=lambda each: each.distance)
     lacking = [f"{dose:g}" for dose in runs.doses if dose not in {each.dose for each in found}]
     yield (
         f"The rules take the dose at which contrast decoding gains closest to {PAPER_GAIN} points, the middle of the "
         "paper's gains, on the split `dev`, from the cards that pre-training writes. No result on `test` enters. "
         f"It is dose **{closest.dose:g}**, with {mean(closest.gains):+.2f} points."
-        + (f" Doses without a card: {', '.join(lacking)}." if lacking else "")
+        + (f" Doses without a card, which may have been closer: {', '.join(lacking)}." if lacking else "")
     )
     rows = [
         [

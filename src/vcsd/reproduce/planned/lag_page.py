@@ -20,6 +20,7 @@ from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import LAG
+from vcsd.reproduce.pages.plots import state_origin
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown
 from vcsd.reproduce.planned.run_list import read_run_list
@@ -200,7 +201,8 @@ def draw(runs: LagRuns) -> Figure | None:
         left.plot(list(points), list(points.values()), ".-", color="#c9ccd1", linewidth=1)
     means = {_lag(variant): spread(list(runs.accs(variant).values())).mean for variant in with_results}
     left.plot(list(means), list(means.values()), "o", color="#1f7a6d")
-    left.set_ylabel("accuracy, % (dots: mean; lines: seeds)")
+    left.set_ylabel("accuracy, %; dots: mean; lines: seeds")
+    state_origin(left)
     right.axhline(0, color="#8a8f98", linewidth=1)
     right.axhspan(-MARGIN, MARGIN, color="#1f7a6d", alpha=0.08)
     for variant in LATER:
@@ -210,7 +212,7 @@ def draw(runs: LagRuns) -> Figure | None:
             mean = change.difference.mean
             error = [[mean - ends[0]], [ends[1] - mean]]
             right.errorbar([_lag(variant)], [mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
-    right.set_ylabel(f"points minus lag 0, {LEVEL:.0%} interval")
+    right.set_ylabel(f"points minus lag 0, {LEVEL:.0%} interval;\nline at 0: no difference", fontsize=9)
     for axis in (left, right):
         axis.set_xlabel("steps that rollouts are drawn ahead")
         axis.set_xticks([_lag(variant) for variant in LAG.variants])

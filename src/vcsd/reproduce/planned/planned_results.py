@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 LIST = "planned.json"
 DOSE = "ignore_share"
+AGAIN = "again"
+"""A folder of results on bases that were made a second time by mistake. The first ones count."""
+
+COMMAND = "python -m vcsd.reproduce.every_page docs/results"
+RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +106,24 @@ def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
     if not (out / "cells").is_dir():
         raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
     listed = read_run_list(out / list_name)
+    return PlannedResults(listed, out, _recorded(out, listed))
+
+
+def with_bases_made_again(runs: PlannedResults) -> PlannedResults | None:
+    """The same results, with the second ones of bases that were made twice; None if there are none."""
+    recorded = _recorded(runs.out / AGAIN, runs.listed)
+    again = PlannedResults(runs.listed, runs.out / AGAIN, recorded)
+    results = {run: (again if run.base in recorded else runs).result(run) for run in runs.runs}
+    return PlannedResults(runs.listed, runs.out, runs.recorded, results) if recorded else None
+
+
+def made_again(runs: PlannedResults) -> list[str]:
+    """The bases that were made twice."""
+    return list(_recorded(runs.out / AGAIN, runs.listed))
+
+
+def _recorded(out: Path, listed: RunList) -> dict[str, RecordedBase]:
+    """The bases of the list that results in a folder name."""
     recorded: dict[str, RecordedBase] = {}
     for path in sorted((out / "cells").glob("*.json")):
         cell = json.loads(path.read_bytes())
@@ -110,7 +133,7 @@ def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
         base = RecordedBase(Path(name), cell["group"], cell["identity"]["base"])
         if recorded.setdefault(name, base) != base:
             raise ConfigError([f"{out / 'cells'}: {name} is the name of two bases. Keep the results of one of them."])
-    return PlannedResults(listed, out, recorded)
+    return recorded
 
 
 def in_words(runs: Iterable[PlannedRun]) -> str:
@@ -124,4 +147,7 @@ def in_words(runs: Iterable[PlannedRun]) -> str:
     by_variant: dict[str, list[str]] = {}
     for run in runs:
         by_variant.setdefault(run.variant.name, []).append(run.base)
-    return "; ".join(f"{name} ({', '.join(bases)})" for name, bases in by_variant.items())
+    variants: dict[str, list[str]] = {}
+    for name, bases in by_variant.items():
+        variants.setdefault(", ".join(bases), []).append(name)
+    return "; ".join(f"{', '.join(names)} ({bases})" for bases, names in variants.items())

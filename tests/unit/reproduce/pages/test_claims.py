@@ -11,7 +11,7 @@ from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.details import guard_line, guard_lines, guard_of
 from vcsd.reproduce.pages.judges import variant
-from vcsd.reproduce.pages.write_pages import claims_page
+from vcsd.reproduce.pages.write_pages import claims_page, judged
 
 SMALL, OTHER = "Qwen3-VL 1.0M", "Qwen3.5 1.0M"
 NEVER_BLACK = "Qwen3-VL 1.0M, black_share=0"
@@ -28,6 +28,9 @@ class MadeUp:
         self.sweep = SimpleNamespace(split="test", num_questions=8, out=Path("nowhere"))
         self.whole, self.bases = True, "abcde"
         self._by_name = by_name
+
+    def looks(self, group):
+        return 1
 
     def num_missing(self, experiment):
         return int(not self.whole)
@@ -62,7 +65,7 @@ def still(acc):
 
 def judge(text, results):
     (claim,) = [each for each in CLAIMS if text in each.says]
-    return claim.judge(results)
+    return claim.judge(results)[:2]
 
 
 def test_vcsd_must_be_above_on_every_model():
@@ -155,11 +158,13 @@ def test_the_furthest_of_many_pairs_must_be_clear_for_all_of_them():
     pair = MadeUp(anchor_1=still(50.0), no_anchor=lower)
     said, verdict = judge("with and without the anchor", pair)
     assert verdict == "disagrees"
-    assert said == "no anchor 46.00, anchor 1 50.00; anchor 1 +4.00 ± 1.41 (p = 0.047) over no anchor"
+    assert said == (
+        "no anchor 46.00, anchor 1 50.00; anchor 1 +4.00 ± 1.41 (p = 0.047), 90% interval +0.99 to +7.01 over no anchor"
+    )
     four = MadeUp(noise=still(50.0), black=still(49.9), blur=still(49.9), no_image=lower)
     said, verdict = judge("four controls", four)
     assert verdict == "undecided"
-    assert said.endswith("(p = 0.047) over no image, the largest of 6 differences")
+    assert said.endswith("(p = 0.047), 90% interval +0.99 to +7.01 over no image, the largest of 6 differences")
 
 
 def test_what_is_said_of_two_variants_is_said_of_the_runs_that_both_have():
@@ -197,6 +202,11 @@ def still_curve(*accs):
     return lambda noise: curve(*accs)(0.0)
 
 
+def long_curve(*accs):
+    """Accuracies at steps 30, 90 and 300."""
+    return lambda noise: {"curve": [_point(step, acc + noise) for step, acc in zip((30, 90, 300), accs, strict=True)]}
+
+
 def _point(step, acc):
     return {"step": step, "acc": acc, "scores": dict.fromkeys(SEVEN, acc)}
 
@@ -205,8 +215,9 @@ def test_a_collapse_without_the_support_agrees():
     fall, hold = curve(50.0, 51.0, 20.0), curve(50.0, 51.0, 50.5)
     assert judge("Without the plausible support", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
     assert judge("Without the plausible support", MadeUp(beta_0p1=fall, beta_0=hold))[1] == "disagrees"
-    assert judge("With the plausible support", MadeUp(beta_0p1=hold))[1] == "agrees"
-    assert judge("With the plausible support", MadeUp(beta_0p1=fall))[1] == "disagrees"
+    long_fall, long_hold = (long_curve(90.0, 70.0, end) for end in (20.0, 70.1))
+    assert judge("With the plausible support", MadeUp(beta_0p1=long_hold))[1] == "agrees", "the best step is another"
+    assert judge("With the plausible support", MadeUp(beta_0p1=long_fall))[1] == "disagrees"
     assert judge("Early in training", MadeUp(beta_0p1=hold, beta_0=fall))[1] == "agrees"
     assert judge("Early in training", MadeUp(beta_0p1=hold, beta_0=curve(40.0, 20.0)))[1] == "disagrees"
 
@@ -236,12 +247,65 @@ def test_the_contrast_must_grow_on_visual_words():
         return lambda noise: {"acc": 50.0, "profile": {"seen": seen + noise, "other": other}}
 
     def after(seen, other):
-        return judge("visual words", MadeUp(OPSD=profiled(1.0, 0.2), VCSD=lambda n: profiled(seen, other)(2 * n)))[1]
+        return judge("second rule", MadeUp(OPSD=profiled(1.0, 0.2), VCSD=lambda n: profiled(seen, other)(2 * n)))[1]
 
     assert after(2.0, 0.3) == "agrees"
     assert after(1.5, 2.3) == "disagrees", "it grew, and more on other words"
     assert after(0.5, 0.2) == "disagrees", "it shrank"
     assert after(1.01, 0.2) == "undecided"
+
+
+def test_both_rules_for_figure_6_are_judged():
+    def profiled(right, wrong):
+        numbers = {"other": 0.0, "num_seen": 10.0, "num_other": 10.0}
+        return lambda noise: {
+            "profile": {"seen": right + noise, **numbers},
+            "profile_of_wrong": {"seen": wrong + noise, **numbers},
+        }
+
+    results = MadeUp(OPSD=profiled(1.0, 1.0), VCSD=lambda noise: profiled(2.0, -3.0)(2 * noise))
+    assert judge("second rule", results)[1] == "agrees"
+    said, verdict = judge("first rule", results)
+    assert verdict == "disagrees"
+    assert said.startswith("nats over OPSD, in all answers: -1.50")
+
+
+def test_a_second_look_doubles_p_and_four_bases_decide_nothing():
+    def lower(noise):
+        return {"acc": 46.0 + 40 * noise}
+
+    results = MadeUp(anchor_1=still(50.0), no_anchor=lower)
+    results.looks = lambda group: 2
+    said, verdict = judge("with and without the anchor", results)
+    assert verdict == "undecided", "p = 0.047 before the correction"
+    assert "(p = 0.095), 95% interval" in said
+    results = MadeUp(base=still(40.0), VCSD=at(45.0))
+    results.bases = "abcdd"
+    said, verdict = judge("improves every model", results)
+    assert verdict == "undecided"
+    assert "4 bases" in said
+
+
+def test_an_interval_that_excludes_the_papers_number_disagrees():
+    said, verdict = judge("above the Jensen", MadeUp(JSD=still(50.0), forward_KL=at(50.05)))
+    assert verdict == "disagrees"
+    assert said.endswith("excludes the paper's +0.79")
+    loud = MadeUp(JSD=still(50.0), forward_KL=lambda noise: {"acc": 50.0 + 20 * noise})
+    assert judge("above the Jensen", loud)[1] == "undecided"
+
+
+def test_each_claim_says_whether_its_runs_could_decide_it():
+    quiet = MadeUp(JSD=still(50.0), forward_KL=at(50.0), noise=at(50.0), black=still(50.0), blur=still(50.0))
+    quiet._by_name["no_image"] = lambda noise: {"acc": 50.0 + 30 * noise}
+    quiet.looks = lambda group: 2
+    rows = {row["claim"]: row["could_decide"] for row in judged(quiet)}
+    error = 0.1 * math.sqrt(2.5 / 4 / 5)
+    assert rows["Forward KL is above the Jensen-Shannon divergence."] == (
+        f"decided: differences from {error * (3.49541 + 0.94096):.2f} points"
+    )
+    assert rows["The four controls give similar accuracy."].startswith("no: alike within")
+    quiet.bases = "aabbb"
+    assert {row["could_decide"] for row in judged(quiet)} == {"", "no: 2 bases of 5"}
 
 
 def test_mutual_information_is_judged_by_its_correlation():
@@ -286,7 +350,7 @@ def test_the_page_counts_verdicts_and_names_what_was_not_run(tmp_path):
     (tmp_path / "main.md").touch()
     page = claims_page(results)
     assert (
-        "1 agree, 3 disagree, 0 are undecided, 0 make a comparison that the paper does not make, 24 have not been run"
+        "2 agree, 4 disagree, 0 are undecided, 0 make a comparison that the paper does not make, 25 have not been run"
         in page
     )
     assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
@@ -302,7 +366,7 @@ def test_half_an_experiment_is_said_to_be_half_and_has_no_verdict(tmp_path):
     results = MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0))
     results.whole = False
     page = claims_page(results)
-    assert "0 agree, 0 disagree, 4 are undecided" in page
+    assert "0 agree, 0 disagree, 6 are undecided" in page
     assert "some runs are missing" in page
     assert "[main]" not in page, "there is no page to link to yet"
 

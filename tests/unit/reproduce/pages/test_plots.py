@@ -49,19 +49,37 @@ def test_every_experiment_has_a_picture(results, tmp_path, name):
         assert len(image.convert("RGB").getcolors(2**24)) > 3, "not blank"
 
 
-def test_alpha_has_a_line_of_means_and_one_for_each_run(results):
+def intervals(axis):
+    """The mean and the half width of every interval that is drawn."""
+    bars = [container for container in axis.containers if type(container).__name__ == "ErrorbarContainer"]
+    ends = [bar.lines[2][0].get_segments()[0][:, 1] for bar in bars]
+    return [((low + high) / 2, (high - low) / 2) for low, high in ends]
+
+
+def test_alpha_has_means_with_intervals_and_a_line_for_each_base(results):
     experiment = EXPERIMENTS["alpha"]
     for place, variant in enumerate(experiment.variants):
         write(results, variant, 40.0 + place)
     (axis,) = plots._alpha(experiment, results).axes
-    lines = {line.get_label(): line for line in axis.lines}
-    assert list(lines["VCSD"].get_xdata()) == [0, 0.5, 1, 1.25, 1.5, 2]
-    assert list(lines["VCSD"].get_ydata()) == [45, 46, 47, 48, 49, 50], "the mean of two bases, ten points apart"
-    runs = [list(line.get_ydata()) for line in axis.lines if line is not lines["VCSD"]]
-    assert [line[0] for line in runs] == [40, 50]
+    (line,) = [line for line in axis.lines if line.get_label() == "VCSD"]
+    assert list(line.get_xdata()) == [0, 0.5, 1, 1.25, 1.5, 2]
+    assert list(line.get_ydata()) == [45, 46, 47, 48, 49, 50], "the mean of two bases, ten points apart"
+    assert [mean for mean, _ in intervals(axis)] == pytest.approx([45, 46, 47, 48, 49, 50])
+    assert intervals(axis)[0][1] == pytest.approx(12.7062 * 5), "Student's t with one degree of freedom"
+    assert "axis starts at" in axis.get_ylabel()
 
 
-def test_a_curve_begins_at_the_base(results):
+def test_variants_without_an_order_have_intervals_and_no_line_between_them(results):
+    experiment = EXPERIMENTS["control"]
+    for place, variant in enumerate((BASE, OPSD, *experiment.variants)):
+        write(results, variant, 40.0 + place)
+    (axis,) = plots._dots(experiment, results).axes
+    assert [mean for mean, _ in intervals(axis)] == pytest.approx([45, 46, 47, 48, 49, 50])
+    joined = [line for line in axis.lines if len(set(line.get_xdata())) > 1]
+    assert joined == []
+
+
+def test_a_curve_begins_at_the_base_and_has_a_band(results):
     experiment = EXPERIMENTS["support"]
     write(results, BASE, 30.0)
     for variant in experiment.variants:
@@ -71,6 +89,7 @@ def test_a_curve_begins_at_the_base(results):
     assert [line.get_label() for line in means] == ["beta 0.1", "beta 0"]
     assert list(means[0].get_ydata()) == [35, 46, 47]
     assert [list(line.get_ydata()) for line in axis.lines[:2]] == [[30, 41, 42], [40, 51, 52]], "a line a run"
+    assert len(axis.collections) == 2, "a band each"
 
 
 def test_without_matplotlib_there_is_no_plot_and_a_word(results, tmp_path, monkeypatch, caplog):

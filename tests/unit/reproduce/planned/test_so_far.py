@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.so_far import PAGE, FinishedRuns, difference, pairs, share, so_far_page
+from vcsd.reproduce.planned.so_far import FinishedRuns, difference, pairs, share
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 
@@ -18,10 +18,6 @@ def runs():
 
 def gaps(runs, before, after, suite=None):
     return [difference(runs, before, after, base, seed, suite) for base, seed in pairs(runs, before, after)]
-
-
-def test_the_page_is_what_the_files_give(runs):
-    assert so_far_page(runs) == (RESULTS / PAGE).read_text(encoding="utf-8")
 
 
 def test_a_score_is_the_one_in_its_file(runs):

@@ -1,0 +1,55 @@
+"""Every committed page is what one command writes from the result files, and pictures are those of their pages."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from vcsd.errors import ConfigError
+from vcsd.reproduce.every_page import page_texts, pictures
+from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return page_texts(RESULTS)
+
+
+def test_the_committed_pages_are_what_the_files_give(texts):
+    committed = {path.name for path in RESULTS.glob("*.md")}
+    assert {name for name in texts if name.endswith(".md")} == committed, "a page that the command does not write"
+    different = [name for name, text in texts.items() if text != (RESULTS / name).read_text(encoding="utf-8")]
+    assert different == [], "run: python -m vcsd.reproduce.every_page docs/results"
+
+
+def test_every_picture_of_a_page_is_drawn_by_the_command(texts):
+    shown = {name for text in texts.values() for name in re.findall(r"\]\((\w+\.png)\)", text)}
+    assert shown <= set(pictures(RESULTS))
+    assert {path.name for path in RESULTS.glob("*.png")} <= set(pictures(RESULTS))
+    for name in shown:
+        with Image.open(RESULTS / name) as image:
+            assert min(image.size) > 300
+
+
+def test_a_folder_without_the_lists_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="Pass docs/results"):
+        page_texts(tmp_path)
+
+
+def test_planned_bases_are_not_among_those_of_the_claims():
+    results = recorded_results(RESULTS, planned_bases(RESULTS))
+    names = {base.folder.name for bases in results.groups.values() for base in bases}
+    assert names.isdisjoint(planned_bases(RESULTS))
+
+
+def test_a_changed_result_changes_the_pages(texts, tmp_path):
+    shutil.copytree(RESULTS, tmp_path / "results")
+    path = next(
+        path for path in (tmp_path / "results" / "cells").glob("*.json") if '"variant": "VCSD"' in path.read_text()
+    )
+    path.write_text(re.sub(r'"acc": [\d.]+', '"acc": 1.0', path.read_text(), count=1))
+    assert page_texts(tmp_path / "results") != texts
