@@ -51,6 +51,7 @@ _READS_THE_WORLD = 2
 """The reader's version since which it reads every phrase of the world.
 
 Version 3 reads whole phrases alike, but about 1 in 100 of those that break off or contradict themselves differently.
+Version 4 read 25,344 phrases, whole, broken off and contradictory, exactly as version 3 did.
 """
 
 _FEW_UNREAD = 0.002

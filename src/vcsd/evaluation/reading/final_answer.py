@@ -22,6 +22,7 @@ from vcsd.evaluation.reading.statements import (
     concludes,
     conclusions,
     first_reply,
+    plain_signs,
     sentences,
     spoken,
     statements,
@@ -30,12 +31,15 @@ from vcsd.evaluation.reading.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 3
+READER = 4
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
 3: refusals, doubts, examples, further questions and numbers of the question are not answers; yes and no may be stated
    by repeating the question; 选项为C, True and False, ticks, and formulas alone are read.
+4: Mixed numbers are read, and a part of a formula is neither a number nor an option; a letter that later statements
+   contradict, numbers of a text that breaks off, and questions that are only repeated are not answers; "So B.",
+   B选项正确, options in LaTeX with units, and first sentences that repeat the question are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
@@ -71,9 +75,10 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     if not said or _PROGRAM.search(said):
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
+    options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
     reply, is_whole = first_reply(said, question.text)
-    reading = _read(reply, kind, choices or {}, question)
-    return reading if is_whole or reading.found is not None else _read(said, kind, choices or {}, question)
+    reading = _read(reply, kind, options, question)
+    return reading if is_whole or reading.found is not None else _read(said, kind, options, question)
 
 
 def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: QuestionWords) -> Reading:
@@ -142,6 +147,15 @@ def _text_stated(statement: Statement) -> Reading | None:
     return Reading(statement.payload, statement.form) if statement.payload else None
 
 
+def _overrides(earlier: Reading, later: Reading) -> bool:
+    """Whether a letter was declared and a later statement gives the words or the value of another option."""
+    is_letter = earlier.by == "declared, letter" and earlier.found is not None
+    return is_letter and later.by in _WITHOUT_LETTER and later.found not in (None, earlier.found)
+
+
+_WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
+
+
 def _stated(
     text: str, read: Callable[[Statement], Reading | None], *, are_options: bool
 ) -> tuple[Statement, Reading] | None:
@@ -153,6 +167,8 @@ def _stated(
             continue
         if last is None:
             last = (statement, reading)
+        elif _overrides(reading, last[1]):
+            return (statement, Reading(None, "contradiction"))
         elif reading.found == last[1].found or statement.start == last[0].start:
             return last
         else:

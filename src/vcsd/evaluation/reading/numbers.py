@@ -35,7 +35,7 @@ _PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
     rf"""
     (?<![A-Za-z0-9_.^√/]) (?<![A-Za-z]-) (?<!\d:) (?P<sign>(?<![\d)])-)?
-    (?: (?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
+    (?: (?:(?P<whole>\d{{1,3}})\ )?(?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
       | (?P<base>\d+)\s*\^\s*\{{?(?P<power>\d{{1,2}})\}}?
       | (?P<plain>{_PLAIN})
         (?: \s*[\u00d7x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
@@ -48,8 +48,12 @@ _NUMBER = re.compile(
 )
 _LONGEST = 40
 """The most characters of a number; anything longer is a loop of digits."""
-_NO_COUNT = re.compile(r"\b(?:no|the|this|that|which|each|every|any|by|from|other|another)\Z", re.IGNORECASE)
-_LONGEST_NO_COUNT = len("another")
+_NO_COUNT = re.compile(
+    r"\b(?:no|the|this|that|which|each|every|any|by|from|other|another|\w{2,8}est|larger|smaller|higher|lower|right|wrong|"
+    r"correct|first|second|last|next|same|different)\Z",
+    re.IGNORECASE,
+)
+_LONGEST_NO_COUNT = len("different")
 _NO_COUNT_AFTER = re.compile(r"[\s-]+(?:of|another|by|side|way|hand|can|could|may|needs?)\b", re.IGNORECASE)
 
 
@@ -90,7 +94,7 @@ def _value(found: re.Match[str]) -> str:
         return str(sum(_WORDS[word] for word in re.split(r"[-\s]", found["word"].lower())))
     sign = found["sign"] or ""
     if found["top"]:
-        return sign + _decimal(Fraction(int(found["top"]), int(found["bottom"])))
+        return sign + _decimal(int(found["whole"] or 0) + Fraction(int(found["top"]), int(found["bottom"])))
     if found["base"]:
         return sign + str(int(found["base"]) ** int(found["power"]))
     plain = found["plain"].replace(",", "")
@@ -108,8 +112,12 @@ def _decimal(value: Fraction) -> str:
 
 _LATEX = [
     (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
-    (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/\2"),
+    (re.compile(r"(?<=\d)\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}"), r" \1/\2"),  # 2\frac{1}{2} is 2 1/2
+    (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}+(√-]+|√\d+)\}"), r"\1/\2"),
+    (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/(\2)"),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
+    (re.compile(r"\^\s*\{\s*(-?\d+)\s*\}"), r"^\1"),
+    (re.compile(r"\{~"), "{ "),
     (re.compile(r"\\times|\\cdot"), "\u00d7"),
     (re.compile(r"\\approx|\\sim"), "≈"),
     (re.compile(r"\{,\}"), ","),
@@ -124,8 +132,9 @@ def clean(text: str) -> str:
     >>> clean(r"\frac{3}{4} \times 1{,}200^\circ")
     '3/4 × 1,200°'
     """
-    for pattern, plain in _LATEX:
-        text = pattern.sub(plain, text)
+    if any(sign in text for sign in "\\{^"):
+        for pattern, plain in _LATEX:
+            text = pattern.sub(plain, text)
     return without_latex(text).strip()
 
 
@@ -140,8 +149,21 @@ _SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")
 
 def read_boxed(payload: str) -> Reading:
     """Read the number in a box; `found` is None unless there is exactly one."""
-    found = numbers(clean(payload).rpartition("=")[2])
+    text = clean(payload).rpartition("=")[2]
+    found = [] if is_calculation(text) else numbers(text)
     return Reading(found[0].value if len(found) == 1 else None, "boxed")
+
+
+def is_calculation(text: str) -> bool:
+    """Whether a text is a formula and not its value: 4 - 4√3, 180° - α.
+
+    >>> is_calculation("3^2014 - 2"), is_calculation("150 cm^2"), is_calculation("-2")
+    (True, False, False)
+    """
+    plain = [*_NUMBER.finditer(text)]
+    whole = plain[0] if len(plain) == 1 and (plain[0]["power"] or plain[0]["tens"]) else None
+    rest = text.replace(whole[0], "") if whole else text
+    return bool(_CALCULATES.search(_UNIT_POWER.sub("", rest)))
 
 
 def read_stated(payload: str) -> Reading | None:
@@ -155,7 +177,8 @@ def read_stated(payload: str) -> Reading | None:
     found = numbers(lead)
     if found and found[0].start == 0:
         after = lead[found[0].end :]
-        if _OR_ANOTHER.match(after):
+        is_sum = _OPERATOR.match(after) and "=" in (sentences(lead) or [""])[0]
+        if _OR_ANOTHER.match(after) and not is_sum:
             return Reading(None, "several numbers")
         if not _OPERATOR.match(after):
             return Reading(found[0].value, "stated")
@@ -167,6 +190,7 @@ def read_stated(payload: str) -> Reading | None:
 
 def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the number that a text without a statement concludes with."""
+    is_broken = "\\" in text and len(_DOLLAR.findall(text)) % 2 == 1  # a formula that never ends
     bold = _bold(clean(text))
     text = clean(text).replace("**", "")
     if _SPACED.fullmatch(text.rstrip(".")):
@@ -180,17 +204,24 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
     lines = text.splitlines()[-2:]
     lefts = {left[1] for line in lines if (left := _LEFT.match(line))}
     is_list = (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
-    ends = [] if is_list else conclusions(text, has_ended=_has_ended(text))
+    ends = [] if is_list else conclusions(text, has_ended=_has_ended(text) and not is_broken)
     readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := _concluded(sentence, asked))]
     direct = _direct(text, asked)
     if not readings:
-        is_open = direct and not any(refuses(said) or concludes(said) for said in sentences(text)[1:])
+        is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
         return Reading(direct, "direct answer") if is_open and not refuses(text) else None
     if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
         return None
     return readings[-1] if len({float(reading.found or 0) for reading in readings}) == 1 else None
 
 
+def _differs(sentence: str, value: str) -> bool:
+    """Whether a sentence concludes with something else than a value."""
+    reading = _concluded(sentence) if concludes(sentence) else None
+    return concludes(sentence) and (reading is None or reading.found != value)
+
+
+_DOLLAR = re.compile(r"(?<!\\)\$")
 _FIRST_SENTENCES = 3
 _SHORT_ANSWER = 12
 """Characters of a number that is the whole answer, with its unit."""
@@ -228,7 +259,10 @@ def _bold(text: str) -> str | None:
         return None
     end, value = spans[-1]
     known = {number.value for number in numbers(text[:end].replace("**", ""))}
-    return value if {number.value for number in numbers(text[end:])} <= known else None
+    if {number.value for number in numbers(text[end:])} <= known:
+        return value
+    last = _concluded(sentences(text[end:])[-1].replace("**", ""))
+    return value if last and last.found == value else None
 
 
 def _has_ended(text: str) -> bool:
@@ -241,12 +275,15 @@ def _has_ended(text: str) -> bool:
     line = text.splitlines()[-1]
     before, after = text[: found[-1].start], text[found[-1].end :]
     is_short = len(line) <= _SHORT_LINE and (not _HAN.search(line) or len(found) == 1)
-    is_short = bool(is_short or _IS.search(before) or _SIGN.search(before))
+    is_one = not _HAN.search(line) or (len(text) <= _ONE_SENTENCE and len(sentences(text)) == 1)
+    is_short = is_short or bool(is_one and (_IS.search(before) or _SIGN.search(before)))
     is_last = len(after.split()) <= 1 and len(after) <= _SHORT_UNIT and not re.search(r"[,;]", after)
     return (is_short and is_last) or (is_complete(text) and found[0].start == 0)
 
 
 _SHORT_UNIT = 20
+_ONE_SENTENCE = 80
+"""A longer text in Chinese that ends with a number was cut off more often than not."""
 _SHORT_LINE = 40
 """A longer line that ends with a number and no full stop may have been cut off in the middle of a number."""
 _SIGN = re.compile(r"[=≈:]\s*[$£€(]*\s*$")
@@ -258,8 +295,25 @@ _NEGATED = re.compile(
 )
 _REASON = re.compile(
     r"(?<=[\d%°]),?\s+(?:(?:because|since|as)\b.*|(?:which|so\s+that|where)\b\D*)$"
-    r"|(?<=[\w%°]),\s+(?:with|as|since|because|indicating|based\s+on|rounded)\b.*$",
+    r"|(?<=[\w%°]),\s+(?:with|as|since|because|indicating|based\s+on|rounded(?!.*\bis\b))\b.*$",
     re.IGNORECASE,
+)
+_EXPLAINED = re.compile(
+    rf"(?P<kept>\b(?:is|are|was|were)\s+[$£€]?(?:{_PLAIN})%?(?:\s+\w+){{0,2}}),\s+which\s+"
+    r"(?!is\b|are\b|was\b|equal|give|mean|make|leave|result|add|bring|total|correspond)[a-z]+\b[^,;=]*$",
+    re.IGNORECASE,
+)
+"""It was 87, which occurred at 84%: the clause after the number says more about it."""
+_OR_EQUALS = re.compile(r"=.*\b(?:or|and)\s+[A-Za-z∠][^=,;\d]*$")
+"""x = 3 or x = 4, a = 1 and b = 2: which one is meant is not said."""
+_OPERAND = re.compile(
+    r"(?:[A-Za-z)}]\s+-|(?<=[\dπ)}])\s?\+|\w\s\+\s|[\w)}°]\s*[\u00d7\u00f7*]|\b(?:minus|plus|divided\s+by))\s*$"
+)
+"""The total minus 15: a number that something is calculated with."""
+_UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^[23]\b")
+_CALCULATES = re.compile(
+    r"[√π^+\u00d7\u00f7*]|/\s*\(|(?<=[\d°)}])\s*-\s*(?:[A-Za-z\u03b1-\u03c9]\b|[\d(√\\])|"
+    r"\b[A-Za-z\u03b1-\u03c9]\s*-\s*\d"
 )
 _CALL = re.compile(r"\b[A-Za-z]'?\(\s*-?\d+(?:\.\d+)?\s*\)")
 """f(4): the argument of a function."""
@@ -281,11 +335,14 @@ _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read a sentence's conclusion: the right side of its last equation, its only number, or its last one."""
-    sentence = _REASON.sub("", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
+    sentence = _EXPLAINED.sub(r"\g<kept>", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
+    sentence = _REASON.sub("", sentence)
     elsewhere = _AT.sub("there", sentence)
     sentence = elsewhere if numbers(elsewhere) else sentence
     if "=" in sentence:
-        right = sentence.rpartition("=")[2]
+        left, _, right = sentence.rpartition("=")
+        if _OR_EQUALS.search(left):
+            return None
         if not _LATER_IS.search(right):
             return _equals(right)
         sentence = right[right.rindex(_LATER_IS.findall(right)[-1]) :]
@@ -299,7 +356,8 @@ def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
         return None  # a calculation without its result
     if len({number.value for number in found}) == 1:
         is_pair = len(found) > 1 and _PAIR.search(clause[found[0].end : found[-1].start])
-        return None if is_pair else Reading(found[0].value, "one number")
+        is_operand = _OPERAND.search(clause[: found[0].start])
+        return None if is_pair or is_operand else Reading(found[0].value, "one number")
     said = [number for number in found if _IS.search(clause[: number.start])]
     ends = len({number.value for number in said}) == 1 and said[-1] is found[-1]
     ends = ends and len(clause[found[-1].end :].split()) <= _WORDS_OF_A_UNIT

@@ -6,10 +6,13 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.reading.numbers import clean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TAIL = 80
+_WORD = re.compile(r"\w")
 _SAME_SIGNS = {
     "\\dfrac": "\\frac",
     "\\tfrac": "\\frac",
@@ -66,10 +69,16 @@ def mentions(text: str, options: Mapping[str, str]) -> list[str]:
         if not any(s <= start and end <= e and e - s > end - start for s, e, _ in spans)
         and not _NEGATED.search(text[max(0, start - 40) : start])
         and not _DENIED.match(text, end)
-        and not (len(options[letter].strip(" .")) == 1 and options[letter].strip(" .").isalpha())
+        and not _is_letter(options[letter])
     ]
     words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
     return sorted(words.values())
+
+
+@lru_cache(maxsize=4096)
+def _is_letter(words: str) -> bool:
+    core = clean(words).strip(" .")
+    return len(core) == 1 and core.isalpha()
 
 
 @lru_cache(maxsize=4096)
@@ -78,25 +87,31 @@ def patterns(options: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Patter
     return tuple((letter, _pattern(words)) for letter, words in options if words.strip(" ."))
 
 
-@lru_cache(maxsize=4096)
-def _at_end(options: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(rf"{pattern.pattern}\W*$", re.IGNORECASE) for _, pattern in patterns(options))
-
-
 def ends_with_option(text: str, options: Mapping[str, str]) -> bool:
     """Whether the last words of a text are those of an option."""
-    return any(pattern.search(text[-_TAIL:]) for pattern in _at_end(tuple(options.items())))
+    tail = text[-_TAIL:]
+    places = (found.end() for _, pattern in patterns(tuple(options.items())) for found in pattern.finditer(tail))
+    return any(not _WORD.search(tail, end) for end in places)
+
+
+_ARTICLE = re.compile(r"^(?:an?|the)\s+(?=\w)(?!only\b)", re.IGNORECASE)
+_NOT_BEFORE = r"(?<![\w.,√^-])(?<![+*/\u00d7\u00f7])(?<![+*/\u00d7\u00f7]\s)(?<![\d°]\s-\s)"
+_NOT_AFTER = r"(?!\s*[+/\u00d7\u00f7]|\s+-\s+(?:[\d(√]|[A-Za-z\u03b1-\u03c9]\b))"
+_IS_MATH = re.compile(r"[\d√π]")
+_BEFORE_UNIT = re.compile(r"(?<=[\dπ])\s*(?=[A-Za-z]{1,2}\b)")
+"""Where a number may stand apart from its unit or not: 5 cm, 5cm."""
 
 
 def _pattern(words: str) -> re.Pattern[str]:
-    core = re.sub(r"^(?:an?|the)\s+(?=\w)", "", words.strip().rstrip("."), flags=re.IGNORECASE)
-    body = r"[\s-]+".join(re.escape(word) for word in re.split(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+", core))
+    core = _ARTICLE.sub("", clean(words).rstrip(".")) or words.strip()
+    joined = _BEFORE_UNIT.sub("\0", core)
+    body = r"[\s-]+".join(re.escape(word) for word in re.split(r"(?<=[A-Za-z])-(?=[A-Za-z])|\s+", joined))
+    body = body.replace(re.escape("\0"), r"\s*")
     body += "s?" if re.search(r"\b[A-Z][a-z]{2,}[a-rt-z]$", core) else ""
     if core in _NUMBER_WORDS:
         body = f"(?:{body}|{_NUMBER_WORDS[core]})"
-    before = (
-        r"(?<![\w.,√^-])(?<![+*/\u00d7\u00f7])(?<![+*/\u00d7\u00f7]\s)(?<![\d°]\s-\s)" if core[:1].isascii() else ""
-    )
-    after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() else ""
+    before = _NOT_BEFORE if core[:1].isascii() or core[:1] in "√π" else ""
+    after = r"(?![\w%°/√π^-])(?![.,]\d)" if core[-1:].isascii() or core[-1:] == "π" else ""
     after += r"(?!\s*[+*\u00d7\u00f7=]\s*[\d(])" if core[-1:].isdigit() else ""
+    after += _NOT_AFTER if _IS_MATH.search(core) else ""
     return re.compile(before + body + after, re.IGNORECASE)

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
 from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import Reading, concludes, conclusions, is_complete, sentences, without_latex
+from vcsd.evaluation.reading.statements import (
+    PAYLOAD_LENGTH,
+    Reading,
+    concludes,
+    conclusions,
+    is_complete,
+    sentences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +51,11 @@ def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
     text = numbers.clean(payload)
     if (letters := _polar(options)) and (said := yes_no.read_stated(payload)):
         return Reading(letters.get(said.found or ""), "words")
-    return _lettered(text, options) or _set_alike(payload, options) or _worded(text, options) or _valued(text, options)
+    if reading := _lettered(text, options) or _set_alike(payload, options):
+        return reading
+    if "\\" in text or "/(" in text:  # a formula that is none of the options, though it may contain the signs of one
+        return None
+    return _worded(text, options) or _valued(text, options)
 
 
 def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -70,7 +81,7 @@ def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
 
 def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a label contradicts it: with another label, or with the words of another option."""
-    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest) or [""])[0])
+    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest[:PAYLOAD_LENGTH]) or [""])[0])
     if others and others[others.lastindex or 1] in set(options) - {letter}:
         return True
     if _is_listed(letter, rest, options):
@@ -96,7 +107,7 @@ _PHRASE_END = re.compile(r"\s(?=[a-z]{2})|[.,;](?:\s|$)|\n")
 
 def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a label begins with the words of another option, such as "C. 3.5" for D's 3.5."""
-    words = rest.lstrip(' .:),*_("-')
+    words = re.sub(r"^-\s+", "", rest.lstrip(' .:),*_("'))
     own = formula(options[letter])
     if own and formula(_PHRASE_END.split(words)[0]) == own:
         return False
@@ -107,6 +118,8 @@ def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
 
 def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: bool) -> bool:
     """Whether a letter at the beginning is a label, not an article or the first letter of a word."""
+    if rest.lstrip()[:1] == "=" and not is_closed:
+        return False
     if not rest.strip() or is_closed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
         return True
     if letter.islower():
@@ -137,7 +150,7 @@ def _set_alike(payload: str, options: Mapping[str, str]) -> Reading | None:
 def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
     """Find the option with the number in a statement, even without the option's unit."""
     said = {number.value for number in numbers.numbers(text)}
-    if len(said) != 1 or re.search(r"[√π^\\]", text):
+    if len(said) != 1 or numbers.is_calculation(text):
         return None
     values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
     equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]
@@ -145,11 +158,12 @@ def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
 
 
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
-_ALONE = re.compile(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)]|$)")
+_ALONE = re.compile(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)!]|$)")
 _ALONE_AT_FIRST = re.compile(_ALONE.pattern[:-1] + r"|,|\s+(?:and|or)\b)")
 """A label, or a label and words. At the end of a text, a letter and a comma are not a label."""
 _CUE = re.compile(
-    r"(?:(?i:\b(?:it's|it\ is|is|say|likely)\b|应为)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
+    r"(?:(?i:\b(?:it's|it\ is|is|say|likely|(?:must|should|would)\ be|leaves)\b|应为)"
+    r"\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
     r"(?![*)\"]*\s+(?!because|since|as|although|but)[a-z])"
     r"|(?i:\b(?:option|choice)\b|选择?|选项|故选)\s*:?\s*[*(\"]*([A-Z])(?![A-Za-z0-9'_])"
     r"|\(([A-Z])\))"
@@ -181,11 +195,12 @@ _LABEL_LINE = re.compile(
 
 def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the option that a text without a valid statement chooses."""
-    whole = [letter for letter, words in options.items() if formula(words) and formula(words) == formula(text)]
+    typed = formula(text)
+    whole = [letter for letter, words in options.items() if typed and formula(words) == typed]
     if len({options[letter] for letter in whole}) == 1:
         return Reading(whole[0], "whole text")
     alone = _set_alike(text, options) if len(text) <= _SHORT_FORMULA and "\n" not in text else None
-    text = without_latex(text)
+    text = numbers.clean(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     labels = {label.upper() for label in _LABEL_LINE.findall(text)} | _small_labels(lines)
     ticked = {found[1] or found[2] for found in _TICKED.finditer(text)} & set(options)
@@ -197,12 +212,48 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     if letters and (said := yes_no.read_text(text)):
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
     reading = alone or _labelled(text, lines, labels, options) or _concluded(text, options)
-    if reading is None and letters and (repeated := yes_no.read_text(text, asked)):
+    return reading or _by_question(text, options, asked)
+
+
+def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    """Read an option from a sentence that repeats the question."""
+    if direct := _direct(text, options, asked):
+        return Reading(direct, "direct answer")
+    letters = _polar(options)
+    if letters and (repeated := yes_no.read_text(text, asked)):
         return Reading(letters.get(repeated.found or ""), f"words, {repeated.by}")
-    return reading
+    return None
 
 
+_FIRST_SENTENCES = 2
+_INTRODUCES = re.compile(
+    r"^\W*(?:to|let|we|if|the\s+(?:question|problem|task))\b|\b(?:need|asks?|asking)\b", re.IGNORECASE
+)
+
+
+def _direct(text: str, options: Mapping[str, str], asked: QuestionWords) -> str | None:
+    """Return the option of a first sentence that repeats the question, unless the text ends with another option."""
+    pieces = sentences(text)
+    if not asked.text or any(map(refuses, pieces)):
+        return None
+    echoed = set(mentions(asked.text, options))
+    for place, sentence in enumerate(pieces[:_FIRST_SENTENCES]):
+        chosen = _chosen(sentence, options)
+        if len(chosen) != 1 or chosen & echoed or _INTRODUCES.search(sentence) or not repeats_question(sentence, asked):
+            continue
+        later = {letter for end in pieces[place + 1 :][-_LAST_SENTENCES:] for letter in _chosen(end, options)}
+        return chosen.pop() if later <= chosen else None
+    return None
+
+
+_LAST_SENTENCES = 2
 _SHORT_FORMULA = 80
+_BARE = re.compile(
+    r"(?:(?:^|[,;]\s)\W*(?i:so|thus|therefore|hence|by\s+elimination|final|conclusion|selected|answer|option|choice|letter)"
+    r"\b[\s,:]*(?:(?i:the\s+)?(?i:option|choice|answer|letter)\b\s*)?|^\W*(?:=>|→)\s*)"
+    r"[(\"*]*([A-Z])[)\"*]*\W*$"
+)
+"""A label that ends a text after one word: "So B.", "Option B.", "C is wrong, so D."."""
 _SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
 _WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
 _TICKED = re.compile(rf"[{_TICKS}]\s*[*(]*([A-Z])\b|^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{_TICKS}]", re.MULTILINE)
@@ -223,6 +274,8 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
         named = _WORDS_AND_LABEL.fullmatch(line)
         if named and formula(options.get(named["letter"], "")) == formula(named["words"]):
             return Reading(named["letter"], place)
+    if (bare := _BARE.search(sentences(text)[-1])) and bare[1] in options:
+        return Reading(bare[1], "last sentence")
     bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := _lettered(span, options))}
     bold.discard(None)
     return Reading(bold.pop(), "bold") if len(bold) == 1 else None
@@ -256,7 +309,8 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
     for found in _CUE.finditer(sentence):
         at = found.lastindex or 0
         letter, before, after = found[at], sentence[: found.start(at)].rstrip(' (*"'), sentence[found.end() :]
-        is_said = at != _IN_BRACKETS or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
+        is_aside = at == _IN_BRACKETS or sentence[: found.start()].endswith("(")
+        is_said = not is_aside or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
         is_said = is_said or (at == _IN_BRACKETS and letter in options and _names_another(after, letter, options))
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
             cued.add(letter)

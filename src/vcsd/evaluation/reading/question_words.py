@@ -159,7 +159,13 @@ def _polarity(sentence: str, words: list[str], form: Callable[[str], str]) -> st
             place, end = place + 1, found.end()
             if place == len(words):
                 break
-    if place < len(words) or _DOUBT.search(sentence[:end]) or _GENERAL.search(sentence) or refuses(sentence):
+    if (
+        place < len(words)
+        or sentence.endswith("?")
+        or _DOUBT.search(sentence[:end])
+        or _GENERAL.search(sentence)
+        or refuses(sentence)
+    ):
         return None
     negations = len(_NEGATION.findall(sentence[:end]))
     return {0: "Yes", 1: "No"}.get(negations)

@@ -32,6 +32,7 @@ _REFUSES = re.compile(
   | \b(?:does|do|did)(?:\s+not|n't)\s+have\s+(?:\w+\s+){{0,3}}?(?:information|context|data|details?|access|values?)\b
   | \bwithout\s+(?:\w+(?:'s)?\s+){{0,5}}?{_SOURCE}\b
   | \bI(?:\s+am|'m)\s+(?:sorry|unable|just\s+an?)\b | ^\W*(?:sorry|unfortunately)\b | \bI\s+apologi[sz]e\b
+  | \bI\s+doubt\b | \b(?:not\s+(?:\w+\s+)?(?:sure|certain)|unsure|uncertain)\b
   | \bas\s+an\s+AI\b | \bI(?:'m|\s+am)\s+an\s+AI\b | \bno\s+information\b
   | \bis\s+(?:undefined|unknown|unclear|incomplete|missing\s+(?:the|some)|indeterminate)\b
   | \b(?:is|are|was|were)\s+not\s+(?:given|provided|specified|known|stated|defined|included|mentioned|clear)\b

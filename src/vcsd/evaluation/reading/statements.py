@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
@@ -44,6 +45,15 @@ _PLAIN: dict[int, str | int] = {code: code - 0xFEE0 for code in range(0xFF01, 0x
 _PLAIN |= {ord(sign): plain for sign, plain in zip("。、−\u3000“”’", '.,- ""\'', strict=True)}  # noqa: RUF001
 
 
+def plain_signs(text: str) -> str:
+    """Replace full-width signs by plain ones.
+
+    >>> plain_signs("（３００，２７）")  # noqa: RUF002
+    '(300,27)'
+    """
+    return text.translate(_PLAIN)
+
+
 _SPECIAL = re.compile(r"</?s>|<\|[^|<>]{1,30}\|>")
 _MANY_SPACES = re.compile(r"(\s)\1{2,}")
 _MOST_COURTESIES = 3
@@ -64,7 +74,7 @@ def spoken(text: str) -> str | None:
     _before, closed, after = text.rpartition("</think>")
     if not closed and "<think>" in text:
         return None
-    said = _SPECIAL.sub("", after if closed else text).translate(_PLAIN)
+    said = plain_signs(_SPECIAL.sub("", after if closed else text))
     said = _MANY_SPACES.sub(r"\1\1", said).strip()
     for _ in range(_MOST_COURTESIES):
         tail = max(0, len(said) - PAYLOAD_LENGTH)
@@ -105,31 +115,39 @@ _DECLARED = re.compile(
       | \bans\.
       | \b(?:correct|right|best|final|selected|chosen|my)\ (?:option|choice|selection)\b {_GAP} (?: {_SAYS} )
       | \bthe\ choice\ is\b
+      | \bonly\ (?:option|choice)\ that\b {_GAP} (?: {_SAYS} )
       | \bfinal\ (?:value|integer|result|number)\b {_GAP} (?: {_SAYS} )
       | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
       | (?<![A-Z\s个该])(?:选项|选择)\s*(?:应该|应当|应)?\s*(?:是|为|[:=])[:=*\s]*
       | ^\s*选项\s*[:=][:=*\s]*
+      | 正确的\s*(?:应该|应当|应)?\s*(?:是|为)\s*[:*(]*(?=[A-H](?![A-Za-z]))
     )
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_DECLARES = re.compile(r"ans|correct|right|best|final|selected|chosen|my |the choice|答案|正确选项|最终结果|选项|选择")
+_DECLARES = re.compile(
+    r"ans|correct|right|best|final|selected|chosen|my |only|the choice|答案|正确选项|正确的|最终结果|选项|选择"
+)
 """Where a declaration may begin. A cheap first pass: the full pattern is slow on a long text."""
 _CHOSEN = re.compile(
-    r"\b(?:choose|select|pick|go\ with)\b[\s:*]*(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
+    r"\b(?:choose|select|pick|go\ with|lean(?:ing)?\ towards?)\b[\s:*]*"
+    r"(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
 )
 _IS_CORRECT = re.compile(
     r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
-    r"(?:most\s+|only\s+)?(?:correct|best|accurate|appropriate|closest\s+match|right(?!\s+(?!answer|choice|option|one\b|because|since|as\b)\w))\b"
+    r"(?:most\s+|only\s+)?(?:correct|best|answer|accurate|appropriate|closest\s+match|right(?!\s+(?!answer|choice|option|one\b|because|since|as\b)\w))\b"
     r"(?!\?)"
 )
+_CHINESE_CORRECT = re.compile(r"(?<![A-Za-z])([A-H])\s*(?:选项|项)?\s*(?:是|为)?\s*正确(?!吗|与否)")
+"""B选项正确. If several letters are called correct, none is chosen."""
 _NONE_BEFORE = re.compile(
     r"\b(?:none|neither|nor|not|no|only\s+if|whether)\b[^.\n]{0,60}$|\b[A-Z]\)?\s*(?:,|,?\s*(?:and|or|nor))\s*(?:option\s+)?\(?$|"
     r"[∠△⊙°=+\u00d7/*<>-]\s*\(?$|\b(?:angle|triangle|point|line|arc|side|segment|vertex|circle)\s+\(?$"
 )
 """Before a letter that is not chosen: "none of A, B, C, D is correct", "angle B is right"."""
-_CHOICE_WORDS = ("choose", "select", "pick", "go with")
-_PRAISE = ("correct", "right", "best", "accurate", "appropriate", "closest")
+_CHOICE_WORDS = ("choose", "select", "pick", "go with", "lean")
+_PRAISE = ("correct", "answer", "right", "best", "accurate", "appropriate", "closest")
+_IN_BRACKETS = re.compile(r"[^.\n]{0,40}\(([A-Z])\)")
 _LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
 _ENTRY = re.compile(r"[A-Za-z][^:=.\n]{0,40}:\s*[$£€]?\d")
 _ASKED = re.compile(r"[^.!\n]{0,40}\?")
@@ -140,6 +158,8 @@ _IN_DOUBT = re.compile(
 )
 """Before a statement that is only considered, an example, or denied."""
 _LONGEST_DOUBT = 200
+_IS_GIVEN = re.compile(r"\b(?:when|at|if|for|where|with|substitut\w+|plug\w*|let|set)\b[^=]*=$", re.IGNORECASE)
+"""The final value when x = ...: what follows is not the answer."""
 
 
 def statements(text: str) -> list[Statement]:
@@ -169,6 +189,7 @@ def _declared(text: str) -> Iterator[Statement]:
         is_list = is_list or (_ENTRY.match(payload) and _ENTRY.match(after))
         if (
             not is_list
+            and not _IS_GIVEN.search(said[0])
             and not _ASKED.match(payload)
             and not _IN_DOUBT.search(text[max(0, said.start() - _LONGEST_DOUBT) : said.start()])
         ):
@@ -179,8 +200,13 @@ def _chosen(text: str) -> Iterator[Statement]:
     for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
         yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
     for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
-        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
+        other = _IN_BRACKETS.match(text, said.end())
+        is_other = other and other[1] != said["letter"]  # "Point D is the correct point (C)"
+        if not is_other and not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
             yield Statement(said["letter"], said.start(), "chosen")
+    praised = [*_CHINESE_CORRECT.finditer(text)] if "正确" in text else []
+    if len({said[1] for said in praised}) == 1:
+        yield Statement(praised[-1][1], praised[-1].start(), "chosen")
 
 
 _LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
@@ -192,6 +218,8 @@ def without_latex(text: str) -> str:
     >>> without_latex(r"\(\text{(B)} \textbf{green}\)")
     '(B) green'
     """
+    if "\\" not in text:
+        return text.replace("$", "")
     return re.sub(r"\\[()\[\]]|\$|\\[,;! ]", "", _LATEX_WRAPPER.sub(r"\1", text))
 
 
@@ -225,6 +253,9 @@ def conclusions(text: str, *, has_ended: bool) -> list[str]:
         tail, last = tail[:-1], []
     else:
         last = tail[-1:]
+    if pieces[:1] and tail and tail[0] is not pieces[0] and refuses(pieces[0]) and not after_refusal(pieces[0]):
+        tail = [piece for piece in tail if refuses(piece) or concludes(piece)]
+        last = [piece for piece in last if concludes(piece)]
     refusals = [place for place, piece in enumerate(tail) if refuses(piece)]
     if refusals:
         rest = [after_refusal(tail[refusals[-1]]), *tail[refusals[-1] + 1 :]]
@@ -239,6 +270,7 @@ def concludes(sentence: str) -> bool:
 
 
 _SENTENCE_END = re.compile(r"(?<=[!?])\s+|(?<=[^\W\d_][.])\s+|(?<=[\d)\]}\"'*$%°][.])\s+|(?<=[\u3040-\u9fff][.])|\n+")
+_ENDS_WITH_LABEL = re.compile(r"(?:^|[\s:(*])[A-Z]\.$")
 _LABEL_ONLY = re.compile(r"^\W*[A-Za-z]\.$")
 _FEW_WORDS = 6
 _FEW_CHARACTERS = 80
@@ -251,15 +283,25 @@ def sentences(text: str) -> list[str]:
     >>> sentences("The sea is 3.5 m deep. Is it? So: B. blue")
     ['The sea is 3.5 m deep.', 'Is it?', 'So: B. blue']
     """
+    return [*_sentences(text)]
+
+
+@lru_cache(maxsize=64)
+def _sentences(text: str) -> tuple[str, ...]:
+    """Split a text. The readers ask for the sentences of one text several times."""
     found: list[str] = []
     for piece in _SENTENCE_END.split(text):
         if not piece or not piece.strip():
             continue
-        if found and (_LABEL_ONLY.match(found[-1]) or re.search(r"(?:^|[\s:(*])[A-Z]\.$", found[-1])):
+        if (
+            found
+            and found[-1][-2:-1].isalpha()
+            and (_LABEL_ONLY.match(found[-1]) or _ENDS_WITH_LABEL.search(found[-1]))
+        ):
             found[-1] += f" {piece.strip()}"
         else:
             found.append(piece.strip())
-    return found
+    return tuple(found)
 
 
 def _is_short(text: str) -> bool:

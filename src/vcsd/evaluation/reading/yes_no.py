@@ -58,6 +58,8 @@ _CORRECTS = re.compile(
     rf"\b(?:actually|wait|correction|on\s+second\s+thoughts?|looking\s+again)\b[^.\n]{{0,20}}?\b(?:(?P<yes>{_YES})|(?P<no>{_NO}))\b(?=\s*[,.:;!]|\s*$)",
     re.IGNORECASE,
 )
+_NO_IDEA = re.compile(r"\W*no,?\s+(?:i|we)\s+(?:can\s?not|can't|am\s+unable|don't|do\s+not)\b", re.IGNORECASE)
+"""No, I cannot tell."""
 _ALONE = re.compile(rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _ONLY_WORDS = re.compile(rf"^(?:\W*\b(?:{_YES}|{_NO})\b)+\W*$", re.IGNORECASE)
 _IS_TRUE = re.compile(
@@ -89,16 +91,21 @@ def _read_words(text: str) -> Reading | None:
     if alone := _ALONE.match(pieces[-1]):
         return Reading(_which(alone), "last sentence")
     first = read_stated(text)
-    if first is not None:
+    if first is not None and not _NO_IDEA.match(text):
         return Reading(first.found, "beginning")
-    return _last(pieces[-1]) if is_complete(text) else None
+    return _last(pieces[-1]) if first is None and is_complete(text) else None
+
+
+_NOT = re.compile(r"(?:\b(?:not|never|neither|nor)|n't)\s+[\"'*]*$", re.IGNORECASE)
 
 
 def _last(sentence: str) -> Reading | None:
     said = {
         _which(found)
         for found in _WORD.finditer(sentence)
-        if found[0].lower() in ("yes", "no") and _SET_OFF.match(sentence[found.end() :])
+        if found[0].lower() in ("yes", "no")
+        and _SET_OFF.match(sentence[found.end() :])
+        and not _NOT.search(sentence[: found.start()])
     }
     if not said:
         said = {_which(found) for pattern in (_IS_TRUE, _CHINESE_IS_TRUE) for found in pattern.finditer(sentence)}

@@ -1,7 +1,7 @@
 """Reads what a judge replies: a letter, yes or no, a number, a list, or that the answer settles on nothing.
 
 A judge is asked for one word, and most give it bare or dressed up: `b`, "B", $B$, **Yes**, `3 people`. VLMEvalKit's
-rules read the rest. A reply in which two values compete is not read.
+rules read the rest. A reply in which two values compete, or that denies one ("not B"), is not read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ NOTHING = "<nothing>"
 _NONE = re.compile(r"^\W*(?:none|unknown|n/?a)\W*$", re.IGNORECASE)
 _BEFORE = "`*_$\"'“”‘’ \n\t()[]{}<>,:;!"  # noqa: RUF001  the quotes are meant
 _AFTER = f"{_BEFORE}."
+_NEGATED = re.compile(
+    r"(?i:\b(?:not|neither|nor|except|but)|n't)\s+(?i:option\s+|choice\s+)?[\"'*(`$]*(?:[A-Z]|(?i:yes|no))\b"
+)
+"""Not B: the letter that a reply denies."""
 _COMMAND = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _LIST = re.compile(r"\[[^\[\]]*\]")
@@ -36,6 +40,8 @@ def read_reply(question: Question, reply: str, rules: str) -> str | None:
     ['3', '<nothing>', None]
     """
     plain = _undressed(reply)
+    if question.kind in ("option", "yes_no") and _NEGATED.search(reply):
+        return None
     if question.kind == "option":
         letter: str | None = plain.upper()
         if letter not in (*question.options, exact.REFUSED):
@@ -47,10 +53,12 @@ def read_reply(question: Question, reply: str, rules: str) -> str | None:
         return plain.capitalize() if plain.lower() in ("yes", "no") else exact.read_yes_no(reply.replace("*", " "))
     if question.kind == "text":
         return plain or None
-    if question.kind == "list":
-        lists = {found[0] for found in _LIST.finditer(reply)}
-        return lists.pop() if len(lists) == 1 else None
-    return _number(question, plain)
+    return _only_list(reply) if question.kind == "list" else _number(question, plain)
+
+
+def _only_list(reply: str) -> str | None:
+    lists = {found[0] for found in _LIST.finditer(reply)}
+    return lists.pop() if len(lists) == 1 else None
 
 
 def _undressed(reply: str) -> str:

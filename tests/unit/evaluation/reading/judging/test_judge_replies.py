@@ -45,6 +45,16 @@ def test_a_whole_number_is_read(reply, found):
     assert read_reply(WHOLE, reply, "2026-06") == found
 
 
+@pytest.mark.parametrize("reply", ["not B", "Not B.", "It is not (B).", "It isn't B", "anything but B", "not option B"])
+def test_a_denied_letter_is_not_read(reply):
+    assert read_reply(OPTION, reply, "2026-06") is None
+
+
+@pytest.mark.parametrize("reply", ["not yes", "The answer is not **no**."])
+def test_a_denied_word_is_not_read(reply):
+    assert read_reply(WORD, reply, "2026-06") is None
+
+
 @pytest.mark.parametrize(("reply", "found"), [("1.50 m", "1.50"), (".5", ".5"), ("50%", "50"), ("1.5 x 10^3", None)])
 def test_a_decimal_number_is_read(reply, found):
     assert read_reply(PART, reply, "2026-06") == found

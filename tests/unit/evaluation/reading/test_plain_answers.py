@@ -1,0 +1,132 @@
+"""Answers that are plain to a person, and numbers and letters that only look like one."""
+
+import pytest
+
+from vcsd.evaluation.reading.final_answer import read_answer
+
+COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
+LENGTHS = {"A": "2πcm", "B": "3πcm", "C": "5πcm"}
+AREAS = {"A": "$12 \\mathrm{~cm}^{2}$", "B": "$15 \\mathrm{~cm}^{2}$", "C": "$36 \\mathrm{~cm}^{2}$"}
+ROOTS = {"A": "$\\sqrt{2}$", "B": "2", "C": "$4$", "D": "$\\frac{\\sqrt{3}}{2}$"}
+BOTH = {"A": "$\\text{A only}$", "B": "$\\text{B only}$", "C": "both A and B"}
+CASH = {"A": "$1,000", "B": "-$1,000", "C": "$2,000"}
+KINDS = {"A": "a polynomial", "B": "a logarithmic function", "C": "an exponential function"}
+IMAGES = {"A": "", "B": "", "C": ""}
+YES = {"A": "yes", "B": "no"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "found"),
+    [
+        *[(COLOURS, text, "B") for text in ("So B.", "The lamp is on. So B.", "Thus, B.", "Hence (B).", "Therefore B")],
+        *[(COLOURS, text, "B") for text in ("It is on. Option B.", "Answer B.", "Letter B", "Final: B", "=> B", "B!")],
+        *[(COLOURS, text, "B") for text in ("B is the answer.", "It must be B.", "That leaves B.", "Selected: B")],
+        (COLOURS, "A and B are wrong, C is wrong, so D.", "D"),
+        (COLOURS, "By elimination, D.", "D"),
+        (COLOURS, "All could be real. If I must choose, I would lean towards:\n(C) blue, as it is plain.", "C"),
+        (COLOURS, "The only option that fits this is:\n(D) yellow\nIt has a sun.", "D"),
+        *[(COLOURS, text, "B") for text in ("B选项正确", "A选项错误,B选项正确。", "选项B是正确的。")],
+        *[(COLOURS, text, "C") for text in ("正确的是C", "所以正确的是C选项。", "不正确的是C。")],
+        (COLOURS, "A选项正确,B选项正确。", None),
+        (LENGTHS, "The perimeter of the cap is 5π cm.", "C"),
+        ({"A": "（150，160）", "B": "（200，270）"}, "正确答案是（200，270）。", "B"),  # noqa: RUF001
+        (AREAS, "The answer is \\boxed{15}.", "B"),
+        (AREAS, "36 Cm^2", "C"),
+        (AREAS, "So the area is $\\boxed{12 \\text{ cm}^2}$.", "A"),
+        (BOTH, "\\(\\boxed{\\text{B only}}\\)", "B"),
+        (CASH, "Answer: (B) -$1,000", "B"),
+        (IMAGES, "Point A is the correct corresponding point (B).", "B"),
+    ],
+)
+def test_an_option_that_is_plain_to_a_person_is_read(options, text, found):
+    assert read_answer(text, "option", options).found == found
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (COLOURS, "I doubt that it is B."),
+        (COLOURS, "The correct option is B. The lamp shines, so the answer is red."),
+        (COLOURS, "The equation is \\boxed{A = C}"),
+        (IMAGES, "The second image is most similar. The third image (Choice B) shows a dog, which is quite different."),
+        (ROOTS, "\\boxed{\\frac{2+\\sqrt{2}}{3}}"),
+        (ROOTS, "\\boxed{4\\pi + \\frac{8}{\\pi}}"),
+        (ROOTS, "The answer is: \\frac{3\\sqrt{3}}{2}"),
+        (ROOTS, "$\\sqrt{3}$"),
+        (AREAS, "\\boxed{\\text{(A) } 15 \\mathrm{~cm}^2}"),
+        ({"A": "$150^{\\circ}$", "B": "$180^{\\circ}$"}, "The sum is \\( \\boxed{180^\\circ - \\alpha} \\)."),
+    ],
+)
+def test_a_denied_letter_or_a_part_of_a_formula_is_no_option(options, text):
+    assert read_answer(text, "option", options).found is None
+
+
+def test_an_option_is_read_from_a_first_sentence_that_repeats_the_question():
+    asked = "What is the green curve?"
+    assert read_answer("The green curve is a polynomial. Its line is straight.", "option", KINDS, asked).found == "A"
+    text = "The green curve is a polynomial. No, wait. It grows fast, so it is an exponential function. The end."
+    assert read_answer(text, "option", KINDS, asked).found is None
+    assert read_answer("The green curve is a polynomial. It is hot.", "option", KINDS, "Who is it?").found is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The answer is $2\\frac{1}{2}$.", "2.5"),
+        ("\\boxed{11\\frac{1}{2}}", "11.5"),
+        ("\\boxed{2 1/2}", "2.5"),
+        ("\\boxed{150 \\, cm^{2}}", "150"),
+        ("The answer is 22 - 2 x 0 + 1 = 21.", "21"),
+        ("Therefore, the share of people, rounded to an integer, is 42%.", "42"),
+        ("The highest number of answers was 87, which occurred at 84% of sales.", "87"),
+        ("Therefore, the final value of y when x = -2.5 is 14.", "14"),
+        ("The nail is **3 inches long**. The marks are 0, 2, 5 and 6.\nThe nail is about 3 inches long.", "3"),
+    ],
+)
+def test_a_number_that_is_plain_to_a_person_is_read(text, found):
+    assert read_answer(text, "integer").found == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{4-2\\pi}",
+        "\\boxed{44+10\\sqrt{3}}",
+        "\\boxed{3^{2014} + 2^{2014} - 2}",
+        "\\boxed{\\frac{2}{a+b}}",
+        "$68\\pi - 75$",
+        "x = 3 or x = 4",
+        "So, the final answer is Total objects - 15.",
+        "Therefore, the result is the number of balls minus 10.",
+        "Look at all the values in the chart and identify the smallest one.",
+        "I am not sure, maybe 5.",
+        "The maximum is located at x = 1. To find the final value, substitute x = 1 into it and obtain y = 2.",
+        "$ \\frac { a } { b } = 0.067 $\n\nTherefore, the relative increase in the atmosphere is $0.0",
+        "首先,我们需要计算通过灯的电流.根据欧姆定律,已知电压是20V,电阻是500,可以计算出电流I=20V/500=0.0",
+    ],
+)
+def test_a_formula_an_operand_or_a_broken_text_gives_no_number(text):
+    assert read_answer(text, "integer").found is None
+
+
+def test_a_direct_number_stands_if_the_rest_agrees():
+    asked = "What is the maximum value of this function?"
+    text = "The maximum value of the function is 3.\n\n1. The vertex is at (1, 3).\n2. In this case, the maximum is 3."
+    assert read_answer(text, "integer", asked=asked).found == "3"
+    assert read_answer(text.replace("maximum is 3", "maximum is 7"), "integer", asked=asked).found is None
+
+
+def test_numbers_after_a_refusal_in_the_first_sentence_conclude_nothing():
+    text = "It is impossible to determine the arc PQ.\nPQ = 45\nQR = 49\nRS = 80\nST = 90"
+    assert read_answer(text, "option", {"A": "45", "B": "49", "C": "90"}).found is None
+
+
+@pytest.mark.parametrize("text", ["Not yes.", "The answer is not yes.", "No, I cannot tell."])
+def test_a_denied_word_is_neither_yes_nor_no(text):
+    assert read_answer(text, "yes_no").found is None
+
+
+def test_a_question_that_is_only_repeated_is_not_answered():
+    asked = "Is Deep Salmon the roughest?"
+    assert read_answer("Is Deep Salmon the roughest?", "option", YES, asked).found is None
+    assert read_answer("Deep Salmon is the roughest.", "option", YES, asked).found == "A"
