@@ -1,9 +1,12 @@
-"""Compare the reader of final answers with the benchmarks' authors on the outputs of real models.
+r"""Compare the reader of final answers with the benchmarks' authors on the outputs of real models.
 
     git clone https://github.com/zeyofu/BLINK_Benchmark; git clone https://github.com/lupantech/MathVista
-    python benchmarks/real_answers.py --blink BLINK_Benchmark --mathvista MathVista
+    git clone https://github.com/neilkale/crossmodal-eval
+    python benchmarks/real_answers.py --blink BLINK_Benchmark --mathvista MathVista \\
+        --more crossmodal-eval/MathVista/results/qwen*/output_qwen.json
 
-Both repositories hold saved outputs of models, and the answers that the authors read from them with a language model.
+The repositories hold saved outputs of models, and the answers that their authors read with a language model; the third
+has Qwen2.5-VL-7B and two of its fine-tuned versions, read with MathVista's script.
 `agree` is the share of resolved answers with the same letter (BLINK) or the same verdict (MathVista). The authors err
 too. BLINK's outputs come without the words of the options, which the reader would otherwise use.
 """
@@ -14,6 +17,7 @@ import argparse
 import ast
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +28,14 @@ from vcsd.evaluation.reading.exact import read_option
 from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.evaluation.reading.mathvista_answer import edit_distance, is_right
-from vcsd.types import Example, Prediction, Question
+from vcsd.types import Example, Prediction, Question, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 LETTERS = dict.fromkeys("ABCD", "")
+FEW_UNREAD = 15
+"""Percent of unread answers below which a model states its answers plainly."""
 NO_WORDS = dict.fromkeys("ABCD", "\0")
 """Options whose words occur in no text, so that the rule that looks for them finds none."""
 
@@ -51,8 +57,8 @@ def blink(folder: Path) -> None:
         print(f"{model.name:28.28} {len(rows):5}  {100 * len(resolved) / len(rows):7.1f}  {agree:5.1f}   {numbers}")
 
 
-def mathvista(folder: Path) -> None:
-    """Print one line for each model in MathVista's saved outputs, and for the gold answers as predictions."""
+def mathvista(folder: Path, more: list[Path]) -> None:
+    """Print one line for each model in MathVista's saved outputs, for more files, and for the gold answers."""
     rows = json.loads((folder / "data" / "testmini.json").read_text())
     queries = json.loads((folder / "data" / "query.json").read_text())
     questions = [question(name, row, queries[name]) for name, row in rows.items()]
@@ -62,7 +68,7 @@ def mathvista(folder: Path) -> None:
             print(f"MathVista, gold {what} as predictions, {mode}: {share(rights(questions, said, mode)):.1f}")
     print("MathVista model                            N  resolved  agree   final  authors")
     scores, cells, script = [], np.zeros(2, int), their_script(folder)
-    for file in sorted((folder / "results").glob("*/output_*.json")):
+    for file in [*sorted((folder / "results").glob("*/output_*.json")), *more]:
         outputs = json.loads(file.read_text() or "{}")
         if set(rows) - set(outputs) or "true_false" not in outputs["1"] or "extraction" not in outputs["1"]:
             continue
@@ -71,15 +77,62 @@ def mathvista(folder: Path) -> None:
         theirs = [bool(outputs[name].get("true_false")) for name in rows]
         same = [v.is_right == t for v, t in zip(verdicts, theirs, strict=True) if v.found is not None]
         ours = share([verdict.is_right for verdict in verdicts])
-        name = f"{file.stem.removeprefix('output_'):38.38} {len(rows):5}"
+        name = file.parent.name if file in more else file.stem.removeprefix("output_")
+        name = f"{name:38.38} {len(rows):5}"
         print(f"{name}  {100 * len(same) / len(rows):7.1f}  {share(same):5.1f}   {ours:5.1f}  {share(theirs):5.1f}")
+        if file in more:
+            continue
         cells += parity(script, rows, questions, outputs)
         if not any(word in file.stem for word in ("code", "guess", "template")):
-            scores.append((ours, share(theirs)))
+            guessed = rights(questions, [answer.text for answer in answers], "final", "nearest")
+            scores.append(Model(verdicts, theirs, guessed))
     print(f"nearest against the authors' script: {cells[1]} of {cells[0]} extractions are marked alike")
-    ours, theirs = zip(*scores, strict=True)
-    print(f"rank correlation of final with the authors' scores, {len(scores)} models that answer in words:", end=" ")
-    print(f"{np.corrcoef(ranks(ours), ranks(theirs))[0, 1]:.2f}")
+    print_correlations(scores)
+
+
+@dataclass(frozen=True)
+class Model:
+    """How one model's answers are marked: by `final`, by the authors, and by `final` with the authors' guesses."""
+
+    verdicts: list[Verdict]
+    theirs: list[bool]
+    guessed: list[bool]
+
+    @property
+    def unread(self) -> float:
+        """The share of answers from which nothing is read."""
+        return share([verdict.found is None for verdict in self.verdicts])
+
+    @property
+    def final(self) -> float:
+        """The score in mode `final`."""
+        return share([verdict.is_right for verdict in self.verdicts])
+
+    def on_read(self) -> tuple[float, float]:
+        """Return the scores of `final` and of the authors on the answers that are read."""
+        pairs = [(v.is_right, t) for v, t in zip(self.verdicts, self.theirs, strict=True) if v.found is not None]
+        return share([ours for ours, _ in pairs]), share([theirs for _, theirs in pairs])
+
+
+def print_correlations(models: list[Model]) -> None:
+    """Print how the ranking by `final` agrees with the authors' ranking, and why it does not."""
+    theirs = [share(model.theirs) for model in models]
+    few = [model for model in models if model.unread < FEW_UNREAD]
+    final, unread = [model.final for model in models], [model.unread for model in models]
+    guessed = [share(model.guessed) for model in models]
+    lacks = [other - ours for ours, other in zip(final, theirs, strict=True)]
+    rows = {
+        f"final with the authors' scores, {len(models)} models that answer in words": (final, theirs),
+        f"the same, the {len(few)} models with less than {FEW_UNREAD}% unread": (
+            [model.final for model in few],
+            [share(model.theirs) for model in few],
+        ),
+        "final and theirs, on the answers that are read": tuple(zip(*(m.on_read() for m in models), strict=True)),
+        "final with the authors' guesses where nothing is read, and theirs": (guessed, theirs),
+        "what final lacks of the authors' score, and the share unread": (lacks, unread),
+    }
+    for name, (first, second) in rows.items():
+        print(f"rank correlation of {name}: {np.corrcoef(ranks(first), ranks(second))[0, 1]:.2f}")
 
 
 def parity(normalise_theirs: Callable, rows: dict, questions: list[Question], outputs: dict) -> tuple[int, int]:
@@ -106,10 +159,11 @@ def their_script(folder: Path) -> Callable:
     return scope["normalize_extracted_answer"]
 
 
-def rights(questions: list[Question], said: list[str], mode: str) -> list[bool]:
+def rights(questions: list[Question], said: list[str], mode: str, mathvista: str | None = None) -> list[bool]:
     """Whether each answer is right."""
     answers = [Prediction(q.id, text, "end") for q, text in zip(questions, said, strict=True)]
-    return [verdict.is_right for verdict in mark(questions, answers, Marking(mode, "2025-08"), BENCHMARKS)]
+    marking = Marking(mode, "2025-08", mathvista=mathvista)
+    return [verdict.is_right for verdict in mark(questions, answers, marking, BENCHMARKS)]
 
 
 def question(name: str, row: dict, query: str) -> Question:
@@ -122,7 +176,7 @@ def question(name: str, row: dict, query: str) -> Question:
     return Question(example, "MathVista_MINI", "option" if choices else row["answer_type"], gold, options, {}, fields)
 
 
-def ranks(values: tuple[float, ...]) -> list[float]:
+def ranks(values: Sequence[float]) -> list[float]:
     """The place of each value in order, from 0; equal values share the mean of their places."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
@@ -136,8 +190,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--blink", type=Path, help="path of a clone of zeyofu/BLINK_Benchmark")
     parser.add_argument("--mathvista", type=Path, help="path of a clone of lupantech/MathVista")
+    parser.add_argument("--more", type=Path, nargs="*", default=[], help="more output files in MathVista's format")
     given = parser.parse_args()
     if given.blink:
         blink(given.blink)
     if given.mathvista:
-        mathvista(given.mathvista)
+        mathvista(given.mathvista, given.more)

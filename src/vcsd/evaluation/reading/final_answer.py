@@ -84,13 +84,15 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
 def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: QuestionWords) -> Reading:
     of_statement, of_text = _readers(kind, choices, asked)
     stated = _stated(said, of_statement, are_options=kind == "option")
-    if stated is not None and kind in ("integer", "float") and _is_taken_back(said, stated[0], stated[1]):
+    if stated is None:
+        return of_text(said) or UNRESOLVED
+    if kind in ("integer", "float") and _is_taken_back(said, *stated):
         return Reading(None, "contradiction")
-    concluded = of_text(said)
-    if stated is not None and kind in ("integer", "float") and _is_preamble(*stated):
+    if kind in ("integer", "float") and _is_preamble(*stated):
+        concluded = of_text(said)
         is_agreed = concluded is not None and concluded.found == stated[1].found
         return stated[1] if is_agreed else Reading(None, "contradiction")
-    return (stated and stated[1]) or concluded or UNRESOLVED
+    return stated[1]
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
