@@ -125,12 +125,12 @@ def train(
     """
     recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
-    with without_accelerates_fsdp():
-        model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
-    model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
-    model = trained(model, recipe, loaded.arguments.seed)
     with ExitStack() as stack:
-        stack.enter_context(entered_by_first(lambda: only_process(output)))
+        stack.enter_context(entered_by_first(lambda: only_process(output)))  # also shows that the folder is writable
+        with without_accelerates_fsdp():
+            model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
+        model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
+        model = trained(model, recipe, loaded.arguments.seed)
         trainer = DistillationTrainer(
             model,
             loaded.arguments,

@@ -358,6 +358,14 @@ def test_a_file_that_cannot_be_written_is_named_in_one_sentence(folder, monkeypa
     assert "Traceback" not in err
 
 
+def test_a_folder_that_cannot_be_written_is_named_before_weights_are_loaded(folder, monkeypatch, capsys):
+    monkeypatch.setattr("vcsd.run.load_model", lambda *_: pytest.fail("weights were loaded"))
+    code, _, err = vcsd(monkeypatch, capsys, "train", str(folder / "recipe.yaml"), "trainer.output_dir=/proc/run")
+    assert code == 2
+    assert "/proc/run cannot be written to: " in err
+    assert "Choose another folder." in err
+
+
 def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):
     original = Path.open
 

@@ -27,6 +27,9 @@ trainer: {{max_steps: 4, save_steps: 2, learning_rate: 1e-3, warmup_steps: 1, us
 """
 CONFIGS = Path(__file__).parents[2] / "recipes" / "accelerate"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+KINDS = ("trainer.fsdp=null", "trainer.fsdp=true")
+"""DDP and FSDP2."""
+
 LONG = "trainer.max_steps=100000"
 SECONDS = 600
 """A hang, not a slow machine."""
@@ -105,7 +108,7 @@ def alone(folder, tmp_path_factory):
     return losses(out)
 
 
-@pytest.mark.parametrize("override", ["trainer.fsdp=null", "trainer.fsdp=true"])
+@pytest.mark.parametrize("override", KINDS)
 def test_torchrun_trains_and_resumes_with_the_losses_of_one_process(folder, tmp_path, alone, override):
     out = tmp_path / "run"
     code, output = end(start(folder, out, override, "trainer.max_steps=2"))
@@ -165,9 +168,10 @@ def test_deepspeed_is_rejected_with_what_to_use_instead(folder, tmp_path):
     assert "DeepSpeed is not supported. Use FSDP2" in output
 
 
-def test_a_signal_to_one_rank_stops_all_after_the_same_step(folder, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(folder, tmp_path, kind):
     out = tmp_path / "run"
-    process = start(folder, out, LONG)
+    process = start(folder, out, LONG, kind)
     wait_for_steps(process, out, 2)
     os.kill(workers_of(process)[1], signal.SIGTERM)
     code, output = end(process)
@@ -177,15 +181,16 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(folder, tmp_path):
     assert [step["step"] for step in steps_of(out)] == list(range(1, last + 1))
 
 
-def test_when_one_rank_is_killed_the_other_stops_with_a_message_and_the_run_resumes(folder, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_when_one_rank_is_killed_the_other_stops_with_a_message_and_the_run_resumes(folder, tmp_path, kind):
     out = tmp_path / "run"
-    process = start(folder, out, LONG, "trainer.fsdp=true")
+    process = start(folder, out, LONG, kind)
     wait_for_steps(process, out, 3)
     os.kill(workers_of(process)[1], signal.SIGKILL)
     code, output = end(process)
     assert code != 0
     assert "cannot reach the other ranks" in output
     saved = max(int(path.name.split("-")[1]) for path in out.glob("checkpoint-*"))
-    code, output = end(start(folder, out, f"trainer.max_steps={saved + 1}", "trainer.fsdp=true"))
+    code, output = end(start(folder, out, f"trainer.max_steps={saved + 1}", kind))
     assert code == 0, output
     assert steps_of(out)[-1]["step"] == saved + 1

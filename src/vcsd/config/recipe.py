@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from enum import Enum, EnumMeta
@@ -175,14 +176,34 @@ class Recipe(Section):
             values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
             return TrainingArguments(**values)
-        except (ValueError, TypeError, ImportError, OSError, RuntimeError) as error:
-            raise ConfigError(
-                [f"trainer: transformers refuses these arguments: {str(error).rstrip('.')}. Correct that one."]
-            ) from error
+        except _REFUSALS as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            name = _refused_argument(values)
+            if name is None:
+                problem = f"trainer: transformers refuses this combination of values: {reason}. Change one of them."
+            else:
+                value = shown(values[name])
+                problem = f"trainer.{name} = {value} is refused by transformers: {reason}. Correct it, or leave it out."
+            raise ConfigError([problem]) from error
 
     def to_json(self) -> str:
         """Return the resolved tree as JSON, which `load_recipe` reads back to an equal Recipe."""
         return self.model_dump_json(indent=2) + "\n"
+
+
+_REFUSALS = (ValueError, TypeError, ImportError, OSError, RuntimeError)
+"""What TrainingArguments raises for values that it refuses."""
+
+
+def _refused_argument(values: Mapping[str, Any]) -> str | None:
+    """Return the argument without which TrainingArguments accepts the others; None if there is no such argument."""
+    from transformers import TrainingArguments
+
+    for name in values:
+        with suppress(*_REFUSALS):
+            TrainingArguments(**{other: value for other, value in values.items() if other != name})
+            return name
+    return None
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -247,10 +247,14 @@ def test_trainer_becomes_training_arguments(tmp_path):
     assert arguments.lr_scheduler_type == "constant_with_warmup"
 
 
-def test_what_transformers_refuses_is_a_config_error(tmp_path):
-    recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.accelerator_config=missing.json"])
-    with pytest.raises(ConfigError, match="transformers refuses these arguments"):
+def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path):
+    overrides = [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true", "trainer.bf16=false"]
+    recipe = build_recipe(GOOD, [*overrides, "trainer.accelerator_config=missing.json"])
+    with pytest.raises(ConfigError) as error:
         recipe.training_arguments()
+    words = str(error.value)
+    assert words.startswith("trainer.accelerator_config = 'missing.json' is refused by transformers: ")
+    assert words.endswith("Correct it, or leave it out.")
 
 
 @pytest.mark.parametrize(
