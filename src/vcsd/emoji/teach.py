@@ -303,6 +303,8 @@ def teach(
     plan: TeachingPlan, language: Path, sprites: Path, out: Path, *, device: str, say: Say, num_dev: int = NUM_DEV
 ) -> None:
     """Teach a base into a folder, resuming an unfinished one."""
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError([f"--device {device}: torch sees no GPU here. Leave it out to use the CPU."])
     if (out / CARD).exists():
         known = json.loads((out / CARD).read_text(encoding="utf-8"))["plan"]
         if known != json.loads(json.dumps(asdict(plan))):

@@ -145,6 +145,12 @@ def test_a_folder_with_another_base_is_refused_and_a_finished_one_is_kept(folder
         teach(TeachingPlan(seed=2), *paths, device="cpu", say=str)
 
 
+def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="torch sees no GPU"):
+        teach(PLAN, tmp_path, tmp_path, tmp_path, device="cuda:0", say=str)
+
+
 def test_the_card_holds_every_suite(folder):
     card = json.loads((folder / "base" / CARD).read_text())
     assert card["dev"].keys() == SUITES.keys()
