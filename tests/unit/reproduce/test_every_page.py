@@ -10,6 +10,8 @@ from PIL import Image
 from vcsd.errors import ConfigError
 from vcsd.reproduce.every_page import page_texts, pictures
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+from vcsd.reproduce.planned import verdict_page
+from vcsd.reproduce.planned.planned_results import planned_results
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
@@ -46,10 +48,13 @@ def test_planned_bases_are_not_among_those_of_the_claims():
     assert names.isdisjoint(planned_bases(RESULTS))
 
 
-def test_a_changed_result_changes_the_pages(texts, tmp_path):
-    shutil.copytree(RESULTS, tmp_path / "results")
-    path = next(
-        path for path in (tmp_path / "results" / "cells").glob("*.json") if '"variant": "VCSD"' in path.read_text()
-    )
-    path.write_text(re.sub(r'"acc": [\d.]+', '"acc": 1.0', path.read_text(), count=1))
-    assert page_texts(tmp_path / "results") != texts
+def test_a_changed_result_changes_its_page(texts, tmp_path):
+    for name in ("cells", "cards", "again"):
+        shutil.copytree(RESULTS / name, tmp_path / name)
+    shutil.copy(RESULTS / "planned.json", tmp_path)
+    assert verdict_page.verdict_page(planned_results(tmp_path)) == texts[verdict_page.PAGE]
+    cells = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "cells").glob("*.json")}
+    wanted = ('"variant": "VCSD"', '"base": "qwen3_vl-small-14"')
+    (path,) = [path for path, text in cells.items() if all(words in text for words in wanted)]
+    path.write_text(re.sub(r'"acc": [\d.]+', '"acc": 1.0', cells[path], count=1), encoding="utf-8")
+    assert "| VCSD | 80.32 | 67.98 | 99.39 | 1.00 | 98.86 |" in verdict_page.verdict_page(planned_results(tmp_path))
