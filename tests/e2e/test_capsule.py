@@ -12,6 +12,7 @@ from tiny_processor import write_processor_files
 from vcsd.cli import app
 from vcsd.errors import ConfigError
 from vcsd.publish.capsule import read_capsule, seal_of, write_capsule
+from vcsd.publish.replay import MARKER
 
 RECIPE = """
 model: {{path: {folder}/model}}
@@ -62,6 +63,12 @@ def again(folder, file, out, *options):
     return vcsd("replay", file, *files, "--out", out, *options)
 
 
+def copy_run(folder, out, capsule):
+    """Put the honest run in the place of a capsule's replay, so that nothing is left to train."""
+    shutil.copytree(folder / "run", out)
+    (out / MARKER).write_text(seal_of(capsule) + "\n")
+
+
 def test_a_capsule_holds_the_run_and_no_folder(folder, capsule):
     metrics = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["loss"] for line in capsule["steps"]] == [line["loss"] for line in metrics]
@@ -110,18 +117,30 @@ def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_p
 def test_invented_results_that_are_sealed_well_are_not_repeated(folder, capsule, tmp_path, capsys, change, words):
     change(capsule)
     write_capsule(capsule, tmp_path / "invented.json")
-    shutil.copytree(folder / "run", tmp_path / "again")  # the honest run, so that nothing is left to train
+    copy_run(folder, tmp_path / "again", capsule)
     assert again(folder, tmp_path / "invented.json", tmp_path / "again") == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "NOT repeated:" in out
     assert words in out
 
 
+def test_a_run_is_not_compared_with_itself_nor_with_the_replay_of_another_capsule(folder, capsule, tmp_path, capsys):
+    before = sorted(path.name for path in (folder / "run").iterdir())
+    assert again(folder, folder / "run" / "capsule.json", folder / "run") == 2
+    assert "holds a run that is no replay, so it would be compared with itself" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert sorted(path.name for path in (folder / "run").iterdir()) == before
+    copy_run(folder, tmp_path / "again", {**capsule, "last_step": 2})
+    assert again(folder, folder / "run" / "capsule.json", tmp_path / "again") == 2
+    assert "holds the replay of another capsule" in " ".join(capsys.readouterr().err.split())
+
+
 def test_within_a_tolerance_small_differences_pass_and_large_ones_do_not(folder, capsule, tmp_path):
     capsule["steps"][2]["loss"] *= 1.01
     capsule["environment"]["torch"] = "9.9"
     write_capsule(capsule, tmp_path / "elsewhere.json")
-    shutil.copytree(folder / "run", tmp_path / "again")
+    copy_run(folder, tmp_path / "again", capsule)
     assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again") == 0
     assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again", "--tolerance", 0.001) == 1
 
@@ -129,7 +148,7 @@ def test_within_a_tolerance_small_differences_pass_and_large_ones_do_not(folder,
 def test_a_finished_replay_of_an_unfinished_run_trains_no_further(folder, capsule, tmp_path):
     capsule["recipe"]["trainer"].update(max_steps=9, save_total_limit=1)
     write_capsule(capsule, tmp_path / "unfinished.json")
-    shutil.copytree(folder / "run", tmp_path / "again")
+    copy_run(folder, tmp_path / "again", capsule)
     assert again(folder, tmp_path / "unfinished.json", tmp_path / "again") == 0
     assert len((tmp_path / "again" / "metrics.jsonl").read_text().splitlines()) == 3
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -108,11 +109,26 @@ def alone(folder, tmp_path_factory):
     return losses(out)
 
 
+@pytest.fixture(scope="module")
+def two_steps(folder, tmp_path_factory):
+    """Copies a run of two steps on two ranks to a folder. Each kind is trained once."""
+    known = {}
+
+    def copied(kind: str, out: Path) -> None:
+        if kind not in known:
+            run = tmp_path_factory.mktemp("two") / "run"
+            code, output = end(start(folder, run, kind, "trainer.max_steps=2"))
+            assert code == 0, output
+            known[kind] = run
+        shutil.copytree(known[kind], out)
+
+    return copied
+
+
 @pytest.mark.parametrize("override", KINDS)
-def test_torchrun_trains_and_resumes_with_the_losses_of_one_process(folder, tmp_path, alone, override):
+def test_torchrun_trains_and_resumes_with_the_losses_of_one_process(folder, tmp_path, alone, two_steps, override):
     out = tmp_path / "run"
-    code, output = end(start(folder, out, override, "trainer.max_steps=2"))
-    assert code == 0, output
+    two_steps(override, out)
     code, output = end(start(folder, out, override))
     assert code == 0, output
     assert output.count("Finished 4 steps.") == 1
@@ -121,10 +137,9 @@ def test_torchrun_trains_and_resumes_with_the_losses_of_one_process(folder, tmp_
     assert sorted(path.name for path in out.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
 
 
-def test_a_run_continues_on_another_number_of_ranks(folder, tmp_path, alone):
+def test_a_run_continues_on_another_number_of_ranks(folder, tmp_path, alone, two_steps):
     out = tmp_path / "run"
-    code, output = end(start(folder, out, "trainer.fsdp=true", "trainer.max_steps=2"))
-    assert code == 0, output
+    two_steps("trainer.fsdp=true", out)
     code, output = end(start(folder, out, launcher=[]))
     assert code == 0, output
     assert losses(out) == pytest.approx(alone, rel=1e-4)

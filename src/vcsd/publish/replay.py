@@ -25,6 +25,7 @@ from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import environment
+from vcsd.publish.capsule import seal_of
 from vcsd.publish.pack import checkpoint_content, repeatable
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.05
 """The default where bits cannot agree: the largest difference of a loss, relative to it."""
+
+MARKER = "replay_of.txt"
+"""A file in the folder of a replay, with the seal of its capsule."""
 
 _APPROXIMATE = ("loss", "gradient_norm")
 """The metrics that are compared within a tolerance."""
@@ -93,6 +97,27 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
     return recipe
 
 
+def refuse_other_run(folder: Path, capsule: Capsule) -> None:
+    """Raise a ConfigError if a folder holds a run that is not a replay of this capsule; otherwise mark it as one.
+
+    The run that was packed, for example, would only be compared with itself.
+    """
+    marker, seal = folder / MARKER, seal_of(capsule)
+    known = marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+    has_run = (folder / "metrics.jsonl").exists() or bool(checkpoints_of(folder))
+    if known is None and has_run:
+        raise ConfigError(
+            [f"{folder} holds a run that is no replay, so it would be compared with itself. Choose another --out."]
+        )
+    if known is not None and known != seal:
+        raise ConfigError([f"{folder} holds the replay of another capsule. Choose another --out."])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        marker.write_text(seal + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{folder} cannot be written to: {error}. Choose another --out."]) from error
+
+
 def replay(
     capsule: Capsule, recipe: Recipe, *, tolerance: float | None = None, num_steps: int | None = None
 ) -> Repetition:
@@ -106,6 +131,7 @@ def replay(
         capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
     )
     loaded = run.load(recipe)
+    refuse_other_run(loaded.output, capsule)
     comparison = _Comparison(capsule, repetition, loaded.output, last)
     if (done := checkpoints_of(loaded.output).get(last)) is None:
         run.train(loaded, callbacks=[comparison], before=lambda trainer: _require_content(capsule, trainer.content))
