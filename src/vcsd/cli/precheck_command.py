@@ -73,7 +73,9 @@ def precheck(
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
     _show(found)
     say(verdict(found))
-    (folder / "precheck.json").write_text(json.dumps(diagnosis_json(found), indent=2) + "\n", encoding="utf-8")
+    (folder / "precheck.json").write_text(
+        json.dumps(diagnosis_json(found), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
     write_page(diagnosis_page(found, {one.id: one for one in examples}, opened.name), folder / "precheck.html")
     say(f"precheck.html and precheck.json are in {folder}.")
 

@@ -8,7 +8,7 @@ Everything is stored as it comes, so the same command resumes.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,7 @@ _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 class ExampleStatistics:
     """One example: the texts of its three answers, whether they are right, and means over the response's tokens.
 
-    `is_right` is None where the data has no answer or none can be read. `end_lift` is by how many nats the target
+    `is_right` is None where the data has no answer. `end_lift` is by how many nats the target
     raises the end token of the answer, with the guard that gives it no contrast, and `end_lift_unguarded` without it.
     """
 
@@ -73,6 +73,8 @@ class ExampleStatistics:
     end_lift: float | None
     end_lift_unguarded: float | None
     category: str | None = None
+    is_unread: Mapping[str, bool] = field(default_factory=dict)
+    """Which answers could not be read; empty where the data has no answer."""
 
     @property
     def support_size(self) -> float:
@@ -131,6 +133,11 @@ class Diagnosis:
         if not both:
             return None
         return _resampled([100.0 * (bool(one["contrast"]) - bool(one["image"])) for one in both])
+
+    def decoding_unread(self) -> float | None:
+        """Return by how many points contrast decoding changes the unread answers; None if the data has no answers."""
+        both = [one.is_unread for one in self.examples if one.is_unread]
+        return 100.0 * mean(one["contrast"] - one["image"] for one in both) if both else None
 
 
 def _resampled(changes: Sequence[float]) -> tuple[float, float, float]:
@@ -255,6 +262,7 @@ def _statistics(
         kind=question.kind if question.gold else "no answer",
         texts={view: one.text for view, one in said.items()},
         is_right={view: is_right(one.text, question) for view, one in said.items()},
+        is_unread={view: _read(one.text, question) is None for view, one in said.items()} if question.gold else {},
         num_tokens={view: one.num_tokens or 0 for view, one in said.items()},
         contrasts=[round(token.realised.contrast, 5) for token in tokens],
         support_sizes=[token.support_size for token in tokens],
@@ -306,9 +314,13 @@ def is_right(text: str, question: Question) -> bool | None:
     """Whether an answer is that of the data; None if the data has none. An answer that cannot be read is wrong."""
     if not question.gold:
         return None
-    asked = prompt_text(question.example)
-    found = read_answer(text, question.kind, dict(_OPTION.findall(asked)), asked).found
+    found = _read(text, question)
     return found is not None and _plain(found) == _plain(question.gold)
+
+
+def _read(text: str, question: Question) -> str | None:
+    asked = prompt_text(question.example)
+    return read_answer(text, question.kind, dict(_OPTION.findall(asked)), asked).found
 
 
 def _plain(answer: str) -> str:

@@ -16,7 +16,7 @@ from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
-from vcsd.report.parts import Answer, Case, Tile, plain_table, signed
+from vcsd.report.parts import Answer, Case, Tile, plain_table, signed, unread_note
 from vcsd.types import message_texts
 from vcsd.views import VIEWS
 
@@ -60,8 +60,10 @@ def verdict(diagnosis: Diagnosis) -> str:
             "enough. Add an answer column to some rows."
         )
     expected, predictor, worst = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor(), misses()[0]
+    ends = f"95%: {signed(gain[1])} to {signed(gain[2])}"
+    notes = "; ".join(note for note in (ends, unread_note(diagnosis.decoding_unread())) if note)
     return (
-        f"Contrast decoding gains {signed(gain[0])} points here (95%: {signed(gain[1])} to {signed(gain[2])}). Over "
+        f"Contrast decoding gains {signed(gain[0])} points here ({notes}). Over "
         f"{len(calibrated())} bases of the offline world, training gained about as much (correlation "
         f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}): "
         f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
@@ -135,6 +137,7 @@ def _numbers(diagnosis: Diagnosis) -> dict[str, object]:
         "num_examples": len(diagnosis.examples),
         "accuracy": {NAMES[view]: diagnosis.accuracy(view) for view in NAMES},
         "decoding_gain": diagnosis.decoding_gain(),
+        "unread": diagnosis.decoding_unread(),
         "contrast": diagnosis.contrast(),
         **{name: None if math.isnan(value := diagnosis.mean(name)) else value for name in means},
         "length_change": diagnosis.length_change(),

@@ -130,6 +130,11 @@ def test_accuracies_and_the_gain_are_counted_by_hand():
     assert diagnosis_json(found)["decoding_gain"][0] == 25.0
     assert "Contrast decoding gains +25.0 points here" in verdict(found)
     assert f"{len(calibrated())} bases of the offline world" in verdict(found)
+    assert "unread" not in verdict(found)  # not known of answers that an earlier release stored
+    unread = [{"image": place < 2, "control": True, "contrast": False} for place in range(4)]
+    found = replace(found, examples=[replace(one, is_unread=n) for one, n in zip(found.examples, unread, strict=True)])
+    assert re.search(r"gains \+25\.0 points here \(95%: .*; unread -50\.0\)\. Over", verdict(found))
+    assert diagnosis_json(found)["unread"] == -50.0
 
 
 def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
