@@ -219,11 +219,11 @@ def accuracy(group, *names):
 
 
 def main_row(group):
-    """Acc of base, OPSD and VCSD, and what VCSD has above both."""
+    """Acc of base, OPSD and VCSD, and what VCSD has above both: difference, error, p, change in unread answers."""
 
     def read(text):
         vcsd = results_row(group, "VCSD")(text)[2 * len(SUITES) + 2 :]
-        return [*accuracy(group, "base", "OPSD", "VCSD")(text), *vcsd[:3], *vcsd[3:6]]
+        return [*accuracy(group, "base", "OPSD", "VCSD")(text), *vcsd[:8]]
 
     return read
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from vcsd.types import JsonValue
@@ -16,11 +16,12 @@ ProfileName = Literal["profile", "profile_of_wrong"]
 
 
 class CurvePoint(TypedDict):
-    """Accuracy after some steps of training."""
+    """Accuracy after some steps of training, and how many answers nothing could be read from. Old results lack that."""
 
     step: int
     acc: float
     scores: dict[str, float]
+    unresolved: NotRequired[int]
 
 
 class GuardSteps(TypedDict, total=False):

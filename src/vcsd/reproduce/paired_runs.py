@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.compare import Spread, spread
 from vcsd.evaluation.scoring.student_t import quantile, two_sided
+from vcsd.report.parts import unread_note
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +63,8 @@ class Paired:
     p: float | None
     looks: int = 1
     """How often results were looked at before the number of bases was settled; p is corrected for it."""
+    unread: float | None = None
+    """The change in answers that nothing could be read from, in points; None where it is not known."""
 
     @property
     def is_clear(self) -> bool:
@@ -96,9 +99,9 @@ class Paired:
         return self.error * (quantile(1 - 2 * CLEAR / self.looks, freedom) + quantile(POWER, freedom))
 
     def __str__(self) -> str:
-        if self.p is None:
-            return f"{self.difference.mean:+.2f}"
-        return f"{self.difference.mean:+.2f} ± {self.error:.2f} (p {shown_p(self.p)})"
+        sure = "" if self.p is None else f" ± {self.error:.2f} (p {shown_p(self.p)})"
+        note = unread_note(self.unread, digits=2)
+        return f"{self.difference.mean:+.2f}{sure}{f', {note}' if note else ''}"
 
 
 def shown_p(p: float) -> str:
@@ -127,11 +130,28 @@ def over_bases(values: Mapping[Run, float]) -> Spread:
     return spread(list(by_base(values).values()))
 
 
-def paired(before: Mapping[Run, float], after: Mapping[Run, float], *, looks: int = 1) -> Paired | None:
+def paired(
+    before: Mapping[Run, float],
+    after: Mapping[Run, float],
+    *,
+    looks: int = 1,
+    unread: tuple[Mapping[Run, float], Mapping[Run, float]] | None = None,
+) -> Paired | None:
     """The difference of `after` and `before` over the runs that both have; None if there are none.
 
-    With several looks at the results, p is multiplied by their number (Bonferroni).
+    With several looks at the results, p is multiplied by their number (Bonferroni). `unread` holds the shares of unread
+    answers before and after, in percent.
+
+    >>> run = ("a", 1)
+    >>> print(paired({run: 50.0}, {run: 54.0}, unread=({run: 1.5}, {run: 1.0})))
+    +4.00, unread -0.50
     """
+    change = _paired(before, after, looks)
+    plainer = None if unread is None else _paired(*unread, 1)
+    return change if change is None or plainer is None else replace(change, unread=plainer.mean)
+
+
+def _paired(before: Mapping[Run, float], after: Mapping[Run, float], looks: int) -> Paired | None:
     changes = {run: after[run] - before[run] for run in before if run in after}
     if not changes:
         return None

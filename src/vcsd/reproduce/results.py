@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.experiments import Experiment, Variant, references_of
+from vcsd.reproduce.paired_runs import paired
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from vcsd.reproduce.base_folders import Base
     from vcsd.reproduce.cell_result import CellResult
-    from vcsd.reproduce.paired_runs import Run
+    from vcsd.reproduce.paired_runs import Paired, Run
 
 LOOKS = "looks_at_groups.json"
 """In a results folder, the groups that got more bases after their results were known, with the number of looks."""
@@ -122,6 +123,26 @@ class Results:
     def acc(self, variant: Variant, group: str) -> dict[Run, float]:
         """Acc of every run: the mean over the seven suites."""
         return self.values(variant, group, lambda result: result.get("acc"))
+
+
+def unread_share(result: CellResult) -> float | None:
+    """The share of answers that nothing could be read from, in percent."""
+    is_known = "unresolved" in result and "num_questions" in result
+    return 100 * result["unresolved"] / result["num_questions"] if is_known else None
+
+
+def acc_change(results: Results, before: Variant, after: Variant, *groups: str) -> Paired | None:
+    """The difference in Acc over the bases of some groups, with the change in unread answers."""
+
+    def both(read: Callable[[CellResult], float | None]) -> tuple[dict[Run, float], dict[Run, float]]:
+        found = [
+            {run: value for group in groups for run, value in results.values(each, group, read).items()}
+            for each in (before, after)
+        ]
+        return found[0], found[1]
+
+    looks = max((results.looks(group) for group in groups), default=1)
+    return paired(*both(lambda result: result.get("acc")), looks=looks, unread=both(unread_share))
 
 
 def curves_of(results: Results, variant: Variant, group: str, name: str = "acc") -> dict[Run, dict[int, float]]:

@@ -194,7 +194,14 @@ class Curve(TrainerCallback):
         """After the optimizer's step."""
         if self.every is not None and state.global_step % self.every == 0:
             result = self._ask(state.global_step, model)
-            self.points.append({"step": state.global_step, "acc": result["acc"], "scores": result["scores"]})
+            self.points.append(
+                {
+                    "step": state.global_step,
+                    "acc": result["acc"],
+                    "scores": result["scores"],
+                    "unresolved": result["unresolved"],
+                }
+            )
 
     def on_step_begin(
         self, args: object, state: TrainerState, control: object, model: nn.Module | None = None, **others: object

@@ -23,7 +23,7 @@ class FakeExam:
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """A run of some steps; the guard's word on a step is written after others have heard that it ended."""
-    monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}})
+    monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}, "unresolved": 0})
     monkeypatch.setattr(runners, "base_model", lambda model: model)
 
     def run(every, words):

@@ -32,7 +32,7 @@ def test_the_first_prediction_of_the_most_frequent_answer_is_chosen(texts, chose
 
 def test_the_weights_of_the_best_step_are_kept_and_not_those_of_the_last(tmp_path, monkeypatch):
     accs = iter([50.0, 70.0, 60.0])
-    monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}})
+    monkeypatch.setattr(runners, "scores", lambda exam, found: {"acc": found, "scores": {}, "unresolved": 0})
     monkeypatch.setattr(runners, "base_model", lambda model: model)
     exam = SimpleNamespace(take=lambda model, *, name: next(accs))
     curve, model = BestStep(exam, 10, tmp_path / "metrics.jsonl"), torch.nn.Linear(1, 1, bias=False)

@@ -48,6 +48,27 @@ def _curves(experiment: Experiment, results: Results, group: str) -> Iterator[st
     ]
     if steps:
         yield from ("Acc over training, by step:", "", markdown(["step", *map(str, steps)], rows), "")
+        yield from _unread_over_training(experiment, results, group, steps)
+
+
+def _unread_over_training(experiment: Experiment, results: Results, group: str, steps: Sequence[int]) -> Iterator[str]:
+    """The share of unread answers at the points of the curves."""
+    rows = []
+    for variant in experiment.variants:
+        finished = results.finished(variant, group).values()
+        shares = [
+            (point["step"], 100 * point["unresolved"] / result["num_questions"])
+            for result in finished
+            for point in result.get("curve", ())
+            if "unresolved" in point
+        ]
+        if shares:
+            at = {step: [share for place, share in shares if place == step] for step in steps}
+            rows.append([variant.name, *(_mean(at[step], 1) for step in steps)])
+    if rows:
+        yield from ("Unread answers over training, %, by step:", "", markdown(["step", *map(str, steps)], rows), "")
+    else:
+        yield from ("How many answers were unread along these curves was not recorded. Those of the last step:", "")
 
 
 def _words(experiment: Experiment, results: Results, group: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vcsd.evaluation.scoring.compare import spread
+from vcsd.report.parts import unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, LONG_STEPS, OPSD, VCSD, Variant
 from vcsd.reproduce.pages.details import contrast_of, contrast_of_all, drift_of
@@ -29,7 +30,7 @@ from vcsd.reproduce.paired_runs import (
     paired,
     shown,
 )
-from vcsd.reproduce.results import curves_of, suite
+from vcsd.reproduce.results import acc_change, curves_of, suite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +73,7 @@ def _difference(results: Results, group: str, before: Mapping[Run, float], after
 
 
 def _change(results: Results, group: str, before: Variant, after: Variant) -> Paired | None:
-    return _difference(results, group, results.acc(before, group), results.acc(after, group))
+    return acc_change(results, before, after, group)
 
 
 def _known(*changes: Paired | None) -> list[Paired]:
@@ -127,8 +128,7 @@ def above_together(before: Variant, after: Variant) -> ClaimRule:
             {run: acc for group in results.ordinary for run, acc in results.acc(each, group).items()}
             for each in (before, after)
         ]
-        looks = max((results.looks(group) for group in results.ordinary), default=1)
-        change = paired(*accs, looks=looks)
+        change = acc_change(results, before, after, *results.ordinary)
         if change is None:
             return JudgedClaim("", "not run")
         gains = [acc - accs[0][run] for run, acc in accs[1].items() if run in accs[0]]
@@ -253,8 +253,7 @@ def opsd_on_qwen3_5(results: Results) -> JudgedClaim:
     changes = {group: change for group in groups if (change := _change(results, group, BASE, OPSD)) is not None}
     if not groups or len(changes) < len(groups):
         return JudgedClaim("", "not run")
-    accs = [{run: acc for group in groups for run, acc in results.acc(each, group).items()} for each in (BASE, OPSD)]
-    change = paired(*accs, looks=max(results.looks(group) for group in groups))
+    change = acc_change(results, BASE, OPSD, *groups)
     text = "; ".join(f"{group} {own}" for group, own in changes.items())
     if change is not None:
         text += f"; together {change}, {change.num_bases} bases"
@@ -278,7 +277,15 @@ def every_suite(results: Results) -> JudgedClaim:
     text = ", ".join(f"{name} {change.mean:+.1f}" for name, change in known.items())
     clear = sum(above(change) == "agrees" for change in known.values())
     verdict = _worst([above(change) for change in known.values()])
-    return JudgedClaim(f"{text}; clear in {clear}" if known else "", verdict, list(known.values()))
+    text = f"{text}; clear in {clear}{_unread(results, OPSD, VCSD)}" if known else ""
+    return JudgedClaim(text, verdict, list(known.values()))
+
+
+def _unread(results: Results, before: Variant, after: Variant) -> str:
+    """The change in unread answers of all suites, next to differences of single ones."""
+    change = _change(results, results.smallest, before, after)
+    note = "" if change is None else unread_note(change.unread, digits=2)
+    return f"; {note} over all suites" if note else ""
 
 
 def first_in_most_suites(results: Results) -> JudgedClaim:

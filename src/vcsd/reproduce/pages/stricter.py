@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vcsd.reproduce.experiments import LONG_STEPS
 from vcsd.reproduce.pages.judges import SHORT_STEPS, variant
 from vcsd.reproduce.paired_runs import CLEAR, NEAR, equivalence, equivalence_interval, paired
-from vcsd.reproduce.results import curves_of
+from vcsd.reproduce.results import acc_change, curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +59,7 @@ def in_words(change: Paired | None) -> str:
 def _pairs(results: Results) -> Iterator[str]:
     group = results.smallest
     for title, (experiment, before, after) in PAIRS.items():
-        accs = [results.acc(variant(experiment, name), group) for name in (before, after)]
-        change = paired(*accs, looks=results.looks(group))
+        change = acc_change(results, variant(experiment, before), variant(experiment, after), group)
         if text := in_words(change):
             yield f"- {title}: {change}, {text}."
 

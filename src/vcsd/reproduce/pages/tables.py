@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, references_of
-from vcsd.reproduce.paired_runs import over_bases, paired, shown
-from vcsd.reproduce.results import suite
+from vcsd.reproduce.paired_runs import over_bases, shown
+from vcsd.reproduce.results import acc_change, suite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ LEGEND = (
     "of a base are averaged first, so that bases count equally. `usual` is accuracy on questions drawn from the prior; "
     'it is not part of Acc. "Above base" and "above OPSD" are differences in Acc, paired by run, ± standard error over '
     "bases, with the two-sided p of Student's t, in bold where p < 0.05. Where bases were added after a first look, p "
-    "is doubled."
+    "is doubled. After it stands the change in unread answers, from which nothing could be read, in points."
 )
 
 
@@ -73,7 +73,7 @@ def _row(variant: Variant, results: Results, group: str) -> list[str]:
 
 
 def _above(before: Variant, after: Variant, results: Results, group: str) -> str:
-    change = paired(results.acc(before, group), results.acc(after, group), looks=results.looks(group))
+    change = acc_change(results, before, after, group)
     if change is None:
         return ""
     return f"**{change}**" if change.is_clear else str(change)

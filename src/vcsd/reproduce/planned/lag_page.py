@@ -25,6 +25,7 @@ from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown
 from vcsd.reproduce.planned.run_list import read_run_list
 from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,11 @@ class LagRuns:
 
     def change(self, variant: Variant) -> Paired | None:
         """Acc with a lag minus Acc without, seed by seed."""
-        return paired(self.accs(NOW), self.accs(variant))
+        return paired(self.accs(NOW), self.accs(variant), unread=(self._unread(NOW), self._unread(variant)))
+
+    def _unread(self, variant: Variant) -> dict[Run, float]:
+        shares = {seed: unread_share(result) for seed, result in self.results(variant).items()}
+        return {(f"seed {seed}", seed): share for seed, share in shares.items() if share is not None}
 
     def missing(self) -> list[str]:
         """The planned runs without a result."""
@@ -152,11 +157,12 @@ def _acc_table(runs: LagRuns) -> Iterator[str]:
                 str(len(accs)),
                 shown(spread(accs)) if accs else "",
                 "" if change is None else f"{change.difference.mean:+.2f}",
+                "" if change is None or change.unread is None else f"{change.unread:+.2f}",
                 "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                 "" if variant is NOW else verdict(change),
             ]
         )
-    yield markdown(["", "runs", "Acc, mean ± sd", "minus lag 0", f"{LEVEL:.0%} interval", "verdict"], rows)
+    yield markdown(["", "runs", "Acc, mean ± sd", "minus lag 0", "unread", f"{LEVEL:.0%} interval", "verdict"], rows)
     yield from ("", f"![Acc by lag, with intervals of the differences]({PICTURE})")
 
 

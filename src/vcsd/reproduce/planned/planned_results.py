@@ -17,6 +17,7 @@ from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, Recorded
 from vcsd.reproduce.paired_runs import paired
 from vcsd.reproduce.planned.run_list import RunList, read_run_list
 from vcsd.reproduce.results import suite as score_on
+from vcsd.reproduce.results import unread_share
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class PlannedResults:
     def change(self, before: str, after: str, bases: Iterable[str], suite: str | None = None) -> Paired | None:
         """Points of `after` minus points of `before`, over bases."""
         bases = list(bases)
-        return paired(self.scores(before, bases, suite), self.scores(after, bases, suite))
+        unread = (self.values(before, bases, unread_share), self.values(after, bases, unread_share))
+        scores = (self.scores(before, bases, suite), self.scores(after, bases, suite))
+        return paired(*scores, unread=unread if suite is None else None)
 
     def missing(self, bases: Iterable[str]) -> list[PlannedRun]:
         """The planned runs on some bases that have no result."""

@@ -106,8 +106,10 @@ def test_the_table_has_differences_with_their_significance(told):
     vcsd = row(page, "VCSD")
     assert vcsd[1] == "61.5 ± 1.5"
     assert vcsd[8] == "**61.55 ± 1.48**"
-    assert vcsd[9] == "**+10.55 ± 0.05 (p = 0.003)**"
-    assert vcsd[10] == "+7.55 ± 3.05 (p = 0.244)", "not clear, not bold"
+    assert vcsd[9] == "**+10.55 ± 0.05 (p = 0.003), unread +0.00**"
+    assert vcsd[10] == "+7.55 ± 3.05 (p = 0.244), unread +0.00", "not clear, not bold"
+    write(told, OPSD, [50.0, 51.0, 61.0], unresolved=16)
+    assert row(experiment_page(EXPERIMENTS["main"], told), "VCSD")[10].endswith(", unread -3.00")  # 6 of 200
     assert row(page, "base")[9:11] == ["", ""]
     assert row(page, "OPSD")[10] == ""
     assert "| first, seed 101 | second, seed 102 | first, seed 103 |" in page
@@ -128,7 +130,7 @@ def test_pages_say_how_many_runs_are_missing(told):
 
 
 def test_a_page_shows_an_answer_that_no_rule_reads(told):
-    assert "unread answer" not in experiment_page(EXPERIMENTS["main"], told)
+    assert "Example of an unread answer" not in experiment_page(EXPERIMENTS["main"], told)
     write(told, OPSD, [50.0, 51.0, 52.0], unread=["答案 |\n 和 `A`"])
     assert "\nExample of an unread answer (OPSD): `答案 | 和 'A'`\n" in experiment_page(EXPERIMENTS["main"], told)
 
