@@ -181,6 +181,14 @@ def test_scores_of_other_rules_or_another_judge_are_not_overwritten(tmp_path):
             rescore(tmp_path, other, tmp_path / "judged")
 
 
+def test_scores_of_another_mode_are_not_overwritten(tmp_path):
+    finished(tmp_path)
+    rescore(tmp_path, Marking("final"), tmp_path / "again")
+    with pytest.raises(ConfigError, match=r"made otherwise \(mode final"):
+        rescore(tmp_path, Marking("exact"), tmp_path / "again")
+    assert load_scorecard(tmp_path / "again" / "scorecard.json").mode == "final"
+
+
 def test_every_seeds_problems_are_printed(tmp_path):
     finished(tmp_path, seeds=(3, 5))
     replies = iter(["", "", ""])  # to $B$ of the first seed; the second seed says the same

@@ -390,6 +390,10 @@ def test_sampling_is_a_preset_and_changes_to_it():
     assert parse_sampling("paper") == PAPER_SAMPLING == parse_sampling("")
     assert parse_sampling("greedy, max_new_tokens=7") == Sampling(7, 0.0)
     assert parse_sampling("top_k=none,temperature=.5").top_k is None
+    # What VLMEvalKit ships for these models.
+    shipped = {"top_k": 20, "presence_penalty": 1.5}
+    assert parse_sampling("qwen3_vl") == Sampling(16384, 0.7, top_p=0.8, **shipped)
+    assert parse_sampling("qwen3_5") == Sampling(32768, 1.0, top_p=0.95, **shipped)
     for text, message in {
         "papr": "sampling = 'papr' is not a preset. Did you mean 'paper'",
         "paper,temprature=1": "sampling.temprature is not a value of sampling. Did you mean 'temperature'",
