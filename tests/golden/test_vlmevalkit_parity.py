@@ -245,7 +245,7 @@ def our_cells(name, questions, predictions):
 
 def mathvista_cells(card, questions, predictions):
     verdicts = mark(questions, predictions, Marking("exact", RULES), PUBLISHED)
-    first = {verdict.question_id for verdict in verdicts if verdict.by.endswith("first reading")}
+    first = {verdict.question_id for verdict in verdicts if "first reading" in verdict.by}
     groups = {"Overall": card, **card.groups["task"], **card.groups["skills"]}
     cells = {}
     for name, group in groups.items():
