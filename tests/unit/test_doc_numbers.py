@@ -602,7 +602,6 @@ def planned():
     yield rf"and {N} over the sharpened run", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
     yield rf"{N} of {N} runs at other doses", doses, missing_runs
-    yield rf"and {N} of {N} on the five bases", adds, missing_runs
 
 
 def share_of_sharpening(text):

@@ -56,9 +56,9 @@ BROKEN = (
     "[read and published](sharpening_so_far.md) when time ran out; the command printed the accuracies of the first 12 "
     "runs on new bases as they ended (it no longer does); the pre-check was calibrated on the first of these bases; "
     "and the last three runs of qwen3_vl-small-11 (`majority of 8`, `OPSD beta 0.1`, `OPSD, best dev step`) were made "
-    "on a CPU after the others had been read. Rules, bases, seeds and variants are those of the first commit. The code that answers the questions was "
-    "committed before the other runs were read; the lines against the contrast that have no number, the section about "
-    "a base that was made twice, and some wording came after."
+    "on a CPU after the others had been read. Rules, bases, seeds and variants are those of the first commit. The code "
+    "that answers the questions was committed before the other runs were read; the lines against the contrast that "
+    "have no number, the section about a base that was made twice, and some wording came after."
 )
 
 
@@ -129,7 +129,8 @@ def _again(runs: PlannedResults) -> Iterator[str]:
     yield from ("## A base that was made twice", "")
     yield (
         f"{', '.join(twice)} was made a second time by mistake, with other weights from the same seed (a GPU does not "
-        "repeat its sums). The first one counts above, because its runs began first. With the second one instead, which gives no verdict:"
+        "repeat its sums). The first one counts above, because its runs began first. With the second one instead, "
+        "which gives no verdict:"
     )
     yield ""
     rows = []
