@@ -4,7 +4,7 @@
         --out runs/language --minutes 12
 
 First the runs that settle learning rate and beta on the split `dev`, then the final ones on `test` with what was
-settled. A process takes the next run that nobody has finished and nobody works on; runs whose base does not exist yet
+settled. A process takes the next unfinished run that no other process has taken; runs whose base does not exist yet
 wait for it. Every result is one JSON file in OUT/cells; OUT/runs keeps the metrics, samples and deciding words of each.
 Nothing about accuracy is printed: the results are looked at once, by `language_page.py`.
 """
