@@ -581,14 +581,23 @@ def planned():
     signed = r"([-+][\d.]+)"
     dev, gains = (
         rf"gains {N} points on `dev`",
-        rf"VCSD gains {N} on `test`, sharpening alone {N} and contrast .*? {N} \(",
+        rf"VCSD gains {N} on `test` \(95% {N} to {N}\), sharpening alone {N} \({N} to {N}\) and "
+        rf"contrast decoding without training {N} \({N} to {N};",
     )
     yield dev, doses, found(rf"It is dose \*\*0\.4\*\*, with {signed}")
-    yield gains, doses, found(rf"^\| 0\.4 \| [\d.]+ \| {signed} .*?\| {signed} .*?\| {signed} ".replace("^", "(?m)^"))
-    yield rf"VCSD {N} points on three bases", doses, found(rf"^VCSD minus base: {signed}".replace("^", "(?m)^"))
+    yield gains, doses, found(r"(?m)^\| 0\.4 \| [\d.]+" + 3 * rf" \| {signed} \({signed} to {signed}; \d+\)")
+    yield (
+        rf"VCSD changes by {N} points on three bases",
+        doses,
+        found(rf"^VCSD minus base: {signed}".replace("^", "(?m)^")),
+    )
     yield rf"one of them by {N} points", doses, found(r"VCSD minus base: .*?\(bases -([\d.]+)")
     yield rf"all three, by {N} on average", doses, found(r"`OPSD` minus base: -([\d.]+)")
-    decoding = rf"contrast decoding \({N}, 95% {N} to {N}\)"
+    unread = rf"leaves {N}%, {N}% and {N}% of the answers unread"
+    yield unread, doses, found(r"Unread answers: ([\d.]+)%, ([\d.]+)%, ([\d.]+)%")
+    yield rf"up to {N}% at \[other doses", doses, most_unread
+    yield rf"{N} to {N}% on the five new bases", adds, found(r"(?m)^\| OPSD \|.*\| [\d.]+ \(([\d.]+) to ([\d.]+)\) \|$")
+    decoding = rf"over contrast decoding \({N}, 95% {N} to {N}\)"
     yield decoding, adds, found(rf"`contrast decoding`: {signed} \(95% {signed} to {signed}")
     for name, words in {
         "OPSD beta 0.1": "VCSD's support",
@@ -596,12 +605,34 @@ def planned():
         "another picture": "as control",
     }.items():
         yield rf"{words} \({N}", adds, found(rf"VCSD minus `{name}`: {signed}")
+    yield rf"as control \([-+\d.]+, 90% {N} to {N}:", adds, found(rf"picture`: .*?90% interval {signed} to {signed}")
+    support = rf"support is {N} points over OPSD, VCSD {N} over OPSD and {N} \(95% {N} to {N}\) .*? on {N} of {N} bases"
+    whole = (
+        rf"minus OPSD is {signed}, .*? OPSD {signed} and .*?` {signed} \(95% {signed} to {signed}\);.* on (\d) of (\d)"
+    )
+    yield support, adds, found(whole)
+    behind = rf"behind contrast decoding\*\*, by {N} points \(95% {N} to {N}"
+    yield behind, adds, found(rf"`arithmetic`, VCSD minus .*? is {signed} \(95% {signed} to {signed}")
+    sizes = rf"VCSD is {N} points over the base and {N} over OPSD, and both intervals exclude"
+    yield sizes, adds, found(rf"Sizes: VCSD minus base {signed} .*? minus OPSD {signed} ")
+    yield rf"but one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
+    guard = rf"none of the {N} VCSD runs on the new bases, but of all {N} training runs"
+    yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops none")
+    yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
+    yield rf"where {N}% of the lead is a loss", adds, found(r"That is (\d+)% of VCSD's lead")
+    yield rf"the p on `arithmetic` is {N},", adds, found(r"on `arithmetic` \(p = ([\d.]+)\)")
     yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")
     sharpened = rf"VCSD is {N} points over sharpening \(95% {N} to {N}, p = {N}\)"
     yield sharpened, adds, found(rf"VCSD minus `sharpened 2`: {signed} \(95% {signed} to {signed}, p = ([\d.]+)")
-    yield rf"and {N} over the sharpened run", adds, found(rf"minus the matched run: {signed}")
+    yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
     yield rf"{N} of {N} runs at other doses", doses, missing_runs
+
+
+def most_unread(text):
+    """The largest share of OPSD's answers that went unread at a dose other than 0.6."""
+    shares = re.findall(r"(?m)^\| (0|0\.[248]) \|.* to ([\d.]+)\) \|$", text)
+    return [max((share for _, share in shares), key=float)]
 
 
 def share_of_sharpening(text):

@@ -1,4 +1,5 @@
-"""The questions of the committed rules, answered from the planned runs: for the contrast, against it, or undecided.
+"""The questions of the committed rules, answered from the planned runs: for the contrast, against it, undecided, or
+described without a verdict.
 
 The numbers are those of docs/preregistration.md: 1 to 6 and 9. Questions 7 and 8 are answered on the page of doses.
 """
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
-Side = Literal["against", "undecided", "for"]
+Side = Literal["against", "undecided", "described", "for"]
+"""What an answer says about the contrast; the rules want some questions described, without a verdict."""
 
 FEWEST_BASES = 5
 """The rules: a comparison with fewer bases is undecided."""
 
 MAIN_CONTROL = "sharpened 2"
 OTHER_ANCHORS = ("sharpened 1.5", "sharpened 3")
+INSTEAD = ("majority of 8", "contrast decoding")
+OPSD_SETTINGS = ("OPSD beta 0.1", "OPSD, best dev step")
 LAST_STEPS = 10
 """Final entropy is the mean of the student's entropy over this many last steps."""
 
@@ -57,21 +61,31 @@ def in_points(change: Paired | None, *, corrected: bool = False) -> str:
     name = "Holm's p" if corrected else "p"
     return (
         f"{change.mean:+.2f} (95% {limits[0]:+.2f} to {limits[1]:+.2f}, {name} {shown_p(change.p)}, {change.num_bases} "
-        f"bases, which would show {change.detectable:.1f} points or more)"
+        f"bases; 80% power from {change.detectable:.1f} points)"
     )
 
 
 def answers(runs: PlannedResults) -> list[RuleAnswer]:
-    """Answer questions 1 to 6 and 9, in this order."""
+    """Answer questions 1 to 6, in this order; 9 is `guard_answer`."""
     return [
         *_adds(runs),
         *_where(runs),
         _share(runs),
         _empty(runs),
-        *_pair(runs, "5. Can voting or decoding replace training?", ("majority of 8", "contrast decoding")),
-        *_pair(runs, "6. Is OPSD held back by its settings?", ("OPSD beta 0.1", "OPSD, best dev step")),
-        _guard(runs),
+        *_pair(runs, "5. Can voting or decoding replace training?", INSTEAD),
+        *_pair(runs, "6. Is OPSD held back by its settings?", OPSD_SETTINGS),
     ]
+
+
+def verdicts(runs: PlannedResults) -> dict[str, Paired]:
+    """Every difference that questions 1, 2, 5 and 6 judge by its p, corrected as the rules say."""
+    found: dict[str, Paired | None] = {
+        f"minus `{MAIN_CONTROL}`": runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
+    }
+    for controls in (OTHER_ANCHORS, INSTEAD, OPSD_SETTINGS):
+        found |= {f"minus `{name}`": change for name, change in zip(controls, _against(runs, controls), strict=True)}
+    found |= {f"minus `{MAIN_CONTROL}` on `{name}`": change for name, change in suite_changes(runs).items()}
+    return {f"VCSD {name}": change for name, change in found.items() if side_of(change) != "undecided" and change}
 
 
 def _against(runs: PlannedResults, controls: Sequence[str]) -> list[Paired | None]:
@@ -122,11 +136,10 @@ def _share(runs: PlannedResults) -> RuleAnswer:
     change = paired(dict.fromkeys(found, 0.0), found)
     limits = interval(change, 0.95) if change is not None else None
     if change is None or limits is None:
-        return RuleAnswer("undecided", f"{title} Too few runs.")
-    side: Side = "against" if change.num_bases >= FEWEST_BASES and limits[0] > 0 else "undecided"
+        return RuleAnswer("described", f"{title} Too few runs.")
     each = ", ".join(f"{share:.0f}%" for share in found.values())
     return RuleAnswer(
-        side,
+        "described",
         f"{title} `{MAIN_CONTROL}` reaches {change.mean:.0f}% of VCSD's gain (95% {limits[0]:.0f} to {limits[1]:.0f}%, "
         f"{change.num_bases} bases: {each}).",
     )
@@ -152,16 +165,14 @@ def _pair(runs: PlannedResults, title: str, controls: tuple[str, str]) -> Iterat
         yield RuleAnswer(side_of(change), f"**{title}** VCSD minus `{name}`: {in_points(change, corrected=True)}.")
 
 
-def _guard(runs: PlannedResults) -> RuleAnswer:
+def guard_answer(runs: PlannedResults) -> RuleAnswer:
+    """Answer question 9. A stop speaks against the guard; no stop says little where the guard stops nothing at all."""
     finished = runs.finished(VCSD.name, runs.verdict_bases)
     stopped = [base for (base, _), result in finished.items() if guard_of(result)["stop"] is not None]
-    if len(finished) < FEWEST_BASES and not stopped:
-        side: Side = "undecided"
-    else:
-        side = "against" if stopped else "for"
     which = f"it stops {', '.join(stopped)}" if stopped else "it stops none"
     return RuleAnswer(
-        side, f"**9. The guard** must stop none of the VCSD runs on the five bases: of {len(finished)}, {which}."
+        "against" if stopped else "described",
+        f"**9. The guard** must stop none of the VCSD runs on the five bases: of {len(finished)}, {which}.",
     )
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import interval, over_bases, paired
+from vcsd.reproduce.paired_runs import interval, over_bases
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
-from vcsd.reproduce.planned.planned_results import COMMAND, RUN_COMMAND, in_words
+from vcsd.reproduce.planned.planned_results import COMMAND, RUN_COMMAND, in_words, unread_cell
+from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,8 @@ TRIED = (VCSD.name, MAIN_CONTROL, DECODING.name, OPSD.name)
 NULL_WORLD = 0.0
 LARGEST_NULL_GAIN = 1.0
 """Points in the null world above which all three bases would contradict what we say about the world."""
+LEAST_UNREAD = 1.0
+"""Percent of unread answers from which the null world mentions them."""
 PAPER_GAIN = 3.3
 """The middle of the paper's +1.86 to +4.77 points."""
 
@@ -98,7 +101,6 @@ def dose_page(runs: PlannedResults) -> str:
         "",
         f"- Runs: `{RUN_COMMAND}`; page: `{COMMAND}`",
         "- Intervals are Student's t over bases. With three bases they are wide: 4.3 standard errors on each side.",
-        *_stems(runs),
         "",
     ]
     return "\n".join(lines)
@@ -116,7 +118,7 @@ def _stems(runs: PlannedResults) -> Iterator[str]:
     for seed, stems in measured.items():
         if len(stems) > 1:
             parts = [f"{', '.join(sorted(doses))} ({acc:.1f}% right before the prior)" for acc, doses in stems.items()]
-            yield f"- Pre-training seed {seed}: lessons before it were given twice: doses {' and '.join(parts)}."
+            yield f"- Pre-training seed {seed} has other first lessons at other doses: {' and '.join(parts)}."
 
 
 def _with_range(change: Paired) -> str:
@@ -150,19 +152,49 @@ def _null(runs: PlannedResults) -> Iterator[str]:
     else:
         verdict = f"{above} of {len(values)} bases gain more than one point; all of them would contradict our world"
     yield f"VCSD minus base: {_with_range(change)}. {verdict[0].upper()}{verdict[1:]}."
-    harmed = [base for (base, _), value in _gains(runs, VCSD.name, NULL_WORLD).items() if value < -LARGEST_NULL_GAIN]
+    yield from _cannot_gain(runs)
+    harmed = [
+        base for (base, _), value in gains_by_base(runs, VCSD.name, NULL_WORLD).items() if value < -LARGEST_NULL_GAIN
+    ]
     if harmed:
         yield f"Training **lowers** {', '.join(harmed)} by more than one point."
     yield ""
     for name in (*(each for each in TRIED if each != VCSD.name),):
         other = gain(runs, name, NULL_WORLD)
         if other is not None:
-            yield f"- `{name}` minus base: {_with_range(other)}, {other.num_bases} bases."
+            yield f"- `{name}` minus base: {_with_range(other)}, {other.num_bases} bases.{_unread_here(runs, name)}"
     yield ""
 
 
-def _gains(runs: PlannedResults, variant: str, dose: float) -> dict[tuple[str, int], float]:
-    before, after = (runs.scores(name, runs.doses[dose]) for name in (BASE.name, variant))
+def _cannot_gain(runs: PlannedResults) -> Iterator[str]:
+    """Say so if a base is so good before training that the rule for the null world cannot be met."""
+    before = runs.scores(BASE.name, runs.doses[NULL_WORLD])
+    full = {run: acc for run, acc in before.items() if acc > 100 - LARGEST_NULL_GAIN}
+    rest = [value for run, value in gains_by_base(runs, VCSD.name, NULL_WORLD).items() if run not in full]
+    if full:
+        which = ", ".join(f"{base} ({acc:.1f} before training)" for (base, _), acc in full.items())
+        yield (
+            f"{which} cannot gain a point, so the rule, by which all must gain, **could not have been met**: this is "
+            f"no test that our world passed. The others change by {', '.join(f'{value:+.2f}' for value in rest)}."
+        )
+
+
+def _unread_here(runs: PlannedResults, variant: str) -> str:
+    """The unread answers of a variant in the null world, and where they alone could explain a loss."""
+    shares = runs.values(variant, runs.doses[NULL_WORLD], unread_share)
+    gains = gains_by_base(runs, variant, NULL_WORLD)
+    if max(shares.values(), default=0.0) < LEAST_UNREAD:
+        return ""
+    alone = [run[0] for run, value in gains.items() if value < 0 and shares.get(run, 0.0) >= -value]
+    each = ", ".join(f"{share:.1f}%" for share in shares.values())
+    return f" Unread answers: {each}" + (
+        f"; alone they could explain the loss of {', '.join(alone)}." if alone else "."
+    )
+
+
+def gains_by_base(runs: PlannedResults, variant: str, dose: float) -> dict[tuple[str, int], float]:
+    """The gain of a variant over each base of a dose."""
+    before, after = (runs.scores(name, runs.doses.get(dose, ())) for name in (BASE.name, variant))
     return {run: after[run] - before[run] for run in before if run in after}
 
 
@@ -196,21 +228,66 @@ def _paper(runs: PlannedResults) -> Iterator[str]:
         if change is None:
             yield f"- {after} minus `{before}`: no runs."
         else:
-            could = "" if change.detectable is None else f"; could show {change.detectable:.1f} points"
+            could = "" if change.detectable is None else f"; 80% power from {change.detectable:.1f} points"
             yield f"- {after} minus `{before}`: {_with_range(change)}, {change.num_bases} bases{could}."
     yield ""
 
 
 def _table(runs: PlannedResults) -> Iterator[str]:
+    yield from _besides(runs)
     yield from (f"![Gain over the base by dose]({PICTURE})", "")
     rows = []
     for dose, bases in runs.doses.items():
         before = runs.scores(BASE.name, bases)
         cells = [_cell(gain(runs, name, dose)) for name in TRIED]
-        rows.append([f"{dose:g}", f"{over_bases(before).mean:.2f}" if before else "", *cells, _share(runs, dose)])
+        unread = [unread_cell(runs, name, bases) for name in (VCSD.name, OPSD.name)]
+        acc = f"{over_bases(before).mean:.2f}" if before else ""
+        rows.append([f"{dose:g}", acc, *cells, _share(runs, dose), *unread])
     head = ["dose", "base, Acc", *TRIED, f"`{MAIN_CONTROL}`, share of VCSD's gain"]
-    yield "Points over the base, mean over bases, with the 95% interval and the number of bases:"
-    yield from ("", markdown(head, rows), "")
+    head += [f"unread, {name}, %" for name in (VCSD.name, OPSD.name)]
+    yield (
+        "Points over the base, mean over bases, with the 95% interval and the number of bases; the share is averaged "
+        "base by base; `unread` answers count as wrong:"
+    )
+    yield from ("", markdown(head, rows), "", *_same_seeds(runs))
+
+
+def _besides(runs: PlannedResults) -> Iterator[str]:
+    """What differs between doses besides the dose."""
+    nums = {dose: change.num_bases for dose in runs.doses if (change := gain(runs, VCSD.name, dose)) is not None}
+    stems = list(_stems(runs))
+    if len(set(nums.values())) > 1 or stems:
+        parts = ", ".join(f"{num} at {dose:g}" for dose, num in nums.items())
+        yield f"**Doses differ in more than the dose**, so the curve is not its effect alone. Bases with runs: {parts}."
+        yield from ("", *stems, *([""] if stems else []))
+
+
+def common_seeds(runs: PlannedResults) -> list[int]:
+    """The pre-training seeds whose bases have runs of VCSD at every dose that has any."""
+    found = [
+        {runs.listed.bases[base].seed for base, _ in gains}
+        for dose in runs.doses
+        if (gains := gains_by_base(runs, VCSD.name, dose))
+    ]
+    return sorted(set.intersection(*found)) if found else []
+
+
+def _same_seeds(runs: PlannedResults) -> Iterator[str]:
+    """The same table on those pre-training seeds alone that all doses share."""
+    seeds = common_seeds(runs)
+    if not seeds:
+        return
+    rows = []
+    for dose in runs.doses:
+        cells = []
+        for name in TRIED:
+            gains = gains_by_base(runs, name, dose)
+            own = [value for (base, _), value in gains.items() if runs.listed.bases[base].seed in seeds]
+            cells.append(f"{mean(own):+.2f} ({', '.join(f'{value:+.2f}' for value in own)})" if own else "missing")
+        if set(cells) != {"missing"}:
+            rows.append([f"{dose:g}", *cells])
+    yield f"On the pre-training seeds that all these doses share alone ({', '.join(map(str, seeds))}), base by base:"
+    yield from ("", markdown(["dose", *TRIED], rows), "")
 
 
 def _cell(change: Paired | None) -> str:
@@ -222,11 +299,9 @@ def _cell(change: Paired | None) -> str:
 
 
 def _share(runs: PlannedResults, dose: float) -> str:
-    """The share of VCSD's mean gain that sharpening reaches; empty where VCSD gains less than a point."""
-    sharp, vcsd = (_gains(runs, name, dose) for name in (MAIN_CONTROL, VCSD.name))
+    """The share of VCSD's gain that sharpening reaches, base by base as in the rules; empty without gains to share."""
+    sharp, vcsd = (gains_by_base(runs, name, dose) for name in (MAIN_CONTROL, VCSD.name))
     both = [run for run in sharp if run in vcsd]
-    total = paired(dict.fromkeys(both, 0.0), {run: vcsd[run] for run in both})
-    part = paired(dict.fromkeys(both, 0.0), {run: sharp[run] for run in both})
-    if total is None or part is None or total.mean < LARGEST_NULL_GAIN:
+    if not both or min(vcsd[run] for run in both) < LARGEST_NULL_GAIN:
         return ""
-    return f"{100 * part.mean / total.mean:.0f}%"
+    return f"{mean(100 * sharp[run] / vcsd[run] for run in both):.0f}%"

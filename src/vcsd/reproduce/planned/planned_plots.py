@@ -8,7 +8,7 @@ from vcsd.reproduce.experiments import DECODING, OPSD, SHARPENED, VCSD
 from vcsd.reproduce.pages.plots import COLOURS, OURS, new_figure
 from vcsd.reproduce.paired_runs import interval
 from vcsd.reproduce.planned.answers import MAIN_CONTROL, suite_changes
-from vcsd.reproduce.planned.dose_page import TRIED, gain
+from vcsd.reproduce.planned.dose_page import TRIED, gain, gains_by_base
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def draw_verdicts(runs: PlannedResults) -> Figure | None:
     if not suites:
         return None
     suites["all seven"] = runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
-    controls = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
+    controls = {_marked(name): runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
     figure = new_figure(10.5, 4.2)
     left, right = figure.subplots(1, 2)
     _differences(left, suites)
@@ -47,6 +47,11 @@ def draw_verdicts(runs: PlannedResults) -> Figure | None:
     right.set_title("VCSD minus each control, all seven suites", fontsize=10)
     figure.tight_layout()
     return figure
+
+
+def _marked(name: str) -> str:
+    """The name of a control; the rules do not ask about plain OPSD."""
+    return f"{name}, not planned" if name == OPSD.name else name
 
 
 def _differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
@@ -61,39 +66,72 @@ def _differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
     axis.set_yticks(range(len(known)), [f"{name} ({change.num_bases})" for name, change in known.items()])
     axis.invert_yaxis()
     axis.grid(axis="x", alpha=0.3)
-    axis.set_xlabel("points; line at 0: no difference; bars: 95% over bases;\ndots: bases; in brackets: their number")
+    axis.set_xlabel("points; bars: 95% over bases; dots: bases")
 
 
 def draw_doses(runs: PlannedResults) -> Figure | None:
-    """The gain of every variant by dose: means, 95% intervals and bases; None without runs."""
-    figure = new_figure(6.6, 4.2)
+    """The gain of every variant by dose: means, 95% intervals, and bases of the same seed joined; None without runs."""
+    figure = new_figure(7.4, 4.6)
     axis = figure.subplots()
-    drawn = [_dose_line(axis, runs, name, place) for place, name in enumerate(TRIED)]
-    if not any(drawn):
+    gains = {name: _gains_by_dose(runs, name) for name in TRIED}
+    values = [value for of in gains.values() for change in of.values() for value in change.difference.values]
+    if not values:
         return None
-    values = [value for values in drawn for value in values]
     room = 0.15 * (max(values) - min(values) + 1)
     axis.set_ylim(min(0.0, *values) - room, max(0.0, *values) + room)
+    for place, (name, changes) in enumerate(gains.items()):
+        _joined_seeds(axis, runs, name, place)
+        _means(axis, changes, name, place)
     axis.axhline(0, color="#5f5f5f", linewidth=1)
-    axis.set_xticks(list(runs.doses), [f"{dose:g}" for dose in runs.doses])
+    nums = {dose: gain(runs, VCSD.name, dose) for dose in runs.doses}
+    axis.set_xticks(
+        list(nums),
+        [f"{dose:g}\n{'missing' if each is None else f'{each.num_bases} bases'}" for dose, each in nums.items()],
+    )
+    axis.set_xlim(min(nums) - 0.1, max(nums) + 0.1)
     axis.set_xlabel("dose: share of captions that ignore their picture")
     axis.set_ylabel("points over the base; line at 0: no gain")
-    axis.set_title("lines: means; bars: 95% over bases, cut at the frame; dots: bases", fontsize=9)
+    title = (
+        "large dots: means; bars: 95% over bases (triangle: goes on);\nthin lines: bases of the same pre-training seed"
+    )
+    axis.set_title(title, fontsize=9)
     axis.grid(axis="y", alpha=0.3)
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="upper left")
     figure.tight_layout()
     return figure
 
 
-def _dose_line(axis: Axes, runs: PlannedResults, name: str, place: int) -> list[float]:
-    """Draw one variant; return the gains of all its bases."""
-    changes = {dose: change for dose in runs.doses if (change := gain(runs, name, dose)) is not None}
-    shift, tone = 0.012 * (place - 1.5), DOSE_COLOURS[name]
-    doses = [dose + shift for dose in changes]
-    axis.plot(doses, [change.mean for change in changes.values()], "o-", color=tone, label=name, markersize=5)
+def _gains_by_dose(runs: PlannedResults, name: str) -> dict[float, Paired]:
+    return {dose: change for dose in runs.doses if (change := gain(runs, name, dose)) is not None}
+
+
+def _shift(place: int) -> float:
+    """How far a variant is drawn beside its dose."""
+    return 0.024 * (place - 1.5)
+
+
+def _joined_seeds(axis: Axes, runs: PlannedResults, name: str, place: int) -> None:
+    """A small dot for each base, with a thin line through those of the same pre-training seed."""
+    lines: dict[int, list[tuple[float, float]]] = {}
+    for dose in runs.doses:
+        for (base, _), value in gains_by_base(runs, name, dose).items():
+            lines.setdefault(runs.listed.bases[base].seed, []).append((dose + _shift(place), value))
+    for points in lines.values():
+        doses, values = zip(*points, strict=True)
+        axis.plot(doses, values, ".-", color=DOSE_COLOURS[name], linewidth=0.6, alpha=0.4)
+
+
+def _means(axis: Axes, changes: Mapping[float, Paired], name: str, place: int) -> None:
+    """A large dot for each mean, with its 95% interval; a triangle marks an end that the frame cuts off."""
+    tone = DOSE_COLOURS[name]
+    doses = [dose + _shift(place) for dose in changes]
+    axis.plot(doses, [change.mean for change in changes.values()], "o", color=tone, label=name, markersize=6)
+    low, high = axis.get_ylim()
     for dose, change in zip(doses, changes.values(), strict=True):
-        axis.plot([dose] * change.num_bases, change.difference.values, ".", color=tone, alpha=0.4)
         limits = interval(change, 0.95)
-        if limits:
-            axis.plot([dose, dose], limits, "-", color=tone, linewidth=1, alpha=0.6)
-    return [value for change in changes.values() for value in change.difference.values]
+        if limits is None:
+            continue
+        axis.plot([dose, dose], [max(low, limits[0]), min(high, limits[1])], "-", color=tone, linewidth=1.2)
+        for is_cut, end, mark in ((limits[0] < low, low, "v"), (limits[1] > high, high, "^")):
+            if is_cut:
+                axis.plot([dose], [end], mark, color=tone, markersize=8, clip_on=False, zorder=3)

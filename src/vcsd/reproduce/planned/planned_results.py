@@ -112,6 +112,15 @@ def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
     return PlannedResults(listed, out, _recorded(out, listed))
 
 
+def unread_cell(runs: PlannedResults, variant: str, bases: Iterable[str]) -> str:
+    """Mean and range over bases of the unread answers of a variant, in percent; empty where it is not recorded."""
+    shares = list(runs.values(variant, bases, unread_share).values())
+    if not shares:
+        return ""
+    mean = f"{sum(shares) / len(shares):.1f}"
+    return mean if max(shares) < 0.05 else f"{mean} ({min(shares):.1f} to {max(shares):.1f})"
+
+
 def with_bases_made_again(runs: PlannedResults) -> PlannedResults | None:
     """The same results, with the second ones of bases that were made twice; None if there are none."""
     recorded = _recorded(runs.out / AGAIN, runs.listed)

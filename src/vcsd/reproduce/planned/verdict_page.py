@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, SHARPENED, VCSD
-from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
+from vcsd.reproduce.pages.details import guard_of
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, over_bases, paired, shown, shown_p
 from vcsd.reproduce.planned.answers import (
@@ -19,23 +19,30 @@ from vcsd.reproduce.planned.answers import (
     MAIN_CONTROL,
     answers,
     entropy_matches,
+    guard_answer,
     in_points,
     side_of,
     suite_changes,
 )
-from vcsd.reproduce.planned.dose_page import paper_dose
+from vcsd.reproduce.planned.beyond_rules import (
+    after_two_looks,
+    also_against,
+    losses_of_the_control,
+    trained,
+    without_contrast,
+)
 from vcsd.reproduce.planned.planned_results import (
     COMMAND,
     RUN_COMMAND,
     in_words,
     made_again,
+    unread_cell,
     with_bases_made_again,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.answers import Side
     from vcsd.reproduce.planned.planned_results import PlannedResults
@@ -48,6 +55,7 @@ LATER_CONTROLS = ("majority of 8", "OPSD beta 0.1", "OPSD, best dev step")
 HEADINGS: Mapping[Side, str] = {
     "against": "Against the contrast",
     "undecided": "Undecided",
+    "described": "Described, without a verdict",
     "for": "For the contrast",
 }
 
@@ -58,7 +66,8 @@ BROKEN = (
     "and the last three runs of qwen3_vl-small-11 (`majority of 8`, `OPSD beta 0.1`, `OPSD, best dev step`) were made "
     "on a CPU after the others had been read. Rules, bases, seeds and variants are those of the first commit. The code "
     "that answers the questions was committed before the other runs were read; the lines against the contrast that "
-    "have no number, the section about a base that was made twice, and some wording came after."
+    "have no number, the section about a base that was made twice, the place of questions 3 and 9, and some wording "
+    "came after."
 )
 
 
@@ -79,45 +88,20 @@ def verdict_page(runs: PlannedResults) -> str:
         "difference so many bases with this spread would show in 80% of cases. Runs on the shipped bases give no "
         "verdict: [their page](sharpening_so_far.md). Other strengths of the prior: [doses](doses.md).",
         "",
-        BROKEN,
+        f"{BROKEN} {after_two_looks(runs)}",
         "",
     ]
-    found = answers(runs)
+    found, guard = answers(runs), guard_answer(runs)
     for side, heading in HEADINGS.items():
         own = [f"- {answer.text}" for answer in found if answer.side == side]
         if side == "against":
-            own += _also_against(runs)
+            own += [f"- {guard.text}"] if guard.side == side else []
+            own += also_against(runs)
+        elif side == "described" and own:
+            own[-1] += without_contrast(runs)
         lines += [f"## {heading}", "", *(own or ["Nothing."]), ""]
     lines += [f"![Differences with 95% intervals]({PICTURE})", "", *_suites(runs), *_matched(runs), *_again(runs)]
     return "\n".join([*lines, *_guard(runs), *_all_runs(runs), *_made(runs)])
-
-
-def _also_against(runs: PlannedResults) -> Iterator[str]:
-    """What speaks against us beyond the questions of the rules: the paper's size of gain, and the guard's misses."""
-    closest = paper_dose(runs)
-    if closest is not None:
-        names = (MAIN_CONTROL, DECODING.name)
-        changes = {name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in names}
-        parts = [f"`{name}` is {change.mean:+.2f}" for name, change in changes.items() if change is not None]
-        num = min((change.num_bases for change in changes.values() if change is not None), default=0)
-        if parts:
-            yield (
-                f"- Where gains are of the paper's size ([dose {closest.dose:g}](doses.md)), VCSD minus "
-                f"{' and minus '.join(parts)} points ({num} bases, no verdict)."
-            )
-    base = runs.scores(BASE.name, runs.listed.bases)
-    lost = [
-        (base[run] - result["acc"], f"{name} on {run[0]}")
-        for name, results in _trained(runs).items()
-        for run, result in results.items()
-        if run in base and base[run] - result["acc"] > LOSS_ALLOWED and guard_of(result)["stop"] is None
-    ]
-    if lost:
-        worst = max(lost)
-        yield (
-            f"- The guard does not stop {len(lost)} runs that end more than {LOSS_ALLOWED:g} points below their base "
-            f"([table](#the-guard-on-new-runs)); the worst is {worst[1]}, {worst[0]:.1f} points below."
-        )
 
 
 def _again(runs: PlannedResults) -> Iterator[str]:
@@ -170,7 +154,7 @@ def _suites(runs: PlannedResults) -> Iterator[str]:
         means = [over_bases(runs.scores(each, runs.verdict_bases, suite)).mean for each in (MAIN_CONTROL, VCSD.name)]
         if change is None or limits is None or change.p is None or change.detectable is None:
             continue
-        word = {"for": "ahead", "against": "behind", "undecided": "undecided"}[side_of(change)]
+        word = {"for": "ahead", "against": "behind"}.get(side_of(change), "undecided")
         rows.append(
             [
                 name,
@@ -182,8 +166,8 @@ def _suites(runs: PlannedResults) -> Iterator[str]:
                 word,
             ]
         )
-    head = ["", MAIN_CONTROL, "VCSD", "difference", "95% interval", "p (Holm for suites)", "could show", "VCSD is"]
-    yield from ("## Suite by suite", "", markdown(head, rows), "")
+    head = ["", MAIN_CONTROL, "VCSD", "difference", "95% interval", "p (Holm for suites)", "80% power from", "VCSD is"]
+    yield from ("## Suite by suite", "", markdown(head, rows), "", *losses_of_the_control(runs))
 
 
 def _matched(runs: PlannedResults) -> Iterator[str]:
@@ -235,22 +219,30 @@ def _guard(runs: PlannedResults) -> Iterator[str]:
         "scores were measured, so a run that recovered is not seen."
     )
     head = ["", "runs", "bad", "bad, not stopped", "stopped", "good, but stopped", "warned"]
-    yield from ("", markdown(head, lines), "")
+    yield from ("", markdown(head, lines), "", f"{guard_answer(runs).text} {_what_it_says(runs)}", "")
     named = list(_stopped(runs))
     if named:
         yield from (*named, "")
 
 
-def _trained(runs: PlannedResults) -> dict[str, dict[tuple[str, int], CellResult]]:
-    names = dict.fromkeys(run.variant.name for run in runs.runs if run.variant.kind == "train")
-    found = {name: runs.finished(name, runs.listed.bases) for name in names}
-    return {name: results for name, results in found.items() if results}
+def _what_it_says(runs: PlannedResults) -> str:
+    """How many runs the guard stops at all, and what it says about the bad ones."""
+    base = runs.scores(BASE.name, runs.listed.bases)
+    known = [(run, result) for results in trained(runs).values() for run, result in results.items() if run in base]
+    stops = sum(guard_of(result)["stop"] is not None for _, result in known)
+    warnings = [guard_of(result)["warn"] for run, result in known if result["acc"] < base[run]]
+    steps = sorted(step for step in warnings if step is not None)
+    text = f"Of all {len(known)} runs it stops {stops or 'none'}" + ("." if stops else ", so this shows little.")
+    if warnings:
+        text += f" Of the {len(warnings)} bad ones it did not even warn about {len(warnings) - len(steps)}"
+        text += f"; on the others it warned at step {', '.join(map(str, steps))}." if steps else "."
+    return text
 
 
 def guard_rows(runs: PlannedResults) -> Iterator[list[str]]:
     """For each variant: runs, bad runs, bad ones that the guard does not stop, stops, stops of good ones, warnings."""
     base = runs.scores(BASE.name, runs.listed.bases)
-    for name, results in _trained(runs).items():
+    for name, results in trained(runs).items():
         known = {run: result for run, result in results.items() if run in base}
         bad = {run for run, result in known.items() if result["acc"] < base[run]}
         stopped = {run for run, result in known.items() if guard_of(result)["stop"] is not None}
@@ -261,7 +253,7 @@ def guard_rows(runs: PlannedResults) -> Iterator[list[str]]:
 
 def _stopped(runs: PlannedResults) -> Iterator[str]:
     base = runs.scores(BASE.name, runs.listed.bases)
-    for name, results in _trained(runs).items():
+    for name, results in trained(runs).items():
         for run, result in results.items():
             stop = guard_of(result)["stop"]
             if run in base and (stop is not None or result["acc"] < base[run]):
@@ -286,13 +278,16 @@ def _all_runs(runs: PlannedResults) -> Iterator[str]:
                 shown(over_bases(accs)),
                 "" if gain is None or name == BASE.name else f"{gain.mean:+.2f}",
                 "" if limits is None or name == BASE.name else f"{limits[0]:+.2f} to {limits[1]:+.2f}",
+                unread_cell(runs, name, runs.verdict_bases),
             ]
         )
         means = [over_bases(runs.scores(name, runs.verdict_bases, suite)) for suite in SEVEN]
         by_suite.append([name, *(shown(each, digits=1) for each in means), str(len(accs))])
     if rows:
-        head = ["Acc", *runs.verdict_bases, "mean ± sd", "over base", "95% interval"]
+        head = ["Acc", *runs.verdict_bases, "mean ± sd", "over base", "95% interval", "unread, %"]
         yield from ("## All runs", "", markdown(head, rows), "")
+        yield "`unread`: answers that nothing could be read from, which count as wrong; mean and range over bases."
+        yield ""
         yield from ("Mean ± standard deviation over bases, suite by suite:", "")
         yield from (markdown(["", *SEVEN, "bases"], by_suite), "")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from made_up_runs import made_up
-from vcsd.reproduce.planned.dose_page import dose_page, gain, gains_on_dev
+from vcsd.reproduce.planned.dose_page import common_seeds, dose_page, gain, gains_on_dev
 from vcsd.reproduce.planned.planned_plots import draw_doses
 
 
@@ -62,9 +62,42 @@ def test_missing_runs_are_named_and_leave_the_null_world_open(runs, tmp_path):
     assert "| missing |" in page
 
 
+def test_a_base_that_cannot_gain_makes_the_rule_for_the_null_world_empty(runs, tmp_path):
+    assert "could not have been met" not in dose_page(runs)
+    full = made_up(tmp_path, base=lambda base, noise: 100.0 if base.endswith("13-dose-0") else 50.0)
+    assert "qwen3_vl-small-13-dose-0 (100.0 before training) cannot gain a point" in dose_page(full)
+
+
+def test_unread_answers_that_could_explain_a_loss_in_the_null_world_are_named(tmp_path):
+    found = made_up(tmp_path, VCSD=by_dose(GAINS), OPSD=lambda base, noise: 45.0)
+    for run in found.runs:
+        if run.variant.name == "OPSD":
+            found.result(run).update(unresolved=60 if run.base.endswith("12-dose-0") else 20, num_questions=1000)
+    text = "Unread answers: 2.0%, 6.0%, 2.0%; alone they could explain the loss of qwen3_vl-small-12-dose-0."
+    assert text in dose_page(found)
+
+
+def test_doses_are_compared_on_the_seeds_that_all_of_them_have(runs, tmp_path):
+    page = dose_page(runs)
+    assert common_seeds(runs) == [11, 12, 13]
+    assert page.index("**Doses differ in more than the dose**") < page.index("![Gain over the base")
+    some = made_up(tmp_path, without=("qwen3_vl-small-13-dose-0.4",), VCSD=by_dose(GAINS))
+    assert common_seeds(some) == [11, 12]
+    assert "| 0.4 | +12.00 (+12.40, +11.60) |" in dose_page(some)
+
+
 def test_the_picture_has_a_line_for_every_variant(runs):
     (axis,) = draw_doses(runs).axes
     assert [text.get_text() for text in axis.get_legend().get_texts()] == [
         *("VCSD", "sharpened 2", "contrast decoding", "OPSD")
     ]
     assert axis.get_ylim()[0] < 0 < axis.get_ylim()[1]
+
+
+def test_the_picture_counts_the_bases_of_each_dose_and_joins_only_the_same_seed(tmp_path):
+    some = made_up(tmp_path, without=tuple(f"qwen3_vl-small-{seed}-dose-0.2" for seed in (11, 12, 13)))
+    (axis,) = draw_doses(some).axes
+    labels = [label.get_text() for label in axis.get_xticklabels()]
+    assert labels == ["0\n3 bases", "0.2\nmissing", "0.4\n3 bases", "0.6\n5 bases", "0.8\n3 bases"]
+    joined = [line for line in axis.get_lines() if line.get_linestyle() == "-" and line.get_marker() == "."]
+    assert len(joined) == 4 * 5, "one line for each variant and seed"

@@ -3,7 +3,7 @@
 import pytest
 
 from made_up_runs import made_up
-from vcsd.reproduce.planned.answers import answers, entropy_matches, shares, suite_changes
+from vcsd.reproduce.planned.answers import answers, entropy_matches, guard_answer, shares, suite_changes
 from vcsd.reproduce.planned.planned_plots import draw_verdicts
 from vcsd.reproduce.planned.verdict_page import guard_rows, verdict_page
 
@@ -24,15 +24,15 @@ def test_every_question_of_the_rules_has_an_answer():
     texts = [one.text for one in answers(made_up())]
     assert [sum(text.startswith(f"**{number}.") for text in texts) for number in range(1, 10)] == [
         *(3, 1, 1, 1, 2, 2),
-        *(0, 0, 1),
-    ], "7 and 8 are on the page of doses"
+        *(0, 0, 0),
+    ], "7 and 8 are on the page of doses, 9 is in the section of the guard"
 
 
 def test_the_share_of_sharpening_is_taken_base_by_base():
     found = shares(made_up())
     assert found["qwen3_vl-small-11", 211] == pytest.approx(100 * 20 / 40.4)
     assert found["qwen3_vl-small-12", 212] == pytest.approx(100 * 20 / 39.6)
-    assert side(made_up(), "3.") == "against", "sharpening takes part of the gain"
+    assert side(made_up(), "3.") == "described", "the rules ask for a mean and an interval, not for a verdict"
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,15 @@ def test_sharpening_is_matched_by_the_closest_final_entropy():
 
 def test_a_run_that_the_guard_stops_without_need_speaks_against_it():
     runs = made_up()
-    assert side(runs, "9.") == "for"
+    assert guard_answer(runs).side == "described"
+    assert "Of all 76 runs it stops none, so this shows little." in verdict_page(runs)
     for run in runs.runs:
         if (run.variant.name, run.base) == ("VCSD", "qwen3_vl-small-12"):
             runs.result(run)["guard"] = {"warn": 40, "stop": 50}
             runs.result(run)["series"] = {}
-    assert side(runs, "9.") == "against"
+    assert guard_answer(runs).side == "against"
+    page = verdict_page(runs)
+    assert "it stops qwen3_vl-small-12." in page[page.index("## Against") : page.index("## Undecided")]
     assert next(row for row in guard_rows(runs) if row[0] == "VCSD") == ["VCSD", "17", "0", "0", "1", "1", "1"]
 
 
@@ -84,7 +87,50 @@ def test_the_page_puts_what_is_against_first_and_names_what_is_missing():
     assert "The one-look rule was broken" in page
     against = page[page.index("## Against") : page.index("## Undecided")]
     assert "`contrast decoding`: -3.00" in against
-    assert "which would show" in against
+    assert "5 bases; 80% power from" in against
+    assert "**9. The guard**" in page[page.index("## The guard on new runs") :]
+
+
+def lines_against(**changes):
+    page = verdict_page(made_up(**changes))
+    return page[page.index("## Against") : page.index("## Undecided")]
+
+
+def test_what_the_support_gives_counts_against_the_contrast():
+    most = lines_against()
+    assert "- Most of the lead over OPSD comes from the support: `OPSD beta 0.1` minus OPSD is +20.00" in most
+    assert "`OPSD beta 0.1` is ahead of VCSD on 2 of 5 bases" in most
+    part = lines_against(OPSD_beta_0p1=lambda base, noise: 75.0)
+    assert "- A part of the lead over OPSD comes from the support: `OPSD beta 0.1` minus OPSD is +5.00" in part
+
+
+def test_suites_on_which_vcsd_is_behind_and_sizes_unlike_the_papers_count_against_it():
+    against = lines_against()
+    assert against.count("VCSD minus `contrast decoding` is -3.00") == 7
+    assert "VCSD minus base +40.00" in against
+    alike = lines_against(VCSD=lambda base, noise: 53.0 + noise)
+    assert "minus base" not in alike, "the interval holds gains of the paper"
+
+
+def test_verdicts_that_two_looks_would_take_away_are_named():
+    assert "no verdict would be lost" in verdict_page(made_up())
+    spread = {11: 20, 12: 22, 13: 4, 14: 4, 15: 10}
+    page = verdict_page(made_up(VCSD=lambda base, noise: 70.0 + spread[int(base[15:17])]))
+    assert "these verdicts would be lost: VCSD minus `sharpened 2` (p = 0.0" in page
+
+
+def test_a_loss_of_the_control_against_its_base_is_told_apart_from_a_gain():
+    page = verdict_page(made_up(sharpened_2=lambda base, noise: 40.0))
+    assert "`sharpened 2` itself loses: minus base it is -10.00" in page
+    assert "That is 20% of VCSD's lead over it (+50.00)" in page
+    assert "itself loses" not in verdict_page(made_up())
+
+
+def test_unread_answers_have_a_column():
+    runs = made_up()
+    for place, run in enumerate(run for run in runs.runs if run.variant.name == "OPSD"):
+        runs.result(run).update(unresolved=10 + place, num_questions=100)
+    assert "| 12.0 (10.0 to 14.0) |" in verdict_page(runs)
 
 
 def test_without_runs_there_is_a_page_and_no_picture():

@@ -1,0 +1,190 @@
+"""What the planned runs say beyond the questions of the rules, first of all what speaks against the contrast.
+
+Every number is computed from the results; the page of verdicts prints these lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, OPSD, VCSD
+from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
+from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+from vcsd.reproduce.paired_runs import CLEAR, interval, shown_p
+from vcsd.reproduce.planned.answers import MAIN_CONTROL, verdicts
+from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base, paper_dose
+from vcsd.reproduce.results import acc_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vcsd.reproduce.cell_result import CellResult
+    from vcsd.reproduce.paired_runs import Paired
+    from vcsd.reproduce.planned.planned_results import PlannedResults
+
+SUPPORT = "OPSD beta 0.1"
+"""OPSD with VCSD's plausible support."""
+
+PAPER_GAINS = {BASE.name: (1.86, 4.77), OPSD.name: (1.76, 5.33)}
+"""The smallest and largest gain of VCSD in the paper, over the base and over OPSD."""
+
+TWO_LOOKS = 2
+
+
+def also_against(runs: PlannedResults) -> Iterator[str]:
+    """What speaks against the contrast beyond the questions of the rules."""
+    yield from _paper_sized(runs)
+    yield from _support(runs)
+    yield from _behind(runs)
+    yield from _sizes(runs)
+    yield from _null_loss(runs)
+    yield from _missed_losses(runs)
+
+
+def _paper_sized(runs: PlannedResults) -> Iterator[str]:
+    closest = paper_dose(runs)
+    if closest is None:
+        return
+    names = (MAIN_CONTROL, DECODING.name)
+    changes = {name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in names}
+    parts = [f"`{name}` is {change.mean:+.2f}" for name, change in changes.items() if change is not None]
+    num = min((change.num_bases for change in changes.values() if change is not None), default=0)
+    if parts:
+        yield (
+            f"- Where gains are of the paper's size ([dose {closest.dose:g}](doses.md)), VCSD minus "
+            f"{' and minus '.join(parts)} points ({num} bases, no verdict)."
+        )
+
+
+def _support(runs: PlannedResults) -> Iterator[str]:
+    """How much of the lead over OPSD the plausible support alone gives."""
+    part = runs.change(OPSD.name, SUPPORT, runs.verdict_bases)
+    whole, rest = (runs.change(name, VCSD.name, runs.verdict_bases) for name in (OPSD.name, SUPPORT))
+    if part is None or whole is None or rest is None or part.mean <= 0 or whole.mean <= 0:
+        return
+    word = "Most" if 2 * part.mean > whole.mean else "A part"
+    yield (
+        f"- {word} of the lead over OPSD comes from the support: `{SUPPORT}` minus OPSD is {part.mean:+.2f}, VCSD "
+        f"minus OPSD {whole.mean:+.2f} and VCSD minus `{SUPPORT}` {_with_interval(rest)}; `{SUPPORT}` is ahead of "
+        f"VCSD on {_num_behind(rest)} of {rest.num_bases} bases.{_unread_note(part)}"
+    )
+
+
+def _behind(runs: PlannedResults) -> Iterator[str]:
+    """The suites on which VCSD is behind contrast decoding or OPSD with its support."""
+    for suite in SEVEN:
+        parts = []
+        for name in (DECODING.name, SUPPORT):
+            change = runs.change(name, VCSD.name, runs.verdict_bases, suite)
+            if change is not None and change.mean < 0:
+                parts.append(
+                    f"VCSD minus `{name}` is {_with_interval(change)}, behind on {_num_behind(change)} of "
+                    f"{change.num_bases} bases"
+                )
+        if parts:
+            yield f"- On `{suite}`, {'; '.join(parts)} (not corrected for seven suites)."
+
+
+def _sizes(runs: PlannedResults) -> Iterator[str]:
+    """The rule for intervals, applied to the sizes of the paper's gains."""
+    parts = []
+    for name, (least, most) in PAPER_GAINS.items():
+        change = runs.change(name, VCSD.name, runs.verdict_bases)
+        limits = interval(change, 0.95) if change is not None else None
+        if change is not None and limits is not None and (limits[0] > most or limits[1] < least):
+            parts.append(f"minus {name} {_with_interval(change)}, in the paper {least:+.2f} to {most:+.2f}")
+    if parts:
+        yield (
+            f"- Sizes: VCSD {'; '.join(parts)}. An interval that excludes numbers of the paper contradicts them, by "
+            "the rules; this world, the contrast's best case, exaggerates them."
+        )
+
+
+def _null_loss(runs: PlannedResults) -> Iterator[str]:
+    gains = gains_by_base(runs, VCSD.name, NULL_WORLD)
+    if gains and min(gains.values()) < 0:
+        (base, _), value = min(gains.items(), key=lambda each: each[1])
+        yield f"- In the [null world](doses.md#the-null-world), VCSD loses {-value:.2f} points on {base}."
+
+
+def _missed_losses(runs: PlannedResults) -> Iterator[str]:
+    base = runs.scores(BASE.name, runs.listed.bases)
+    lost = [
+        (base[run] - result["acc"], f"{name} on {run[0]}")
+        for name, results in trained(runs).items()
+        for run, result in results.items()
+        if run in base and base[run] - result["acc"] > LOSS_ALLOWED and guard_of(result)["stop"] is None
+    ]
+    if lost:
+        worst = max(lost)
+        yield (
+            f"- The guard does not stop {len(lost)} runs that end more than {LOSS_ALLOWED:g} points below their base "
+            f"([table](#the-guard-on-new-runs)); the worst is {worst[1]}, {worst[0]:.1f} points below."
+        )
+
+
+def trained(runs: PlannedResults) -> dict[str, dict[tuple[str, int], CellResult]]:
+    """The finished training runs on new bases, doses included, by variant."""
+    names = dict.fromkeys(run.variant.name for run in runs.runs if run.variant.kind == "train")
+    found = {name: runs.finished(name, runs.listed.bases) for name in names}
+    return {name: results for name, results in found.items() if results}
+
+
+def after_two_looks(runs: PlannedResults) -> str:
+    """Which verdicts would be lost if p-values were doubled for the broken one-look rule."""
+    found = verdicts(runs)
+    lost = [
+        f"{name} (p {shown_p(TWO_LOOKS * change.p)})"
+        for name, change in found.items()
+        if change.p is not None and change.is_clear and TWO_LOOKS * change.p >= CLEAR
+    ]
+    start = "The p-values are not corrected for these looks. Doubled, as for two looks on [the claims](claims.md), "
+    return start + (f"these verdicts would be lost: {', '.join(lost)}." if lost else "no verdict would be lost.")
+
+
+def without_contrast(runs: PlannedResults) -> str:
+    """What self-distillation without contrast gained on the earlier bases; empty without their results."""
+    if not any((runs.out / "cells").glob("*.json")):
+        return ""
+    results = recorded_results(runs.out, planned_bases(runs.out))
+    variants = {each.name: each for each in EXPERIMENTS["alpha"].variants}
+    none, whole = (
+        acc_change(results, BASE, variants[name], results.smallest) if results.smallest else None
+        for name in ("alpha 0", "alpha 1")
+    )
+    if none is None or whole is None:
+        return ""
+    return (
+        f" Self-distillation without contrast or a sharper anchor gains too: on {none.num_bases} earlier bases, "
+        f"[alpha 0](alpha.md) gained {none.mean:+.2f} points of VCSD's {whole.mean:+.2f}, so part of what is called "
+        "sharpening here may be self-distillation."
+    )
+
+
+def losses_of_the_control(runs: PlannedResults) -> Iterator[str]:
+    """On which suites `sharpened 2` loses against its base, which is part of VCSD's lead there."""
+    for suite in SEVEN:
+        loss = runs.change(BASE.name, MAIN_CONTROL, runs.verdict_bases, suite)
+        own, lead = (runs.change(name, VCSD.name, runs.verdict_bases, suite) for name in (BASE.name, MAIN_CONTROL))
+        if loss is None or own is None or lead is None or loss.mean >= 0 or lead.mean <= 0:
+            continue
+        yield (
+            f"On `{suite}`, `{MAIN_CONTROL}` itself loses: minus base it is {_with_interval(loss)}. That is "
+            f"{-100 * loss.mean / lead.mean:.0f}% of VCSD's lead over it ({lead.mean:+.2f}); VCSD minus base is "
+            f"{_with_interval(own)}."
+        )
+        yield ""
+
+
+def _unread_note(change: Paired) -> str:
+    return "" if change.unread is None else f" The support also changes unread answers by {change.unread:+.1f} points."
+
+
+def _num_behind(change: Paired) -> int:
+    return sum(value < 0 for value in change.difference.values)
+
+
+def _with_interval(change: Paired) -> str:
+    limits = interval(change, 0.95)
+    return f"{change.mean:+.2f}" + (f" (95% {limits[0]:+.2f} to {limits[1]:+.2f})" if limits else "")
