@@ -42,7 +42,8 @@ LONGEST = 24
 """Tokens of an answer. The longest true one has fewer than twenty."""
 
 _BATCH = 512
-_SEEDS = {"train": 0, "dev": 10**6, "test": 2 * 10**6}
+_SPLITS = {"train": 0, "dev": 1, "test": 2}
+_MOST_QUESTIONS = 10**5
 
 
 class SuiteScore(TypedDict):
@@ -55,10 +56,16 @@ class SuiteScore(TypedDict):
     num: int
 
 
+def picture_seed(split: SceneSplit, suite: str, number: int) -> int:
+    """Return the seed of a question's picture: no two questions share one."""
+    assert 0 <= number < _MOST_QUESTIONS, "the seeds of the next suite begin there"
+    return 10**7 * _SPLITS[split] + _MOST_QUESTIONS * list(SUITES).index(suite) + number
+
+
 def scene_example(painter: ScenePainter, split: SceneSplit, suite: str, number: int) -> tuple[Example, SceneQuestion]:
     """Return a question as an Example with its picture, and as it was drawn. The category is the suite."""
     asked = draw_question(split, suite, number)
-    picture = painter.picture(asked.scene, _SEEDS[split] + 10**5 * list(SUITES).index(suite) + number)
+    picture = painter.picture(asked.scene, picture_seed(split, suite, number))
     prompt = [user_message(asked.text, num_images=1)]
     name = f"{split}-{suite}-{number:05}"
     return Example(name, [picture], prompt, answer=asked.sentence, category=suite), asked

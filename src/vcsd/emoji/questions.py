@@ -70,7 +70,17 @@ def read_key(asks: str, text: str) -> str | None:
     >>> read_key("color", "The banana is blue."), read_key("presence", "No, there is no fox."), read_key("row", "Hm.")
     ('blue', 'no', None)
     """
-    said = [word for word in _WORD.findall(text.lower()) if word in KEY_WORDS[asks]]
+    found = find_key(asks, text)
+    return None if found is None else found.group()
+
+
+def find_key(asks: str, text: str) -> re.Match[str] | None:
+    """Return the place of that word in the text in small letters: a whole word, never a part of another.
+
+    >>> find_key("presence", "I do not know. No.").start(), find_key("count", "A stone.")
+    (15, None)
+    """
+    said = [match for match in _WORD.finditer(text.lower()) if match.group() in KEY_WORDS[asks]]
     return (said[0] if asks == "presence" else said[-1]) if said else None
 
 

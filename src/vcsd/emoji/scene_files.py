@@ -3,6 +3,7 @@
     python -m vcsd.emoji.scene_files --sprites sprites.safetensors --out scenes
 
     scenes/train.jsonl, images/     prompts for `vcsd train`; the answer is for methods that show it to their teacher
+    scenes/made.json                how many prompts these are, and of which sprites
     scenes/emoji_dev.tsv            questions for `vcsd eval`, all suites in one file, with the suite as category
     scenes/emoji_test.tsv
 
@@ -27,8 +28,8 @@ from PIL.Image import Image
 from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES, prompt_suites
-from vcsd.emoji.sprites import load_sprites
-from vcsd.errors import VcsdError
+from vcsd.emoji.sprites import load_sprites, sprites_identity
+from vcsd.errors import ConfigError, VcsdError
 from vcsd.types import message_texts
 from vcsd.visible import visible
 
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from vcsd.emoji.questions import SceneSplit
 
 PROMPTS = "train.jsonl"
+MADE = "made.json"
+"""How many prompts there are, and of which sprites."""
+
 NUM_PROMPTS = 3200
 NUM_QUESTIONS = 256
 
@@ -43,12 +47,15 @@ NUM_QUESTIONS = 256
 def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMPTS) -> Path:
     """Write `num` training prompts with their pictures, unless they exist, and return the path of the table.
 
-    The table is written last and renamed, so that several processes may write the same prompts.
+    The table is written last and renamed, so that several processes may write the same prompts. Raise a ConfigError if
+    the folder holds another number of prompts, or prompts with other sprites.
     """
-    table = folder / PROMPTS
+    table, made = folder / PROMPTS, {"prompts": num, "sprites": sprites_identity(painter.sprites)}
     if table.exists():
+        _check_made(folder, made)
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
+    _write(folder / MADE, json.dumps(made) + "\n")
     rows = []
     for number, suite in enumerate(prompt_suites(num)):
         example, _ = scene_example(painter, "train", suite, number)
@@ -59,9 +66,23 @@ def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMP
         (question,) = message_texts(example.prompt[0])
         row = {"id": example.id, "question": question, "image": name, "answer": example.answer, "category": suite}
         rows.append(row)
-    partial = table.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return partial.replace(table)
+    return _write(table, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _write(path: Path, text: str) -> Path:
+    """Write a file that other processes see whole or not at all."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    return partial.replace(path)
+
+
+def _check_made(folder: Path, wanted: dict[str, object]) -> None:
+    try:
+        made = json.loads((folder / MADE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{folder / MADE} cannot be read: {error}. Remove {folder} or choose another."]) from error
+    if made != wanted:
+        raise ConfigError([f"{folder} was written as {made}, not as {wanted}. Choose another folder."])
 
 
 def write_questions_file(painter: ScenePainter, path: Path, split: SceneSplit, num: int = NUM_QUESTIONS) -> Path:

@@ -9,6 +9,7 @@ use `drawn_sprites`, which needs no font: plain shapes, one per thing.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 from pathlib import Path
 
@@ -108,6 +109,11 @@ def load_sprites(path: Path) -> torch.Tensor:
     if tuple(sprites.shape) != expected or sprites.dtype != torch.uint8:
         raise ConfigError([f"{path} holds {tuple(sprites.shape)}, not sprites of shape {expected}. Write it again."])
     return sprites
+
+
+def sprites_identity(sprites: torch.Tensor) -> str:
+    """Hash sprites: equal for equal pictures."""
+    return hashlib.sha256(sprites.cpu().contiguous().numpy().tobytes()).hexdigest()[:32]
 
 
 def main() -> None:

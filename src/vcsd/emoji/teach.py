@@ -37,9 +37,10 @@ from vcsd.emoji.emoji_exam import NUM_DEV, SceneExam, english_perplexity
 from vcsd.emoji.emoji_scenes import CELL, GRID, PICTURE, ScenePainter, draw_scene
 from vcsd.emoji.english import replayed_text
 from vcsd.emoji.seeing_model import PATCH, PromptTokens, TowerSize, build_seeing_model, hidden_states, write_processor
-from vcsd.emoji.sprites import load_sprites
+from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.things import THINGS
 from vcsd.errors import ConfigError, RunError, VcsdError
+from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.models.hub import without_bars
 from vcsd.monitor.machine import hardware, versions
 from vcsd.visible import visible
@@ -86,6 +87,26 @@ class TeachingPlan:
         return min(1.0, (step + 1) / 50) * max(0.03, 0.5 * (1 + math.cos(math.pi * step / total)))
 
 
+def made_of(plan: TeachingPlan, language: Path, sprites: Path) -> dict[str, object]:
+    """What a base is made of, for its card and its checkpoints: the plan, and hashes of language model and sprites."""
+    return {
+        "plan": asdict(plan),
+        "language": folder_identity(language),
+        "sprites": sprites_identity(load_sprites(sprites)),
+    }
+
+
+def read_card(base: Path) -> dict[str, object]:
+    """Read the card of a base. Raise a ConfigError if it is none."""
+    try:
+        card = json.loads((base / CARD).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{base / CARD} cannot be read: {error}. Teach the base again."]) from error
+    if not isinstance(card, dict):
+        raise ConfigError([f"{base / CARD} is not a card. Teach the base again."])
+    return card
+
+
 class SightHeads(nn.Module):
     """What the stage `sight` predicts: the thing in each cell, and the mean colour of each patch."""
 
@@ -111,6 +132,9 @@ class Teaching:
     def __init__(self, plan: TeachingPlan, language: Path, sprites: Path, out: Path, device: str, say: Say) -> None:
         self.plan, self.out, self.device, self.say = plan, out, torch.device(device), say
         out.mkdir(parents=True, exist_ok=True)
+        self.made_of = made_of(plan, language, sprites)
+        if (folder := latest_checkpoint(out / "checkpoints")) is not None:
+            check_checkpoint(folder, self.made_of)  # before anything is written
         self.painter = ScenePainter(load_sprites(sprites), self.device)
         self.processor = write_processor(language, out)
         self.tokens = PromptTokens(self.processor.tokenizer)
@@ -260,7 +284,7 @@ class Teaching:
         contents = Contents(
             tensors={"model.safetensors": weights, "optimizer.safetensors": moments},
             texts={"state.json": json.dumps(state)},
-            identity=asdict(self.plan),
+            identity=self.made_of,
         )
         write_checkpoint(self.out / "checkpoints", self.num_done, contents, limit=1)
 
@@ -268,7 +292,6 @@ class Teaching:
         folder = latest_checkpoint(self.out / "checkpoints")
         if folder is None:
             return
-        check_checkpoint(folder, asdict(self.plan))
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         self.done, self.seconds, self.replay = state["done"], state["seconds"], state["replay"]
         weights = load_file(folder / "model.safetensors")
@@ -286,7 +309,7 @@ class Teaching:
         exam = SceneExam(ScenePainter(self.painter.sprites.cpu()), self.processor, "dev", num_dev)
         scores, perplexity = exam.take(model), english_perplexity(model, self.processor.tokenizer)
         card = {
-            "plan": asdict(self.plan),
+            **self.made_of,
             "dev": scores,
             "english_perplexity": perplexity,
             "seconds": round(self.seconds, 1),
@@ -306,9 +329,9 @@ def teach(
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ConfigError([f"--device {device}: torch sees no GPU here. Leave it out to use the CPU."])
     if (out / CARD).exists():
-        known = json.loads((out / CARD).read_text(encoding="utf-8"))["plan"]
-        if known != json.loads(json.dumps(asdict(plan))):
-            raise ConfigError([f"{out} holds a base of another plan. Choose another folder."])
+        card, wanted = read_card(out), made_of(plan, language, sprites)
+        if other := [name for name in wanted if card.get(name) != wanted[name]]:
+            raise ConfigError([f"{out} holds a base of another {' and '.join(other)}. Choose another folder."])
         say(f"{out} is already done.")
         return
     with only_process(out):

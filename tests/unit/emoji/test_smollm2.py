@@ -3,6 +3,7 @@
 import importlib.util
 import json
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -49,7 +50,7 @@ def interleaved(weight, heads):
     return weight.reshape(heads, 2, len(weight) // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(gguf, language, path):
+def write_gguf(language, path):
     model, tokenizer = LlamaForCausalLM.from_pretrained(language), AutoTokenizer.from_pretrained(language)
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
@@ -85,9 +86,8 @@ def write_gguf(gguf, language, path):
 
 
 def test_a_converted_model_keeps_its_weights_and_its_words(tmp_path):
-    gguf = pytest.importorskip("gguf")
     language = write_language(tmp_path / "language")
-    write_gguf(gguf, language, tmp_path / "tiny.gguf")
+    write_gguf(language, tmp_path / "tiny.gguf")
     convert(tmp_path / "tiny.gguf", tmp_path / "converted")
     before, after = (LlamaForCausalLM.from_pretrained(folder) for folder in (language, tmp_path / "converted"))
     assert "quantization_config" not in after.config.to_dict()

@@ -1,8 +1,11 @@
 """The study: rules that settle, runs that resume, and what is recorded of deciding words."""
 
 import json
+import math
+import shutil
 import subprocess
-from dataclasses import replace
+import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,11 +19,12 @@ from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.seeing_model import TowerSize
+from vcsd.emoji.study import emoji_runs
 from vcsd.emoji.study.emoji_runs import EmojiRun, EmojiStudy, alarms_by_suite, read_study, work_through
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor, key_position
 from vcsd.emoji.study.language_page import page
 from vcsd.emoji.study.settle import RateAndBeta, is_wanted, settle, verdict
-from vcsd.emoji.teach import TeachingPlan, teach
+from vcsd.emoji.teach import CARD, TeachingPlan, teach
 from vcsd.errors import ConfigError
 from vcsd.loss.statistics import Statistics
 from vcsd.models.processor import load_processor
@@ -89,6 +93,7 @@ def test_the_committed_list_has_the_planned_runs():
     assert len(dev) == 1 + 2 * 3 * 2
     assert len(listed.runs) - len(dev) == 3 * 6
     assert len({run.name for run in listed.runs}) == len(listed.runs)
+    assert listed.bases == {f"emoji-{seed}": TeachingPlan(seed, 500, 800, shares=Shares(fact=8)) for seed in (1, 2, 3)}
 
 
 def test_a_list_that_makes_no_sense_is_refused(tmp_path):
@@ -105,10 +110,10 @@ def folder(tmp_path_factory):
     write_language(root / "language")
     sprites = write_sprites(root / "sprites.safetensors")
     shares, tower = Shares(3, 1, 0), TowerSize(32, 1, 2)
-    plan = TeachingPlan(sight_steps=1, caption_steps=1, sight_batch=2, shares=shares, tower=tower, replay_rows=0)
+    plan = TeachingPlan(1, 1, 1, sight_batch=2, shares=shares, tower=tower, replay_rows=0)
     teach(plan, root / "language", sprites, root / "bases" / "a", device="cpu", say=str, num_dev=1)
     tree = {
-        **{"steps": 2, "questions": 1, "prompts": 12},
+        **{"bases": {"a": asdict(plan)}, "steps": 2, "questions": 1, "prompts": 12},
         "settle": {"base": "a", "seed": 1, "variants": ["VCSD"], "rates": ["1e-5"], "betas": ["0.1"]},
         "final": {"seeds": {"a": 2}, "variants": ["base", "contrast decoding", "VCSD"]},
     }
@@ -124,10 +129,10 @@ def study_of(folder, out):
 def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
     study = study_of(folder, tmp_path)
     assert study.settled() is None
-    made, failed = work_through(study, 600)
+    made, failed = work_through(study, math.inf)
     assert (made, failed) == (5, [])
     assert study.settled().setting == RateAndBeta("1e-5", "0.1")
-    assert work_through(study_of(folder, tmp_path), 600) == (0, [])
+    assert work_through(study_of(folder, tmp_path), math.inf) == (0, [])
     result = json.loads((tmp_path / "cells" / "test-a-VCSD.json").read_text())
     assert result["setting"] == {"rate": "1e-5", "beta": "0.1"}
     assert result["scores"].keys() == SUITES.keys()
@@ -169,7 +174,7 @@ def test_a_run_that_another_process_makes_is_left_to_it(folder, tmp_path):
         "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); input()"
     )
     other = subprocess.Popen(
-        ["python3", "-c", script, str(work / lock.NAME)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(work / lock.NAME)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         assert other.stdout.readline() == "1\n"
@@ -179,11 +184,62 @@ def test_a_run_that_another_process_makes_is_left_to_it(folder, tmp_path):
         other.communicate("\n")
 
 
-def test_results_of_another_list_are_not_shown(folder, tmp_path):
-    listed = read_study(folder / "list.json")
+def test_results_of_another_list_are_refused_everywhere(folder, tmp_path):
+    study = study_of(folder, tmp_path)
+    run = study.next_run()
     (tmp_path / "cells").mkdir()
-    (tmp_path / "cells" / "dev-a-base.json").write_text(json.dumps({"list": "other", "scores": BASE}))
-    assert "0 of 5 planned runs" in page(listed, tmp_path)
+    study.result_path(run).write_text(json.dumps({"list": "other", "scores": BASE}))
+    for use in (study.settled, study.next_run, lambda: study.make(run), lambda: work_through(study, math.inf)):
+        with pytest.raises(ConfigError, match=r"dev-a-base\.json is of another list\. Choose another --out\."):
+            use()
+
+
+@pytest.mark.parametrize("part", ["plan", "sprites", "language"])
+def test_a_base_that_is_not_the_planned_one_is_refused(folder, tmp_path, part):
+    shutil.copytree(folder / "bases", tmp_path / "bases")
+    card = json.loads((tmp_path / "bases" / "a" / CARD).read_text())
+    if part == "plan":
+        card["plan"]["caption_steps"] = 2
+    else:
+        del card[part]
+    (tmp_path / "bases" / "a" / CARD).write_text(json.dumps(card))
+    listed = read_study(folder / "list.json")
+    study = EmojiStudy(listed, tmp_path / "bases", folder / "sprites.safetensors", tmp_path / "out")
+    with pytest.raises(ConfigError, match=f"not the planned base: it has another {part}. Teach it again"):
+        study.next_run()
+
+
+def test_bases_with_different_language_models_are_refused(folder, tmp_path):
+    card = json.loads((folder / "bases" / "a" / CARD).read_text())
+    listed = read_study(folder / "list.json")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / CARD).write_text(json.dumps(card | {"language": name}))
+    listed = replace(listed, bases={"a": listed.bases["a"], "b": listed.bases["a"]})
+    study = EmojiStudy(listed, tmp_path, folder / "sprites.safetensors", tmp_path / "out")
+    assert study.has_base("a")
+    with pytest.raises(ConfigError, match="another language"):
+        study.has_base("b")
+
+
+def test_a_list_must_plan_the_bases_of_its_runs(folder, tmp_path):
+    tree = json.loads((folder / "list.json").read_text())
+    tree["final"]["seeds"]["b"] = 3
+    (tmp_path / "list.json").write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match="'b' is not among its bases"):
+        read_study(tmp_path / "list.json")
+
+
+@pytest.mark.parametrize(("failed", "status"), [(["dev-a-base"], 1), ([], 0)])
+def test_the_exit_status_says_that_a_run_failed(folder, tmp_path, monkeypatch, capsys, failed, status):
+    paths = {"--bases": folder / "bases", "--sprites": folder / "sprites.safetensors", "--out": tmp_path}
+    arguments = [str(part) for pair in paths.items() for part in pair]
+    monkeypatch.setattr(sys, "argv", ["emoji_runs", str(folder / "list.json"), *arguments])
+    monkeypatch.setattr(emoji_runs, "work_through", lambda study, seconds: (0, failed))
+    with pytest.raises(SystemExit) as left:
+        emoji_runs.main()
+    assert left.value.code == status
+    assert f"0 runs made, {len(failed)} failed, 5 of 5 missing." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -192,6 +248,9 @@ def test_results_of_another_list_are_not_shown(folder, tmp_path):
         ("count", "There are three things.", "three"),
         ("color", "The thing in the top left is blue.", "blue"),
         ("presence", "No, there is no fox.", "no"),
+        ("presence", "I do not know. No.", "no."),
+        ("color", "It is red, as the roof is covered.", "red,"),
+        ("count", "There is one thing on the stone.", "one thing"),
     ],
 )
 def test_the_deciding_word_is_found_in_the_tokens(folder, asks, text, word):
@@ -239,6 +298,14 @@ def test_the_monitor_records_the_deciding_word_apart(folder, tmp_path, flip_at_k
     wanted = (places[0] + len(responses[0]) + places[1]) / 2
     assert line["key"]["kl_target_original"] == pytest.approx(wanted)
     assert "realised_contrast" not in line["all"]
+
+
+def test_a_step_with_other_tokens_than_statistics_is_left_out_with_a_warning(folder, tmp_path, caplog):
+    tokenizer, seen, *_ = observed(folder, flip_at_key=False)
+    seen.scored = seen.scored[:1]
+    assert KeyMonitor(tmp_path, tokenizer).observe(seen) == {}
+    assert not (tmp_path / KEYS).exists() or read_lines(tmp_path / KEYS) == []
+    assert "so keys.jsonl has no line for it" in caplog.text
 
 
 def test_a_resumed_monitor_repeats_no_line(folder, tmp_path):

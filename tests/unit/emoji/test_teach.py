@@ -2,14 +2,15 @@
 
 import json
 import random
+import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tiny_language import plain_sprites, write_language, write_sprites
 from vcsd.emoji.captions import CaptionSteps, Shares, conversation
-from vcsd.emoji.emoji_exam import SceneExam, english_perplexity, scene_example
+from vcsd.emoji.emoji_exam import SceneExam, english_perplexity, picture_seed, scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter, draw_scene
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.scene_files import write_prompts_file, write_questions_file
@@ -21,6 +22,7 @@ from vcsd.emoji.seeing_model import (
     hidden_states,
     write_processor,
 )
+from vcsd.emoji.sprites import save_sprites
 from vcsd.emoji.teach import CARD, Teaching, TeachingPlan, teach
 from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
@@ -145,6 +147,23 @@ def test_a_folder_with_another_base_is_refused_and_a_finished_one_is_kept(folder
         teach(TeachingPlan(seed=2), *paths, device="cpu", say=str)
 
 
+@pytest.mark.parametrize("part", ["language", "sprites"])
+def test_other_sprites_and_other_language_models_are_refused_before_and_after_the_end(folder, tmp_path, part):
+    paths = {"language": folder / "language", "sprites": folder / "sprites.safetensors"}
+    assert not Teaching(PLAN, **paths, out=tmp_path / "out", device="cpu", say=str).run(stop_after=1)
+    if part == "sprites":
+        save_sprites(255 - plain_sprites(), tmp_path / part)
+    else:
+        shutil.copytree(folder / part, tmp_path / part)
+        weights = load_file(tmp_path / part / "model.safetensors")
+        save_file({name: 2 * weight for name, weight in weights.items()}, tmp_path / part / "model.safetensors")
+    paths[part] = tmp_path / part
+    with pytest.raises(ConfigError, match=f"belongs to another run: {part}"):
+        teach(PLAN, **paths, out=tmp_path / "out", device="cpu", say=str)
+    with pytest.raises(ConfigError, match=f"holds a base of another {part}"):
+        teach(PLAN, **paths, out=folder / "base", device="cpu", say=str)
+
+
 def test_a_gpu_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="torch sees no GPU"):
@@ -174,6 +193,12 @@ def test_the_exam_scores_words_sentences_and_suggestions(folder, painter, monkey
     }
 
 
+def test_no_two_questions_share_the_seed_of_their_picture():
+    numbers = [*range(300), 5000, 99_999]
+    seeds = [picture_seed(split, suite, n) for split in ("train", "dev", "test") for suite in SUITES for n in numbers]
+    assert len(set(seeds)) == len(seeds) == 3 * 14 * 302
+
+
 def test_a_base_answers_plainly_and_by_contrast(folder, painter):
     model, processor = load_model(folder / "base", torch.float32), load_processor(folder / "base")
     exam = SceneExam(painter, processor, "test", 1)
@@ -186,6 +211,11 @@ def test_prompts_and_questions_are_ordinary_files(painter, tmp_path):
     rows = [json.loads(line) for line in table.read_text().splitlines()]
     assert [row["category"] for row in rows] == [row["id"].split("-")[1] for row in rows]
     assert all((tmp_path / row["image"]).is_file() for row in rows)
+    assert write_prompts_file(painter, tmp_path, 6) == table
+    with pytest.raises(ConfigError, match=r"'prompts': 6, .*, not as \{'prompts': 7"):
+        write_prompts_file(painter, tmp_path, 7)
+    with pytest.raises(ConfigError, match="Choose another folder"):
+        write_prompts_file(ScenePainter(255 - plain_sprites()), tmp_path, 6)
     path = write_questions_file(painter, tmp_path / "emoji_dev.tsv", "dev", 1)
     _, loaded = load_own_tsv(path)
     assert [question.groups["category"] for question in loaded.questions] == list(SUITES)

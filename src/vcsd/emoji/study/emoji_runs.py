@@ -18,9 +18,9 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -28,14 +28,16 @@ from vcsd import run as recipe_run
 from vcsd.checkpoint import lock
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
+from vcsd.emoji.captions import Shares
 from vcsd.emoji.emoji_exam import SceneExam, english_perplexity
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.scene_files import write_prompts_file
-from vcsd.emoji.sprites import load_sprites
+from vcsd.emoji.seeing_model import TowerSize
+from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.study.key_contrast import key_contrast
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor
 from vcsd.emoji.study.settle import RateAndBeta, settle
-from vcsd.emoji.teach import CARD
+from vcsd.emoji.teach import CARD, TeachingPlan, read_card
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.method import METHODS
@@ -97,13 +99,40 @@ class EmojiRun:
 
 @dataclass(frozen=True)
 class StudyList:
-    """The planned runs in order, the length of a run, and the numbers of questions and prompts."""
+    """The planned bases, the runs in order, the length of a run, and the numbers of questions and prompts."""
 
+    bases: Mapping[str, TeachingPlan]
     runs: tuple[EmojiRun, ...]
     steps: int
     num_questions: int
     num_prompts: int
     digest: str
+
+    def read_result(self, path: Path) -> dict[str, Any] | None:
+        """Read a result; None if there is none. Raise an OtherListError if it belongs to another list."""
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ConfigError([f"{path} cannot be read: {error}. Remove it to repeat the run."]) from error
+        if not isinstance(result, dict) or result.get("list") != self.digest:
+            raise OtherListError([f"{path} is of another list. Choose another --out."])
+        return result
+
+
+class OtherListError(ConfigError):
+    """A result belongs to another list of runs."""
+
+
+def _plan(tree: dict[str, Any]) -> TeachingPlan:
+    """A base's plan: what its entry does not say is as in `TeachingPlan`."""
+    parts: dict[str, Any] = {}
+    if "shares" in tree:
+        parts["shares"] = Shares(**tree["shares"])
+    if "tower" in tree:
+        parts["tower"] = TowerSize(**tree["tower"])
+    return TeachingPlan(**tree | parts)
 
 
 def read_study(path: Path) -> StudyList:
@@ -112,15 +141,18 @@ def read_study(path: Path) -> StudyList:
         text = path.read_bytes()
         tree = json.loads(text)
         first, final = tree["settle"], tree["final"]
+        bases = {name: _plan(entry) for name, entry in tree["bases"].items()}
         settings = [RateAndBeta(rate, beta) for beta in first["betas"] for rate in first["rates"]]
         runs = [EmojiRun("dev", "base", first["base"], first["seed"])]
         runs += [EmojiRun("dev", v, first["base"], first["seed"], s) for s in settings for v in first["variants"]]
         runs += [EmojiRun("test", v, base, seed) for v in final["variants"] for base, seed in final["seeds"].items()]
         if unknown := [run.variant for run in runs if run.variant not in VARIANTS]:
             raise ValueError(f"{unknown[0]!r} is not a variant")
+        if unplanned := [run.base for run in runs if run.base not in bases]:
+            raise ValueError(f"{unplanned[0]!r} is not among its bases")
         steps, questions, prompts = (int(tree[name]) for name in ("steps", "questions", "prompts"))
         digest = hashlib.sha256(text).hexdigest()[:16]
-        return StudyList(tuple(dict.fromkeys(runs)), steps, questions, prompts, digest)
+        return StudyList(bases, tuple(dict.fromkeys(runs)), steps, questions, prompts, digest)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError([f"{path} is not a list of emoji runs: {type(error).__name__}: {error}."]) from None
 
@@ -133,27 +165,48 @@ class EmojiStudy:
         self.painter = ScenePainter(load_sprites(sprites))
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self._exams: dict[SceneSplit, SceneExam] = {}
+        self._checked: dict[str, object] = {}
 
     def result_path(self, run: EmojiRun) -> Path:
         """The file of a run's result."""
         return self.out / "cells" / f"{run.name}.json"
 
+    def result(self, run: EmojiRun) -> dict[str, Any] | None:
+        """A run's result; None before it is made. Raise an OtherListError if it belongs to another list."""
+        return self.listed.read_result(self.result_path(run))
+
+    def has_base(self, name: str) -> bool:
+        """Whether a base is there. Raise a ConfigError if it is not the planned one."""
+        folder = self.bases / name
+        if name not in self._checked and (folder / CARD).is_file():
+            card = read_card(folder)
+            wanted = {
+                "plan": asdict(self.listed.bases[name]),
+                "sprites": sprites_identity(self.painter.sprites),
+                "language": next(iter(self._checked.values()), card.get("language", "")),
+            }
+            if other := [part for part, value in wanted.items() if card.get(part) != value]:
+                words = f"another {' and another '.join(other)}"
+                raise ConfigError([f"{folder} is not the planned base: it has {words}. Teach it again."])
+            self._checked[name] = card.get("language")
+        return name in self._checked
+
     def settled(self) -> Settled | None:
         """What the finished runs on `dev` settle; None before all of them are finished."""
-        results = {run: self.result_path(run) for run in self.listed.runs if run.stage == "dev"}
-        if not all(path.is_file() for path in results.values()):
+        results = {run: self.result(run) for run in self.listed.runs if run.stage == "dev"}
+        read = {run: result["scores"] for run, result in results.items() if result is not None}
+        if len(read) < len(results):
             return None
-        read = {run: json.loads(path.read_text(encoding="utf-8"))["scores"] for run, path in results.items()}
         (base,) = (scores for run, scores in read.items() if run.variant == "base")
         vcsd = {run.setting: scores for run, scores in read.items() if run.variant == "VCSD" and run.setting}
         return settle(base, vcsd)
 
     def next_run(self, failed: Sequence[str] = ()) -> EmojiRun | None:
         """Return the first run that can be made now and has no result."""
+        is_settled = self.settled() is not None
         for run in self.listed.runs:
-            has_base = (self.bases / run.base / CARD).is_file()
-            waits = run.stage == "test" and run.trains and self.settled() is None
-            if has_base and not waits and run.name not in failed and not self.result_path(run).exists():
+            waits = run.stage == "test" and run.trains and not is_settled
+            if self.result(run) is None and run.name not in failed and not waits and self.has_base(run.base):
                 return run
         return None
 
@@ -161,8 +214,10 @@ class EmojiStudy:
         """Make a run and write its result. Raise an InUseError if another process is at it."""
         work = self.out / "work" / run.name
         with lock.only_process(work):
-            if self.result_path(run).exists():
+            if self.result(run) is not None:
                 return
+            if not self.has_base(run.base):
+                raise ConfigError([f"there is no base {self.bases / run.base}. Teach it first."])
             for path in work.iterdir():  # what a killed run left behind: runs do not resume
                 if path.name != lock.NAME:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -173,6 +228,7 @@ class EmojiStudy:
                 **measured,
                 "seconds": round(time.monotonic() - started, 1),
                 "list": self.listed.digest,
+                "language": self._checked[run.base],
                 "base_weights": folder_identity(self.bases / run.base),
                 "hardware": hardware(),
                 "versions": versions(),
@@ -314,7 +370,7 @@ def work_through(study: EmojiStudy, seconds: float) -> tuple[int, list[str]]:
 
 def _may_come(study: EmojiStudy, failed: Sequence[str]) -> bool:
     """Whether a run may become possible: its base is being made, or other processes settle what it waits for."""
-    left = [run for run in study.listed.runs if not study.result_path(run).exists() and run.name not in failed]
+    left = [run for run in study.listed.runs if study.result(run) is None and run.name not in failed]
     is_settling = any(run.stage == "dev" and run.name in failed for run in study.listed.runs)
     return bool(left) and not is_settling
 
@@ -338,8 +394,9 @@ def main() -> None:
         listed = read_study(options.list)
         study = EmojiStudy(listed, options.bases, options.sprites, options.out, options.overrides)
         made, failed = work_through(study, 60 * options.minutes)
-        missing = [run.name for run in listed.runs if not study.result_path(run).exists()]
+        missing = [run.name for run in listed.runs if study.result(run) is None]
         _say(f"{made} runs made, {len(failed)} failed, {len(missing)} of {len(listed.runs)} missing.")
+        sys.exit(1 if failed else 0)
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)

@@ -7,7 +7,8 @@ training would use there. This shows whether the contrast itself moves a number,
     flips                       percent whose most likely token the contrast changes
     in_support                  percent whose true word is plausible, so that the target can prefer it
     kl_target_original          mean nats at this word
-    control_says                what the control prefers, by word: the contrast pushes away from it
+    control_says                what the control prefers, by word: the contrast pushes away from it; words that begin
+                                with the same token cannot be told apart here and are counted together, as "a/b"
     pushed                      mean contrast of each possible word in nats, where it is not the true one
 """
 
@@ -69,7 +70,7 @@ def key_contrast(
         cases = [_case(processor, painter, method, split, suite, number) for number in range(num)]
         log_p_original = _at_key(model, [case.original for case in cases], cases, method.temperature)
         log_p_control = _at_key(model, [case.control for case in cases], cases, method.temperature)
-        measured[suite] = _summary(suite, cases, log_p_original, log_p_control, method.objective(ends), processor)
+        measured[suite] = _summary(suite, cases, log_p_original, log_p_control, method.objective(ends))
     return measured
 
 
@@ -103,25 +104,22 @@ def _summary(
     log_p_original: Tensor,
     log_p_control: Tensor,
     objective: Objective,
-    processor: Processor,
 ) -> dict[str, object]:
     log_q = target(log_p_original, log_p_control, objective)
     delta = contrast(log_p_original, log_p_control, objective.end_token_ids)
-    words = KEY_WORDS[asked_for(suite)]
-    first = {case.key: case.tokens[-1] for case in cases}  # the token with which each word that occurs begins
-    known = [word for word in words if word in first]
-    ids = torch.tensor([first[word] for word in known])
-    true = torch.tensor([known.index(case.key) for case in cases])
+    known = _words_by_token(suite, cases)
+    ids, labels = torch.tensor(list(known)), list(known.values())
+    true = torch.tensor([list(known).index(case.tokens[-1]) for case in cases])
     everyone = torch.arange(len(cases))
     said = {
         name: view[:, ids].argmax(-1)
         for name, view in (("original", log_p_original), ("control", log_p_control), ("target", log_q))
     }
-    is_other = torch.ones(len(cases), len(known), dtype=torch.bool)
+    is_other = torch.ones(len(cases), len(labels), dtype=torch.bool)
     is_other[everyone, true] = False
     pushed = {
         word: round(float(delta[:, ids[k]][is_other[:, k]].mean()), 3)
-        for k, word in enumerate(known)
+        for k, word in enumerate(labels)
         if is_other[:, k].any()
     }
     support = plausible_support(log_p_original, objective.beta)
@@ -130,10 +128,21 @@ def _summary(
         "flips": _percent_of(log_q.argmax(-1) != log_p_original.argmax(-1)),
         "in_support": _percent_of(support[everyone, ids[true]]),
         "kl_target_original": round(float(forward_kl(log_q, log_p_original).mean()), 4),
-        "control_says": dict(Counter(known[k] for k in said["control"].tolist()).most_common(8)),
+        "control_says": dict(Counter(labels[k] for k in said["control"].tolist()).most_common(8)),
         "pushed": dict(sorted(pushed.items(), key=lambda item: item[1])[:8]),
         "num": len(cases),
     }
+
+
+def _words_by_token(suite: str, cases: Sequence[_Case]) -> dict[int, str]:
+    """The words that occur, by the token with which they begin: those that begin with the same one are one entry."""
+    first = {case.key: case.tokens[-1] for case in cases}
+    words: dict[int, str] = {}
+    for word in KEY_WORDS[asked_for(suite)]:
+        if word in first:
+            before = words.get(first[word])
+            words[first[word]] = word if before is None else f"{before}/{word}"
+    return words
 
 
 def _percent_of(flags: Tensor) -> float:

@@ -13,11 +13,12 @@ guard could use it.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from vcsd.emoji.questions import asked_for, read_key
+from vcsd.emoji.questions import asked_for, find_key, read_key
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.metrics import PER_TOKEN, Sums
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from vcsd.loss import Statistics
     from vcsd.monitor.observation import Observation
     from vcsd.types import Example
+
+log = logging.getLogger(__name__)
 
 KEYS = "keys.jsonl"
 
@@ -59,7 +62,13 @@ class KeyMonitor:
         examples = {example.id: example for example in seen.examples}
         ends = list(accumulate(len(response) for _, response in seen.scored))
         columns = _columns(seen.statistics)
-        if not ends or any(len(column) != ends[-1] for column in columns.values()):
+        if not ends:
+            return
+        if wrong := [len(column) for column in columns.values() if len(column) != ends[-1]]:
+            log.warning(  # what is recorded of a step must not end the run
+                "Step %d has %d statistics for %d tokens, so keys.jsonl has no line for it. Please report this.",
+                *(seen.step, wrong[0], ends[-1]),
+            )
             return
         suites: defaultdict[str, _Suite] = defaultdict(_Suite)
         for (name, response), end in zip(seen.scored, ends, strict=True):
@@ -94,12 +103,10 @@ def key_position(asks: str, response: Sequence[int], tokenizer: IdsToText) -> in
     Words are found in the text, because a word may have several tokens, and a token may begin with a space.
     """
     texts = [tokenizer.decode(list(response[: end + 1]), skip_special_tokens=True) for end in range(len(response))]
-    said = read_key(asks, texts[-1]) if texts else None
-    if said is None:
+    found = find_key(asks, texts[-1]) if texts else None
+    if found is None:
         return None
-    whole = texts[-1].lower()
-    start = whole.find(said) if asks == "presence" else whole.rfind(said)
-    return next((place for place, text in enumerate(texts) if len(text) > start), None)
+    return next((place for place, text in enumerate(texts) if len(text.lower()) > found.start()), None)
 
 
 def _columns(statistics: Sequence[Statistics]) -> dict[str, list[float]]:

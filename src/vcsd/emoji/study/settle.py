@@ -19,6 +19,12 @@ MARGIN = 3.0
 LEAST_GAIN = 5.0
 """Points on unusual colours from which on a gain counts."""
 
+MOST_LOST = 10.0
+"""Points of counting among the rollouts: an alarm that comes before so many are lost comes in time."""
+
+FIRST_STEPS = 10
+"""Steps at the start of a run against which losses among its rollouts are measured."""
+
 Scores = Mapping[str, SuiteScore]
 
 
@@ -80,3 +86,37 @@ def verdict(base: Scores, vcsd: Scores, controls: Sequence[Scores]) -> str:
     if unusual(vcsd) - max(unusual(scores) for scores in controls) < LEAST_GAIN:
         return "gain without the contrast"
     return "success"
+
+
+def study_verdict(bases: Sequence[tuple[bool, str]]) -> str:
+    """Judge the study: `succeeds`, `fails` or `is undecided`, from whether each base is wanted, and its verdict."""
+    if all(wanted and said == "success" for wanted, said in bases):
+        return "succeeds"
+    return "fails" if sum(wanted and said != "success" for wanted, said in bases) >= 2 else "is undecided"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counting rollouts of one step: how many, and percent right."""
+
+    step: int
+    num: int
+    right: float
+
+
+def seen_in_time(counted: Sequence[Counted], alarms: Sequence[int]) -> bool | None:
+    """Whether one of the alarms came at a step at which fewer than `MOST_LOST` points of counting were lost.
+
+    The loss is that of the alarm's step against all counting rollouts of the first steps. A step without any counting
+    rollout has that of the latest step before it with one. None, if there is no such step, or none among the first.
+    """
+    first = [line for line in counted if line.step <= FIRST_STEPS]
+    if not alarms:
+        return False
+    if not first:
+        return None
+    before = sum(line.num * line.right for line in first) / sum(line.num for line in first)
+    known = [[line.right for line in counted if line.step <= alarm] for alarm in alarms]
+    if any(rights and before - rights[-1] < MOST_LOST for rights in known):
+        return True
+    return False if all(known) else None
