@@ -654,6 +654,22 @@ def calibration():
     yield rf"training with {N} \(95%: {N} to {N}\)", page, found(row)
     off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
     yield rf"off by {N} points typically, and by {N} at worst", page, found(off)
+    small = r"(\d+) gained between 0 and (\d+) points.*?, (\d+) was at 100% .*?, (\d+) lost"
+    yield (
+        rf"Of these, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
+        page,
+        found(small),
+    )
+    hidden = r"typical miss of ([\d.]+) points is as large as the paper's gains \(([\d.]+) to ([\d.]+)\)"
+    yield rf"typical miss of {N} points is as large as the paper's gains \({N} to {N}\)", page, found(hidden)
+    large = rf"among the (\d+) bases that gain more than (\d+) points it is {signed} \(95% {signed} to {signed}\)"
+    yield rf"among the {N} bases that gain more than {N} points it is {N} \(95% {N} to {N}\)", page, found(large)
+    decoded = rf"VCSD minus `contrast decoding`: {signed} \(95% {signed} to {signed}, Holm"
+    yield (
+        rf": {N} points for training on five new bases \(95% {N} to {N},",
+        WORLD + "what_the_contrast_adds.md",
+        found(decoded),
+    )
     free = r"\| contrast in the first step \| no \|.*? to [-+\d.]+ \| ([\d.]+) \| ([\d.]+) \|"
     yield rf"is off by {N} points typically, where the mean gain of the other bases is off by {N}", page, found(free)
 

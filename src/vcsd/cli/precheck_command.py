@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcsd.errors import ConfigError, DataError
-from vcsd.terminal import plain, say, show_log
+from vcsd.terminal import plain, say, say_prose, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def precheck(
         reasons = "; ".join(list(found.skipped.values())[:1])
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
     _show(found)
-    say(verdict(found))
+    say_prose(verdict(found))
     (folder / "precheck.json").write_text(
         json.dumps(diagnosis_json(found), indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )

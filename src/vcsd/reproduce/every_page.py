@@ -19,6 +19,7 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.worst_results import on_opsd, worst_results
 from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -49,7 +50,7 @@ def page_texts(out: Path) -> dict[str, str]:
     }
     return {
         **texts,
-        "claims.md": claims_page(results),
+        "claims.md": claims_page(results, on_opsd(runs)),
         "claims.json": json.dumps(claims, indent=1) + "\n",
         verdict_page.PAGE: verdict_page.verdict_page(runs),
         dose_page.PAGE: dose_page.dose_page(runs),
@@ -58,7 +59,7 @@ def page_texts(out: Path) -> dict[str, str]:
         **_read_once(out, results),
         precheck_page.PAGE: precheck_page.precheck_page(out),
         precheck_page.FILE: precheck_page.calibration_json(out),
-        "README.md": index_page(results, claims),
+        "README.md": index_page(results, claims, worst_results(out)),
     }
 
 

@@ -26,6 +26,12 @@ FILE = "calibrated.json"
 FEWEST_BASES = 5
 """A statistic that is known for fewer bases is left out."""
 
+LARGE_GAIN = 20.0
+"""Points. Bases that gained more are also correlated on their own, because the others differ in their captions."""
+
+PAPER_GAINS = (1.86, 4.77)
+"""The smallest and the largest gain of the paper, in points: a typical miss as large hides such a gain."""
+
 Pair = tuple[float, float]
 """A statistic of a base, and the points that training gained."""
 
@@ -79,6 +85,18 @@ def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain
 def best_predictor() -> Predictor:
     """Return the statistic that the verdict uses, with its correlation over the calibrated bases."""
     return _predictor(DECODING_GAIN, calibrated())
+
+
+def among_large_gains(bases: Mapping[str, Pair] | None = None) -> Predictor | None:
+    """Return the same statistic over the bases that gained much; None if they are too few."""
+    bases = calibrated() if bases is None else bases
+    large = {name: pair for name, pair in bases.items() if pair[1] > LARGE_GAIN}
+    return _predictor(DECODING_GAIN, large) if len(large) >= FEWEST_BASES else None
+
+
+def typical_miss(bases: Mapping[str, Pair] | None = None) -> float:
+    """Return the root mean square of the misses, in points."""
+    return _root_mean_square([miss for *_, miss in misses(bases)])
 
 
 def misses(bases: Mapping[str, Pair] | None = None) -> list[tuple[str, float, float, float]]:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
-from vcsd.inspect.precheck.calibration import best_predictor, calibrated, expected_gain, misses
+from vcsd.inspect.precheck.calibration import (
+    LARGE_GAIN,
+    PAPER_GAINS,
+    among_large_gains,
+    best_predictor,
+    calibrated,
+    expected_gain,
+    misses,
+    typical_miss,
+)
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
@@ -59,18 +68,35 @@ def verdict(diagnosis: Diagnosis) -> str:
             "No verdict: the data has no answers, and without them no statistic predicts the gain of training well "
             "enough. Add an answer column to some rows."
         )
-    expected, predictor, worst = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor(), misses()[0]
+    expected, predictor = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor()
     ends = f"95%: {signed(gain[1])} to {signed(gain[2])}"
     notes = "; ".join(note for note in (ends, unread_note(diagnosis.decoding_unread())) if note)
     return (
         f"Contrast decoding gains {signed(gain[0])} points here ({notes}). Over "
         f"{len(calibrated())} bases of the offline world, training gained about as much (correlation "
-        f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}): "
+        f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}{_large_gains()}): "
         f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
-        f"like them. When each base was predicted from the others, the worst miss was {signed(worst[3])} points. These "
-        f"were tiny models, {_families()}, with synthetic pictures, and {_lost()}: for a real model, take this as a "
-        "sign, not as a forecast."
+        f"like them. {_off()} These were tiny models, {_families()}, with synthetic pictures, and "
+        f"{_lost()}: for a real model, take this as a sign, not as a forecast."
     )
+
+
+def _large_gains() -> str:
+    """The correlation among bases that gained much, where doses do not set them apart."""
+    own = among_large_gains()
+    if own is None:
+        return ""
+    ends = f"95%: {own.low:+.2f} to {own.high:+.2f}"
+    return f"; {own.correlation:+.2f}, {ends}, among the {own.num_bases} that gained more than {LARGE_GAIN:g} points"
+
+
+def _off() -> str:
+    """How far predictions were off, and whether that hides gains of the paper's size."""
+    typical, worst = typical_miss(), misses()[0][3]
+    text = f"When each base was predicted from the others, the typical miss was {typical:.1f} points and the worst "
+    low, high = PAPER_GAINS
+    hides = f", so a gain of the paper's size ({low:g} to {high:g} points) cannot be told from none"
+    return f"{text}{signed(worst)}{hides if typical > low else ''}."
 
 
 def _families() -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.journal import JOURNAL, duration, read_journal
-from vcsd.reproduce.pages.provenance import made_with
+from vcsd.reproduce.pages.provenance import made_with, results_of
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import over_bases
 
@@ -28,14 +30,19 @@ PLANNED = {
     "more_bases.md": "VCSD against OPSD on more bases",
     "precheck.md": "how well the pre-check predicts the gain of training",
 }
-"""Pages of planned runs and of all runs together."""
+"""Pages of runs by rules written before them, and pages over several lists, with their topics."""
 
 OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""
 
 
-def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
-    """Build the front page from the experiments that have a page of their own."""
+def index_page(
+    results: Results, judged: Sequence[Mapping[str, str]], worst: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Build the front page from the experiments that have a page of their own.
+
+    `worst` has the worst result of each page of planned runs, by its file name.
+    """
     out = results.sweep.out
     written = [each for each in EXPERIMENTS.values() if results.groups_of(each) and (out / f"{each.name}.md").is_file()]
     rows = [
@@ -53,15 +60,23 @@ def index_page(results: Results, judged: Sequence[Mapping[str, str]]) -> str:
         markdown(head, rows, is_text=True),
         "",
     ]
-    planned = [f"- [{page}]({page}): {about}" for page, about in PLANNED.items() if (out / page).is_file()]
+    planned = [
+        f"- [{about[0].upper()}{about[1:]}]({page})" + (f": {worst[page]}" if page in worst else "")
+        for page, about in PLANNED.items()
+        if (out / page).is_file()
+    ]
     own = OWN_PAGE if planned else ()
     missing = [each.name for each in EXPERIMENTS.values() if each not in written and each.name not in own]
     if missing:
         lines += [f"Not finished: {', '.join(missing)}.", ""]
     if planned:
-        lines += ["Planned runs, by [rules](../preregistration.md) written before them, and all runs together:", ""]
+        rules = "[written](../preregistration.md) [before](../preregistration_failures.md)"
+        first = ", the worst result of each first" if worst else ""
+        lines += [f"Runs by rules {rules} them, and pages over several lists{first}:", ""]
         lines += [*planned, ""]
-    return "\n".join([*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out)])
+    return "\n".join(
+        [*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out, written, results)]
+    )
 
 
 def headline(experiment: Experiment, results: Results) -> str:
@@ -91,7 +106,7 @@ def _verdicts(experiment: Experiment, judged: Sequence[Mapping[str, str]]) -> st
     return ", ".join(f"{num} {word.removesuffix('s') if num > 1 else word}" for word, num in counts.items())
 
 
-def _commands(out: Path) -> Iterator[str]:
+def _commands(out: Path, written: Sequence[Experiment], results: Results) -> Iterator[str]:
     """Every command that ran something: cells, seconds, wall time."""
     entries = read_journal(out)
     if not entries:
@@ -115,7 +130,17 @@ def _commands(out: Path) -> Iterator[str]:
     if len(entries) > 1:
         wall_seconds = sum(entry.wall_seconds for entry in entries)
         yield from (f"Total: {num_run} runs, {duration(wall_seconds)} of wall time.", "")
-    num_files = len(list((out / "cells").glob("*.json")))
+    paths = sorted((out / "cells").glob("*.json"))
+    num_files, num_shown = len(paths), len(results_of(written, results))
+    if num_files > num_shown:
+        num_planned = sum("run_planned" in json.loads(path.read_bytes())["command"] for path in paths)
+        yield (
+            f"Why the numbers of runs differ: {num_shown} results are behind the first table. `cells/` holds "
+            f"{num_files}, with {num_planned} of planned runs and {num_files - num_shown - num_planned} of other seeds "
+            f"and bases that the first table does not count. These commands ran {num_run}; a run that was made again "
+            "counts each time."
+        )
+        yield ""
     if num_files > num_run:  # fewer is possible: a cell may be run again elsewhere, or after its file was removed
         yield f"`cells/` holds {num_files} results, but these commands ran {num_run}: the rest has no wall time."
         yield ""

@@ -401,12 +401,29 @@ def pmi(results: Results) -> JudgedClaim:
         return JudgedClaim("", "not run")
     means = {name: spread([each[name] for each in black]).mean for name in ("correlation", "same_sign", "same_choice")}
     text = (
-        f"r = {means['correlation']:.2f} on plausible tokens; same sign {means['same_sign']:.0%}; "
-        f"the same best token {means['same_choice']:.0%}"
+        f"r = {means['correlation']:.2f}{_over_bases(results, _black_correlation)} on plausible tokens; same sign "
+        f"{means['same_sign']:.0%}; the same best token {means['same_choice']:.0%}; the rule: r of {STANDS_FOR:g} or "
+        f"more agrees, below {DOES_NOT:g} disagrees"
     )
     if means["correlation"] >= STANDS_FOR:
         return JudgedClaim(text, "agrees")
     return JudgedClaim(text, "disagrees" if means["correlation"] < DOES_NOT else "undecided")
+
+
+def _black_correlation(result: CellResult) -> float | None:
+    return result["pmi"]["black"]["correlation"] if "black" in result.get("pmi", {}) else None
+
+
+def _over_bases(results: Results, read: Callable[[CellResult], float | None]) -> str:
+    """The 95% interval of a mean over bases, in words; empty for a single base."""
+    values = results.values(EXPERIMENTS["pmi"].variants[0], results.smallest, read)
+    change = paired(dict.fromkeys(values, 0.0), values)
+    limits = interval(change, 1 - CLEAR) if change is not None else None
+    return (
+        ""
+        if change is None or limits is None
+        else (f" ({100 * (1 - CLEAR):g}% {limits[0]:.2f} to {limits[1]:.2f} over {change.num_bases} bases)")
+    )
 
 
 def _gain_of_words(results: Results, read: Callable[[CellResult], float | None]) -> dict[Run, float]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.scoring.compare import spread
+from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import LAG
 from vcsd.reproduce.pages.plots import state_origin
@@ -28,10 +29,11 @@ from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from matplotlib.figure import Figure
 
+    from vcsd.evaluation.scoring.compare import Spread
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
     from vcsd.reproduce.paired_runs import Paired, Run
@@ -43,6 +45,7 @@ RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/lag_run
 NOW, *LATER = LAG.variants
 MARGIN = 1.0
 """Points of Acc. A difference whose interval lies within this margin is called too small to matter."""
+TOO_SMALL = "too small to matter"
 LEVEL = 0.95
 FEWEST_SEEDS = 3
 SERIES = {"loss": "loss", "student_entropy": "entropy, nats", "length": "tokens"}
@@ -96,6 +99,8 @@ def verdict(change: Paired | None) -> str:
     >>> base = {("a", 1): 90.0, ("b", 2): 91.0, ("c", 3): 92.0}
     >>> verdict(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.0}))
     'too small to matter'
+    >>> verdict(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.15}))
+    'clear, but too small to matter'
     >>> verdict(paired(base, {("a", 1): 85.0, ("b", 2): 86.2, ("c", 3): 87.0}))
     'worse'
     >>> verdict(paired(base, {("a", 1): 85.0, ("b", 2): 96.2, ("c", 3): 92.0}))
@@ -108,9 +113,10 @@ def verdict(change: Paired | None) -> str:
     ends = interval(change, LEVEL)
     assert ends is not None
     low, high = ends
+    is_clear = low > 0 or high < 0
     if low > -MARGIN and high < MARGIN:
-        return "too small to matter"
-    if low > 0 or high < 0:
+        return f"clear, but {TOO_SMALL}" if is_clear else TOO_SMALL
+    if is_clear:
         return "better" if low > 0 else "worse"
     return "undecided"
 
@@ -134,15 +140,56 @@ def lag_page(runs: LagRuns) -> str:
         "",
         f"The rule, written before the first run: Acc with a lag minus Acc without, paired by seed, with a "
         f"{LEVEL:.0%} interval by Student's t. An interval within ±{MARGIN:g} point is too small to matter; one that "
-        f"excludes zero otherwise is better or worse; any other is undecided. Runs of one seed share their random "
-        "numbers, so they differ much less from each other than runs of two seeds do. All runs start from one base, so "
-        "this says nothing about other bases or models. A learning rate of 1e-4 moves the weights more in a step than "
-        "the paper's 2e-6 does, which makes the lag matter more here than there.",
+        f"excludes zero otherwise is better or worse; any other is undecided. (The page adds *clear* where an interval "
+        "within the margin excludes zero.) Runs of one seed share their random numbers, so they differ much less from "
+        "each other than runs of two seeds do. All runs start from one base, so this says nothing about other bases or "
+        "models.",
+        "",
+        "The learning rate of 1e-4, against the paper's 2e-6, should make a lag matter more here: weights move more in "
+        "a step. Short, nearly certain answers should make it matter less." + _unchanged(runs),
         "",
     ]
     if any(runs.results(variant) for variant in LAG.variants):
         lines += [*_acc_table(runs), "", *_series_table(runs), "", *_made(runs)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def same_lengths(runs: LagRuns, variant: Variant) -> float | None:
+    """The share of steps, over seeds, whose mean length of responses equals that without a lag; None without pairs."""
+    before, after = runs.results(NOW), runs.results(variant)
+    pairs = [
+        pair
+        for seed in before
+        if seed in after
+        for pair in zip(before[seed]["series"]["length"], after[seed]["series"]["length"], strict=True)
+    ]
+    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
+
+
+def _unchanged(runs: LagRuns) -> str:
+    """How often a lag leaves the responses of a step as long as they are without one."""
+    shares = {_lag(variant): share for variant in LATER if (share := same_lengths(runs, variant)) is not None}
+    if not shares:
+        return ""
+    parts = _listed([f"{share:.0%}" for share in shares.values()])
+    return (
+        f" The mean length of a step's responses equals that without a lag in {parts} of the steps, with "
+        f"{'a lag' if len(shares) == 1 else 'lags'} of {_listed([str(lag) for lag in shares])}"
+        + (": mostly the same responses are trained on, so this test is not sensitive." if _mostly(shares) else ".")
+    )
+
+
+def _mostly(shares: Mapping[int, float]) -> bool:
+    return min(shares.values()) > 0.5
+
+
+def _listed(parts: list[str]) -> str:
+    """Join parts for a sentence.
+
+    >>> _listed(["1", "2", "4"]), _listed(["1"])
+    ('1, 2 and 4', '1')
+    """
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _acc_table(runs: LagRuns) -> Iterator[str]:
@@ -205,12 +252,14 @@ def draw(runs: LagRuns) -> Figure | None:
     for seed in dict.fromkeys(run.seed for run in runs.listed.runs):
         points = {_lag(v): runs.results(v)[seed]["acc"] for v in with_results if seed in runs.results(v)}
         left.plot(list(points), list(points.values()), ".-", color="#c9ccd1", linewidth=1)
-    means = {_lag(variant): spread(list(runs.accs(variant).values())).mean for variant in with_results}
-    left.plot(list(means), list(means.values()), "o", color="#1f7a6d")
-    left.set_ylabel("accuracy, %; dots: mean; lines: seeds")
+    for variant in with_results:
+        own = spread(list(runs.accs(variant).values()))
+        left.errorbar([_lag(variant)], [own.mean], yerr=_half_width(own), fmt="o", color="#1f7a6d", capsize=4)
+    left.set_ylabel(f"accuracy, %; dots: mean, with {LEVEL:.0%}\ninterval over seeds; lines: seeds", fontsize=9)
     state_origin(left)
     right.axhline(0, color="#8a8f98", linewidth=1)
     right.axhspan(-MARGIN, MARGIN, color="#1f7a6d", alpha=0.08)
+    right.text(_lag(NOW), 0.9 * MARGIN, f"shaded: {TOO_SMALL}", fontsize=8, color="#1f7a6d", va="top")
     for variant in LATER:
         change = runs.change(variant)
         ends = None if change is None else interval(change, LEVEL)
@@ -225,6 +274,12 @@ def draw(runs: LagRuns) -> Figure | None:
         axis.grid(axis="y", alpha=0.3)
     figure.tight_layout()
     return figure
+
+
+def _half_width(own: Spread) -> float:
+    """Half of the interval of a mean over seeds; 0 for a single seed."""
+    num = len(own.values)
+    return quantile(LEVEL, num - 1) * own.sd / num**0.5 if own.sd is not None else 0.0
 
 
 def _lag(variant: Variant) -> int:

@@ -21,6 +21,7 @@ from vcsd.inspect.precheck.calibration import (
     calibrated,
     expected_gain,
     misses,
+    typical_miss,
 )
 from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
 from vcsd.inspect.precheck.diagnosis_page import (
@@ -140,7 +141,13 @@ def test_accuracies_and_the_gain_are_counted_by_hand():
 def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
     said, best = verdict(toy()), best_predictor()
     assert f"correlation {best.correlation:+.2f}, 95%: {best.low:+.2f} to {best.high:+.2f}" in said
-    assert f"the worst miss was {parts.signed(misses()[0][3])} points" in said
+    assert f"the typical miss was {typical_miss():.1f} points and the worst {parts.signed(misses()[0][3])}, so" in said
+    large = [pair for pair in calibrated().values() if pair[1] > 20]
+    r = np.corrcoef(*zip(*large, strict=True))[0, 1]
+    assert f"among the {len(large)} that gained more than 20 points" in said
+    assert f"; {r:+.2f}, 95%: " in said
+    assert r < best.correlation, "most of the correlation sets doses apart"
+    assert typical_miss() > 1.86, "a gain of the paper's size cannot be told from none"
 
 
 def categorised():

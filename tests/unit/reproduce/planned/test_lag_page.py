@@ -9,7 +9,7 @@ from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import EXPERIMENTS, LAG, VCSD, Variant
-from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page
+from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, same_lengths
 from vcsd.reproduce.planned.run_list import PlannedRun, read_run_list
 from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 
@@ -78,6 +78,19 @@ def test_a_loss_is_called_one(finished):
     accs = {("lag 0", seed): 90.0 for seed in (301, 302, 303)}
     page = lag_page(finished({**accs, **{("lag 4", seed): 80.0 + seed - 301 for seed in (301, 302, 303)}}))
     assert "| -9.00 |  | -11.48 to -6.52 | worse |" in page
+
+
+def test_a_small_difference_that_excludes_zero_is_called_clear(finished):
+    accs = {("lag 0", seed): 90.0 for seed in (301, 302, 303)}
+    page = lag_page(finished({**accs, **{("lag 2", seed): 89.9 + (seed - 302) / 100 for seed in (301, 302, 303)}}))
+    assert "| -0.10 |  | -0.12 to -0.08 | clear, but too small to matter |" in page
+
+
+def test_steps_with_equal_lengths_are_counted(finished):
+    runs = finished({(name, seed): 90.0 for name in ("lag 0", "lag 4") for seed in (301, 302)})
+    runs.results(Variant("lag 0"))[301]["series"]["length"] = [1.0, 3.0]
+    assert same_lengths(runs, next(each for each in LAG.variants if each.name == "lag 4")) == 0.75
+    assert "equals that without a lag in 75% of the steps, with a lag of 4: mostly the same" in lag_page(runs)
 
 
 def test_without_results_there_is_no_table(finished):

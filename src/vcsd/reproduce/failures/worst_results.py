@@ -1,0 +1,150 @@
+"""The worst result of each page of planned runs, for the front page: what speaks against the method comes first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
+from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
+from vcsd.reproduce.failures import failures_page, power_page
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
+from vcsd.reproduce.pages import precheck_page
+from vcsd.reproduce.paired_runs import interval
+from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
+from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.planned_plots import CONTROLS
+from vcsd.reproduce.planned.planned_results import planned_results
+from vcsd.reproduce.planned.run_list import read_run_list
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from vcsd.reproduce.failures.failure_runs import ReadOnce
+    from vcsd.reproduce.paired_runs import Paired
+    from vcsd.reproduce.planned.planned_results import PlannedResults
+
+FAIR_OPSD = "OPSD beta 0.1"
+"""OPSD with the support of VCSD."""
+
+
+def worst_results(out: Path) -> dict[str, str]:
+    """One sentence for each page of planned runs, by file name. Pages without results are left out."""
+    runs = planned_results(out)
+    found = {
+        verdict_page.PAGE: _verdicts(runs),
+        dose_page.PAGE: _doses(runs),
+        so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
+        lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
+        precheck_page.PAGE: _precheck(out),
+    }
+    if (out / FAILURE_LIST).is_file():
+        found[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
+    if (out / POWER_LIST).is_file():
+        found[power_page.PAGE] = _power(read_once(out, POWER_LIST))
+    return {page: text for page, text in found.items() if text}
+
+
+def on_opsd(runs: PlannedResults) -> str:
+    """How far VCSD is above OPSD with and without the support of VCSD, on the new bases; empty without runs."""
+    fair, matched = (runs.change(name, VCSD.name, runs.verdict_bases) for name in (FAIR_OPSD, OPSD.name))
+    if fair is None or matched is None:
+        return ""
+    word = "is much closer" if abs(fair.mean) < abs(matched.mean) / 2 else "is not much closer"
+    return (
+        f"With the support of VCSD, OPSD {word}: on {fair.num_bases} new bases, VCSD minus `{FAIR_OPSD}` is "
+        f"{_points(fair)}, and VCSD minus the matched OPSD {_points(matched)} "
+        f"([what the contrast adds]({verdict_page.PAGE}))."
+    )
+
+
+def _points(change: Paired) -> str:
+    ends = interval(change, 0.95)
+    return f"{change.mean:+.2f}" + ("" if ends is None else f" (95% {ends[0]:+.2f} to {ends[1]:+.2f})")
+
+
+def _is_open(change: Paired) -> bool:
+    """Whether the interval includes zero, or there is none."""
+    ends = interval(change, 0.95)
+    return ends is None or ends[0] <= 0 <= ends[1]
+
+
+def _verdicts(runs: PlannedResults) -> str:
+    """Controls that VCSD is not clearly above, the smallest difference first, then the main control."""
+    changes = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
+    known = sorted(((name, each) for name, each in changes.items() if each is not None), key=lambda pair: pair[1].mean)
+    weak = [f"`{name}` {_points(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
+    main = dict(known).get(MAIN_CONTROL)
+    parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
+    if main is not None:
+        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {_points(main)}")
+    return "; ".join(parts)
+
+
+def _doses(runs: PlannedResults) -> str:
+    """What is left at gains of the paper's size, and what training does where there is nothing to gain."""
+    closest, parts = dose_page.paper_dose(runs), []
+    if closest is not None:
+        changes = {
+            name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in (DECODING.name, MAIN_CONTROL)
+        }
+        known = {name: change for name, change in changes.items() if change is not None}
+        differences = " and minus ".join(f"`{name}` {_points(change)}" for name, change in known.items())
+        if known:
+            num = min(change.num_bases for change in known.values())
+            parts.append(f"at gains of the paper's size, VCSD minus {differences} ({num} bases, no verdict)")
+    null = dose_page.gain(runs, VCSD.name, dose_page.NULL_WORLD) if dose_page.NULL_WORLD in runs.doses else None
+    if null is not None:
+        parts.append(f"with true captions, VCSD minus base {_points(null)}")
+    return "; ".join(parts)
+
+
+def _so_far(runs: so_far.FinishedRuns) -> str:
+    """In how many pairs of base and seed VCSD is behind the controls that came closest."""
+    parts = []
+    for name in ("another picture", DECODING.name):
+        gaps = []
+        for base in runs.bases:
+            if name not in {variant.name for variant in runs.variants(base)}:
+                continue
+            for seed in runs.seeds(base):
+                ours, theirs = (runs.score(each, base, seed) for each in (VCSD.name, name))
+                if ours is not None and theirs is not None:
+                    gaps.append(ours - theirs)
+        if gaps:
+            parts.append(f"behind `{name}` in {sum(gap < 0 for gap in gaps)} of {len(gaps)} runs")
+    return f"VCSD is {' and '.join(parts)}" if parts else ""
+
+
+def _lag(runs: lag_page.LagRuns) -> str:
+    changes = {each.name: change for each in LAG.variants[1:] if (change := runs.change(each)) is not None}
+    worst = min(changes.items(), key=lambda pair: pair[1].mean, default=None)
+    if worst is None:
+        return ""
+    return f"{worst[0]} changes Acc by {_points(worst[1])}, which is {lag_page.verdict(worst[1])}; one base"
+
+
+def _failures(runs: ReadOnce) -> str:
+    if not runs.may_be_read:
+        return runs.status().replace("*", "")
+    judged = [(each.name, failures_page.change_of(runs, each), each.needs_gain) for each in SETTINGS]
+    words = {name: verdict(change, needs_gain=needs_gain) for name, change, needs_gain in judged}
+    ordered = sorted(words.items(), key=lambda pair: failures_page.ORDER.index(pair[1]))
+    return "; ".join(f"{name}: {word}" for name, word in ordered)
+
+
+def _power(runs: ReadOnce) -> str:
+    if not runs.may_be_read:
+        return runs.status().replace("*", "")
+    changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
+    return "; ".join(f"VCSD minus OPSD on {family} {_points(change)}" for family, change in changes)
+
+
+def _precheck(out: Path) -> str:
+    pairs = precheck_page.pairs_of(out)
+    if len(pairs) < FEWEST_BASES:
+        return ""
+    typical, worst = typical_miss(pairs), misses(pairs)[0]
+    low, high = PAPER_GAINS
+    hides = f", as large as the paper's gains ({low:g} to {high:g})" if typical > low else ""
+    return f"predictions are off by {typical:.1f} points typically{hides}, and by {worst[3]:+.1f} at worst"
