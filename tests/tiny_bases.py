@@ -1,12 +1,16 @@
 """Random bases of the world's tokenizer: they see nothing and say anything, which is enough to test with."""
 
+import dataclasses
+import json
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from vcsd.bases.curriculum import Curriculum
 from vcsd.bases.tiny_models import build_model
 from vcsd.bases.tokenizer import write_processor_files
+from vcsd.world.parameters import PARAMETERS
 
 
 def make_base(folder: Path, family: str = "qwen3_vl", seed: int = 0) -> Path:
@@ -24,3 +28,10 @@ def make_base(folder: Path, family: str = "qwen3_vl", seed: int = 0) -> Path:
 @cache
 def shared_base(root: str, family: str = "qwen3_vl", seed: int = 0) -> Path:
     return make_base(Path(root) / f"{family}-{seed}", family, seed)
+
+
+def write_planned_card(folder: Path, planned) -> None:
+    """The card of a base that was made as planned."""
+    plan = Curriculum(planned.family, planned.size, planned.seed, PARAMETERS.changed(planned.overrides))
+    card = {**plan.identity(), "world": dataclasses.asdict(plan.parameters)}
+    (folder / "card.json").write_text(json.dumps(card))

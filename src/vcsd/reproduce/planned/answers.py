@@ -124,24 +124,31 @@ def _where(runs: PlannedResults) -> Iterator[RuleAnswer]:
 
 
 def shares(runs: PlannedResults) -> dict[tuple[str, int], float]:
-    """The share of VCSD's gain that `sharpened 2` reaches, base by base, in percent."""
+    """The share of VCSD's gain that `sharpened 2` reaches, base by base, in percent; without those of `no_change`."""
     base, sharp, vcsd = (runs.scores(name, runs.verdict_bases) for name in (BASE.name, MAIN_CONTROL, VCSD.name))
-    both = [run for run in base if run in sharp and run in vcsd]
+    both = [run for run in base if run in sharp and run in vcsd and vcsd[run] != base[run]]
     return {run: 100 * (sharp[run] - base[run]) / (vcsd[run] - base[run]) for run in both}
+
+
+def no_change(runs: PlannedResults) -> list[str]:
+    """The bases on which VCSD equals the base: there is no gain to take a share of."""
+    base, vcsd = (runs.scores(name, runs.verdict_bases) for name in (BASE.name, VCSD.name))
+    return [run[0] for run in base if vcsd.get(run) == base[run]]
 
 
 def _share(runs: PlannedResults) -> RuleAnswer:
     title = "**3. How much of the gain is sharpening?**"
-    found = shares(runs)
+    found, equal = shares(runs), no_change(runs)
+    left_out = f" Left out, because VCSD equals the base there: {', '.join(equal)}." if equal else ""
     change = paired(dict.fromkeys(found, 0.0), found)
     limits = interval(change, 0.95) if change is not None else None
     if change is None or limits is None:
-        return RuleAnswer("described", f"{title} Too few runs.")
+        return RuleAnswer("described", f"{title} Too few runs.{left_out}")
     each = ", ".join(f"{share:.0f}%" for share in found.values())
     return RuleAnswer(
         "described",
         f"{title} `{MAIN_CONTROL}` reaches {change.mean:.0f}% of VCSD's gain (95% {limits[0]:.0f} to {limits[1]:.0f}%, "
-        f"{change.num_bases} bases: {each}).",
+        f"{change.num_bases} bases: {each}).{left_out}",
     )
 
 

@@ -12,10 +12,12 @@ multi-process service (`nvidia-cuda-mps-control -d`): on an H200 with 16 cores, 
 each.
 
 `--quick` is a smoke test of a list: the first run of each setting, with two tiny steps, from tiny bases that it makes.
+All of it is in `OUT/quick`, because its bases have the names of the real ones; it does not use `--bases` and `--known`.
+A base in the folder of bases that was not made as the list says is refused.
 
 `--known` names a folder of results that need not be repeated. Their bases are not made again: a base with missing runs
 must be put back into the folder of bases. Everything that is worth keeping is in `--out`: `cells/`,
-`cards/` and `runs.jsonl`.
+`cards/` and `runs.jsonl`. The exit code is 1 if a run or a base failed.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.bases.branch import is_stem
-from vcsd.bases.card import CARD
+from vcsd.bases.card import CARD, read_card
 from vcsd.bases.curriculum import Curriculum
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, VcsdError
@@ -82,10 +84,19 @@ class BaseMaker:
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "OMP_NUM_THREADS": "1"})
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    compared: set[str] = field(default_factory=set)
+    """Bases whose cards are those of the planned ones."""
 
     def has(self, name: str) -> bool:
-        """Whether a base can be used."""
-        return name.startswith(SHIPPED) or (self.folder / name / CARD).is_file()
+        """Whether a base can be used. Raise a ConfigError if the folder holds another base under its name."""
+        if name.startswith(SHIPPED):
+            return True
+        if not (self.folder / name / CARD).is_file():
+            return False
+        if name not in self.compared:
+            refuse_other_base(self.folder / name, next(base for base in self.bases if base.name == name))
+            self.compared.add(name)
+        return True
 
     def advance(self) -> None:
         """Collect what has ended, and start what can be made."""
@@ -140,6 +151,19 @@ class BaseMaker:
             process.terminate()
         for process in self.running.values():
             process.wait()
+
+
+def refuse_other_base(folder: Path, planned: PlannedBase) -> None:
+    """Raise unless the card of a base says that it was made as planned."""
+    plan = Curriculum(planned.family, planned.size, planned.seed, PARAMETERS.changed(planned.overrides))
+    card = read_card(folder)
+    others = [
+        f"{key} {card.get(key)}, planned {value}" for key, value in plan.identity().items() if card.get(key) != value
+    ]
+    if others:
+        raise ConfigError([
+            f"{folder} is not the planned base {planned.name}: {'; '.join(others)}. Move it away, or change --bases."
+        ])  # fmt: skip
 
 
 def run_list(
@@ -232,31 +256,30 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _main(options: argparse.Namespace) -> None:
+def _main(options: argparse.Namespace) -> bool:
+    """Run the list; return whether everything that was tried succeeded."""
     started = time.monotonic()
     if options.jobs < 1 or options.pretrain_jobs < 1 or options.minutes <= 0:
         raise ConfigError(["--jobs, --pretrain-jobs and --minutes must be positive."])
     listed = read_run_list(options.list)
     if options.quick:
         listed = listed.quick(QUICK_SIZE, QUICK_WORLD)
-    command = f"python -m vcsd.reproduce.planned.run_planned {options.list} ({listed.digest})"
-    sweep = Sweep(
-        recipe=recipe_path("world/reproduce"),
-        out=options.out,
-        num_questions=QUICK_QUESTIONS if options.quick else NUM_QUESTIONS,
-        num_prompts=QUICK_PROMPTS if options.quick else NUM_PROMPTS,
-        overrides=QUICK if options.quick else (),
-        command=command,
-        curve_every=1 if options.quick else None,
-    )
+        options.out, options.bases, options.known = options.out / "quick", None, None
+        options.pretrain = options.pretrain or "cpu"
+        say(f"A smoke test, all in {options.out}: no base and no result from elsewhere is used or changed.")
+    sweep = _sweep(options, f"python -m vcsd.reproduce.planned.run_planned {options.list} ({listed.digest})")
     create_results_folder(options.out)
     bases = options.bases or options.out / "bases"
-    where, num = (options.pretrain or "cpu", QUICK_QUESTIONS) if options.quick else (options.pretrain, None)
-    maker = BaseMaker(list(listed.bases.values()), bases, where, options.pretrain_jobs, num)
+    num = QUICK_QUESTIONS if options.quick else None
+    maker = BaseMaker(list(listed.bases.values()), bases, options.pretrain, options.pretrain_jobs, num)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read by the processes that are started from here on
     os.environ["OMP_NUM_THREADS"] = "1"
-    say(f"{len(listed.runs)} runs and {len(listed.bases)} bases are listed; {options.minutes:g} minutes at most.")
+    num_there = sum(maker.has(name) for name in listed.bases)
+    say(
+        f"{len(listed.runs)} runs and {len(listed.bases)} bases are listed, {num_there} bases are there; "
+        f"{options.minutes:g} minutes at most."
+    )
     known = known_runs(listed, [options.out, *([options.known] if options.known else [])])
     known.refuse_other_weights(bases)
     maker.used = frozenset(known.bases)
@@ -265,14 +288,36 @@ def _main(options: argparse.Namespace) -> None:
     tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes)
     keep_cards(bases, options.out)
     wall = time.monotonic() - started
-    ran = {run.base for run in listed.runs if maker.has(run.base)}
-    entry = JournalEntry(
+    ran = sorted({run.base for run in listed.runs if maker.has(run.base)})
+    _note(listed, sweep, tally, options.jobs, ran, wall)
+    say(f"{len(tally.keys)} runs finished, {len(tally.failed)} failed, {tally.num_known} known; {wall:.0f} s.")
+    for failure in (*tally.failed, *sorted(maker.failed)):
+        say(f"FAILED: {failure}")
+    return not tally.failed and not maker.failed
+
+
+def _sweep(options: argparse.Namespace, command: str) -> Sweep:
+    """What all runs share."""
+    return Sweep(
+        recipe=recipe_path("world/reproduce"),
+        out=options.out,
+        num_questions=QUICK_QUESTIONS if options.quick else NUM_QUESTIONS,
+        num_prompts=QUICK_PROMPTS if options.quick else NUM_PROMPTS,
+        overrides=QUICK if options.quick else (),
         command=command,
+        curve_every=1 if options.quick else None,
+    )
+
+
+def _note(listed: RunList, sweep: Sweep, tally: PoolTally, jobs: int, ran: list[str], wall: float) -> None:
+    """Add what was run to the journal."""
+    entry = JournalEntry(
+        command=sweep.command,
         experiments=list(listed.experiments),
         seeds=sorted({run.seed for run in listed.runs}),
-        bases={"planned": sorted(ran)},
+        bases={"planned": ran},
         hardware=hardware(),
-        jobs=options.jobs,
+        jobs=jobs,
         cells_run=len(tally.keys),
         cells_known=tally.num_known,
         cells_failed=len(tally.failed),
@@ -280,19 +325,17 @@ def _main(options: argparse.Namespace) -> None:
         wall_seconds=round(wall, 1),
         ended="done" if len(tally.keys) + len(tally.failed) == tally.num_todo else "interrupted",
     )
-    Lines(options.out / JOURNAL).append(asdict(entry))
-    say(f"{len(tally.keys)} runs finished, {len(tally.failed)} failed, {tally.num_known} known; {wall:.0f} s.")
-    for failure in tally.failed:
-        say(f"FAILED: {failure}")
+    Lines(sweep.out / JOURNAL).append(asdict(entry))
 
 
 def main() -> None:
     """Run the command."""
     try:
-        _main(_options())
+        is_good = _main(_options())
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)
+    sys.exit(0 if is_good else 1)
 
 
 if __name__ == "__main__":

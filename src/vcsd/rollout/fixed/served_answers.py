@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from vcsd.errors import RunError
 from vcsd.models.family import family_of
-from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError
+from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError, ServerRefusedError
 from vcsd.rollout.vllm.server_target import ServerTarget
 from vcsd.rollout.vllm.sync_probe import probe_prompt
 from vcsd.rollout.vllm.vllm_engine import VLLMEngine, refuse_other_family
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 from vcsd.rollout.vllm.weight_sync import OtherVersionError
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from vcsd.rollout.vllm.weight_sync import Named
 
 log = logging.getLogger(__name__)
+
+Reply = TypeVar("Reply")
 
 WAIT_SECONDS = 120.0
 """How long a server may take to answer at the beginning."""
@@ -80,8 +83,11 @@ class ServedAnswers:
 
     @property
     def room(self) -> int | None:
-        """Tokens of the longest prompt with its response that fit; None if the server does not say."""
-        return self._engine.room
+        """Tokens of the longest prompt with its response that fit; None if the server does not say.
+
+        Threads that read questions ask for it, so what is drawn meanwhile keeps its version if the server is lost.
+        """
+        return self._insist(lambda: self._engine.room, lambda: None)
 
     def sample(
         self,
@@ -95,34 +101,51 @@ class ServedAnswers:
         progress: ProgressCallback | None = None,
     ) -> Sampled:
         """Draw rollouts. Before the first ones, and after a loss of the server, compare a probe."""
+
+        def draw() -> Sampled:
+            if self._engine.version is None:
+                self._compare(prompts)
+            return self._engine.sample(
+                prompts,
+                sampling,
+                num_rollouts=num_rollouts,
+                seed=seed,
+                step=step,
+                with_log_probs=with_log_probs,
+                progress=progress,
+            )
+
+        return self._insist(draw, self._forget)
+
+    def _insist(self, ask: Callable[[], Reply], forget: Callable[[], None]) -> Reply:
+        """Ask again after growing pauses while the server is lost; before each, `forget` what was known of it."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                if self._engine.version is None:
-                    self._compare(prompts)
-                return self._engine.sample(
-                    prompts,
-                    sampling,
-                    num_rollouts=num_rollouts,
-                    seed=seed,
-                    step=step,
-                    with_log_probs=with_log_probs,
-                    progress=progress,
-                )
+                return ask()
             except (ServerLostError, OtherVersionError) as error:
-                self._engine.version = None
+                forget()
                 self._pause_or_stop(error, attempt)
         raise AssertionError
 
+    def _forget(self) -> None:
+        self._engine.version = None
+
     def _compare(self, prompts: Sequence[Prompt]) -> None:
-        """Raise a RunError unless the server answers a probe as the model would."""
+        """Raise a RunError unless the server answers a probe as the model would.
+
+        A probe that it refuses, such as one that is too long, proves nothing: the next prompts are tried instead.
+        """
         try:
             gap = self._engine.adopt(probe_prompt(sorted(prompts, key=lambda prompt: len(prompt.input_ids))))
         except ServerLostError:
             raise
+        except (RequestRefusedError, ServerRefusedError):
+            self._forget()
+            raise
         except NotOfferedError as error:
             raise RunError(f"{error} Start the server with `{serve_command(self._name)}`.") from error
         except RunError as error:
-            self._engine.version = None
+            self._forget()
             raise RunError(
                 f"{self._client.url} does not serve {self._name}: {error} Start the server with "
                 f"`{serve_command(self._name)}`, or pass the model that it serves."

@@ -98,11 +98,15 @@ class InProcess:
         final = {"output_kind": RequestOutputKind.FINAL_ONLY}
         engine = self._llm.llm_engine
         replies: dict[str, Any] = {}
+        try:
+            settings = [SamplingParams(**value, **final) for value in values]
+        except (ValueError, VLLMClientError) as error:  # not about one prompt, so no prompt's failure
+            raise RunError(f"vLLM refuses the sampling values: {error}") from error
         names = [f"rollout-{place}" for place in range(len(inputs))]
         try:
-            for name, request, value in zip(names, inputs, values, strict=True):
+            for name, request, setting in zip(names, inputs, settings, strict=True):
                 try:
-                    engine.add_request(name, request, SamplingParams(**value, **final))
+                    engine.add_request(name, request, setting)
                 except (ValueError, VLLMClientError) as error:
                     raise RequestRefusedError(f"vLLM refuses the request: {error}") from error
             while engine.has_unfinished_requests():

@@ -1,8 +1,9 @@
 """HTTP to a vLLM server: JSON in, JSON out, and a wait for a server that is not up.
 
 A server that does not answer, answers too late or fails inside raises a ServerLostError: the same request may be sent
-again. One that refuses a request raises a RequestRefusedError. The key, if the environment variable VLLM_API_KEY has
-one, is sent and never shown.
+again. One that refuses what is in a request raises a RequestRefusedError: others may be answered. One that refuses any
+request, for lack of a key or otherwise, raises a ServerRefusedError. The key, if the environment variable VLLM_API_KEY
+has one, is sent and never shown.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ _PIECE = 2**16
 _FAILED = 500
 _OK = 200
 _NOT_FOUND = 404
+_ABOUT_ONE = (400, 413, 422)
+"""Statuses that are about what is in a request: wrong, too large, not understood."""
+_NO_KEY = (401, 403)
 
 
 class NotOfferedError(RunError):
@@ -43,6 +47,10 @@ class NotOfferedError(RunError):
 
 class ServerLostError(RunError):
     """The server did not answer, or failed inside. Sending the same again may help."""
+
+
+class ServerRefusedError(RunError):
+    """The server refuses requests of this kind, whatever is in them."""
 
 
 def check_url(url: str, key: str = "rollout.server_url") -> str:
@@ -145,7 +153,10 @@ class ServerClient:
         if status == _NOT_FOUND:
             raise NotOfferedError(f"the vLLM server {self.url} has no {path}.")
         if status != _OK:
-            raise RequestRefusedError(f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}")
+            text = f"the vLLM server {self.url} refuses {path} ({status}): {_short(content)}"
+            if status in _ABOUT_ONE:
+                raise RequestRefusedError(text)
+            raise ServerRefusedError(f"{text} Put its key into {KEY}." if status in _NO_KEY else text)
         return _parsed(content, self.url)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from vcsd.errors import RunError
 from vcsd.rollout.vllm.file_transfer import FileSender
 from vcsd.rollout.vllm.in_process import to_items
-from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError
+from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError, ServerRefusedError
+from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 from vcsd.rollout.vllm.weight_sync import DeltaMismatchError
 
 if TYPE_CHECKING:
@@ -231,7 +232,9 @@ class ServerTarget:
         """Tokens of the longest prompt with its response that fit; None if the server does not say."""
         try:
             return int(self.client.get("/v1/models")["data"][0]["max_model_len"])
-        except (NotOfferedError, KeyError, IndexError, TypeError, ValueError):
+        except (NotOfferedError, ServerRefusedError, RequestRefusedError):
+            return None
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             return None
 
     def weight_version(self) -> str:

@@ -102,7 +102,7 @@ class VLLMEngine:
         self.compute_dtype = dtype
         self.vision_ids = sorted(self.family.vision_token_ids(student))
         self.end_ids = sorted(self.family.end_token_ids(student, tokenizer))
-        self.version: str | None = None
+        self._version: str | None = None
         self._merge_size = int(self.base.config.vision_config.spatial_merge_size)
         self._num_tokens = int(self.base.config.get_text_config().vocab_size)
         expected = expected_shapes(self.base.config)
@@ -110,6 +110,17 @@ class VLLMEngine:
         self._sync = WeightSync(expected)
         self._probe = SyncProbe(probe_dtype or dtype)
         self._target, self._keeps_cut = target, keeps_cut
+
+    @property
+    def version(self) -> str | None:
+        """The version of the weights in use; None if there are none yet, or if vLLM may have been restarted."""
+        return self._version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        self._version = version
+        if version is None:
+            self.__dict__.pop("room", None)  # after a restart, another limit may hold
 
     @cached_property
     def room(self) -> int | None:

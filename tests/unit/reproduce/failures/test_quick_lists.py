@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tiny_bases import make_base
+from tiny_bases import make_base, write_planned_card
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST
 from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.run_planned import QUICK_SIZE, QUICK_WORLD
 
 FIRST = "qwen3_vl-small-21"
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -32,17 +33,17 @@ def test_every_setting_runs_end_to_end(tmp_path):
     tree = json.loads((RESULTS / FAILURE_LIST).read_text())
     tree["runs"] = [run for run in tree["runs"] if all(base.startswith(FIRST) for base in run["on"])]
     (tmp_path / "list.json").write_text(json.dumps(tree))
-    for seed, name in enumerate(name for name in tree["bases"] if name.startswith(FIRST)):
-        folder = make_base(tmp_path / "bases" / name, seed=seed)
-        world = dict(each.split("=") for each in tree["bases"][name]["set"])
-        (folder / "card.json").write_text(json.dumps({"world": {key: float(value) for key, value in world.items()}}))
+    quick = read_run_list(tmp_path / "list.json").quick(QUICK_SIZE, QUICK_WORLD)
+    for seed, base in enumerate(quick.bases.values()):
+        folder = make_base(tmp_path / "out" / "quick" / "bases" / base.name, seed=seed)
+        write_planned_card(folder, base)
     command = [sys.executable, "-m", "vcsd.reproduce.planned.run_planned", str(tmp_path / "list.json"), "--quick"]
-    command += ["--out", str(tmp_path / "out"), "--bases", str(tmp_path / "bases"), "--jobs", "1", "--minutes", "60"]
+    command += ["--out", str(tmp_path / "out"), "--jobs", "1", "--minutes", "60"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert "10 runs finished, 0 failed, 1 known" in done.stdout, "300 quick steps are the two steps of another run"
-    results = [json.loads(path.read_text()) for path in (tmp_path / "out" / "cells").glob("*.json")]
+    results = [json.loads(path.read_text()) for path in (tmp_path / "out" / "quick" / "cells").glob("*.json")]
     assert len(results) == 10
     measured = set.intersection(*(set(result["abilities"]) for result in results))
     assert {"sight", "hint", "text_only", "black", "usual", "pass_at", "entropy", "ece", "answers"} <= measured

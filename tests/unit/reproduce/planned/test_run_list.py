@@ -1,11 +1,13 @@
 """Planned runs: which file says what, in which order, and what waits for its base."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tiny_bases import make_base
+from tiny_bases import make_base, write_planned_card
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
@@ -80,10 +82,10 @@ def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
         return _next_cell(plan, todo, sweep, maker, known, tally)
 
     assert take() is None
-    (make_base(tmp_path / "bases" / "b") / "card.json").write_text("{}")
+    write_planned_card(make_base(tmp_path / "bases" / "b"), plan.bases["b"])
     cell = take()
     assert (cell.variant, cell.base.folder.name) == (BASE, "b"), "it does not wait for the runs before it"
-    (make_base(tmp_path / "bases" / "a", seed=1) / "card.json").write_text("{}")
+    write_planned_card(make_base(tmp_path / "bases" / "a", seed=1), plan.bases["a"])
     known = KnownRuns(frozenset({plan.cell(plan.runs[0], maker.folder, sweep).key}))
     cell = take()
     assert (cell.variant, cell.base.folder.name, tally.num_known, tally.num_todo) == (BASE, "a", 1, 2)
@@ -108,7 +110,7 @@ def test_a_base_with_results_is_not_made_again_and_its_missing_runs_wait(tmp_pat
     sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
     maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", "cpu", 1)
     for name, seed in (("a", 1), ("b", 2)):
-        (make_base(maker.folder / name, seed=seed) / "card.json").write_text("{}")
+        write_planned_card(make_base(maker.folder / name, seed=seed), plan.bases[name])
     cells = [plan.cell(run, maker.folder, sweep) for run in plan.runs]
     folder = tmp_path / "known" / "cells"
     folder.mkdir(parents=True)
@@ -128,3 +130,70 @@ def test_a_base_with_results_is_not_made_again_and_its_missing_runs_wait(tmp_pat
     make_base(maker.folder / "a", seed=3)
     with pytest.raises(ConfigError, match="a has other weights than the base of the finished runs"):
         known.refuse_other_weights(maker.folder)
+
+
+def test_a_base_that_was_made_otherwise_is_refused(tmp_path):
+    plan = listed(tmp_path, [])
+    maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1)
+    (maker.folder / "a").mkdir(parents=True)
+    assert not maker.has("a")
+    write_planned_card(maker.folder / "a", replace(plan.bases["a"], seed=2, overrides=("batch=8",)))
+    with pytest.raises(
+        ConfigError, match=r"a is not the planned base a: seed 2, planned 1; parameters \w+, planned \w+\."
+    ):
+        maker.has("a")
+    write_planned_card(maker.folder / "a", plan.bases["a"])
+    assert maker.has("a")
+
+
+def test_the_recorded_cards_are_those_of_planned_bases(tmp_path):
+    planned, cards = read_run_list(PLANNED), PLANNED.parent / "cards"
+    names = [name for name in planned.bases if (cards / f"{name}.json").is_file()]
+    assert len(names) >= 5
+    for name in names:
+        (tmp_path / name).mkdir()
+        shutil.copy(cards / f"{name}.json", tmp_path / name / "card.json")
+    maker = BaseMaker(list(planned.bases.values()), tmp_path, None, 1)
+    assert all(maker.has(name) for name in names)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Run the command on a list of one run, without processes: `tally` is what its runs came to."""
+    listed(tmp_path, [entry(["base"], {"a": [1]})])
+    made = {}
+
+    def runs_nothing(plan, sweep, maker, known, jobs, deadline):
+        made["maker"] = maker
+        return made["tally"]
+
+    def start(*more, tally):
+        made["tally"] = tally
+        monkeypatch.setattr(run_planned, "run_list", runs_nothing)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        words = ["run_planned", str(tmp_path / "planned.json"), "--out", str(tmp_path / "out"), *more]
+        monkeypatch.setattr("sys.argv", words)
+        with pytest.raises(SystemExit) as ended:
+            run_planned.main()
+        return ended.value.code, made["maker"]
+
+    return start
+
+
+def test_a_smoke_test_leaves_the_folders_of_real_runs_alone(command, tmp_path):
+    bases, known = tmp_path / "my bases", tmp_path / "known"
+    code, maker = command("--quick", "--bases", str(bases), "--known", str(known), tally=PoolTally(0, 0))
+    assert code == 0
+    assert maker.folder == tmp_path / "out" / "quick" / "bases"
+    assert [base.size for base in maker.bases] == ["tiny"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["quick"]
+    assert not bases.exists()
+    code, maker = command("--bases", str(bases), tally=PoolTally(0, 0))
+    assert (code, maker.folder, maker.used) == (0, bases, frozenset())
+
+
+def test_a_failed_run_is_the_exit_code(command, capsys):
+    code, _ = command(tally=PoolTally(1, 0, failed=["base on a, seed 1: RunError"]))
+    assert code == 1
+    assert capsys.readouterr().out.endswith("s.\nFAILED: base on a, seed 1: RunError\n")

@@ -35,6 +35,13 @@ def test_the_share_of_sharpening_is_taken_base_by_base():
     assert side(made_up(), "3.") == "described", "the rules ask for a mean and an interval, not for a verdict"
 
 
+def test_a_base_that_vcsd_leaves_as_it_is_has_no_share_and_is_named():
+    runs = made_up(VCSD=lambda base, noise: 50.0 if base == "qwen3_vl-small-13" else 90.0 + noise)
+    assert len(shares(runs)) == 4
+    (text,) = [one.text for one in answers(runs) if one.text.startswith("**3.")]
+    assert text.endswith("Left out, because VCSD equals the base there: qwen3_vl-small-13.")
+
+
 @pytest.mark.parametrize(
     ("other", "word", "expected"),
     [(90.1, "alike", "against"), (85.0, "different", "for"), (95.0, "different", "against")],

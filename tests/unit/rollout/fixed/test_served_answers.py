@@ -10,7 +10,7 @@ from vcsd.errors import RunError
 from vcsd.models.family import family_of
 from vcsd.rollout.fixed.served_answers import ServedAnswers
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.vllm.server_client import ServerClient
+from vcsd.rollout.vllm.server_client import ServerClient, ServerRefusedError
 from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 GENERATE = "/inference/v1/generate"
@@ -128,3 +128,58 @@ def test_a_server_that_tells_no_version_may_answer(case, monkeypatch):
         case.server, "answer", lambda path, body: (404, {}) if path == "/weight_info" else answer(path, body)
     )
     assert len(case.sample()) == 2
+
+
+def test_a_moment_without_the_server_does_not_end_the_question_of_its_room(case):
+    case.server.room = 50
+    case.server.failures["/v1/models"] = 2
+    assert case.answers.room == 50
+    assert case.pauses == [5.0, 10.0]
+
+
+def test_after_four_attempts_the_room_stays_unknown_and_the_evaluation_stops(case):
+    case.server.failures["/v1/models"] = 99
+    with pytest.raises(RunError, match=r"no answers after 4 attempts: .* the same command resumes"):
+        assert case.answers.room
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405])
+def test_a_server_that_refuses_to_tell_its_room_may_answer(case, monkeypatch, status):
+    replied(monkeypatch, case.server, "/v1/models", status)
+    assert case.answers.room is None
+    assert len(case.sample()) == 2
+    assert case.pauses == []
+
+
+def test_a_server_that_was_lost_is_asked_for_its_room_again(case):
+    case.server.room = len(make_prompt().input_ids) + 3
+    case.sample()
+    case.server.failures[GENERATE] = 1
+    case.server.room += 1  # restarted with another limit
+    case.sample()
+    assert case.answers.room == case.server.room
+    assert case.server.bodies[-1]["sampling_params"]["max_tokens"] == 4
+
+
+def test_a_probe_that_is_refused_is_one_prompt_refused(case):
+    case.server.room = len(make_prompt().input_ids)
+    with pytest.raises(RequestRefusedError, match="longer than the maximum model length"):
+        case.sample()
+    assert case.num_compared == 0
+    case.server.room = None
+    assert len(case.sample()) == 2
+    assert case.num_compared == 1, "the next prompts are compared"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_wants_a_key_ends_the_evaluation_and_says_so(case, monkeypatch, status):
+    replied(monkeypatch, case.server, GENERATE, status)
+    with pytest.raises(ServerRefusedError, match=rf"refuses {GENERATE} \({status}\).* Put its key into VLLM_API_KEY\."):
+        case.sample()
+    assert not issubclass(ServerRefusedError, RequestRefusedError), "it would be counted question by question"
+
+
+def replied(monkeypatch, server, path, status):
+    """Let a server answer a path with a status."""
+    answer = server.answer
+    monkeypatch.setattr(server, "answer", lambda asked, body: (status, {}) if asked == path else answer(asked, body))
