@@ -123,7 +123,7 @@ class LiveEvaluation(TrainerCallback):
         return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, "unread": unread, **entries}.items()}
 
 
-def unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
+def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
     """Return the share of unread answers in a line of evaluation.jsonl, in percent: of a benchmark, or the mean."""
     benchmarks = record.get("benchmarks", {})
     chosen = [benchmarks.get(name, {})] if name else list(benchmarks.values())

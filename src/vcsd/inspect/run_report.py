@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.evaluation.live import unread_share
+from vcsd.evaluation.live import live_unread_share
 from vcsd.evaluation.scoring.compare import compare
 from vcsd.inspect.run_folder import as_written_by_a_run
 from vcsd.inspect.run_samples import sampled
@@ -198,7 +198,7 @@ def _unread_since_the_first(runs: Sequence[RunRecord], name: str) -> str:
     """Say for each run by how many points its unread answers changed from its first evaluation to its last."""
     notes = []
     for run in runs:
-        shares = [share for record in run.evaluations if (share := unread_share(record, name)) is not None]
+        shares = [share for record in run.evaluations if (share := live_unread_share(record, name)) is not None]
         if shares:
             notes.append(f"{run.name} {unread_note(shares[-1] - shares[0])}")
     return f"From the first to the last: {', '.join(notes)}." if notes else ""

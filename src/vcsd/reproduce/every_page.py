@@ -45,13 +45,7 @@ def page_texts(out: Path) -> dict[str, str]:
         raise ConfigError([f"{out} has no {LIST} or no {lag_page.LIST}. Pass docs/results, or a copy of it."])
     results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
     claims = judged(results)
-    texts = {
-        f"{each.name}.md": experiment_page(each, results, _picture(out, each)) for each in _with_page(out, results)
-    }
-    return {
-        **texts,
-        "claims.md": claims_page(results, on_opsd(runs)),
-        "claims.json": json.dumps(claims, indent=1) + "\n",
+    planned = {
         verdict_page.PAGE: verdict_page.verdict_page(runs),
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
@@ -59,7 +53,16 @@ def page_texts(out: Path) -> dict[str, str]:
         **_read_once(out, results),
         precheck_page.PAGE: precheck_page.precheck_page(out),
         precheck_page.FILE: precheck_page.calibration_json(out),
-        "README.md": index_page(results, claims, worst_results(out)),
+    }
+    return {
+        **{
+            f"{each.name}.md": experiment_page(each, results, _picture(out, each), coming=planned)
+            for each in _with_page(out, results)
+        },
+        "claims.md": claims_page(results, on_opsd(runs), coming=planned),
+        "claims.json": json.dumps(claims, indent=1) + "\n",
+        **planned,
+        "README.md": index_page(results, claims, worst_results(out), coming=planned),
     }
 
 
@@ -76,7 +79,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         verdict_page.PICTURE: lambda: draw_verdicts(runs),
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
-        failures_page.PICTURE: lambda: draw_failures(read_once(out, FAILURE_LIST)),
+        **_failure_picture(out),
         precheck_page.PICTURE: lambda: precheck_page.draw_precheck(out),
     }
 
@@ -89,6 +92,11 @@ def _read_once(out: Path, results: Results) -> dict[str, str]:
     if (out / POWER_LIST).is_file():
         texts[power_page.PAGE] = power_page.power_page(read_once(out, POWER_LIST), results)
     return texts
+
+
+def _failure_picture(out: Path) -> dict[str, Callable[[], Figure | None]]:
+    has_list = (out / FAILURE_LIST).is_file()
+    return {failures_page.PICTURE: lambda: draw_failures(read_once(out, FAILURE_LIST))} if has_list else {}
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:

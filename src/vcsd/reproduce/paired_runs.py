@@ -165,17 +165,21 @@ def _paired(before: Mapping[Run, float], after: Mapping[Run, float], looks: int)
     return Paired(difference, num, error, min(1.0, looks * two_sided(difference.mean / error, num - 1)), looks)
 
 
-def holm(changes: Sequence[Paired]) -> list[Paired]:
+def holm(changes: Sequence[Paired], num_planned: int | None = None) -> list[Paired]:
     """The same differences with p-values by Holm's correction for their number; those without a p do not count.
+
+    With `num_planned`, the correction is for that many: planned tests without a result count as if they were last.
 
     >>> apart = [Paired(spread([1.0]), 5, 1.0, p) for p in (0.03, 0.01, 0.04)]
     >>> [change.p for change in holm(apart)]
     [0.06, 0.03, 0.06]
+    >>> [change.p for change in holm(apart[:1], num_planned=2)]
+    [0.06]
     """
     order = sorted((change.p, place) for place, change in enumerate(changes) if change.p is not None)
-    corrected, largest = list(changes), 0.0
+    corrected, largest, num = list(changes), 0.0, num_planned or len(order)
     for rank, (p, place) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        largest = max(largest, min(1.0, (num - rank) * p))
         corrected[place] = replace(changes[place], p=largest)
     return corrected
 

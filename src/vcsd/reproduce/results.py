@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.paired_runs import Paired, Run
 
-LOOKS = "looks_at_groups.json"
+LOOKS_AT_GROUPS = "looks_at_groups.json"
 """In a results folder, the groups that got more bases after their results were known, with the number of looks."""
 
 
@@ -63,8 +63,8 @@ class Results:
         return sorted(shares, key=shares.__getitem__) if len(shares) > 1 else []
 
     def looks(self, group: str) -> int:
-        """How often results of a group were looked at before its number of bases was settled, by the file LOOKS."""
-        path = self.sweep.out / LOOKS
+        """How often results of a group were looked at before its number of bases was settled, by that file."""
+        path = self.sweep.out / LOOKS_AT_GROUPS
         return int(json.loads(path.read_bytes()).get(group, 1)) if path.is_file() else 1
 
     def groups_of(self, experiment: Experiment) -> list[str]:

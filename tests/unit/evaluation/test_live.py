@@ -11,7 +11,7 @@ from tiny_step import losses_of, make_trainer
 from toy_questions import question
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
-from vcsd.evaluation.live import LiveEvaluation, LiveExam, unread_share
+from vcsd.evaluation.live import LiveEvaluation, LiveExam, live_unread_share
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.monitor import Watch
 from vcsd.monitor.lines import read_lines
@@ -104,10 +104,10 @@ def test_the_numbers_are_logged_with_the_step(whole):
     logged = {entry["step"]: entry for entry in trainer.state.log_history if "evaluation/acc" in entry}
     assert sorted(logged) == [3, 6]
     assert logged[6]["evaluation/acc"] == curve(folder)[-1]["acc"] == logged[6]["evaluation/toy"]
-    unread = [unread_share(line) for line in curve(folder)]
+    unread = [live_unread_share(line) for line in curve(folder)]
     assert unread == [25.0 * line["benchmarks"]["toy"]["unresolved"] for line in curve(folder)]  # of four questions
     assert [logged[step]["evaluation/unread"] for step in (3, 6)] == unread[1:]
-    assert unread_share({"step": 0, "acc": 5.0}) is None
+    assert live_unread_share({"step": 0, "acc": 5.0}) is None
 
 
 def test_the_numbers_are_written_with_the_step(whole, tmp_path):

@@ -62,3 +62,24 @@ def test_a_changed_result_changes_its_page(texts, tmp_path):
     (path,) = [path for path, text in cells.items() if all(words in text for words in wanted)]
     path.write_text(re.sub(r'"acc": [\d.]+', '"acc": 1.0', cells[path], count=1), encoding="utf-8")
     assert "| VCSD | 80.32 | 67.98 | 99.39 | 1.00 | 98.86 |" in verdict_page.verdict_page(planned_results(tmp_path))
+
+
+def test_a_folder_with_few_results_and_without_optional_lists_gets_the_same_pages_twice(tmp_path):
+    """The pages that are written in the same run are known to the front page, to the claims and to experiments."""
+    (tmp_path / "cells").mkdir()
+    for name in ("planned.json", "lag_runs.json"):
+        shutil.copy(RESULTS / name, tmp_path)
+    cells = {path: path.read_text(encoding="utf-8") for path in (RESULTS / "cells").glob("*.json")}
+    for path in [path for path, text in cells.items() if '"base": "qwen3_vl-small-5"' in text]:
+        shutil.copy(path, tmp_path / "cells")
+    (tmp_path / "support.md").write_text("An earlier page.")
+    first = page_texts(tmp_path)
+    assert "(what_the_contrast_adds.md)" in first["README.md"]
+    assert "(what_the_contrast_adds.md#the-guard-on-new-runs)" in first["support.md"]
+    assert first["precheck.md"].endswith("Too few bases with contrast decoding and training: 1 of 5.\n")
+    for name, text in first.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert page_texts(tmp_path) == first
+    drawn = pictures(tmp_path)
+    assert "where_it_fails.png" not in drawn
+    assert drawn["precheck.png"]() is None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.planned_results import PlannedResults
     from vcsd.reproduce.planned.run_list import PlannedRun
 
-FAILURE_LIST, POWER_LIST, LOOKS = "failure_runs.json", "power_runs.json", "looks.json"
+FAILURE_LIST, POWER_LIST, ENDED_LISTS = "failure_runs.json", "power_runs.json", "looks.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def read_once(out: Path, name: str) -> ReadOnce:
 
 
 def _reasons(out: Path) -> dict[str, str]:
-    path = out / LOOKS
+    path = out / ENDED_LISTS
     if not path.is_file():
         return {}
     reasons = json.loads(path.read_text(encoding="utf-8"))

@@ -43,14 +43,15 @@ def power_page(runs: ReadOnce, results: Results) -> str:
 
 
 def changes(runs: ReadOnce, reference: Variant) -> dict[str, Paired]:
-    """VCSD minus a reference in Acc for each family that has runs, with Holm's correction for the families."""
+    """VCSD minus a reference in Acc for each family that has runs, with Holm's correction for the planned families."""
     found = {}
+    num_planned = len({base.family for base in runs.runs.listed.bases.values()})
     for family, title in FAMILY_TITLES.items():
         bases = [name for name, base in runs.runs.listed.bases.items() if base.family == family]
         change = runs.runs.change(reference.name, VCSD.name, bases)
         if change is not None:
             found[title] = change
-    return dict(zip(found, holm(list(found.values())), strict=True))
+    return dict(zip(found, holm(list(found.values()), num_planned), strict=True))
 
 
 def says(change: Paired) -> str:

@@ -15,7 +15,7 @@ from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import over_bases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from vcsd.reproduce.experiments import Experiment
@@ -36,15 +36,25 @@ OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""
 
 
+def is_page(out: Path, name: str, coming: Collection[str]) -> bool:
+    """Whether a folder has a page, or will have it: `coming` names the pages that are written at the same time."""
+    return name in coming or (out / name).is_file()
+
+
 def index_page(
-    results: Results, judged: Sequence[Mapping[str, str]], worst: Mapping[str, str] = MappingProxyType({})
+    results: Results,
+    judged: Sequence[Mapping[str, str]],
+    worst: Mapping[str, str] = MappingProxyType({}),
+    *,
+    coming: Collection[str] = (),
 ) -> str:
     """Build the front page from the experiments that have a page of their own.
 
-    `worst` has the worst result of each page of planned runs, by its file name.
+    `worst` has the worst result of each page of planned runs, by its file name. `coming` is as in `is_page`.
     """
     out = results.sweep.out
-    written = [each for each in EXPERIMENTS.values() if results.groups_of(each) and (out / f"{each.name}.md").is_file()]
+    with_page = [each for each in EXPERIMENTS.values() if is_page(out, f"{each.name}.md", coming)]
+    written = [each for each in with_page if results.groups_of(each)]
     rows = [
         [f"[{each.name}]({each.name}.md)", each.title, each.shows, headline(each, results), _verdicts(each, judged)]
         for each in written
@@ -63,7 +73,7 @@ def index_page(
     planned = [
         f"- [{about[0].upper()}{about[1:]}]({page})" + (f": {worst[page]}" if page in worst else "")
         for page, about in PLANNED.items()
-        if (out / page).is_file()
+        if is_page(out, page, coming)
     ]
     own = OWN_PAGE if planned else ()
     missing = [each.name for each in EXPERIMENTS.values() if each not in written and each.name not in own]

@@ -9,7 +9,7 @@ from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import EXPERIMENTS, OPSD, VCSD, references_of
 from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.details import detail_tables, guard_lines
-from vcsd.reproduce.pages.index import index_page
+from vcsd.reproduce.pages.index import index_page, is_page
 from vcsd.reproduce.pages.judges import FEWEST_BASES
 from vcsd.reproduce.pages.plots import plot
 from vcsd.reproduce.pages.provenance import made_with, summary, wall_times
@@ -20,7 +20,7 @@ from vcsd.reproduce.results import acc_change
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from vcsd.reproduce.experiments import Experiment
@@ -64,8 +64,10 @@ def write_claims(results: Results) -> Path:
     return path
 
 
-def experiment_page(experiment: Experiment, results: Results, drawn: Path | None = None) -> str:
-    """The page of one experiment."""
+def experiment_page(
+    experiment: Experiment, results: Results, drawn: Path | None = None, *, coming: Collection[str] = ()
+) -> str:
+    """The page of one experiment. `coming` names the pages that are written at the same time."""
     lines = [
         f"# {experiment.title}",
         "",
@@ -81,7 +83,7 @@ def experiment_page(experiment: Experiment, results: Results, drawn: Path | None
         lines += [f"## {group}", "", *score_tables(experiment, results, group)]
         lines += [*detail_tables(experiment, results, group)]
     if experiment.name == "support":
-        lines += _guard(results)
+        lines += _guard(results, coming)
     made = [*made_with([experiment], results), *wall_times(experiment, results)]
     return "\n".join([*lines, "## How this was made", "", *made, "", "[All experiments](README.md)", ""])
 
@@ -127,8 +129,11 @@ def power(claim: Claim, found: JudgedClaim) -> str:
     return f"{word}: differences from {least:.2f} {claim.unit}"
 
 
-def claims_page(results: Results, on_opsd: str = "") -> str:
-    """The page that compares the paper's claims with the results. `on_opsd` says more about OPSD below the table."""
+def claims_page(results: Results, on_opsd: str = "", *, coming: Collection[str] = ()) -> str:
+    """The page that compares the paper's claims with the results. `on_opsd` says more about OPSD below the table.
+
+    `coming` names the pages that are written at the same time.
+    """
     sweep, claims = results.sweep, judged(results)
     note = _opsd_note(results, on_opsd)
     rows = [row for row in claims if row["verdict"] != "not run"]
@@ -165,7 +170,7 @@ def claims_page(results: Results, on_opsd: str = "") -> str:
         *note,
         *_changed(results, claims),
         *stricter_lines(results),
-        *_guard(results),
+        *_guard(results, coming),
         "## The world",
         "",
         f"Every result records the hash of the world's parameters, here {PARAMETERS.digest()}; `docs/world.md` "
@@ -246,8 +251,8 @@ def _changed(results: Results, claims: Sequence[Mapping[str, str]]) -> list[str]
     return ["## What stricter rules changed", "", head, "", *lines, "", "New or reworded rows:", "", *new, ""]
 
 
-def _guard(results: Results) -> list[str]:
+def _guard(results: Results, coming: Collection[str]) -> list[str]:
     lines = list(guard_lines(VCSD, BETA_0, results))
-    is_tested = (results.sweep.out / "what_the_contrast_adds.md").is_file()
+    is_tested = is_page(results.sweep.out, "what_the_contrast_adds.md", coming)
     note = GUARD_NOTE + (GUARD_TESTED if is_tested else GUARD_UNTESTED)
     return ["## The guard", "", note, "", *lines, ""] if lines else []

@@ -9,9 +9,9 @@ import pytest
 from vcsd.errors import ConfigError
 from vcsd.reproduce.abilities.measure_abilities import NUM_KEPT, ability_examples
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, OPSD
+from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures
-from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, LOOKS, POWER_LIST, ReadOnce, read_once
+from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, FAILURE_LIST, POWER_LIST, ReadOnce, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS
 from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
@@ -161,12 +161,21 @@ def test_more_bases_are_judged_family_by_family():
     assert "no verdict" in page
 
 
+def test_a_family_without_runs_still_counts_in_the_correction():
+    whole = made_up(POWER_LIST)
+    missing = [name for name, base in whole.runs.listed.bases.items() if base.family != "qwen3_vl"]
+    runs = made_up(POWER_LIST, without=missing, closed_because="Over.")
+    bases = [name for name in runs.runs.listed.bases if name not in missing]
+    (found,) = changes(runs, OPSD).values()
+    assert found.p == pytest.approx(2 * runs.runs.change(OPSD.name, VCSD.name, bases).p)
+
+
 def test_looks_must_name_a_list(tmp_path):
     (tmp_path / "cells").mkdir()
     (tmp_path / FAILURE_LIST).write_bytes((RESULTS / FAILURE_LIST).read_bytes())
-    (tmp_path / LOOKS).write_text(json.dumps({FAILURE_LIST: "Over."}))
+    (tmp_path / ENDED_LISTS).write_text(json.dumps({FAILURE_LIST: "Over."}))
     assert read_once(tmp_path, FAILURE_LIST).may_be_read
-    (tmp_path / LOOKS).write_text(json.dumps({"failures": "Over."}))
+    (tmp_path / ENDED_LISTS).write_text(json.dumps({"failures": "Over."}))
     with pytest.raises(ConfigError, match=r"must map failure_runs.json or power_runs.json"):
         read_once(tmp_path, FAILURE_LIST)
 
