@@ -165,9 +165,15 @@ def test_a_family_without_runs_still_counts_in_the_correction():
     whole = made_up(POWER_LIST)
     missing = [name for name, base in whole.runs.listed.bases.items() if base.family != "qwen3_vl"]
     runs = made_up(POWER_LIST, without=missing, closed_because="Over.")
+    found = [result for run, result in runs.runs._results.items() if run.variant.name == VCSD.name]
+    trained = [result for result in found if result is not None]
+    for place, result in enumerate(trained):
+        result["acc"] += 15.0 * (place % 3 - 1)  # spread, so that p is not zero
     bases = [name for name in runs.runs.listed.bases if name not in missing]
+    plain = runs.runs.change(OPSD.name, VCSD.name, bases)
+    assert 0.001 < plain.p < 0.5
     (found,) = changes(runs, OPSD).values()
-    assert found.p == pytest.approx(2 * runs.runs.change(OPSD.name, VCSD.name, bases).p)
+    assert found.p == pytest.approx(2 * plain.p)
 
 
 def test_looks_must_name_a_list(tmp_path):
