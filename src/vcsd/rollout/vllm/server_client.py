@@ -39,6 +39,8 @@ _NOT_FOUND = 404
 _ABOUT_ONE = (400, 413, 422)
 """Statuses that are about what is in a request: wrong, too large, not understood."""
 _NO_KEY = (401, 403)
+_LATER = (408, 429)
+"""Statuses that ask to send the same again later."""
 
 
 class NotOfferedError(RunError):
@@ -148,7 +150,7 @@ class ServerClient:
         finally:
             self._open.discard(connection)
             connection.close()
-        if status >= _FAILED:
+        if status >= _FAILED or status in _LATER:
             raise ServerLostError(f"the vLLM server {self.url} failed at {path}: {_short(content)}")
         if status == _NOT_FOUND:
             raise NotOfferedError(f"the vLLM server {self.url} has no {path}.")

@@ -179,6 +179,14 @@ def test_a_server_that_wants_a_key_ends_the_evaluation_and_says_so(case, monkeyp
     assert not issubclass(ServerRefusedError, RequestRefusedError), "it would be counted question by question"
 
 
+@pytest.mark.parametrize("status", [408, 429])
+def test_a_busy_server_is_asked_again(case, monkeypatch, status):
+    replied(monkeypatch, case.server, GENERATE, status)
+    with pytest.raises(RunError, match="no answers after 4 attempts"):
+        case.sample()
+    assert case.pauses == [5.0, 10.0, 20.0]
+
+
 def replied(monkeypatch, server, path, status):
     """Let a server answer a path with a status."""
     answer = server.answer
