@@ -126,6 +126,7 @@ _PHRASES = {
     "he same command resumes": 'rainer.train("auto") resumes',
     "-m vcsd train RECIPE trainer.fsdp=true": "SCRIPT.py` with `TrainingArguments(fsdp=True)",
     "-m vcsd train RECIPE": "SCRIPT.py",
+    "set rollout.engine: transformers": "leave out vllm=",
     "set rollout.engine: vllm": "pass vllm=VLLMSettings(...) without a server",
     "rollout.engine = vllm": "vllm=VLLMSettings(...)",
     "rollout.server_url": "the url in ServerSettings",

