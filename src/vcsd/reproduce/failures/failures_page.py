@@ -126,7 +126,7 @@ def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:
         return
     changes = [paired(*(_values(ability, found) for found in (before, after))) for ability in ABILITIES]
     judged = [change for ability, change in zip(ABILITIES, changes, strict=True) if ability.has_verdict and change]
-    corrected = iter(holm(judged))
+    corrected = iter(holm(judged, num_planned=sum(ability.has_verdict for ability in ABILITIES)))
     rows = []
     for ability, change in zip(ABILITIES, changes, strict=True):
         if change is None:

@@ -13,6 +13,7 @@ from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.paired_runs import interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.paper_dose import paper_dose
 from vcsd.reproduce.planned.planned_plots import CONTROLS
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
@@ -83,7 +84,7 @@ def _verdicts(runs: PlannedResults) -> str:
 
 def _doses(runs: PlannedResults) -> str:
     """What is left at gains of the paper's size, and what training does where there is nothing to gain."""
-    closest, parts = dose_page.paper_dose(runs), []
+    closest, parts = paper_dose(runs), []
     if closest is not None:
         changes = {
             name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in (DECODING.name, MAIN_CONTROL)

@@ -89,9 +89,9 @@ def verdicts(runs: PlannedResults) -> dict[str, Paired]:
 
 
 def _against(runs: PlannedResults, controls: Sequence[str]) -> list[Paired | None]:
-    """VCSD minus each control, with Holm's correction for those that have runs."""
+    """VCSD minus each control, with Holm's correction for all of them, also for those without runs."""
     changes = [runs.change(name, VCSD.name, runs.verdict_bases) for name in controls]
-    corrected = iter(holm([change for change in changes if change is not None]))
+    corrected = iter(holm([change for change in changes if change is not None], num_planned=len(controls)))
     return [None if change is None else next(corrected) for change in changes]
 
 
@@ -104,10 +104,10 @@ def _adds(runs: PlannedResults) -> Iterator[RuleAnswer]:
 
 
 def suite_changes(runs: PlannedResults) -> dict[str, Paired]:
-    """VCSD minus `sharpened 2` on each suite, with Holm's correction for seven; empty without runs."""
+    """VCSD minus `sharpened 2` on each suite, with Holm's correction for all seven; empty without runs."""
     changes = {name: runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases, name) for name in SEVEN}
     known = {name: change for name, change in changes.items() if change is not None}
-    return dict(zip(known, holm(list(known.values())), strict=True))
+    return dict(zip(known, holm(list(known.values()), num_planned=len(SEVEN)), strict=True))
 
 
 def _where(runs: PlannedResults) -> Iterator[RuleAnswer]:

@@ -13,7 +13,8 @@ from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.paired_runs import CLEAR, interval, shown_p
 from vcsd.reproduce.planned.answers import MAIN_CONTROL, verdicts
-from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base, paper_dose
+from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base
+from vcsd.reproduce.planned.paper_dose import paper_dose
 from vcsd.reproduce.results import acc_change
 
 if TYPE_CHECKING:

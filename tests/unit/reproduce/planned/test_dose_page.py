@@ -5,7 +5,8 @@ import json
 import pytest
 
 from made_up_runs import made_up
-from vcsd.reproduce.planned.dose_page import common_seeds, dose_page, gain, gains_on_dev
+from vcsd.reproduce.planned.dose_page import common_seeds, dose_page, gain
+from vcsd.reproduce.planned.paper_dose import gains_on_dev, paper_section, verdict_at_dose
 from vcsd.reproduce.planned.planned_plots import draw_doses
 
 
@@ -101,3 +102,41 @@ def test_the_picture_counts_the_bases_of_each_dose_and_joins_only_the_same_seed(
     assert labels == ["0\n3 bases", "0.2\nmissing", "0.4\n3 bases", "0.6\n5 bases", "0.8\n3 bases"]
     joined = [line for line in axis.get_lines() if line.get_linestyle() == "-" and line.get_marker() == "."]
     assert len(joined) == 4 * 5, "one line for each variant and seed"
+
+
+def test_the_choice_says_which_single_seed_would_change_it(runs):
+    assert "Leaving out any one pre-training seed does not change the choice." in dose_page(runs)
+    assert "would also choose 0.2 (+3.03)" in dose_page(runs)
+    card = runs.out / "cards" / "qwen3_vl-small-11-dose-0.2.json"
+    card.write_text(json.dumps({"measured": {"sway": {"greedy": {"mean": 50.0}, "contrast": {"mean": 59.0}}}}))
+    page = dose_page(runs)
+    assert "It is dose **0.2**, with +4.80 points." in page, "the mean of 9.0, 2.7 and 2.7"
+    assert "does not change the choice" in page
+    for seed, points in ((12, -1.0), (13, 4.0)):
+        card = runs.out / "cards" / f"qwen3_vl-small-{seed}-dose-0.2.json"
+        sway = {"greedy": {"mean": 50.0}, "contrast": {"mean": 50.0 + points}}
+        card.write_text(json.dumps({"measured": {"sway": sway}}))
+    assert "Without pre-training seed 12 it would be 0." in dose_page(runs), "6.5 is further from 3.3 than 0.18"
+
+
+def test_claims_at_the_dose_of_the_papers_size_get_no_verdict_from_three_bases(runs):
+    text = "\n".join(paper_section(runs))
+    rows = [line for line in text.splitlines() if "minus `" in line]
+    assert len(rows) == 5
+    assert all("no verdict, 3 of 5 bases" in row for row in rows)
+    (gained,) = [row for row in rows if row.startswith("| VCSD improves over its base: VCSD minus `base`")]
+    assert "| +1.86 to +4.77 | +3.03 (bases +2.60 to +3.40) |" in gained
+    assert "| 3 of 3 |" in gained
+    assert "The paper's other claims have no runs at this dose" in text
+
+
+def test_five_bases_give_a_verdict_by_the_rules(runs):
+    five = runs.doses[0.6]
+    assert verdict_at_dose(runs.change("base", "VCSD", five)) == "agrees"
+    assert verdict_at_dose(runs.change("VCSD", "base", five)) == "disagrees"
+    assert verdict_at_dose(runs.change("base", "VCSD", five[:4])) == "no verdict, 4 of 5 bases"
+    assert verdict_at_dose(None) == "no verdict, 0 of 5 bases"
+
+
+def test_the_page_says_which_runs_were_read_before_the_others_were_made(runs):
+    assert "the 25 runs at dose 0, and at dose 0.4 on the pre-training seeds 11 and 12" in dose_page(runs)

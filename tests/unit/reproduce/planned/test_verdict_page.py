@@ -3,6 +3,7 @@
 import pytest
 
 from made_up_runs import made_up
+from vcsd.reproduce.paired_runs import shown_p
 from vcsd.reproduce.planned.answers import answers, entropy_matches, guard_answer, shares, suite_changes
 from vcsd.reproduce.planned.planned_plots import draw_verdicts
 from vcsd.reproduce.planned.verdict_page import guard_rows, verdict_page
@@ -60,6 +61,40 @@ def test_suites_are_corrected_for_seven():
     runs = made_up()
     plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases, "small")
     assert suite_changes(runs)["small"].p == pytest.approx(7 * plain.p)
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"),
+    [
+        ("sharpened 1.5", "sharpened 3"),
+        ("contrast decoding", "majority of 8"),
+        ("OPSD, best dev step", "OPSD beta 0.1"),
+    ],
+)
+def test_a_planned_comparison_without_runs_still_counts_in_holms_correction(kept, missing):
+    def spread(base, noise):
+        return 84.0 + 3 * (int(base[15:17]) - 13)
+
+    changes = {kept.replace(" ", "_").replace(".", "p").replace(",", ""): spread}
+    some = made_up(without=(missing,), **changes)
+    plain = some.change(kept, "VCSD", some.verdict_bases)
+    (text,) = [one.text for one in answers(some) if f"VCSD minus `{kept}`" in one.text]
+    assert f"Holm's p {shown_p(2 * plain.p)}" in text
+    assert shown_p(2 * plain.p) != shown_p(plain.p), "the two must look different for this test to see anything"
+
+
+def test_suites_without_scores_still_count_in_holms_correction():
+    def apart(base, noise):
+        return 70.0 + 3 * (int(base[15:17]) - 13)
+
+    runs = made_up(sharpened_2=apart)
+    for run in runs.runs:
+        scores = runs.result(run)["scores"]
+        runs.result(run)["scores"] = {"small": scores["small"], "mixed": scores["mixed"]}
+    plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases, "small")
+    changes = suite_changes(runs)
+    assert set(changes) == {"small", "mixed"}
+    assert changes["small"].p == pytest.approx(7 * plain.p)
 
 
 def test_sharpening_is_matched_by_the_closest_final_entropy():
