@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from vcsd.bases.curriculum import Curriculum
@@ -57,7 +57,14 @@ class BaseCard(BaseIdentity):
     measured: dict[str, BaseScores]
 
 
-def write_card(folder: Path, plan: Curriculum, measured: dict[str, BaseScores], seconds: float, command: str) -> None:
+def write_card(
+    folder: Path,
+    plan: Curriculum,
+    measured: dict[str, BaseScores],
+    seconds: float,
+    command: str,
+    notes: Sequence[str] = (),
+) -> None:
     """Write the card of a new base into its folder."""
     import torch
     import transformers
@@ -68,7 +75,7 @@ def write_card(folder: Path, plan: Curriculum, measured: dict[str, BaseScores], 
         "seconds": round(seconds, 1),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "notes": [],
+        "notes": list(notes),
         "world": dataclasses.asdict(plan.parameters),
         "measured": measured,
     }

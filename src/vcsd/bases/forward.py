@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 from transformers.vision_utils import (
     get_vision_attention_seqlens,
@@ -45,6 +46,9 @@ ATTENTION = "vcsd_flash_by_side"
 
 _CHUNK = 32
 """Chunk size of the delta rule. With the usual 64, short rows would be mostly padding."""
+
+_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""All but cuDNN's attention, whose gradients may not be finite for 64 patches, the pictures of side 4."""
 
 _FRAMES = 2
 """The tower sees a still picture as two equal frames."""
@@ -243,7 +247,8 @@ def _attention_by_side(
     for num, patches in by_side:
         own = (x[0, :, start : start + num * patches].to(value.dtype) for x in (query, key, value))
         q, k, v = (x.view(heads, num, patches, width).transpose(0, 1) for x in own)
-        out = functional.scaled_dot_product_attention(q, k, v, scale=scaling)
+        with sdpa_kernel(_BACKENDS):
+            out = functional.scaled_dot_product_attention(q, k, v, scale=scaling)
         mixed.append(out.transpose(1, 2).reshape(1, num * patches, heads, width))
         start += num * patches
     return torch.cat(mixed, 1), None

@@ -59,6 +59,8 @@ Tell = Callable[[int, int, str], None]
 
 SAY_EVERY = 50
 SAVE_SECONDS = 60.0
+MOST_LOST = 10
+"""Steps that may have a gradient that is not finite. A kernel's rare fault costs a step, a diverging run ends."""
 NUM_MEASURED = 200
 """Questions per suite when a base is measured during pre-training."""
 _AHEAD, _WORKERS = 4, 2
@@ -90,6 +92,7 @@ class Pretraining:
         self.done: dict[Stage, int] = dict.fromkeys(STAGES, 0)
         self.measured: dict[str, BaseScores] = {}
         self.seconds = 0.0
+        self.num_lost = torch.zeros((), dtype=torch.long, device=device)
         write_processor_files(out, plan.family)
         self.processor = load_processor(out)
         self._resume()
@@ -131,7 +134,7 @@ class Pretraining:
         groups = by_length(shapes, _GROUPS if self.device.type == "cuda" else len(shapes))
         self.compute.train()
         forwards = [Forward(self.compute, [shapes[i] for i in group]) for group in groups]
-        work = Work(self.compute, self.optimizer, forwards, self.plan.parameters.clip)
+        work = Work(self.compute, self.optimizer, forwards, self.plan.parameters.clip, self.num_lost)
         wanted = range(self.done[stage] // STEPS_AT_ONCE, -(-total // STEPS_AT_ONCE))
         for index, blocks in _chunks(self.lessons, stage, wanted, self.pool):
             placed = [place(block, self.device) for block in blocks]
@@ -149,9 +152,14 @@ class Pretraining:
         return gather(self.painter, [[blocks[i] for i in group] for group in groups], generator)
 
     def _say(self, stage: Stage, loss: Tensor) -> None:
-        value = loss.item()
+        value, num_lost = loss.item(), int(self.num_lost)
         if not math.isfinite(value):
             raise RunError(f"the loss at step {self.num_done} is {value}. Lower learning_rate; the checkpoint is kept.")
+        if num_lost > MOST_LOST:
+            raise RunError(
+                f"the gradient was not finite in {num_lost} of {self.num_done} steps. Lower learning_rate; "
+                "the checkpoint is kept."
+            )
         self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage} loss {value:.4f}")
 
     def _measure(self, stage: Stage) -> None:
@@ -188,7 +196,7 @@ class Pretraining:
             for key, value in fields.items()
         }
         weights = {name: parameter.detach().contiguous() for name, parameter in self.model.named_parameters()}
-        state = {"done": self.done, "measured": self.measured, "seconds": self.seconds}
+        state = {"done": self.done, "measured": self.measured, "seconds": self.seconds, "num_lost": int(self.num_lost)}
         contents = Contents(
             tensors={"model.safetensors": weights, "optimizer.safetensors": moments},
             texts={"state.json": json.dumps(state)},
@@ -203,6 +211,7 @@ class Pretraining:
         check_checkpoint(folder, self.plan.identity())
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         self.done, self.measured, self.seconds = state["done"], state["measured"], state["seconds"]
+        self.num_lost.fill_(state.get("num_lost", 0))  # checkpoints of earlier versions do not count
         weights = load_file(folder / "model.safetensors")
         parameters = dict(self.model.named_parameters())
         with torch.no_grad():
@@ -215,7 +224,8 @@ class Pretraining:
     def finish(self, command: str) -> None:
         """Write the base in bfloat16 with its card, and remove the checkpoints."""
         self._copy().to(torch.bfloat16).save_pretrained(self.out)
-        write_card(self.out, self.plan, self.measured, self.seconds, command)
+        lost = [f"The gradient was not finite in {n} steps and counted as zero."] if (n := int(self.num_lost)) else []
+        write_card(self.out, self.plan, self.measured, self.seconds, command, notes=lost)
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
 
 

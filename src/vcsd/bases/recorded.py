@@ -40,13 +40,19 @@ class Work:
     """Runs training steps on rows of fixed shapes.
 
     `optimizer` holds the master weights in float32. If the model is a copy in bfloat16, its gradients are copied to the
-    masters before an update, and the new weights are copied back after it.
+    masters before an update, and the new weights are copied back after it. A gradient that is not finite would turn all
+    weights into NaN: it counts as zero, and `num_lost`, a number on the device, as one step more.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, forwards: Sequence[Forward], clip: float
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        forwards: Sequence[Forward],
+        clip: float,
+        num_lost: Tensor,
     ) -> None:
-        self.optimizer, self.forwards, self.clip = optimizer, forwards, clip
+        self.optimizer, self.forwards, self.clip, self.num_lost = optimizer, forwards, clip, num_lost
         self.weights = list(model.parameters())
         self.masters: list[nn.Parameter] = [weight for group in optimizer.param_groups for weight in group["params"]]
         self.is_cuda = self.weights[0].is_cuda
@@ -97,7 +103,11 @@ class Work:
                     master.grad = torch.zeros_like(master)
             pairs = [(w.grad, m.grad) for w, m in zip(self.weights, self.masters, strict=True) if w.grad is not None]
             torch._foreach_copy_([up for _, up in pairs if up is not None], [down for down, _ in pairs])
-        clip_grad_norm_(self.masters, self.clip)
+        is_finite = clip_grad_norm_(self.masters, self.clip).isfinite()
+        self.num_lost += ~is_finite
+        for master in self.masters:
+            if master.grad is not None:
+                master.grad.copy_(torch.where(is_finite, master.grad, 0.0))
         self.optimizer.step()
         if has_copy:
             torch._foreach_copy_(list[Tensor](self.weights), list[Tensor](self.masters))

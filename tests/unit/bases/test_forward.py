@@ -78,7 +78,7 @@ def steps_of(model, masters, num=3):
     rows, shapes = rows_of("qwen3_vl", "apart")
     forwards = [Forward(model, own) for own in shapes]
     optimizer = torch.optim.AdamW(masters.parameters(), lr=0.0, betas=(0.9, 0.95))
-    work = Work(model, optimizer, forwards, clip=1.0)
+    work = Work(model, optimizer, forwards, clip=1.0, num_lost=torch.zeros((), dtype=torch.long))
     return [float(work.step(rows, 1e-3)) for _ in range(num)]
 
 

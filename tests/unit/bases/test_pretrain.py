@@ -8,10 +8,11 @@ from safetensors.torch import load_file
 
 from vcsd.bases import pretrain as module
 from vcsd.bases.curriculum import Curriculum
+from vcsd.bases.forward import Forward
 from vcsd.bases.measure import Speaker, last_answer
 from vcsd.bases.pretrain import Pretraining, pretrain
 from vcsd.bases.tiny_models import FAMILIES, SIZES, build_model
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.models.processor import load_processor
 from vcsd.world.parameters import PARAMETERS
 
@@ -53,6 +54,37 @@ def test_an_interrupted_run_ends_bit_for_bit_where_it_would_have_ended(tmp_path)
     assert cards[0]["parameters"] == SHORT.digest()
     assert set(cards[0]["measured"]) == {"sight", "answer", "sway"}
     assert "a command" in (tmp_path / "whole" / "README.md").read_text()
+
+
+def spoil(monkeypatch, steps):
+    """Make the gradients of some steps infinite, as a faulty kernel does: their losses stay finite."""
+    original, calls = Forward.loss, []
+
+    def loss(self, rows):
+        value, each = original(self, rows)
+        calls.append(value)
+        if len(calls) in steps:
+            value.register_hook(lambda gradient: gradient * float("inf"))
+        return value, each
+
+    monkeypatch.setattr(Forward, "loss", loss)
+
+
+def test_a_gradient_that_is_not_finite_costs_a_step_and_is_noted(tmp_path, monkeypatch):
+    spoil(monkeypatch, {1})
+    assert go(tmp_path, stop_after=2)[0] is False
+    assert json.loads((tmp_path / "checkpoints" / "checkpoint-2" / "state.json").read_text())["num_lost"] == 1
+    assert go(tmp_path)[0]
+    assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
+    assert "The gradient was not finite in 1 steps" in (tmp_path / "README.md").read_text()
+
+
+def test_a_run_whose_gradients_are_never_finite_ends(tmp_path, monkeypatch):
+    spoil(monkeypatch, range(1000))
+    monkeypatch.setattr(module, "SAY_EVERY", 1)
+    monkeypatch.setattr(module, "MOST_LOST", 1)
+    with pytest.raises(RunError, match="the gradient was not finite in 2 of 2 steps"):
+        go(tmp_path)
 
 
 def test_a_finished_folder_is_left_alone_and_another_base_is_refused(tmp_path):
