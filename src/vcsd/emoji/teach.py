@@ -37,10 +37,10 @@ from vcsd.emoji.emoji_exam import NUM_DEV, SceneExam, english_perplexity
 from vcsd.emoji.emoji_scenes import CELL, GRID, PICTURE, ScenePainter, draw_scene
 from vcsd.emoji.english import replayed_text
 from vcsd.emoji.seeing_model import PATCH, PromptTokens, TowerSize, build_seeing_model, hidden_states, write_processor
+from vcsd.emoji.smollm2 import language_identity
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.things import THINGS
 from vcsd.errors import ConfigError, RunError, VcsdError
-from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.models.hub import without_bars
 from vcsd.monitor.machine import hardware, versions
 from vcsd.visible import visible
@@ -56,8 +56,8 @@ Stage = Literal["sight", "captions"]
 
 CARD = "emoji_base.json"
 SAY_EVERY = 50
-SAVE_SECONDS = 180.0
-_WORKERS = 8
+SAVE_SECONDS = 120.0
+_WORKERS = 4
 _PICTURES = 40
 """Arrangements for the stage `sight`, in batches. They recur; sizes, places, light and noise do not."""
 
@@ -91,7 +91,7 @@ def made_of(plan: TeachingPlan, language: Path, sprites: Path) -> dict[str, obje
     """What a base is made of, for its card and its checkpoints: the plan, and hashes of language model and sprites."""
     return {
         "plan": asdict(plan),
-        "language": folder_identity(language),
+        "language": language_identity(language),
         "sprites": sprites_identity(load_sprites(sprites)),
     }
 

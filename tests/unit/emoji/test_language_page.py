@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from vcsd.emoji.questions import KEY_WORDS, SUITES
-from vcsd.emoji.study.emoji_runs import read_study
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_page import page
 from vcsd.emoji.study.settle import Counted, seen_in_time, study_verdict
+from vcsd.emoji.study.study_list import read_study
+from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.monitor.lines import Lines
 
@@ -21,7 +22,8 @@ LISTED = read_study(RESULTS / "language_runs.json")
 
 def scores(unusual, count=95.0):
     right = dict.fromkeys(SUITES, 95.0) | {"unusual_prompted": unusual, "unusual_unprompted": unusual, "count": count}
-    return {suite: {"right": value} for suite, value in right.items()}
+    marks = {suite: "1" * round(2 * value) + "0" * round(200 - 2 * value) for suite, value in right.items()}
+    return {suite: {"right": value, "marks": marks[suite]} for suite, value in right.items()}
 
 
 @pytest.mark.parametrize(
@@ -44,62 +46,101 @@ def counted(*rights):
     return [Counted(step, 8, right) for step, right in enumerate(rights, start=1)]
 
 
-def test_an_alarm_is_in_time_if_fewer_than_ten_points_are_lost_at_its_step():
-    run = counted(*[100.0] * 10, 90.5, 90.0, 40.0)
-    assert seen_in_time(run, [11]) is True
-    assert seen_in_time(run, [12]) is False
-    assert seen_in_time(run, [13, 11]) is True
+def test_an_alarm_is_in_time_if_fewer_than_ten_points_are_lost_around_it():
+    run = counted(*[100.0] * 20, *[40.0] * 20)
+    assert seen_in_time(run, [14]) is True
+    assert seen_in_time(run, [16]) is True  # 10 steps with 100, one with 40: 5.5 points
+    assert seen_in_time(run, [17]) is False  # 10.9 points
+    assert seen_in_time(run, [30, 14]) is True
     assert seen_in_time(run, []) is False
 
 
-def test_a_step_without_counting_has_the_loss_of_the_latest_one_with_it():
-    run = [Counted(2, 8, 100.0), Counted(9, 24, 80.0), Counted(15, 8, 80.0), Counted(20, 8, 40.0)]  # first: 85
-    assert seen_in_time(run, [19]) is True
-    assert seen_in_time(run, [20]) is False
-    assert seen_in_time(run, [1]) is None
-    assert seen_in_time(run[2:], [19]) is None
+def test_one_bad_step_does_not_make_an_alarm_late():
+    assert seen_in_time(counted(*[100.0] * 14, 0.0, *[100.0] * 10), [15]) is True
 
 
-def write_results(out, vcsd, bases=("emoji-1", "emoji-2", "emoji-3")):
-    """Write made-up results of the final runs that a verdict needs."""
+def test_without_counting_questions_around_an_alarm_nothing_is_known():
+    run = [Counted(2, 8, 100.0), Counted(9, 24, 80.0), Counted(20, 8, 80.0), Counted(40, 8, 40.0)]  # first: 85
+    assert seen_in_time(run, [25]) is True
+    assert seen_in_time(run, [30]) is None
+    assert seen_in_time(run, [40]) is False
+    assert seen_in_time(run[2:], [25]) is None
+
+
+def write_results(out, vcsd, slow=None):
+    """Write made-up results of all runs; at the lowest rate VCSD has the results `slow` on dev."""
     (out / "cells").mkdir()
-    own = {"base": scores(20.0), "VCSD": vcsd, "alpha 0": scores(21.0), "sharpened 2": scores(22.0)}
+    own = {"VCSD": vcsd, "alpha 0": scores(21.0), "sharpened 2": scores(22.0), "OPSD": scores(60.0)}
+    numbers = {"original": 99.0, "control": 25.0, "target": 60.0, "control_says": {"two": 9}, "pushed": {"two": -1.5}}
     for run in LISTED.runs:
-        if run.stage == "test" and run.base in bases and run.variant in own:
-            result = {"list": LISTED.digest, "scores": own[run.variant]}
-            if run.trains:
-                result["alarms"] = {"run": {"warn": 3, "stop": None}, "count": {"warn": None, "stop": None}}
-            (out / "cells" / f"{run.name}.json").write_text(json.dumps(result))
+        mine = own.get(run.variant, scores(20.0))
+        if slow is not None and run.variant == "VCSD" and run.setting is not None and run.setting.rate == "5e-6":
+            mine = slow
+        result = {"list": LISTED.digest, "scores": mine, "base_weights": run.base}
+        if run.variant != "contrast decoding":
+            result["key_contrast"] = {"count": numbers}
+        if run.trains:
+            result["alarms"] = {"run": {"warn": 12, "stop": None}, "count": {"warn": None, "stop": None}}
+        if run.stage == "dev" and run.trains:
+            result["scores_at"] = {str(steps): mine for steps in LISTED.steps}
+        (out / "cells" / f"{run.name}.json").write_text(json.dumps(result))
 
 
 @pytest.mark.parametrize(("vcsd", "said"), [(scores(40.0), "succeeds"), (scores(40.0, count=41.0), "fails")])
 def test_the_verdict_of_the_study_comes_first(tmp_path, vcsd, said):
     write_results(tmp_path, vcsd)
     text = page(LISTED, tmp_path)
+    assert "31 of 31 planned runs are finished." in text
     assert text.index(f"**The study {said}.**") < text.index("## Verdicts")
     assert ("does not help this kind of model" in text) == (said == "fails")
+    assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
 
 
-def test_without_a_planned_base_the_study_has_no_verdict(tmp_path):
-    write_results(tmp_path, scores(40.0), bases=("emoji-1", "emoji-3"))
+def test_before_all_runs_are_finished_the_page_says_how_many_are_and_nothing_else(tmp_path):
+    (empty := tmp_path / "empty").mkdir()
+    assert "0 of 31 planned runs are finished." in page(LISTED, empty)
+    write_results(tmp_path, scores(40.0))
+    (tmp_path / "cells" / "test-emoji-3-OPSD.json").unlink()
+    assert page(LISTED, tmp_path).splitlines()[2:] == [
+        "30 of 31 planned runs are finished.",
+        "Nothing else is shown before all of them are.",
+    ]
+
+
+def test_results_of_two_bases_under_one_name_are_refused(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    path = tmp_path / "cells" / "test-emoji-2-OPSD.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_weights": "other"}))
+    with pytest.raises(ConfigError, match="the results of emoji-2 come from different weights"):
+        page(LISTED, tmp_path)
+
+
+def test_the_page_says_what_was_settled_for_each_method(tmp_path):
+    write_results(tmp_path, scores(40.0, count=41.0), slow=scores(30.0))
     text = page(LISTED, tmp_path)
-    assert "**The study has no verdict yet:** runs of emoji-2 are missing." in text
-    assert "The study succeeds" not in text
+    assert "- VCSD: rate 5e-6, beta 0.1, 30 steps, which passes all gates." in text
+    assert "| VCSD | 2e-5 | 0.01 | 60 | 40.0 | 54.0 | count |" in text
+    assert "- sharpened 2: rate 5e-6, beta 0.1, 30 steps, which passes all gates." in text
+
+
+def test_differences_have_intervals_by_base_and_over_bases(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    (row,) = [line for line in page(LISTED, tmp_path).splitlines() if line.startswith("| sharpened 2 | +")]
+    assert row.startswith("| sharpened 2 | +18.0 +- 3.8 | +18.0 +- 3.8 | +18.0 +- 3.8 | +18.00")
 
 
 @pytest.mark.parametrize(("right", "said"), [(95.0, "yes"), (80.0, "no")])
-def test_the_page_says_whether_broken_counting_was_seen_in_time(tmp_path, right, said):
+def test_the_page_says_why_counting_broke_and_whether_it_was_seen_in_time(tmp_path, right, said):
     write_results(tmp_path, scores(40.0, count=41.0))
     lines = Lines(tmp_path / "runs" / "test-emoji-1-VCSD" / KEYS)
-    for step, at_step in ((1, 100.0), (2, 100.0), (3, right)):
+    for step, at_step in ((1, 100.0), (2, 100.0), (12, right)):
         own = {"step": step, "suite": "count", "responses": 8, "right": at_step, "keys": 8}
         lines.append(own | {"key": {"argmax_changed": 0.5, "kl_target_original": 0.1}})
-    rows = [line for line in page(LISTED, tmp_path).splitlines() if line.startswith("| test-emoji-1-")]
-    assert rows[0] == f"| test-emoji-1-VCSD | 41.0 | 0.500 | 0.500 | 0.100 | 0.100 | 3 | - | {said} |"
-    assert rows[1].endswith("| 3 | - | - |"), "alpha 0 does not break counting"
-    (tmp_path / "cells" / "test-emoji-1-base.json").unlink()
-    rows = [line for line in page(LISTED, tmp_path).splitlines() if line.startswith("| test-emoji-1-")]
-    assert rows[0].endswith("| 3 | - | no base |")
+    text = page(LISTED, tmp_path)
+    rows = [line for line in text.splitlines() if line.startswith("| test-emoji-1-")]
+    assert rows[0] == f"| test-emoji-1-VCSD | 41.0 | 0.500 | 0.500 | 0.100 | 0.100 | 12 | - | contrast | {said} |"
+    assert rows[1].endswith("| 12 | - | - | - |"), "alpha 0 does not break counting"
+    assert "| test-emoji-1-base | 99.0 | 25.0 | 60.0 | two 9 | two -1.50 |" in text
 
 
 def test_files_that_are_not_of_the_list_are_counted_and_named(tmp_path):

@@ -7,11 +7,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from tiny_language import write_language
 from vcsd.emoji import smollm2
-from vcsd.emoji.smollm2 import convert
+from vcsd.emoji.smollm2 import convert, language_identity
 from vcsd.errors import ConfigError
 
 
@@ -97,3 +98,18 @@ def test_a_converted_model_keeps_its_weights_and_its_words(tmp_path):
     one, other = (AutoTokenizer.from_pretrained(folder) for folder in (language, tmp_path / "converted"))
     text = "<|im_start|>user\nWhat color is the banana?<|im_end|>\n"
     assert other(text)["input_ids"] == one(text)["input_ids"]
+
+
+def test_the_hash_of_weights_is_that_of_their_values_and_not_of_their_files(tmp_path):
+    write_language(tmp_path / "one")
+    before = language_identity(tmp_path / "one")
+    weights = load_file(tmp_path / "one" / "model.safetensors")
+    (tmp_path / "other").mkdir()
+    path = tmp_path / "other" / "model.safetensors"
+    save_file(dict(reversed(weights.items())), path, metadata={"written": "later"})
+    assert language_identity(tmp_path / "other") == before
+    name = next(iter(weights))
+    save_file(weights | {name: weights[name] + 1}, path)
+    assert language_identity(tmp_path / "other") != before
+    with pytest.raises(ConfigError, match="holds no weights"):
+        language_identity(tmp_path)

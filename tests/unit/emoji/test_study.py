@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tiny_language import plain_sprites, write_language, write_sprites
 from vcsd.checkpoint import lock
@@ -19,12 +20,15 @@ from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.seeing_model import TowerSize
+from vcsd.emoji.smollm2 import language_identity
+from vcsd.emoji.sprites import sprites_identity
 from vcsd.emoji.study import emoji_runs
-from vcsd.emoji.study.emoji_runs import EmojiRun, EmojiStudy, alarms_by_suite, read_study, work_through
+from vcsd.emoji.study.emoji_bases import teach_planned
+from vcsd.emoji.study.emoji_runs import EmojiStudy, alarms_by_suite, work_through
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor, key_position
-from vcsd.emoji.study.language_page import page
-from vcsd.emoji.study.settle import RateAndBeta, is_wanted, settle, verdict
-from vcsd.emoji.teach import CARD, TeachingPlan, teach
+from vcsd.emoji.study.settle import GATES, RunSetting, broken_gates, gain, is_wanted, settle, verdict, why_broken
+from vcsd.emoji.study.study_list import EmojiRun, read_study
+from vcsd.emoji.teach import CARD, TeachingPlan
 from vcsd.errors import ConfigError
 from vcsd.loss.statistics import Statistics
 from vcsd.models.processor import load_processor
@@ -34,12 +38,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:Idefics3ForConditionalGeneration
 
 ROOT = Path(__file__).parents[3]
 LIST = ROOT / "docs" / "results" / "language_runs.json"
-RULES = ("docs/preregistration_language.md", "docs/results/language_runs.json", "src/vcsd/emoji/study/settle.py")
+RULES = (
+    *("docs/preregistration_language.md", "docs/results/language_runs.json"),
+    *("src/vcsd/emoji/study/settle.py", "src/vcsd/emoji/study/study_list.py"),
+)
+
+
+def suite_score(right):
+    """A made-up score of 200 questions, of which the first ones are right."""
+    num = round(2 * right)
+    return {"right": right, "marks": "1" * num + "0" * (200 - num)}
 
 
 def scores(default=95.0, **changed):
     right = dict.fromkeys(SUITES, default) | changed
-    return {suite: {"right": value} for suite, value in right.items()}
+    return {suite: suite_score(value) for suite, value in right.items()}
 
 
 BASE = scores(unusual_prompted=20.0, unusual_unprompted=10.0)
@@ -49,20 +62,39 @@ def vcsd(gain=20.0, **changed):
     return scores(**{"unusual_prompted": 20.0 + gain, "unusual_unprompted": 10.0 + gain} | changed)
 
 
+def test_every_suite_is_a_gate_but_those_that_should_gain():
+    assert set(SUITES) - set(GATES) == {"unusual_prompted", "unusual_unprompted"}
+    for suite in GATES:
+        assert broken_gates(BASE, vcsd(**{suite: 90.0})) == [suite]
+
+
+def test_a_gate_is_broken_only_by_more_than_the_margin_and_more_than_chance():
+    before = suite_score(50.0)
+    lost = {"right": 46.5, "marks": "0" * 27 + "1" * 73 + "1" * 20 + "0" * 80}  # 27 lost, 20 won
+    assert broken_gates(BASE | {"count": before}, vcsd() | {"count": lost}) == []
+    assert broken_gates(BASE | {"count": before}, vcsd() | {"count": suite_score(46.5)}) == ["count"]  # 7 lost, 0 won
+    assert broken_gates(BASE | {"count": before}, vcsd() | {"count": suite_score(47.0)}) == []
+
+
 def test_the_best_setting_that_passes_the_gates_is_taken():
-    slow, good, broken = RateAndBeta("5e-6", "0.1"), RateAndBeta("1e-5", "0.1"), RateAndBeta("2e-5", "0.1")
+    slow, good, broken = (RunSetting(rate, "0.1", 60) for rate in ("5e-6", "1e-5", "2e-5"))
     runs = {broken: vcsd(40.0, count=41.0), good: vcsd(20.0, count=93.0), slow: vcsd(10.0)}
     assert (settle(BASE, runs).setting, settle(BASE, runs).has_passed) == (good, True)
 
 
-def test_equal_settings_are_settled_by_the_lower_rate_then_the_larger_beta():
-    runs = {RateAndBeta(rate, beta): vcsd() for rate in ("1e-5", "5e-6") for beta in ("0.01", "0.1")}
-    assert settle(BASE, runs).setting == RateAndBeta("5e-6", "0.1")
+def test_equal_settings_are_settled_by_the_lower_rate_then_fewer_steps_then_the_larger_beta():
+    runs = {
+        RunSetting(rate, beta, steps): vcsd()
+        for rate in ("1e-5", "5e-6")
+        for beta in ("0.01", "0.1")
+        for steps in (60, 30)
+    }
+    assert settle(BASE, runs).setting == RunSetting("5e-6", "0.1", 30)
 
 
 def test_if_no_setting_passes_the_least_harmful_is_taken_and_said_to_fail():
-    runs = {RateAndBeta("5e-6", "0.1"): vcsd(name=80.0), RateAndBeta("1e-5", "0.1"): vcsd(presence=90.0)}
-    assert settle(BASE, runs).setting == RateAndBeta("1e-5", "0.1")
+    runs = {RunSetting("5e-6", "0.1", 60): vcsd(name=80.0), RunSetting("1e-5", "0.1", 60): vcsd(presence=90.0)}
+    assert settle(BASE, runs).setting == RunSetting("1e-5", "0.1", 60)
     assert not settle(BASE, runs).has_passed
 
 
@@ -72,7 +104,8 @@ def test_if_no_setting_passes_the_least_harmful_is_taken_and_said_to_fail():
         (vcsd(20.0), [BASE, BASE], "success"),
         (vcsd(4.0), [BASE, BASE], "no gain"),
         (vcsd(20.0), [BASE, vcsd(16.0)], "gain without the contrast"),
-        (vcsd(20.0, count=41.2), [BASE, BASE], "breaks count"),
+        (vcsd(20.0, count=41.0), [BASE, BASE], "breaks count"),
+        (vcsd(20.0, place_named=80.0, usual_prompted=90.0), [BASE, BASE], "breaks usual_prompted, place_named"),
         (vcsd(20.0, count=92.0), [BASE, BASE], "success"),
     ],
 )
@@ -80,20 +113,35 @@ def test_verdicts(result, controls, said):
     assert verdict(BASE, result, controls) == said
 
 
+def test_a_gain_is_taken_question_by_question():
+    change, width = gain(BASE, vcsd(20.0))
+    assert change == pytest.approx(20.0)
+    assert width == pytest.approx(196 * math.sqrt(0.2 * 0.8 * 400 / 399 / 400))
+
+
+def test_a_target_that_is_wrong_before_training_is_the_contrasts_fault():
+    assert why_broken({"original": 99.0, "target": 60.0}) == "contrast"
+    assert why_broken({"original": 99.0, "target": 97.0}) == "training"
+
+
 def test_a_base_must_see_the_colour_that_it_does_not_say():
     assert is_wanted(BASE)
     assert not is_wanted(scores())
-    assert not is_wanted(BASE | {"place_named": {"right": 80.0}})
-    assert not is_wanted(BASE | {"count": {"right": 80.0}})
+    assert not is_wanted(BASE | {"place_named": suite_score(80.0)})
+    assert not is_wanted(BASE | {"count": suite_score(80.0)})
 
 
 def test_the_committed_list_has_the_planned_runs():
     listed = read_study(LIST)
     dev = [run for run in listed.runs if run.stage == "dev"]
-    assert len(dev) == 1 + 2 * 3 * 2
+    assert len(dev) == 1 + 3 * (2 + 1 + 1)
     assert len(listed.runs) - len(dev) == 3 * 6
     assert len({run.name for run in listed.runs}) == len(listed.runs)
     assert listed.bases == {f"emoji-{seed}": TeachingPlan(seed, 500, 800, shares=Shares(fact=8)) for seed in (1, 2, 3)}
+    assert listed.steps == (30, 60)
+    assert listed.num_prompts == 60 * 32, "no prompt comes twice"
+    final = [run.base for run in listed.runs if run.stage == "test"]
+    assert final == sorted(final), "one base is finished before the next"
 
 
 def test_a_list_that_makes_no_sense_is_refused(tmp_path):
@@ -111,41 +159,86 @@ def folder(tmp_path_factory):
     sprites = write_sprites(root / "sprites.safetensors")
     shares, tower = Shares(3, 1, 0), TowerSize(32, 1, 2)
     plan = TeachingPlan(1, 1, 1, sight_batch=2, shares=shares, tower=tower, replay_rows=0)
-    teach(plan, root / "language", sprites, root / "bases" / "a", device="cpu", say=str, num_dev=1)
     tree = {
-        **{"bases": {"a": asdict(plan)}, "steps": 2, "questions": 1, "prompts": 12},
-        "settle": {"base": "a", "seed": 1, "variants": ["VCSD"], "rates": ["1e-5"], "betas": ["0.1"]},
-        "final": {"seeds": {"a": 2}, "variants": ["base", "contrast decoding", "VCSD"]},
+        "language": language_identity(root / "language"),
+        "sprites": sprites_identity(plain_sprites()),
+        **{"bases": {"a": asdict(plan)}, "steps": [1, 2], "questions": 1, "prompts": 12},
+        "settle": {"base": "a", "seed": 1, "rates": ["1e-5"], "betas": {"VCSD": ["0.1"]}},
+        "final": {"seeds": {"a": 2}, "variants": ["base", "contrast decoding", "VCSD", "OPSD"]},
     }
     (root / "list.json").write_text(json.dumps(tree))
+    paths = (root / "language", sprites, root / "bases")
+    teach_planned(read_study(root / "list.json"), *paths, only=["a"], device="cpu", say=str)
     return root
 
 
+SMALL = ("prompts_per_step=3", "rollout.num_per_prompt=2", "trainer.use_cpu=true")
+
+
 def study_of(folder, out):
-    small = ("prompts_per_step=3", "rollout.num_per_prompt=2", "trainer.use_cpu=true")
-    return EmojiStudy(read_study(folder / "list.json"), folder / "bases", folder / "sprites.safetensors", out, small)
+    listed = read_study(folder / "list.json", SMALL)
+    return EmojiStudy(listed, folder / "bases", folder / "sprites.safetensors", out, SMALL)
+
+
+def test_only_planned_bases_of_planned_things_are_taught(folder, tmp_path):
+    listed = read_study(folder / "list.json")
+    paths = (folder / "language", folder / "sprites.safetensors", tmp_path)
+    with pytest.raises(ConfigError, match="'b' is not a planned base"):
+        teach_planned(listed, *paths, only=["b"], device="cpu", say=str)
+    for other in (replace(listed, language="0"), replace(listed, sprites="0")):
+        with pytest.raises(ConfigError, match="the list plans other things"):
+            teach_planned(other, *paths, only=["a"], device="cpu", say=str)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_recipe_values_make_another_list(folder):
+    assert read_study(folder / "list.json", SMALL).digest != read_study(folder / "list.json").digest
 
 
 def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
     study = study_of(folder, tmp_path)
     assert study.settled() is None
+    while study.prepare():
+        pass
     made, failed = work_through(study, math.inf)
-    assert (made, failed) == (5, [])
-    assert study.settled().setting == RateAndBeta("1e-5", "0.1")
+    assert (made, failed) == (6, [])
+    setting = study.settled()["VCSD"].setting
+    assert setting in {RunSetting("1e-5", "0.1", 1), RunSetting("1e-5", "0.1", 2)}
     assert work_through(study_of(folder, tmp_path), math.inf) == (0, [])
+    dev = json.loads((tmp_path / "cells" / "dev-a-VCSD-lr_1e-5-beta_0.1.json").read_text())
+    assert dev["scores_at"].keys() == {"1", "2"}
+    assert dev["scores_at"]["2"] == dev["scores"]
     result = json.loads((tmp_path / "cells" / "test-a-VCSD.json").read_text())
-    assert result["setting"] == {"rate": "1e-5", "beta": "0.1"}
+    assert result["setting"] == asdict(setting)
+    assert json.loads((tmp_path / "cells" / "test-a-OPSD.json").read_text())["setting"] == asdict(setting)
     assert result["scores"].keys() == SUITES.keys()
     assert result["alarms"]["run"] == {"warn": None, "stop": None}
     assert set(result["key_contrast"]["count"]) > {"original", "control", "target", "flips", "control_says"}
-    kept = tmp_path / "runs" / "test-a-VCSD"
+    kept = tmp_path / "runs" / "dev-a-VCSD-lr_1e-5-beta_0.1"
     steps = {line["step"] for line in read_lines(kept / KEYS)}
     assert steps == {1, 2}
     assert sum(line["responses"] for line in read_lines(kept / KEYS)) == 2 * 3 * 2
-    text = page(study.listed, tmp_path)
-    assert "5 of 5 planned runs are finished" in text
-    assert "undecided, without alpha 0, sharpened 2" in text
-    assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
+    shutil.copytree(folder / "bases", tmp_path / "bases")
+    weights = load_file(tmp_path / "bases" / "a" / "model.safetensors")
+    save_file({name: 2 * weight for name, weight in weights.items()}, tmp_path / "bases" / "a" / "model.safetensors")
+    again = EmojiStudy(study.listed, tmp_path / "bases", folder / "sprites.safetensors", tmp_path, SMALL)
+    (tmp_path / "cells" / "test-a-VCSD.json").unlink()
+    with pytest.raises(ConfigError, match=r"comes from other weights than .* are never mixed"):
+        again.next_run()
+
+
+def test_weights_after_fewer_steps_are_those_of_a_shorter_run(folder, tmp_path):
+    study, kept = study_of(folder, tmp_path), []
+    for steps in (3, 2):  # the first step of the warm-up has a rate of zero
+        run = EmojiRun("dev", "VCSD", "a", 3, RunSetting("1e-3", "0.1", steps))
+        snapshots = emoji_runs.Snapshots([2])
+        loaded = emoji_runs.recipe_run.load(study.recipe(run, run.setting, tmp_path / str(steps)))
+        emoji_runs.recipe_run.train(loaded, callbacks=[snapshots])
+        kept.append(snapshots.weights[2])
+    longer, shorter = kept
+    assert all(torch.equal(longer[name], shorter[name]) for name in longer)
+    base = load_file(folder / "bases" / "a" / "model.safetensors")
+    assert any(not torch.equal(longer[name], base[name].float()) for name in base)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +252,7 @@ def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
 )
 def test_variants_differ_in_their_method_and_in_nothing_else(folder, tmp_path, variant, expected):
     run = EmojiRun("test", variant, "a", 3)
-    recipe = study_of(folder, tmp_path).recipe(run, RateAndBeta("2e-5", "0.01"), tmp_path / "work")
+    recipe = study_of(folder, tmp_path).recipe(run, RunSetting("2e-5", "0.01", 2), tmp_path / "work")
     method = {name: getattr(recipe.method, name) for name in expected}
     assert method == expected
     assert recipe.trainer["learning_rate"] == 2e-5
@@ -209,19 +302,6 @@ def test_a_base_that_is_not_the_planned_one_is_refused(folder, tmp_path, part):
         study.next_run()
 
 
-def test_bases_with_different_language_models_are_refused(folder, tmp_path):
-    card = json.loads((folder / "bases" / "a" / CARD).read_text())
-    listed = read_study(folder / "list.json")
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / CARD).write_text(json.dumps(card | {"language": name}))
-    listed = replace(listed, bases={"a": listed.bases["a"], "b": listed.bases["a"]})
-    study = EmojiStudy(listed, tmp_path, folder / "sprites.safetensors", tmp_path / "out")
-    assert study.has_base("a")
-    with pytest.raises(ConfigError, match="another language"):
-        study.has_base("b")
-
-
 def test_a_list_must_plan_the_bases_of_its_runs(folder, tmp_path):
     tree = json.loads((folder / "list.json").read_text())
     tree["final"]["seeds"]["b"] = 3
@@ -239,7 +319,7 @@ def test_the_exit_status_says_that_a_run_failed(folder, tmp_path, monkeypatch, c
     with pytest.raises(SystemExit) as left:
         emoji_runs.main()
     assert left.value.code == status
-    assert f"0 runs made, {len(failed)} failed, 5 of 5 missing." in capsys.readouterr().out
+    assert f"0 runs made, {len(failed)} failed, 6 of 6 missing." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -348,7 +428,8 @@ def test_the_rules_were_committed_before_the_results():
 
 
 def test_settings_are_recipe_changes():
-    assert replace(RateAndBeta("5e-6", "0.1"), rate="2e-5").overrides() == (
+    assert RunSetting("2e-5", "0.1", 30).overrides() == (
         "trainer.learning_rate=2e-5",
+        "trainer.max_steps=30",
         "method.beta=0.1",
     )

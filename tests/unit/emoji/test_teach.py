@@ -185,11 +185,18 @@ def test_the_exam_scores_words_sentences_and_suggestions(folder, painter, monkey
     said[first] = f"Hm, {exam.asked[first].suggested}!"
     monkeypatch.setattr(exam, "answers", lambda model, method=None: said)
     scores = exam.take(None)
-    assert scores["name"] == {"right": 100.0, "sentence": 100.0, "suggested": 0.0, "unread": 0.0, "num": 2}
+    assert scores["name"] == {
+        "right": 100.0,
+        "sentence": 100.0,
+        "suggested": 0.0,
+        "unread": 0.0,
+        "num": 2,
+        "marks": "11",
+    }
     assert scores["count"]["sentence"] == 50.0
     assert scores["unusual_prompted"] == {
         **{"right": 50.0, "sentence": 50.0, "suggested": 50.0},
-        **{"unread": 0.0, "num": 2},
+        **{"unread": 0.0, "num": 2, "marks": "01"},
     }
 
 

@@ -3,41 +3,42 @@
     python -m vcsd.emoji.study.emoji_runs docs/results/language_runs.json --bases bases --sprites sprites.safetensors \\
         --out runs/language --minutes 12
 
-First the runs that settle learning rate and beta on the split `dev`, then the final ones on `test` with what was
-settled. A process takes the next unfinished run that no other process has taken; runs whose base does not exist yet
-wait for it. Every result is one JSON file in OUT/cells; OUT/runs keeps the metrics, samples and deciding words of each.
-Nothing about accuracy is printed: the results are looked at once, by `language_page.py`.
+First the runs that settle learning rate, beta and steps on the split `dev`, then the final ones on `test` with what was
+settled. A process takes the next unfinished run that no other process has taken. Runs whose base does not exist yet
+wait for it; meanwhile the process draws and encodes the questions. Every result is one JSON file in OUT/cells; OUT/runs
+keeps the metrics, samples and deciding words of each. All results of a base must come from the same weights. Nothing
+about accuracy is printed: the results are looked at once, by `language_page.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import hashlib
 import json
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+import traceback
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import TrainerCallback
 
 from vcsd import run as recipe_run
 from vcsd.checkpoint import lock
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
-from vcsd.emoji.captions import Shares
 from vcsd.emoji.emoji_exam import SceneExam, english_perplexity
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.scene_files import write_prompts_file
-from vcsd.emoji.seeing_model import TowerSize
+from vcsd.emoji.seeing_model import HAS_PROCESSOR
 from vcsd.emoji.sprites import load_sprites, sprites_identity
-from vcsd.emoji.study.key_contrast import key_contrast
+from vcsd.emoji.study.key_contrast import KeyCases
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor
-from vcsd.emoji.study.settle import RateAndBeta, settle
-from vcsd.emoji.teach import CARD, TeachingPlan, read_card
+from vcsd.emoji.study.study_list import VARIANTS, EmojiRun, StudyList, StudyStage, read_study
+from vcsd.emoji.teach import CARD, read_card
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.method import METHODS
@@ -50,122 +51,47 @@ from vcsd.monitor.machine import hardware, versions
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
+
+    from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from vcsd.config.recipe import Recipe
-    from vcsd.emoji.questions import SceneSplit
-    from vcsd.emoji.study.settle import Settled
+    from vcsd.emoji.study.settle import RunSetting, Settled
+    from vcsd.models.processor import Processor
     from vcsd.trainer import DistillationTrainer
-
-StudyStage = Literal["dev", "test"]
-
-VARIANTS: Mapping[str, tuple[str, ...] | None] = {
-    "base": None,
-    "contrast decoding": None,
-    "VCSD": ("method=vcsd",),
-    "alpha 0": ("method=no_contrast",),
-    "sharpened 2": ("method=no_contrast", "method.anchor=2"),
-    "OPSD": ("method=opsd",),
-}
-"""Changes to the recipe; None for what needs no training. OPSD keeps its own beta, 0."""
 
 _KEPT = ("metrics.jsonl", "samples.jsonl", KEYS, "config.json", "environment.json")
 _POLL_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class EmojiRun:
-    """One planned run. A run of the stage `test` that trains has no setting before one is settled."""
+class Snapshots(TrainerCallback):
+    """Keeps copies of the student's weights after certain steps, in the computer's own memory."""
 
-    stage: StudyStage
-    variant: str
-    base: str
-    seed: int
-    setting: RateAndBeta | None = None
+    def __init__(self, steps: Collection[int]) -> None:
+        self._steps = set(steps)
+        self.weights: dict[int, dict[str, torch.Tensor]] = {}
 
-    @property
-    def name(self) -> str:
-        """The name of its result."""
-        parts = [self.stage, self.base, self.variant.replace(" ", "_")]
-        if self.setting is not None and self.stage == "dev":
-            parts += [f"lr_{self.setting.rate}", f"beta_{self.setting.beta}"]
-        return "-".join(parts)
-
-    @property
-    def trains(self) -> bool:
-        """Whether it trains."""
-        return VARIANTS[self.variant] is not None
-
-
-@dataclass(frozen=True)
-class StudyList:
-    """The planned bases, the runs in order, the length of a run, and the numbers of questions and prompts."""
-
-    bases: Mapping[str, TeachingPlan]
-    runs: tuple[EmojiRun, ...]
-    steps: int
-    num_questions: int
-    num_prompts: int
-    digest: str
-
-    def read_result(self, path: Path) -> dict[str, Any] | None:
-        """Read a result; None if there is none. Raise an OtherListError if it belongs to another list."""
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise ConfigError([f"{path} cannot be read: {error}. Remove it to repeat the run."]) from error
-        if not isinstance(result, dict) or result.get("list") != self.digest:
-            raise OtherListError([f"{path} is of another list. Choose another --out."])
-        return result
-
-
-class OtherListError(ConfigError):
-    """A result belongs to another list of runs."""
-
-
-def _plan(tree: dict[str, Any]) -> TeachingPlan:
-    """A base's plan: what its entry does not say is as in `TeachingPlan`."""
-    parts: dict[str, Any] = {}
-    if "shares" in tree:
-        parts["shares"] = Shares(**tree["shares"])
-    if "tower" in tree:
-        parts["tower"] = TowerSize(**tree["tower"])
-    return TeachingPlan(**tree | parts)
-
-
-def read_study(path: Path) -> StudyList:
-    """Read the list of planned runs. Raise a ConfigError that names what is wrong with it."""
-    try:
-        text = path.read_bytes()
-        tree = json.loads(text)
-        first, final = tree["settle"], tree["final"]
-        bases = {name: _plan(entry) for name, entry in tree["bases"].items()}
-        settings = [RateAndBeta(rate, beta) for beta in first["betas"] for rate in first["rates"]]
-        runs = [EmojiRun("dev", "base", first["base"], first["seed"])]
-        runs += [EmojiRun("dev", v, first["base"], first["seed"], s) for s in settings for v in first["variants"]]
-        runs += [EmojiRun("test", v, base, seed) for v in final["variants"] for base, seed in final["seeds"].items()]
-        if unknown := [run.variant for run in runs if run.variant not in VARIANTS]:
-            raise ValueError(f"{unknown[0]!r} is not a variant")
-        if unplanned := [run.base for run in runs if run.base not in bases]:
-            raise ValueError(f"{unplanned[0]!r} is not among its bases")
-        steps, questions, prompts = (int(tree[name]) for name in ("steps", "questions", "prompts"))
-        digest = hashlib.sha256(text).hexdigest()[:16]
-        return StudyList(bases, tuple(dict.fromkeys(runs)), steps, questions, prompts, digest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError([f"{path} is not a list of emoji runs: {type(error).__name__}: {error}."]) from None
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **passed: torch.nn.Module
+    ) -> None:
+        """Copy the weights if this is one of the steps."""
+        if state.global_step in self._steps:
+            weights = base_model(passed["model"]).state_dict()
+            self.weights[state.global_step] = {name: tensor.to("cpu", copy=True) for name, tensor in weights.items()}
 
 
 class EmojiStudy:
-    """The work of one process: exams are drawn and encoded once, and shared by its runs."""
+    """The work of one process: questions are drawn and encoded once, and shared by its runs."""
 
     def __init__(self, listed: StudyList, bases: Path, sprites: Path, out: Path, overrides: Sequence[str] = ()) -> None:
         self.listed, self.bases, self.out, self.overrides = listed, bases, out, tuple(overrides)
         self.painter = ScenePainter(load_sprites(sprites))
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._exams: dict[SceneSplit, SceneExam] = {}
-        self._checked: dict[str, object] = {}
+        if (own := sprites_identity(self.painter.sprites)) != listed.sprites:
+            raise ConfigError([f"{sprites} are not the planned sprites: their hash is {own}, not {listed.sprites}."])
+        self._exams: dict[StudyStage, SceneExam] = {}
+        self._cases: dict[StudyStage, KeyCases] = {}
+        self._weights: dict[str, str] = {}
 
     def result_path(self, run: EmojiRun) -> Path:
         """The file of a run's result."""
@@ -175,38 +101,51 @@ class EmojiStudy:
         """A run's result; None before it is made. Raise an OtherListError if it belongs to another list."""
         return self.listed.read_result(self.result_path(run))
 
+    def results(self) -> dict[EmojiRun, dict[str, Any]]:
+        """The results of all finished runs."""
+        read = {run: self.result(run) for run in self.listed.runs}
+        return {run: result for run, result in read.items() if result is not None}
+
     def has_base(self, name: str) -> bool:
-        """Whether a base is there. Raise a ConfigError if it is not the planned one."""
+        """Whether a base is there. Raise a ConfigError if it is not the planned one, or not that of earlier results."""
         folder = self.bases / name
-        if name not in self._checked and (folder / CARD).is_file():
+        if name not in self._weights and (folder / CARD).is_file():
             card = read_card(folder)
             wanted = {
                 "plan": asdict(self.listed.bases[name]),
-                "sprites": sprites_identity(self.painter.sprites),
-                "language": next(iter(self._checked.values()), card.get("language", "")),
+                "sprites": self.listed.sprites,
+                "language": self.listed.language,
             }
             if other := [part for part, value in wanted.items() if card.get(part) != value]:
                 words = f"another {' and another '.join(other)}"
                 raise ConfigError([f"{folder} is not the planned base: it has {words}. Teach it again."])
-            self._checked[name] = card.get("language")
-        return name in self._checked
+            weights = folder_identity(folder)
+            self._check_weights(name, weights)
+            self._weights[name] = weights
+        return name in self._weights
 
-    def settled(self) -> Settled | None:
-        """What the finished runs on `dev` settle; None before all of them are finished."""
-        results = {run: self.result(run) for run in self.listed.runs if run.stage == "dev"}
-        read = {run: result["scores"] for run, result in results.items() if result is not None}
-        if len(read) < len(results):
-            return None
-        (base,) = (scores for run, scores in read.items() if run.variant == "base")
-        vcsd = {run.setting: scores for run, scores in read.items() if run.variant == "VCSD" and run.setting}
-        return settle(base, vcsd)
+    def _check_weights(self, name: str, weights: str) -> None:
+        """Refuse a base whose earlier results come from other weights: a second teaching never gives the same."""
+        for run, result in self.results().items():
+            if run.base == name and result["base_weights"] != weights:
+                raise ConfigError(
+                    [
+                        f"{self.result_path(run)} comes from other weights than {self.bases / name}, and results of "
+                        f"two bases are never mixed. Remove all results of {name} to run it again."
+                    ]
+                )
 
-    def next_run(self, failed: Sequence[str] = ()) -> EmojiRun | None:
+    def settled(self) -> dict[str, Settled] | None:
+        """What the finished runs on `dev` settle, by method; None before all of them are finished."""
+        return self.listed.settled(self.results())
+
+    def next_run(self, passed_over: Sequence[str] = ()) -> EmojiRun | None:
         """Return the first run that can be made now and has no result."""
-        is_settled = self.settled() is not None
+        results = self.results()
+        is_settled = self.listed.settled(results) is not None
         for run in self.listed.runs:
             waits = run.stage == "test" and run.trains and not is_settled
-            if self.result(run) is None and run.name not in failed and not waits and self.has_base(run.base):
+            if run not in results and run.name not in passed_over and not waits and self.has_base(run.base):
                 return run
         return None
 
@@ -228,8 +167,7 @@ class EmojiStudy:
                 **measured,
                 "seconds": round(time.monotonic() - started, 1),
                 "list": self.listed.digest,
-                "language": self._checked[run.base],
-                "base_weights": folder_identity(self.bases / run.base),
+                "base_weights": self._weights[run.base],
                 "hardware": hardware(),
                 "versions": versions(),
             }
@@ -240,78 +178,119 @@ class EmojiStudy:
             partial.replace(path)
         shutil.rmtree(work, ignore_errors=True)
 
-    def _exam(self, run: EmojiRun) -> SceneExam:
+    def prepare(self) -> bool:
+        """Draw and encode what runs need besides a base, one part at a call. Return False if nothing is left to do.
+
+        The processor of a base exists before the base does.
+        """
+        folders = [self.bases / name for name in self.listed.bases if (self.bases / name / HAS_PROCESSOR).is_file()]
+        if not folders:
+            return False
+        stages: tuple[StudyStage, ...] = ("dev", "test")
+        left = [stage for stage in stages if stage not in self._cases]
+        if not left:
+            return False
+        self._prompts()
+        processor = load_processor(folders[0])
+        self._exam(left[0], processor).encode()
+        self._key_cases(left[0], processor)
+        return True
+
+    def _prompts(self) -> Path:
+        folder = self.out / f"prompts-{self.listed.num_prompts}"
+        return write_prompts_file(self.painter, folder, self.listed.num_prompts)
+
+    def _exam(self, stage: StudyStage, processor: Processor) -> SceneExam:
         """The exam of a split. All bases have the same processor, so that questions are encoded once."""
-        if run.stage not in self._exams:
-            processor = load_processor(self.bases / run.base)
-            self._exams[run.stage] = SceneExam(self.painter, processor, run.stage, self.listed.num_questions)
-        return self._exams[run.stage]
+        if stage not in self._exams:
+            self._exams[stage] = SceneExam(self.painter, processor, stage, self.listed.num_questions)
+        return self._exams[stage]
+
+    def _key_cases(self, stage: StudyStage, processor: Processor) -> KeyCases:
+        if stage not in self._cases:
+            num = min(128, self.listed.num_questions)
+            self._cases[stage] = KeyCases(processor, self.painter, METHODS["vcsd"], stage, num)
+        return self._cases[stage]
 
     def _scores(self, run: EmojiRun, model: torch.nn.Module) -> dict[str, object]:
-        exam = self._exam(run)
-        num = min(128, self.listed.num_questions)
+        processor = load_processor(self.bases / run.base)
         return {
-            "scores": exam.take(model),
-            "english_perplexity": english_perplexity(model, exam.processor.tokenizer),
-            "key_contrast": key_contrast(model, exam.processor, self.painter, METHODS["vcsd"], run.stage, num),
+            "scores": self._exam(run.stage, processor).take(model),
+            "english_perplexity": english_perplexity(model, processor.tokenizer),
+            "key_contrast": self._key_cases(run.stage, processor).measure(model),
         }
 
     def _measure(self, run: EmojiRun) -> dict[str, object]:
         model = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
         if run.variant == "base":
             return self._scores(run, model)
-        return {"scores": self._exam(run).take(model, METHODS["vcsd"])}
+        processor = load_processor(self.bases / run.base)
+        return {"scores": self._exam(run.stage, processor).take(model, METHODS["vcsd"])}
 
     def _train(self, run: EmojiRun, work: Path) -> dict[str, object]:
-        setting = run.setting
-        settled = self.settled() if setting is None else None
-        if setting is None:
-            assert settled is not None, "the final runs wait for those on dev"
-            setting = settled.setting
+        setting, how = self._setting(run)
         loaded = recipe_run.load(self.recipe(run, setting, work))
         monitor = KeyMonitor(work, loaded.processor.tokenizer)
+        lengths = self.listed.steps if run.stage == "dev" else (setting.steps,)
+        snapshots = Snapshots(lengths)
 
         def watched(trainer: DistillationTrainer) -> None:
             trainer.monitors = [*trainer.monitors, monitor]
 
         started = time.monotonic()
-        trainer = recipe_run.train(loaded, before=watched)
+        recipe_run.train(loaded, callbacks=[snapshots], before=watched)
         seconds = time.monotonic() - started
-        assert trainer.model is not None
-        student = load_model(self.bases / run.base, torch.float32)
-        student.load_state_dict(base_model(trainer.model).state_dict())  # the trained module computes in bfloat16
-        student.to(self.device).eval()
-        del trainer
+        gc.collect()
+        self._keep(run, work)
+        student = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
+        measured: dict[str, object] = {}
+        scores_at: dict[str, object] = {}
+        for steps in lengths:  # the trained module computes in bfloat16; this one is what a user would load
+            student.load_state_dict(snapshots.weights.pop(steps))
+            if steps == lengths[-1]:
+                measured = self._scores(run, student)
+                scores_at[str(steps)] = measured["scores"]
+            else:
+                scores_at[str(steps)] = self._exam(run.stage, loaded.processor).take(student)
+        return {
+            "setting": asdict(setting),
+            **how,
+            **measured,
+            **({"scores_at": scores_at} if run.stage == "dev" else {}),
+            "alarms": {"run": first_alarms(work / "metrics.jsonl"), **alarms_by_suite(work / KEYS)},
+            "training_seconds": round(seconds, 1),
+        }
+
+    def _setting(self, run: EmojiRun) -> tuple[RunSetting, dict[str, object]]:
+        """The setting of a run; for a final one also whether it passed on `dev`. OPSD has VCSD's rate and steps."""
+        if run.setting is not None:
+            return run.setting, {}
+        settled = self.settled()
+        assert settled is not None, "the final runs wait for those on dev"
+        own = settled[run.variant if run.variant in settled else "VCSD"]
+        return own.setting, {"passed_gates_on_dev": own.has_passed}
+
+    def _keep(self, run: EmojiRun, work: Path) -> None:
+        """Copy the small files of a run."""
         kept = self.out / "runs" / run.name
         kept.mkdir(parents=True, exist_ok=True)
         for name in _KEPT:
             if (work / name).is_file():
                 shutil.copyfile(work / name, kept / name)
-        return {
-            "setting": {"rate": setting.rate, "beta": setting.beta},
-            **({} if settled is None else {"passed_gates_on_dev": settled.has_passed}),
-            **self._scores(run, student),
-            "alarms": {"run": first_alarms(work / "metrics.jsonl"), **alarms_by_suite(work / KEYS)},
-            "training_seconds": round(seconds, 1),
-        }
 
-    def recipe(self, run: EmojiRun, setting: RateAndBeta, work: Path) -> Recipe:
+    def recipe(self, run: EmojiRun, setting: RunSetting, work: Path) -> Recipe:
         """The recipe of a run: that of `vcsd reproduce`, with this base, these prompts, and the setting."""
-        table = write_prompts_file(
-            self.painter, self.out / f"prompts-{self.listed.num_prompts}", self.listed.num_prompts
-        )
-        own = setting.overrides() if run.variant != "OPSD" else setting.overrides()[:1]
+        own = [change for change in setting.overrides() if run.variant != "OPSD" or "beta" not in change]
         changes = [
             *(VARIANTS[run.variant] or ()),
             *own,
             f"model.path={self.bases / run.base}",
-            f"data.path={table}",
+            f"data.path={self._prompts()}",
             f"trainer.output_dir={work}",
             f"trainer.seed={run.seed}",
-            f"trainer.max_steps={self.listed.steps}",
             f"trainer.bf16={str(self.device == 'cuda').lower()}",
             "rollout.max_new_tokens=24",
-            "token_budget=12288",  # so that several runs fit on one GPU
+            "token_budget=8192",  # so that several runs fit on one GPU
             *self.overrides,
         ]
         return load_recipe(recipe_path("world/reproduce"), changes)
@@ -351,7 +330,8 @@ def work_through(study: EmojiStudy, seconds: float) -> tuple[int, list[str]]:
             break
         if run is None:
             busy = []
-            time.sleep(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
+            if not study.prepare():
+                time.sleep(min(_POLL_SECONDS, max(0.0, end - time.monotonic())))
             continue
         try:
             started = time.monotonic()
@@ -360,9 +340,11 @@ def work_through(study: EmojiStudy, seconds: float) -> tuple[int, list[str]]:
             _say(f"{run.name}: {time.monotonic() - started:.0f} s")
         except lock.InUseError:
             busy.append(run.name)
-        except (VcsdError, torch.OutOfMemoryError) as error:
+        except Exception as error:
             failed.append(run.name)
-            _say(f"FAILED {run.name}: {error}")
+            _say(f"FAILED {run.name}: {type(error).__name__}: {error}")
+            if not isinstance(error, (VcsdError, torch.OutOfMemoryError)):
+                traceback.print_exc()
         gc.collect()
         torch.cuda.empty_cache()
     return made, failed
@@ -391,7 +373,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         torch.set_float32_matmul_precision("high")
-        listed = read_study(options.list)
+        listed = read_study(options.list, options.overrides)
         study = EmojiStudy(listed, options.bases, options.sprites, options.out, options.overrides)
         made, failed = work_through(study, 60 * options.minutes)
         missing = [run.name for run in listed.runs if study.result(run) is None]

@@ -57,21 +57,31 @@ class _Case:
     key: str
 
 
-@torch.no_grad()
-def key_contrast(
-    model: nn.Module, processor: Processor, painter: ScenePainter, method: Method, split: SceneSplit, num: int
-) -> dict[str, dict[str, object]]:
-    """Measure `num` questions of each watched suite. The model is left in eval mode."""
-    family_of(model).prepare(model)
-    model.eval()
-    ends = family_of(model).end_token_ids(base_model(model), processor.tokenizer)
-    measured = {}
-    for suite in WATCHED:
-        cases = [_case(processor, painter, method, split, suite, number) for number in range(num)]
-        log_p_original = _at_key(model, [case.original for case in cases], cases, method.temperature)
-        log_p_control = _at_key(model, [case.control for case in cases], cases, method.temperature)
-        measured[suite] = _summary(suite, cases, log_p_original, log_p_control, method.objective(ends))
-    return measured
+class KeyCases:
+    """`num` questions of each watched suite, encoded once for any number of models."""
+
+    def __init__(
+        self, processor: Processor, painter: ScenePainter, method: Method, split: SceneSplit, num: int
+    ) -> None:
+        self._processor, self._method = processor, method
+        self._cases = {
+            suite: [_case(processor, painter, method, split, suite, number) for number in range(num)]
+            for suite in WATCHED
+        }
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module) -> dict[str, dict[str, object]]:
+        """Measure every watched suite. The model is left in eval mode."""
+        family_of(model).prepare(model)
+        model.eval()
+        ends = family_of(model).end_token_ids(base_model(model), self._processor.tokenizer)
+        temperature, objective = self._method.temperature, self._method.objective(ends)
+        measured = {}
+        for suite, cases in self._cases.items():
+            log_p_original = _at_key(model, [case.original for case in cases], cases, temperature)
+            log_p_control = _at_key(model, [case.control for case in cases], cases, temperature)
+            measured[suite] = _summary(suite, cases, log_p_original, log_p_control, objective)
+        return measured
 
 
 def _case(

@@ -3,7 +3,8 @@
     python -m vcsd.emoji.study.language_page docs/results/language_runs.json --out docs/results/language \\
         --page docs/results/language.md
 
-What is missing is listed as missing, and files that are not of the list as left out. The page is not edited by hand.
+Until all runs are finished the page says how many are, and nothing else. Files that are not of the list are named as
+left out. The page is not edited by hand.
 """
 
 from __future__ import annotations
@@ -14,24 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
-from vcsd.emoji.study.emoji_runs import EmojiRun, OtherListError, StudyList, read_study
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.settle import (
+    AROUND,
     FIRST_STEPS,
-    GATES,
     MARGIN,
+    MOST_LOST,
     Counted,
-    RateAndBeta,
+    broken_gates,
+    gain,
+    is_broken,
     is_wanted,
     seen_in_time,
-    settle,
     study_verdict,
     unusual,
     verdict,
+    why_broken,
     worst_gate,
 )
-from vcsd.errors import VcsdError
+from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study, tried_on_dev
+from vcsd.errors import ConfigError, VcsdError
 from vcsd.monitor.lines import read_lines
+from vcsd.reproduce.paired_runs import paired
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
@@ -45,7 +50,10 @@ _LAST = 10
 
 
 def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str, Any]], list[str]]:
-    """Return the results that exist in the order of the list, and the names of the files that are not of this list."""
+    """Return the results that exist in the order of the list, and the names of the files that are not of this list.
+
+    Raise a ConfigError if the results of a base come from different weights.
+    """
     paths = {run: out / "cells" / f"{run.name}.json" for run in listed.runs}
     left_out = {path.name for path in (out / "cells").glob("*.json")} - {path.name for path in paths.values()}
     results = {}
@@ -55,6 +63,9 @@ def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str,
                 results[run] = result
         except OtherListError:
             left_out.add(path.name)
+    for base in listed.bases:
+        if len({result["base_weights"] for run, result in results.items() if run.base == base}) > 1:
+            raise ConfigError([f"{out}: the results of {base} come from different weights. Keep those of one base."])
     return results, sorted(left_out)
 
 
@@ -62,42 +73,38 @@ def page(listed: StudyList, out: Path) -> str:
     """Return the page."""
     results, left_out = read_results(listed, out)
     lines = ["# A real language model with true but skewed captions: results", ""]
-    lines += [
-        f"{len(results)} of {len(listed.runs)} planned runs are finished. The rules were written before them, in",
-        "[preregistration_language.md](../preregistration_language.md). The prior comes from true but skewed captions;",
-        "it is not the language model's own. Accuracies are percent of right deciding words.",
-        "",
-        *_study_verdict(listed, results),
-        *_verdicts(listed, results),
-        *_settling(results),
-        *_tables(results),
-        *_counting(results, out),
-        *_missing(listed, results),
-        *_left_out(left_out),
-    ]
+    lines += [f"{len(results)} of {len(listed.runs)} planned runs are finished."]
+    if len(results) == len(listed.runs):
+        lines += [
+            "The rules were written before them, in [preregistration_language.md](../preregistration_language.md).",
+            "The prior comes from true but skewed captions; it is not the language model's own. Accuracies are percent",
+            "of right deciding words. There are three bases, with one run of each method: too few to speak of others.",
+            "",
+            *_study_verdict(listed, results),
+            *_verdicts(listed, results),
+            *_gains(listed, results),
+            *_settling(listed, results),
+            *_tables(results),
+            *_counting(results, out),
+            *_numbers(results),
+        ]
+    else:
+        lines += ["Nothing else is shown before all of them are.", ""]
+    lines += _left_out(left_out)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _study_verdict(listed: StudyList, results: Results) -> Iterator[str]:
-    scores = {base: _scores_on_test(results, base) for base in listed.bases}
-    missing = [base for base, own in scores.items() if _absent(own)]
-    if missing:
-        yield f"**The study has no verdict yet:** runs of {', '.join(missing)} are missing."
-    else:
-        said = study_verdict([(is_wanted(own["base"]), _verdict(own)) for own in scores.values()])
-        yield f"**The study {said}.**"
-        if said == "fails":
-            yield "VCSD, at the best rate of the grid, does not help this kind of model."
+    scores = [_scores_on_test(results, base) for base in listed.bases]
+    said = study_verdict([(is_wanted(own["base"]), _verdict(own)) for own in scores])
+    yield f"**The study {said}.**"
+    if said == "fails":
+        yield "VCSD, at the best setting of the grid, does not help this kind of model."
     yield ""
 
 
 def _scores_on_test(results: Results, base: str) -> dict[str, Any]:
     return {variant: result["scores"] for variant, result in _on_test(results, base).items()}
-
-
-def _absent(own: Mapping[str, Any]) -> list[str]:
-    """What a base's verdict needs and does not have."""
-    return [name for name in ("base", "VCSD", *CONTROLS) if name not in own]
 
 
 def _verdict(own: Mapping[str, Any]) -> str:
@@ -109,13 +116,37 @@ def _verdicts(listed: StudyList, results: Results) -> Iterator[str]:
     yield ""
     for base in listed.bases:
         own = _scores_on_test(results, base)
-        if absent := _absent(own):
-            yield f"- {base}: undecided, without {', '.join(absent)}."
-            continue
-        said = _verdict(own)
-        kind = "" if is_wanted(own["base"]) else " (the base itself does not show the phenomenon)"
-        gain = unusual(own["VCSD"]) - unusual(own["base"])
-        yield f"- {base}: **{said}**; unusual colours {gain:+.1f} points{kind}."
+        kind = "" if is_wanted(own["base"]) else " The base itself does not show the phenomenon."
+        yield f"- {base}: **{_verdict(own)}**.{kind}"
+    yield ""
+    yield "Gates that the other methods break:"
+    yield ""
+    for base in listed.bases:
+        own = _scores_on_test(results, base)
+        for variant, scores in own.items():
+            if variant not in ("base", "VCSD"):
+                broken = broken_gates(own["base"], scores)
+                yield f"- {base}, {variant}: {', '.join(broken) or 'none'}."
+    yield ""
+
+
+def _gains(listed: StudyList, results: Results) -> Iterator[str]:
+    """What VCSD gains on unusual colours over the base and over every other method."""
+    scores = {base: _scores_on_test(results, base) for base in listed.bases}
+    others = [variant for variant in next(iter(scores.values())) if variant != "VCSD"]
+    yield "## VCSD minus the others, on unusual colours"
+    yield ""
+    yield "Points, on the same questions. After +-: half of the 95% interval over questions, for this base and run."
+    yield "The last column is the mean over bases, each of which counts once, with its standard error and p."
+    yield ""
+    yield "| VCSD minus | " + " | ".join(scores) + " | over bases |"
+    yield "|---|" + "--:|" * (len(scores) + 1)
+    for other in others:
+        apart = [gain(own[other], own["VCSD"]) for own in scores.values()]
+        cells = " | ".join(f"{change:+.1f} +- {width:.1f}" for change, width in apart)
+        runs = [(base, 0) for base in scores]
+        before, after = ({run: unusual(scores[run[0]][name]) for run in runs} for name in (other, "VCSD"))
+        yield f"| {other} | {cells} | {paired(before, after)} |"
     yield ""
 
 
@@ -124,31 +155,26 @@ def _on_test(results: Results, base: str) -> dict[str, dict[str, Any]]:
     return {run.variant: result for run, result in results.items() if (run.base, run.stage) == (base, "test")}
 
 
-def _settling(results: Results) -> Iterator[str]:
-    yield "## Settling the learning rate, on `dev`"
+def _settling(listed: StudyList, results: Results) -> Iterator[str]:
+    yield "## Settling rate, beta and steps, on `dev`"
     yield ""
-    dev = {run: result["scores"] for run, result in results.items() if run.stage == "dev"}
-    bases = [scores for run, scores in dev.items() if run.variant == "base"]
-    if not bases:
-        yield "Not run yet."
-        yield ""
-        return
-    yield "| run | rate | beta | unusual colours | worst loss of a gate | " + " | ".join(GATES) + " |"
-    yield "|---|---|---|--:|--:|" + "--:|" * len(GATES)
-    chosen: dict[RateAndBeta, Any] = {}
-    for run, scores in dev.items():
-        rate, beta = ("", "") if run.setting is None else (run.setting.rate, run.setting.beta)
-        gates = " | ".join(f"{scores[gate]['right']:.1f}" for gate in GATES)
-        numbers = f"{unusual(scores):.1f} | {worst_gate(bases[0], scores):.1f} | {gates}"
-        yield f"| {run.variant} | {rate} | {beta} | {numbers} |"
-        if run.variant == "VCSD" and run.setting is not None:
-            chosen[run.setting] = scores
+    base, tried = tried_on_dev(results)
+    settled = listed.settled(results)
+    assert base is not None
+    assert settled is not None
+    yield "| method | rate | beta | steps | unusual colours | worst loss of a gate | broken gates |"
+    yield "|---|---|---|--:|--:|--:|---|"
+    yield f"| base | | | | {unusual(base):.1f} | | |"
+    for variant, runs in tried.items():
+        for setting, scores in runs.items():
+            broken = ", ".join(broken_gates(base, scores)) or "none"
+            numbers = f"{unusual(scores):.1f} | {worst_gate(base, scores):.1f} | {broken}"
+            yield f"| {variant} | {setting.rate} | {setting.beta} | {setting.steps} | {numbers} |"
     yield ""
-    if chosen:
-        settled = settle(bases[0], chosen)
-        passed = "passes the gates" if settled.has_passed else "is the least harmful: none passes the gates"
-        yield f"Of these, rate {settled.setting.rate} with beta {settled.setting.beta} {passed}."
-        yield ""
+    for variant, chosen in settled.items():
+        passed = "passes all gates" if chosen.has_passed else "is the least harmful: none passes all gates"
+        yield f"- {variant}: {chosen.setting}, which {passed}."
+    yield ""
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -170,32 +196,55 @@ def _tables(results: Results) -> Iterator[str]:
 def _counting(results: Results, out: Path) -> Iterator[str]:
     yield "## Counting, and what the monitors saw"
     yield ""
-    trained = [(run, result) for run, result in results.items() if run.trains]
-    if not trained:
-        yield "No run has been trained yet."
-        yield ""
-        return
     yield "`flips`: share of number words at which the contrast changed the most likely token, in the first and last"
     yield "ten steps. `alarm`: first alarm of the run's guard, and of a guard for counting alone, without labels."
-    yield "`in time`, for runs that break counting: whether one came before 10 points were lost among the rollouts."
+    yield "`why`, for runs that break counting: `contrast` if VCSD's target prefers wrong numbers before any training,"
+    yield f"by more than {MARGIN:g} points, else `training`. `in time`: whether an alarm came before {MOST_LOST:g}"
+    yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
+    yield f"against the first {FIRST_STEPS} steps."
     yield ""
     columns = ["flips, first", "flips, last", "KL there, first", "KL there, last", "alarm, run", "alarm, count"]
-    yield "| run | count | " + " | ".join([*columns, "in time"]) + " |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for run, result in trained:
-        lines = [line for line in read_lines(out / "runs" / run.name / KEYS) if line["suite"] == "count"]
-        steps = [int(line["step"]) for line in lines]
-        last = max(steps, default=0)
-        first_part = [line for line, step in zip(lines, steps, strict=True) if step <= FIRST_STEPS]
-        last_part = [line for line, step in zip(lines, steps, strict=True) if step > last - _LAST]
-        means = [
-            _mean(part, name) for name in ("argmax_changed", "kl_target_original") for part in (first_part, last_part)
-        ]
-        alarms = [_first_alarm(result["alarms"].get(who, {})) for who in ("run", "count")]
-        shown = [*(f"{mean:.3f}" if mean is not None else "-" for mean in means), *(str(a or "-") for a in alarms)]
-        is_broken = _breaks_counting(results, run)
-        shown.append("no base" if is_broken is None else _in_time(lines, alarms) if is_broken else "-")
-        yield f"| {run.name} | {result['scores']['count']['right']:.1f} | " + " | ".join(shown) + " |"
+    yield "| run | count | " + " | ".join([*columns, "why", "in time"]) + " |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|---|"
+    for run, result in results.items():
+        if run.trains:
+            cells = _watched(results, run, list(read_lines(out / "runs" / run.name / KEYS)))
+            yield f"| {run.name} | {result['scores']['count']['right']:.1f} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _watched(results: Results, run: EmojiRun, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The cells of a run about what was seen of counting while it trained."""
+    lines = [line for line in recorded if line["suite"] == "count"]
+    last = max((int(line["step"]) for line in lines), default=0)
+    first_part = [line for line in lines if line["step"] <= FIRST_STEPS]
+    last_part = [line for line in lines if line["step"] > last - _LAST]
+    means = [_mean(part, name) for name in ("argmax_changed", "kl_target_original") for part in (first_part, last_part)]
+    alarms = [_first_alarm(results[run]["alarms"].get(who, {})) for who in ("run", "count")]
+    cells = [*(f"{mean:.3f}" if mean is not None else "-" for mean in means), *(str(a or "-") for a in alarms)]
+    base = _base_of(results, run)
+    if not is_broken(base["scores"]["count"], results[run]["scores"]["count"]):
+        return [*cells, "-", "-"]
+    return [*cells, why_broken(base["key_contrast"]["count"]), _in_time(lines, alarms)]
+
+
+def _numbers(results: Results) -> Iterator[str]:
+    """What the contrast does to number words without any training, on the base and after each run."""
+    yield "## Number words, with and without the contrast"
+    yield ""
+    yield "Percent of counting questions whose most likely number is the true one: with the picture, with the black"
+    yield "picture, and in VCSD's target. Then what the black picture prefers, and the mean contrast of wrong numbers"
+    yield "in nats."
+    yield ""
+    yield "| run | picture | black | target | black prefers | pushed |"
+    yield "|---|--:|--:|--:|---|---|"
+    for run, result in results.items():
+        if "key_contrast" in result:
+            own = result["key_contrast"]["count"]
+            shares = " | ".join(f"{own[name]:.1f}" for name in ("original", "control", "target"))
+            prefers = ", ".join(f"{word} {num}" for word, num in own["control_says"].items())
+            pushed = ", ".join(f"{word} {nats:+.2f}" for word, nats in own["pushed"].items())
+            yield f"| {run.name} | {shares} | {prefers} | {pushed} |"
     yield ""
 
 
@@ -204,14 +253,14 @@ def _first_alarm(steps: Mapping[str, int | None]) -> int | None:
     return min((step for step in steps.values() if step is not None), default=None)
 
 
-def _breaks_counting(results: Results, run: EmojiRun) -> bool | None:
-    """Whether a run loses more of counting than a gate may; None if the result of its base is missing."""
-    right = {
-        other.variant: result["scores"]["count"]["right"]
+def _base_of(results: Results, run: EmojiRun) -> dict[str, Any]:
+    """The result of a run's base on the same split."""
+    (base,) = (
+        result
         for other, result in results.items()
-        if other == run or (other.variant, other.base, other.stage) == ("base", run.base, run.stage)
-    }
-    return right["base"] - right[run.variant] > MARGIN if "base" in right else None
+        if (other.variant, other.base, other.stage) == ("base", run.base, run.stage)
+    )
+    return base
 
 
 def _in_time(lines: Sequence[Mapping[str, Any]], alarms: Sequence[int | None]) -> str:
@@ -225,15 +274,6 @@ def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
     pairs = [(line["key"][name], line["keys"]) for line in lines if name in line["key"]]
     weight = sum(keys for _, keys in pairs)
     return sum(value * keys for value, keys in pairs) / weight if weight else None
-
-
-def _missing(listed: StudyList, results: Results) -> Iterator[str]:
-    missing = [run.name for run in listed.runs if run not in results]
-    if missing:
-        yield "## Missing"
-        yield ""
-        yield from (f"- {name}" for name in missing)
-        yield ""
 
 
 def _left_out(names: Sequence[str]) -> Iterator[str]:
