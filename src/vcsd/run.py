@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from vcsd.inputs import check_count, check_fields, check_rows, refuse_file
 from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
-from vcsd.monitor.machine import ENVIRONMENT, environment
+from vcsd.monitor.machine import ENVIRONMENT, SESSIONS, environment, sessions_of, with_session
 from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.rollout.sampling import Sampling
@@ -158,16 +159,40 @@ def train(
         before(trainer)
         on_first(lambda: _go_back(output, recipe.resume))
         trainer.check_resume(recipe.resume != "never")
-        on_first(lambda: _describe(output, recipe))
+        on_first(lambda: _describe(loaded))
         trainer.train("auto" if recipe.resume != "never" else None)
     _refuse_idle(trainer)
     return trainer
 
 
-def _describe(output: Path, recipe: Recipe) -> None:
-    """Write what was asked for, and where it runs."""
-    _write(output / "config.json", recipe.to_json())
+def _describe(loaded: Loaded) -> None:
+    """Write what was asked for, and where it runs. A finished run that is only opened again stays as it is."""
+    output, latest = loaded.output, latest_checkpoint(loaded.output)
+    step = 0 if latest is None else int(latest.name.rpartition("-")[2])
+    _write(output / "config.json", loaded.recipe.to_json())
+    if step and step >= loaded.arguments.max_steps > 0:
+        return
+    try:
+        before = sessions_of(output)
+    except ValueError:  # a file that was cut off or changed: the earlier machines are not known
+        before = []
+    sessions = with_session(before, step, settings_digest(loaded.recipe))
+    _write(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
     _write(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+
+
+_NOT_NUMBERS = ("max_steps", "output_dir", "run_name", "report_to", "logging_", "save_", "metric_for_best", "disable_")
+"""First letters of settings of the trainer that no number of a step depends on."""
+
+
+def settings_digest(recipe: Recipe) -> str:
+    """Return a hash of the settings that metrics and evaluations depend on, besides weights, data and machine."""
+    tree = json.loads(recipe.to_json())
+    kept = {name: value for name, value in tree.items() if name not in {"resume", "guard"}}
+    for section, names in (("model", ("path",)), ("data", ("path", "images")), ("evaluation", ("data",))):
+        kept[section] = {name: value for name, value in tree[section].items() if name not in names}
+    kept["trainer"] = {name: value for name, value in tree["trainer"].items() if not name.startswith(_NOT_NUMBERS)}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _vllm(loaded: Loaded) -> VLLMSettings | None:

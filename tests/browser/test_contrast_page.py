@@ -39,7 +39,9 @@ def toy(texts, name="toy", question="q"):
     tokens = []
     for number, text in enumerate(texts):
         said = CandidateScore(number, text, -0.5, -1.5, 1.0, -0.1, -0.5)
-        tokens.append(TokenScore(said, 2, 0.1, (said, CandidateScore(99, text[::-1], -2.0, -1.0, -1.0, None, -2.0))))
+        tokens.append(
+            TokenScore(said, 2, 0.1, 0.5, (said, CandidateScore(99, text[::-1], -2.0, -1.0, -1.0, None, -2.0)))
+        )
     picture = Image.new("RGB", (8, 8))
     return ResponseContrast(name, question, (picture,), (picture,), METHODS["vcsd"], tuple(tokens))
 

@@ -28,6 +28,7 @@ def page_file(tmp_path):
             support_sizes=[1, 4],
             kl_target_original=0.1,
             argmax_changed=0.5,
+            entropy=0.3,
             end_lift=0.0,
             end_lift_unguarded=0.2,
         )

@@ -5,10 +5,12 @@ import shutil
 import sys
 
 import pytest
+import torch
 
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
+from toy_benchmarks import write_tsvs
 from vcsd.cli import app
 from vcsd.errors import ConfigError
 from vcsd.publish.capsule import read_capsule, seal_of, write_capsule
@@ -87,6 +89,103 @@ def test_a_replay_repeats_the_run_to_the_bit(folder, capsule, tmp_path, capsys):
     assert "The capsule was repeated." in out
 
 
+EVALUATION = """
+evaluation: {{every: 2, benchmarks: [VStarBench], data: {folder}/bench, limit: 3, mode: exact,
+             sampling: "paper,max_new_tokens=6", allow_unknown_data: true}}
+"""
+
+
+@pytest.fixture(scope="module")
+def extended(folder, tmp_path_factory):
+    """A run of three steps that was resumed with five, asked every two steps: also after step 3, then its last."""
+    own = tmp_path_factory.mktemp("extended")
+    write_tsvs(own / "bench")
+    text = RECIPE.format(folder=folder) + EVALUATION.format(folder=own)
+    text = text.replace(f"{folder}/run", f"{own}/run").replace("save_steps: 3", "save_steps: 1")
+    for steps in (3, 5):
+        (own / "recipe.yaml").write_text(text.replace("max_steps: 3", f"max_steps: {steps}"))
+        assert vcsd("train", own / "recipe.yaml") == 0
+    assert vcsd("capsule", own / "run") == 0
+    return own
+
+
+def test_a_run_that_was_extended_is_repeated_with_the_evaluation_of_its_first_end(folder, extended, tmp_path, capsys):
+    found = read_capsule(extended / "run" / "capsule.json")
+    assert [line["step"] for line in found["evaluations"]] == [0, 2, 3, 4, 5]
+    options = ("--questions", extended / "bench")
+    assert again(folder, extended / "run" / "capsule.json", tmp_path / "again", *options) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Compared 5 steps bit for bit, 5 evaluations" in out
+    assert "The capsule was repeated." in out
+
+
+def test_an_evaluation_that_the_recipe_asks_for_cannot_be_left_out(folder, extended, tmp_path, capsys):
+    found = read_capsule(extended / "run" / "capsule.json")
+    found["evaluations"] = [line for line in found["evaluations"] if line["step"] != 4]
+    found["steps"][3] = {name: value for name, value in found["steps"][3].items() if "evaluation" not in name}
+    write_capsule(found, tmp_path / "without.json")
+    copy_run(extended, tmp_path / "again", found)
+    assert again(folder, tmp_path / "without.json", tmp_path / "again", "--questions", extended / "bench") == 1
+    assert "evaluation after step 4: the capsule has none" in " ".join(capsys.readouterr().out.split())
+
+
+def test_every_machine_of_a_resumed_run_is_in_the_capsule(folder, extended, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(extended / "run", run)
+    (session,) = json.loads((run / "sessions.json").read_text())
+    assert (session["after_step"], session["environment"]["torch"]) == (0, torch.__version__)
+    elsewhere = {**session, "environment": {**session["environment"], "hardware": "another machine"}}
+    (run / "sessions.json").write_text(json.dumps([elsewhere, {**session, "after_step": 3}]))
+    assert vcsd("capsule", run) == 0
+    found = read_capsule(run / "capsule.json")
+    assert [each["after_step"] for each in found["environment"]["sessions"]] == [0, 3]
+    copy_run(extended, tmp_path / "again", found)
+    assert again(folder, run / "capsule.json", tmp_path / "again", "--questions", extended / "bench") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "within 0.05 of each loss (hardware is " in out
+    assert '"another machine" there)' in out or "'another machine' there)" in out
+
+
+def test_a_run_that_was_resumed_elsewhere_keeps_both_machines(folder, tmp_path, monkeypatch):
+    text = (
+        RECIPE.format(folder=folder)
+        .replace(f"{folder}/run", f"{tmp_path}/run")
+        .replace("save_steps: 3", "save_steps: 1")
+    )
+    for steps, machine in ((1, "first"), (2, "second"), (2, "third, which trains nothing"), (3, "second")):
+        monkeypatch.setattr("vcsd.monitor.machine.hardware", lambda machine=machine: machine)
+        (tmp_path / "recipe.yaml").write_text(text.replace("max_steps: 3", f"max_steps: {steps}"))
+        assert vcsd("train", tmp_path / "recipe.yaml") == 0
+    sessions = json.loads((tmp_path / "run" / "sessions.json").read_text())
+    assert [(each["after_step"], each["environment"]["hardware"]) for each in sessions] == [(0, "first"), (1, "second")]
+    assert len({each["settings"] for each in sessions}) == 1, "more steps are the same settings"
+    assert "first, then second" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "sessions",
+    [
+        [],
+        "here",
+        [{"after_step": 1, "environment": {}, "settings": ""}],
+        [{"after_step": 0, "environment": [], "settings": ""}],
+        [{"after_step": True, "environment": {}, "settings": ""}],
+        [{"after_step": 0, "environment": {}, "settings": ""}, {"after_step": 99, "environment": {}, "settings": ""}],
+    ],
+)
+def test_machines_that_do_not_cover_the_steps_are_refused(capsule, tmp_path, sessions):
+    capsule["environment"]["sessions"] = sessions
+    write_capsule(capsule, tmp_path / "odd.json")
+    with pytest.raises(ConfigError, match="which machine made which step"):
+        read_capsule(tmp_path / "odd.json")
+
+
+def test_a_capsule_of_an_earlier_version_without_sessions_is_read(capsule, tmp_path):
+    del capsule["environment"]["sessions"]
+    write_capsule(capsule, tmp_path / "early.json")
+    assert read_capsule(tmp_path / "early.json") == capsule
+
+
 def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_path):
     original = folder / "run" / "capsule.json"
     tree = json.loads(original.read_text())
@@ -138,7 +237,7 @@ def test_a_run_is_not_compared_with_itself_nor_with_the_replay_of_another_capsul
 
 def test_within_a_tolerance_small_differences_pass_and_large_ones_do_not(folder, capsule, tmp_path):
     capsule["steps"][2]["loss"] *= 1.01
-    capsule["environment"]["torch"] = "9.9"
+    capsule["environment"]["sessions"][0]["environment"]["torch"] = "9.9"
     write_capsule(capsule, tmp_path / "elsewhere.json")
     copy_run(folder, tmp_path / "again", capsule)
     assert again(folder, tmp_path / "elsewhere.json", tmp_path / "again") == 0
@@ -155,7 +254,7 @@ def test_a_finished_replay_of_an_unfinished_run_trains_no_further(folder, capsul
 
 def test_a_replay_that_ends_early_repeats_nothing(folder, capsule, tmp_path, capsys):
     capsule["recipe"]["trainer"]["max_steps"] = 2
-    capsule["environment"]["torch"] = "9.9"
+    capsule["environment"]["sessions"][0]["environment"]["torch"] = "9.9"
     write_capsule(capsule, tmp_path / "longer.json")
     assert again(folder, tmp_path / "longer.json", tmp_path / "again") == 1
     assert "the run ended after step 2, the capsule's has step 3" in " ".join(capsys.readouterr().out.split())

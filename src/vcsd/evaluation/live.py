@@ -57,10 +57,12 @@ class LiveExam:
     marking: Marking = field(default_factory=lambda: Marking("final"))
     suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
     seed: int = 0
+    also_after: frozenset[int] = frozenset()
+    """More steps after which the student is asked, where a run is repeated that was extended."""
 
     def is_due(self, step: int, max_steps: int) -> bool:
         """Whether the student is asked after this step; 0 is before the first step."""
-        return step % self.every == 0 or step == max_steps
+        return step % self.every == 0 or step == max_steps or step in self.also_after
 
 
 class LiveEvaluation(TrainerCallback):

@@ -13,7 +13,7 @@ from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
-from vcsd.monitor.machine import ENVIRONMENT
+from vcsd.monitor.machine import ENVIRONMENT, sessions_of
 from vcsd.monitor.timeline import SYNC_FILE
 
 if TYPE_CHECKING:
@@ -103,6 +103,16 @@ class RunRecord:
         return sum(values) / len(values) if values else None
 
 
+def _machines(folder: Path) -> dict[str, str]:
+    """Where a run was made. A run that was resumed elsewhere shows every machine, in order."""
+    try:
+        machines = [session["environment"] for session in sessions_of(folder)]
+    except (OSError, ValueError):
+        machines = [_json(folder / ENVIRONMENT)]
+    names = dict.fromkeys(name for machine in machines for name in machine)
+    return {name: ", then ".join(dict.fromkeys(str(machine.get(name, "-")) for machine in machines)) for name in names}
+
+
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read a run's folder. Raise a ConfigError if it holds no run."""
     if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", "scorecard.json")):
@@ -114,7 +124,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         name=name or folder.resolve().name,
         folder=folder,
         config=_json(folder / "config.json"),
-        environment=_json(folder / ENVIRONMENT),
+        environment=_machines(folder),
         steps=list(read_lines(folder / "metrics.jsonl")),
         samples=list(read_lines(folder / "samples.jsonl")),
         evaluations=list(read_lines(folder / EVALUATIONS)),

@@ -73,11 +73,15 @@ class CandidateScore:
 
 @dataclass(frozen=True)
 class TokenScore:
-    """One token of the response, and the leading candidates at its position, the most probable in the target first."""
+    """One token of the response, and the leading candidates at its position, the most probable in the target first.
+
+    `entropy` is that of the model with the image, in nats, at the temperature of the distillation.
+    """
 
     realised: CandidateScore
     support_size: int
     kl_target_original: float
+    entropy: float
     candidates: tuple[CandidateScore, ...]
     is_end: bool = False
 
@@ -291,6 +295,7 @@ def token_scores_from(
     columns = [x.gather(-1, index_CK).tolist() for x in (log_p_original, log_p_control, delta, log_q, log_p_student)]
     support_C = plausible_support(log_p_original, objective.beta).sum(-1).tolist()
     kl_C = forward_kl(log_q, log_p_original).tolist()
+    entropy_C = torch.special.entr(log_p_original.exp()).sum(-1).tolist()
     tokens = []
     for c, ids in enumerate(index_CK.tolist()):
         found: dict[int, CandidateScore] = {}
@@ -300,7 +305,7 @@ def token_scores_from(
             found[token_id] = CandidateScore(token_id, texts.of(token_id), original, control, change, log_q_k, student)
         ranked = sorted(found.values(), key=_rank)
         is_end = ids[0] in objective.end_token_ids
-        tokens.append(TokenScore(found[ids[0]], support_C[c], kl_C[c], tuple(ranked), is_end))
+        tokens.append(TokenScore(found[ids[0]], support_C[c], kl_C[c], entropy_C[c], tuple(ranked), is_end))
     return tokens
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict, TypeGuard
 
 import torch
 
@@ -13,6 +15,18 @@ from vcsd import __version__
 
 ENVIRONMENT = "environment.json"
 """In a run's folder: the machine and the versions it last ran with."""
+
+SESSIONS = "sessions.json"
+"""In a run's folder: every machine that contributed steps, since a run may be resumed elsewhere."""
+
+
+class Session(TypedDict):
+    """The steps after `after_step` of a run, up to the next session: where they ran, and with which settings."""
+
+    after_step: int
+    environment: dict[str, str | int]
+    settings: str
+    """A hash of the settings that numbers depend on; empty where it is not known."""
 
 
 def num_cores() -> int:
@@ -40,6 +54,49 @@ def versions() -> dict[str, str]:
 def environment() -> dict[str, str | int]:
     """What a run's numbers depend on besides its recipe: the machine, torch's threads, and versions."""
     return {"hardware": hardware(), "threads": torch.get_num_threads(), **versions()}
+
+
+def sessions_of(folder: Path) -> list[Session]:
+    """The sessions of a run. Folders of earlier versions know only the last machine.
+
+    A file that is not as a run writes it raises a ValueError.
+    """
+    path, last = folder / SESSIONS, folder / ENVIRONMENT
+    known = path if path.is_file() else last
+    if not known.is_file():
+        return []
+    try:
+        content: object = json.loads(known.read_text(encoding="utf-8"))
+    except RecursionError:
+        content = None
+    sessions = content if known == path else [{"after_step": 0, "environment": content, "settings": ""}]
+    if not are_sessions(sessions):
+        raise ValueError(f"{known} is not as a run writes it")
+    return sessions
+
+
+def are_sessions(sessions: object) -> TypeGuard[list[Session]]:
+    """Whether something that was read has the form of sessions."""
+    return isinstance(sessions, list) and all(
+        isinstance(each, dict)
+        and type(each.get("after_step")) is int
+        and isinstance(each.get("environment"), dict)
+        and isinstance(each.get("settings"), str)
+        for each in sessions
+    )
+
+
+def with_session(sessions: list[Session], after_step: int, settings: str) -> list[Session]:
+    """Add this machine to the sessions of a run that starts after a step; steps that are repeated no longer count.
+
+    >>> first = with_session([], 0, "a")
+    >>> len(with_session(first, 10, "a")), len(with_session(first, 10, "b")), len(with_session(first, 0, "b"))
+    (1, 2, 1)
+    """
+    kept = [each for each in sessions if each["after_step"] < after_step]
+    here: Session = {"after_step": after_step, "environment": environment(), "settings": settings}
+    is_same = bool(kept) and all(kept[-1][name] == here[name] for name in ("environment", "settings"))
+    return kept if is_same else [*kept, here]
 
 
 def hush_transformers() -> None:

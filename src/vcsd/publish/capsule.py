@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypedDict, cast, get_type_hints
 
 from vcsd.errors import ConfigError, shown
+from vcsd.monitor.machine import are_sessions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,9 +101,22 @@ def _checked(tree: dict[str, Any], path: Path) -> Capsule:
         if isinstance(tree.get(name), list) and not all(isinstance(line, dict) for line in tree[name]):
             problems.append(f"{path}: {name} holds something other than records.")
     problems = problems or _about_steps(cast("Capsule", tree), path)
+    problems = problems or _about_sessions(cast("Capsule", tree), path)
     if problems:
         raise ConfigError(problems)
     return cast("Capsule", tree)
+
+
+def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
+    """Say what is wrong with the machines that made the steps. Capsules of earlier versions name only the last one."""
+    sessions = capsule["environment"].get("sessions")
+    if sessions is None:
+        return []
+    if are_sessions(sessions):
+        starts = [session["after_step"] for session in sessions]
+        if starts and starts[0] == 0 and starts == sorted(set(starts)) and starts[-1] < capsule["last_step"]:
+            return []
+    return [f"{path} does not say which machine made which step, so it is not a whole capsule."]
 
 
 def _about_steps(capsule: Capsule, path: Path) -> list[str]:

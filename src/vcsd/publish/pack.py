@@ -13,7 +13,7 @@ from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
-from vcsd.monitor.machine import ENVIRONMENT
+from vcsd.monitor.machine import ENVIRONMENT, sessions_of
 from vcsd.publish.capsule import FORMAT, Capsule
 from vcsd.publish.model_card import without_folders
 from vcsd.trainer.resumable import PROVENANCE
@@ -21,6 +21,8 @@ from vcsd.trainer.resumable import PROVENANCE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from vcsd.monitor.machine import Session
 
 _OF_THE_MACHINE = ("seconds", "peak_bytes")
 """First words of metrics that no other machine can repeat."""
@@ -41,7 +43,7 @@ def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
     return Capsule(
         format=FORMAT,
         recipe=_recipe(run),
-        environment=_object(run / ENVIRONMENT),
+        environment={**_object(run / ENVIRONMENT), "sessions": _sessions(run, last)},
         content=checkpoint_content(checkpoint),
         steps=steps,
         evaluations=[repeatable(line) for line in read_lines(run / EVALUATIONS) if _step(line, run) <= last],
@@ -49,6 +51,14 @@ def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
         weights={name: entry["sha256"] for name, entry in manifest["files"].items() if name.endswith(".safetensors")},
         scorecards=[cast("dict[str, Any]", without_folders(json.loads(card.to_json()))) for card in cards],
     )
+
+
+def _sessions(run: Path, last: int) -> list[Session]:
+    """The machines that made the steps up to the last one."""
+    try:
+        return [session for session in sessions_of(run) if session["after_step"] < last]
+    except ValueError as error:
+        raise ConfigError([f"{error}. Restore the file, or remove it if the run was never resumed."]) from None
 
 
 def _recipe(run: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from vcsd.config.recipe import Recipe
+    from vcsd.monitor.machine import Session
     from vcsd.publish.capsule import Capsule
 
 TOLERANCE = 0.05
@@ -131,6 +132,9 @@ def replay(
         capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
     )
     loaded = run.load(recipe)
+    if loaded.exam is not None:  # a run that was extended was also asked after what was then its last step
+        asked = frozenset(line["step"] for line in capsule["evaluations"])
+        loaded = replace(loaded, exam=replace(loaded.exam, also_after=asked))
     refuse_other_run(loaded.output, capsule)
     comparison = _Comparison(capsule, repetition, loaded.output, last)
     if (done := checkpoints_of(loaded.output).get(last)) is None:
@@ -147,14 +151,29 @@ def replay(
 
 def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -> Repetition:
     """Say whether bits must agree here, and why not."""
-    there = capsule["environment"]
-    other = {name: value for name, value in environment().items() if there.get(name) != value}
-    reasons = [f"{name} is {shown(value)} here, {shown(there.get(name))} there" for name, value in other.items()]
+    sessions = sessions_in(capsule)
+    reasons = []
+    for session in sessions:
+        there, after = session["environment"], session["after_step"]
+        other = {name: value for name, value in environment().items() if there.get(name) != value}
+        since = f" after step {after}" if after else ""
+        reasons += [
+            f"{name} is {shown(value)} here, {shown(there.get(name))} there{since}" for name, value in other.items()
+        ]
+    if len({session["settings"] for session in sessions if session["settings"]}) > 1:
+        reasons.append("the run was resumed with other settings")
     if uses_gpu and not reasons:
         reasons = ["a GPU may add in another order each time"]
     if tolerance is None:
         tolerance = TOLERANCE if reasons else 0.0
     return Repetition(tolerance == 0, tolerance, "; ".join(reasons))
+
+
+def sessions_in(capsule: Capsule) -> list[Session]:
+    """The machines of a capsule's run; capsules of earlier versions know one."""
+    alone: Session = {"after_step": 0, "environment": capsule["environment"], "settings": ""}
+    sessions: list[Session] = capsule["environment"].get("sessions") or [alone]
+    return sessions
 
 
 def _require_content(capsule: Capsule, here: Mapping[str, Any]) -> None:
@@ -210,14 +229,18 @@ def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], toleranc
 
 def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repetition) -> None:
     """Compare the scores that the run measured, and the weights after the last step."""
-    now = [repeatable(line) for line in read_lines(folder / EVALUATIONS)]
+    now = {line["step"]: repeatable(line) for line in read_lines(folder / EVALUATIONS)}
     before = [line for line in capsule["evaluations"] if line["step"] <= last]
     repetition.num_evaluations = len(before)
     if repetition.is_bitwise:
+        known = {line["step"] for line in before}
+        repetition.differences += [
+            f"evaluation after step {step}: the capsule has none" for step in now if step <= last and step not in known
+        ]
         repetition.differences += [
             f"evaluation after step {one['step']}: Acc was {shown(one.get('acc'))}, now {shown(other.get('acc'))}"
-            for one, other in zip(before, [*now, *({} for _ in before)], strict=False)
-            if one != other
+            for one in before
+            if one != (other := now.get(one["step"], {}))
         ]
     if not repetition.is_bitwise or last < capsule["last_step"]:
         return

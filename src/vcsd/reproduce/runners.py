@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from vcsd.world.scenes import Split
 
 SERIES = (
-    *("loss", "support_size", "realised_contrast", "kl_target_original", "student_entropy"),
+    *("loss", "support_size", "realised_contrast", "kl_target_original", "argmax_changed", "student_entropy"),
     *("language_drift", "length", "truncated", "repetition"),
 )
-"""Metrics that a result records for every step."""
+"""Metrics that a result records for every step. Results of earlier versions have no `argmax_changed`."""
 
 UNREAD_KEPT = 5
 """The number of unread answers that a result records."""

@@ -28,7 +28,7 @@ def response(name, contrasts, texts=None, is_sampled=True):
         text = texts[number] if texts else f" word{number}"
         said = CandidateScore(number, text, -1.0, -1.0 - value, value, -0.5, -1.0)
         other = CandidateScore(50 + number, " other", -3.0, -2.5, -0.5, None, -3.0)
-        tokens.append(TokenScore(said, 3, 0.25, (said, other)))
+        tokens.append(TokenScore(said, 3, 0.25, 0.5, (said, other)))
     black = Image.new("RGB", (8, 8))
     return ResponseContrast(name, "What?", (PICTURE,), (black,), METHODS["vcsd"], tuple(tokens), is_sampled=is_sampled)
 

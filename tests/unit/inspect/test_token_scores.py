@@ -55,9 +55,11 @@ def test_every_number_equals_core_on_the_models_logits(world, seen):
     log_q = shape_target(original, control, alpha=1.0, beta=0.1, end_token_ids=ends)
     support = plausible_support(original, 0.1).sum(-1)
     kl = forward_kl(log_q, original)
+    entropy = torch.distributions.Categorical(logits=original).entropy()
     for n, token in enumerate(seen.tokens):
         assert token.support_size == support[n]
         assert token.kl_target_original == pytest.approx(kl[n].item(), abs=1e-4)
+        assert token.entropy == pytest.approx(entropy[n].item(), abs=1e-4)
         for candidate in (token.realised, *token.candidates):
             v = candidate.token_id
             assert candidate.log_p_original == pytest.approx(original[n, v].item(), abs=1e-4)

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 DECODING_GAIN = "gain of contrast decoding"
 FILE = "calibrated.json"
+FIRST_STEPS = "first_steps.json"
+"""What first steps measured again where finished runs did not record it; next to the folder of results."""
+
+CHANGED_CHOICES = "changed choices in the first step"
 FEWEST_BASES = 5
 """A statistic that is known for fewer bases is left out."""
 
@@ -132,6 +136,7 @@ def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
     """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     cells = [cell for cell in cells if "abilities" not in cell]
+    again = _first_steps(folder.parent / FIRST_STEPS)
     bases: dict[str, dict[str, float]] = {}
     for name in sorted({cell["base"] for cell in cells}):
         own = [cell for cell in cells if cell["base"] == name]
@@ -140,7 +145,16 @@ def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
         if before and trained:
             decoded = [cell["acc"] for cell in own if cell["variant"] == "contrast decoding"]
             bases[name] = _of_base(before[0], trained, decoded)
+            changed = [again[run] for cell in trained if (run := (cell["identity"]["base"], cell["seed"])) in again]
+            if changed:
+                bases[name].setdefault(CHANGED_CHOICES, mean(changed))
     return bases
+
+
+def _first_steps(path: Path) -> dict[tuple[str, int], float]:
+    """Changed choices in first steps that were made again, by the hash of the base and the seed."""
+    steps = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return {(step["digest"], step["seed"]): step["metrics"]["argmax_changed"] for step in steps}
 
 
 def _of_base(
@@ -155,7 +169,8 @@ def _of_base(
         if isinstance(own, dict) and "seen" in own:
             found[f"contrast of visual words in {title} answers"] = float(own["seen"])
     for title, metric in _FIRST_STEP.items():
-        firsts = [series[metric][0] for cell in trained if isinstance(series := cell.get("series"), dict)]
+        kept = [series for cell in trained if isinstance(series := cell.get("series"), dict)]
+        firsts = [series[metric][0] for series in kept if metric in series]
         if firsts:
             found[title] = mean(firsts)
     return found
@@ -164,6 +179,7 @@ def _of_base(
 _FIRST_STEP = {
     "KL(target || image) in the first step": "kl_target_original",
     "contrast in the first step": "realised_contrast",
+    CHANGED_CHOICES: "argmax_changed",
     "support in the first step": "support_size",
     "entropy in the first step": "student_entropy",
 }

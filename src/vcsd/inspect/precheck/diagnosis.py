@@ -45,7 +45,7 @@ VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
 NUM_RESAMPLES = 2000
 
-FORM = 3
+FORM = 4
 """Raised when a stored record gets other fields: what an older version stored is then scored again."""
 
 NO_CATEGORY = "without a category"
@@ -70,6 +70,7 @@ class ExampleStatistics:
     support_sizes: Sequence[int]
     kl_target_original: float
     argmax_changed: float
+    entropy: float
     end_lift: float | None
     end_lift_unguarded: float | None
     category: str | None = None
@@ -268,6 +269,7 @@ def _statistics(
         support_sizes=[token.support_size for token in tokens],
         kl_target_original=mean(token.kl_target_original for token in tokens),
         argmax_changed=mean(_is_changed(seen, place) for place in range(len(tokens))),
+        entropy=mean(token.entropy for token in tokens),
         end_lift=end_lift,
         end_lift_unguarded=unguarded,
     )

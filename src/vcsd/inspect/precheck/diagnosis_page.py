@@ -121,6 +121,7 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
         ["contrast", f"{diagnosis.contrast():+.4f} nats", "mean over the tokens of the answers"],
         ["largest contrast", f"{diagnosis.mean('largest_contrast'):+.4f} nats", "of an answer's most visual token"],
         ["support", f"{diagnosis.mean('support_size'):.3f}", "plausible candidates per token"],
+        ["entropy", f"{diagnosis.mean('entropy'):.4f} nats", "of the model with the image, per token"],
         ["pull", f"{diagnosis.mean('kl_target_original'):.4f} nats", "KL(target || image) per token"],
         ["changed choices", f"{diagnosis.mean('argmax_changed'):.1%}", "tokens where the target prefers another one"],
         ["end token, guarded", f"{diagnosis.mean('end_lift'):+.4f} nats", "log target - log image at the answer's end"],
@@ -153,6 +154,7 @@ def _numbers(diagnosis: Diagnosis) -> dict[str, object]:
     means = (
         "same_without_image",
         "support_size",
+        "entropy",
         "kl_target_original",
         "argmax_changed",
         "end_lift",
@@ -292,6 +294,7 @@ def _by_category(diagnosis: Diagnosis) -> Html:
         [
             name,
             f"{own.mean('support_size'):.2f}",
+            f"{own.mean('entropy'):.4f}",
             f"{own.mean('kl_target_original'):.4f}",
             f"{own.mean('argmax_changed'):.1%}",
             *(_known(own.mean(lift)) for lift in ("end_lift", "end_lift_unguarded")),
@@ -300,7 +303,17 @@ def _by_category(diagnosis: Diagnosis) -> Html:
         ]
         for name, own in _shown_categories(diagnosis)
     ]
-    columns = ["", "support", "pull", "changed choices", "end, guarded", "end, unguarded", "change in length", INTERVAL]
+    columns = [
+        "",
+        "support",
+        "entropy",
+        "pull",
+        "changed choices",
+        "end, guarded",
+        "end, unguarded",
+        "change in length",
+        INTERVAL,
+    ]
     left = categories_left(diagnosis)
     return Html(
         f"<h3>Accuracy and contrast</h3>{_known_columns(CATEGORY_COLUMNS, rows)}"

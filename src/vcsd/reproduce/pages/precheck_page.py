@@ -9,8 +9,10 @@ import json
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import (
+    CHANGED_CHOICES,
     DECODING_GAIN,
     FEWEST_BASES,
+    FIRST_STEPS,
     LARGE_GAIN,
     PAPER_GAINS,
     Pair,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 PAGE, PICTURE, FILE = "precheck.md", "precheck.png", "precheck.json"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
+STEPS_COMMAND = "python -m vcsd.reproduce.planned.first_steps docs/results BASES"
 TITLE = "# How well does the pre-check predict the gain of training?"
 SMALL_GAIN = 5.0
 """Points. The size of the paper's gains, which matters most to a user."""
@@ -91,12 +94,44 @@ def precheck_page(out: Path) -> str:
         "",
         "Correlation with the gain of training, and the typical miss (root mean square) of a line through the other "
         "bases, next to that of their mean, which needs no statistic. Statistics of the first step are free of labels. "
-        "The rate at which the target changes the preferred token is not kept in results, so it is missing here.",
+        + _made_again(out),
         "",
         _table(out),
         "",
     ]
     return "\n".join(lines)
+
+
+def _made_again(out: Path) -> str:
+    """Which bases have the rate of changed choices, and how well a first step that was made again repeats the run."""
+    bases = base_statistics(out / "cells")
+    known = [name for name, own in bases.items() if CHANGED_CHOICES in own]
+    text = (
+        "Changed choices, the share of tokens for which the target prefers another one, are recorded by newer runs "
+        f"only: {len(bases) - len(known)} of {len(bases)} bases lack them."
+    )
+    path = out / FIRST_STEPS
+    steps = json.loads(path.read_bytes()) if path.is_file() else []
+    if not steps:
+        return text
+    apart = [abs(step["metrics"]["kl_target_original"] / kl - 1) for step in steps if (kl := _recorded_kl(out, step))]
+    return (
+        f"{text} For {len(known)}, the first step was made again from the same weights, with the same seed, after the "
+        f"runs (`{STEPS_COMMAND}`). KL(target || image) of these steps is within {100 * max(apart):.2g}% of what the "
+        "runs recorded."
+    )
+
+
+def _recorded_kl(out: Path, step: Mapping[str, object]) -> float | None:
+    """KL(target || image) in the first step, as the finished run recorded it."""
+    for path in sorted((out / "cells").glob("*.json")):
+        cell = json.loads(path.read_bytes())
+        is_it = (
+            cell["variant"] == "VCSD" and cell["identity"]["base"] == step["digest"] and cell["seed"] == step["seed"]
+        )
+        if is_it and "series" in cell:
+            return float(cell["series"]["kl_target_original"][0])
+    return None
 
 
 def at_the_top(out: Path) -> set[str]:

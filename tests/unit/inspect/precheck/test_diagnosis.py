@@ -55,7 +55,7 @@ def statistics(name, plain, control, contrast, contrasts=(0.5, -0.25), texts=("x
         dict(zip(views, (plain, control, contrast), strict=True)),
         dict.fromkeys(views, 7),
         list(contrasts),
-        **{"support_sizes": [1, 3], "kl_target_original": 0.1, "argmax_changed": 0.5},
+        **{"support_sizes": [1, 3], "kl_target_original": 0.1, "argmax_changed": 0.5, "entropy": 0.3},
         **{"end_lift": -0.02, "end_lift_unguarded": 0.5},
     )
 
