@@ -519,8 +519,14 @@ def bases():
 def monitoring():
     stops = rf"stop at step {N} to {N}, having lost {N} points or less"
     yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
-    below = rf"none of the {N} runs that ended below"
-    yield below, WORLD + "what_the_contrast_adds.md", lambda text: [float(sum(map(int, missed_by_the_guard(text))))]
+    below = rf"It misses {N} of the {N} runs that ended below"
+    yield below, WORLD + "what_the_contrast_adds.md", missed_and_bad
+
+
+def missed_and_bad(text):
+    """The bad runs that the guard did not stop, and all bad runs."""
+    (bad,) = re.findall(r"Of the (\d+) bad ones", text)
+    return [float(sum(map(int, missed_by_the_guard(text)))), float(bad)]
 
 
 def missed_by_the_guard(text):
@@ -616,8 +622,8 @@ def planned():
     sizes = rf"VCSD is {N} points over the base and {N} over OPSD, and both intervals exclude"
     yield sizes, adds, found(rf"Sizes: VCSD minus base {signed} .*? minus OPSD {signed} ")
     yield rf"but one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
-    guard = rf"none of the {N} VCSD runs on the new bases, but of all {N} training runs"
-    yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops none")
+    guard = rf"none of the {N} VCSD runs on the new bases, and of all {N} training runs it stops {N}:"
+    yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops (\d+)")
     yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
     yield rf"where {N}% of the lead is a loss", adds, found(r"That is (\d+)% of VCSD's lead")
     yield rf"the p on `arithmetic` is {N},", adds, found(r"on `arithmetic` \(p = ([\d.]+)\)")
@@ -626,7 +632,13 @@ def planned():
     yield sharpened, adds, found(rf"VCSD minus `sharpened 2`: {signed} \(95% {signed} to {signed}, p = ([\d.]+)")
     yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
-    yield rf"{N} of {N} runs at other doses", doses, missing_runs
+    claims = (
+        rf"VCSD minus sharpening is {N} points \(95% {N} to {N}\) and VCSD minus contrast decoding {N} \({N} to {N}\)"
+    )
+    yield claims, doses, claims_at_the_dose
+    yield rf"All {N} planned runs at other doses", doses, found(r"(\d+) of \1 planned runs")
+    strongest = rf"At a dose of 0\.8, VCSD gains {N} and contrast decoding {N} points"
+    yield strongest, doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} .*?\| [^|]* \| {signed} \(")
 
 
 def most_unread(text):
@@ -641,9 +653,14 @@ def share_of_sharpening(text):
     return [mean, str(min(shares)), str(max(shares))]
 
 
-def missing_runs(text):
-    finished, planned = map(int, re.search(r"(\d+) of (\d+) planned runs", text).groups())
-    return [float(planned - finished), float(planned)]
+def claims_at_the_dose(text):
+    """Mean and interval of two claims at the dose of the paper's size."""
+    signed = r"([-+][\d.]+)"
+    rows = [
+        re.search(rf"VCSD minus `{name}` \|  \| {signed} \([^|]*\| {signed} to {signed}", text)
+        for name in ("sharpened 2", "contrast decoding")
+    ]
+    return [number for row in rows for number in row.groups()]
 
 
 def calibration():
@@ -660,8 +677,18 @@ def calibration():
         page,
         found(small),
     )
-    hidden = r"typical miss of ([\d.]+) points is as large as the paper's gains \(([\d.]+) to ([\d.]+)\)"
-    yield rf"typical miss of {N} points is as large as the paper's gains \({N} to {N}\)", page, found(hidden)
+    hidden = r"typical miss of ([\d.]+) points is larger than the paper's gains \(([\d.]+) to ([\d.]+)\)"
+    yield rf"typical miss of {N} points is larger than the paper's gains \({N} to {N}\)", page, found(hidden)
+    doses = r"typical misses are" + r".*?: ([\d.]+) \(3 bases\)" * 3 + r".*?: ([\d.]+) \(11 .*?: ([\d.]+) \(3 bases"
+    yield rf"misses are {N}, {N}, {N} and {N} points at doses .*?, but {N} at a dose of 0\.8", page, found(doses)
+    changed = (
+        r"changed choices in the first step \| no \| (\d+) \| ([-+][\d.]+) .*? to [-+\d.]+ \| ([\d.]+) \| ([\d.]+)"
+    )
+    yield (
+        rf"Changed choices are known for {N} bases: correlation {N}, off by {N} points, where their mean is off by {N}",
+        page,
+        found(changed),
+    )
     large = rf"among the (\d+) bases that gain more than (\d+) points it is {signed} \(95% {signed} to {signed}\)"
     yield rf"among the {N} bases that gain more than {N} points it is {N} \(95% {N} to {N}\)", page, found(large)
     decoded = rf"VCSD minus `contrast decoding`: {signed} \(95% {signed} to {signed}, Holm"

@@ -147,5 +147,6 @@ def _precheck(out: Path) -> str:
         return ""
     typical, worst = typical_miss(pairs), misses(pairs)[0]
     low, high = PAPER_GAINS
-    hides = f", as large as the paper's gains ({low:g} to {high:g})" if typical > low else ""
+    word = "larger than" if typical > high else "as large as"
+    hides = f", {word} the paper's gains ({low:g} to {high:g})" if typical > low else ""
     return f"predictions are off by {typical:.1f} points typically{hides}, and by {worst[3]:+.1f} at worst"
