@@ -17,11 +17,12 @@ from vcsd.projection.project import Job, project
 from vcsd.projection.spoken import duration, memory
 
 RECIPES = (
-    *("lora/qwen3_vl_2b_24gb", "lora/qwen3_vl_4b_24gb", "lora/qwen3_vl_8b_48gb"),
+    *("lora/qwen3_vl_2b_24gb", "lora/qwen3_vl_4b_24gb", "lora/qwen3_vl_8b_48gb", "lora/qwen3_vl_8b_80gb"),
     *(
         f"paper/{name}"
         for name in ("qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b", "qwen3_5_2b", "qwen3_5_4b", "qwen3_5_9b")
     ),
+    *("opsd_published/qwen3_vl_2b", "opsd/qwen3_vl_2b"),
 )
 MACHINES = ("24GB", "48GB", "a100-80", "h100", "h200", "8xa100-80", "8xh100", "8xh200", "8xb200")
 CARDS, MODELS = ("24GB", "48GB", "a100-80", "h200", "8xh100"), ("qwen3_vl_2b", "qwen3_vl_4b", "qwen3_vl_8b")

@@ -1,17 +1,17 @@
-"""Fit the projection's two numbers of time to measured steps, and say how well it projects a step that it has not seen.
+"""Fit the projection's numbers of time to measured steps, and say how well it projects a step that it has not seen.
 
     PYTHONPATH=src:tests python benchmarks/time_model.py --out benchmarks/results          # seconds on a CPU
 
-Steps are those of cards.json (the last of each case) and full_step.json. `full_2b` shared its GPU with another case, so
-nothing is fitted to it; it is projected like the others. Each step is also projected with numbers that were fitted to
-all other steps. Scoring and rollouts are fitted one after the other, by the least squares of relative errors.
+Steps are those of cards.json (the last of each case) and full_step.json. Each is also projected with numbers that were
+fitted to all other steps. The traffic of scoring is fitted first, to all steps; then a layer in decoding, to steps that
+train all weights; then what adapters add to it, to steps with LoRA. Each fit minimises the squares of relative errors.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 RESULTS = Path(__file__).parent / "results"
-SHARED_ITS_GPU = ("full_2b",)
 SCORING = ("teacher", "student", "backward")
 PARTS = ("data", "rollout", "scoring", "update")
 
@@ -81,10 +80,13 @@ def _parts(phases: Mapping[str, float]) -> dict[str, float]:
 
 
 def fitted(steps: Iterable[MeasuredStep]) -> TimeModel:
-    """Fit both numbers. Seconds are linear in each, so that two projections give the line."""
+    """Fit the three numbers. Seconds are linear in each, so that two projections give the line."""
     steps = list(steps)
-    between = _slope(steps, "scoring", lambda value: TimeModel(value, 0.0))
-    return TimeModel(between, _slope(steps, "rollout", lambda value: TimeModel(between, value)))
+    adapted = [step for step in steps if step.job.sizes.num_adapter]
+    whole = [step for step in steps if not step.job.sizes.num_adapter]
+    between = _slope(steps, "scoring", lambda value: TimeModel(value, 0.0, 0.0))
+    layer = _slope(whole, "rollout", lambda value: TimeModel(between, value, 0.0))
+    return TimeModel(between, layer, _slope(adapted, "rollout", lambda value: TimeModel(between, layer, value)))
 
 
 def _slope(steps: list[MeasuredStep], part: str, model: object) -> float:
@@ -99,19 +101,16 @@ def _slope(steps: list[MeasuredStep], part: str, model: object) -> float:
 def compared() -> dict[str, object]:
     """Return the fitted numbers and, for each step, its seconds, its projection and both errors."""
     steps = measured_steps()
-    alone = {name: step for name, step in steps.items() if name not in SHARED_ITS_GPU}
-    times, rows = fitted(alone.values()), {}
+    times, rows = fitted(steps.values()), {}
     for name, step in steps.items():
-        unseen = fitted(other for key, other in alone.items() if key != name)
+        unseen = fitted(other for key, other in steps.items() if key != name)
         rows[name] = {
             "measured": dict(step.seconds),
             "projected": step.projected(times),
             "error": step.error(times),
             "error_unseen": step.error(unseen),
-            "shared_its_gpu": name in SHARED_ITS_GPU,
         }
-    numbers = {"bytes_between_products": times.bytes_between_products, "layer_seconds": times.layer_seconds}
-    return {**numbers, "steps": rows}
+    return {**asdict(times), "steps": rows}
 
 
 def as_markdown(found: Mapping[str, object]) -> str:
@@ -125,8 +124,7 @@ def as_markdown(found: Mapping[str, object]) -> str:
         ]
         whole = [f"{sum(row[kind].values()):.1f}" for kind in ("measured", "projected")]
         errors = [f"{row[kind]:+.0%}" for kind in ("error", "error_unseen")]
-        mark = " (shared its GPU)" if row["shared_its_gpu"] else ""
-        lines.append(f"| {name}{mark} | {' | '.join([*cells, f'{whole[0]} ({whole[1]})', *errors])} |")
+        lines.append(f"| {name} | {' | '.join([*cells, f'{whole[0]} ({whole[1]})', *errors])} |")
     return "\n".join([*lines, ""])
 
 
@@ -135,7 +133,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     found = compared()
     parser.parse_args().out.joinpath("time_model.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"fitted: {found['bytes_between_products']:.0f} bytes, {1e6 * float(str(found['layer_seconds'])):.0f} us")
+    print(f"fitted: { ({key: value for key, value in found.items() if key != 'steps'}) }")
     print(f"in use: {FITTED}")
     print(as_markdown(found))
 

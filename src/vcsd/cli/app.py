@@ -190,13 +190,24 @@ def methods() -> None:
 def config(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
+    sources: Annotated[
+        bool, typer.Option("--sources", help="Print a table instead: each value, its source and the file that sets it.")
+    ] = False,
 ) -> None:
     """Check a recipe and print it as JSON, with every default filled in.
 
     Example: `vcsd config paper/qwen3_vl_2b method.alpha=0.5`
+
+    Sources: `vcsd config ablations/alpha_2 --sources` says what is the paper's, the authors' code's and ours.
     """
     from vcsd.config.recipe import load_recipe
 
+    if sources:
+        from vcsd.config.value_sources import as_lines, sourced_values
+
+        for line in as_lines(sourced_values(recipe, overrides or ())):
+            sys.stdout.write(visible(line) + "\n")
+        return
     sys.stdout.write(visible_json(load_recipe(recipe, overrides or ()).to_json()))
 
 

@@ -49,6 +49,7 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     own_arguments(recipe.training_arguments(on_any_machine=True), recipe.prompts_per_step)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)
+    _refuse_small_budget(recipe, job.step, assumed=", assumed")
     assumed = f"prompts of {job.step.prompt_tokens:,} tokens are assumed, at most {job.longest_prompt:,}"
     data = f"{recipe.data.path}: " + ("not opened" if has_data else "not on this machine") + f"; {assumed}"
     is_local = local_folder(recipe.model.path) is not None
@@ -64,7 +65,7 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     model, _ = empty_model(recipe)
     shown = _first(loaded, model.config)
     job = job_of(recipe, model, shown.num_prompt_tokens)
-    _refuse_small_budget(loaded, job.step)
+    _refuse_small_budget(recipe, job.step)
     is_here = machine is None and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
     exam = None
     if loaded.exam is not None:
@@ -117,15 +118,15 @@ def _here(loaded: Loaded, job: Job) -> tuple[Job, Projection]:
     return job, project(job, Machine(measure_card(device, dtype, _memory_of(device))))
 
 
-def _refuse_small_budget(loaded: Loaded, step: Step) -> None:
+def _refuse_small_budget(recipe: Recipe, step: Step, assumed: str = "") -> None:
     """Raise an error if a row cannot hold the first prompt with one response."""
-    budget = loaded.recipe.token_budget
+    budget = recipe.token_budget
     longest = step.prompt_tokens + step.response_tokens
     if budget is not None and budget < longest:
         raise ConfigError(
             [
-                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
-                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
+                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens"
+                f"{assumed}). Raise it, or lower model.max_pixels or rollout.max_new_tokens."
             ]
         )
 

@@ -26,7 +26,12 @@ MAX_DEPTH = 8
 
 
 def read_tree(path: Path, keys: Collection[str]) -> object:
-    """Read a recipe file and everything it starts from into one tree of plain values, without the key `base`.
+    """Read a recipe file and everything it starts from into one tree of plain values, without the key `base`."""
+    return merged(read_chain(path, keys))
+
+
+def read_chain(path: Path, keys: Collection[str]) -> list[tuple[Path, object]]:
+    """Read a recipe file and everything it starts from: each file with its own tree, from the given one down.
 
     `keys` are those of a recipe. A base without any of them is no recipe, and no error shows what is in it: a recipe
     from a stranger could name a private file.
@@ -38,9 +43,15 @@ def read_tree(path: Path, keys: Collection[str]) -> object:
         if len(chain) == MAX_DEPTH:
             raise ConfigError([f"{BASE}: {_names(chain)} are more than {MAX_DEPTH - 1} bases. Merge some of them."])
         chain.append((base, _read_base(base, keys)))
-    tree = chain.pop()[1]
-    while chain:
-        tree = _merged(tree, chain.pop()[1])
+    return chain
+
+
+def merged(chain: list[tuple[Path, object]]) -> object:
+    """The trees of a chain in one, without the key `base`: each on top of those below."""
+    trees = [tree for _, tree in chain]
+    tree = trees.pop()
+    while trees:
+        tree = _merged(tree, trees.pop())
     return tree
 
 

@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 
 from vcsd.config.recipe import Recipe
 from vcsd.config.sections import Section
+from vcsd.config.value_sources import default_label
 from vcsd.method import METHODS, TRAINER_DEFAULTS, Method
 
 if TYPE_CHECKING:
@@ -25,8 +26,17 @@ if TYPE_CHECKING:
 _START = """\
 # Recipe keys
 
-Every key of a recipe, its default and its meaning. `vcsd config RECIPE` prints a recipe with all of them. This page is
-written by `python -m vcsd.config.key_reference`.
+Every key of a recipe, its default, where the default comes from (the paper, the authors' public code, or us) and its
+meaning. `vcsd config RECIPE` prints a recipe with all of them, `vcsd config RECIPE --sources` where each value comes
+from. This page is written by `python -m vcsd.config.key_reference`.
+
+## The key `base`
+
+A recipe starts from another one with `base`: a path relative to the file, or the name of a shipped recipe. Sections are
+merged key by key; every other value, lists included, replaces the base's. A `method` that is one word or gives a `name`
+replaces the whole section, so another method inherits nothing from the first. Labels are inherited with their values.
+`base` is read from files only: on the command line, name the recipe itself. A base that is missing, that is no recipe,
+or that leads back to the file is an error, and so are more than seven bases in a row.
 """
 
 
@@ -50,7 +60,7 @@ def key_reference() -> str:
 
 def _section(name: str, meaning: str, rows: list[str]) -> str:
     title = name if " " in name else f"`{name}`"
-    head = f"## Keys {title}\n\n{' '.join(meaning.split())}\n\n| key | default | meaning |\n|---|---|---|\n"
+    head = f"## Keys {title}\n\n{' '.join(meaning.split())}\n\n| key | default | from | meaning |\n|---|---|---|---|\n"
     return head + "".join(rows)
 
 
@@ -69,7 +79,8 @@ def _method_rows() -> list[str]:
 
 def _line(key: str, default: object, meaning: str) -> str:
     text = default if default == "required" else f"`{_text(default)}`"
-    return f"| `{key}` | {text} | {meaning.replace('|', chr(92) + '|')} |\n"
+    label = "" if default == "required" else default_label(key)
+    return f"| `{key}` | {text} | {label} | {meaning.replace('|', chr(92) + '|')} |\n"
 
 
 def _text(value: object) -> str:

@@ -45,6 +45,9 @@ TrainerValues = dict[str, Any]
 ADAPTER_LEARNING_RATE = "6e-5"
 """The learning rate that an error proposes for adapters: see docs/lora.md."""
 
+MOST_STEPS = 10**9
+"""More steps are a slip of the pen."""
+
 _MAX_KEY = 60
 """Longer keys are cut in messages."""
 
@@ -118,8 +121,9 @@ def _check_trainer(values: object) -> TrainerValues:
             problems.append(_unknown_word(f"trainer.{key}", value, words))
         elif not _fits(value, hints[key]):
             problems.append(f"trainer.{key} = {shown(value)} is not of type {_type_name(hints[key])}.")
-        elif key == "max_steps" and value < 1:
-            problems.append(f"trainer.max_steps = {shown(value)} must be at least 1; a run is not counted in epochs.")
+        elif key == "max_steps" and not 1 <= value <= MOST_STEPS:
+            least, most = "at least 1; a run is not counted in epochs", f"at most {MOST_STEPS}; the paper uses 90"
+            problems.append(f"trainer.max_steps = {shown(value)} must be {least if value < 1 else most}.")
     if problems:
         raise ConfigError(problems)
     return {**TRAINER_DEFAULTS, **values}
@@ -146,8 +150,10 @@ class Recipe(Section):
     lora: AdapterConfig = AdapterConfig()
     method: Annotated[Method, PlainValidator(_build_method), PlainSerializer(asdict)] = METHODS["vcsd"]
     rollout: RolloutConfig = RolloutConfig()
-    prompts_per_step: int = Field(32, ge=1, description="Prompts per step; the paper uses 32.")
-    token_budget: int | None = Field(None, ge=1, description="Tokens per row; null measures it before the first step.")
+    prompts_per_step: int = Field(32, ge=1, le=65_536, description="Prompts per step; the paper uses 32.")
+    token_budget: int | None = Field(
+        None, ge=1, le=2**24, description="Tokens per row; null measures it before the first step."
+    )
     offload: bool = Field(
         False,
         description="true keeps Adam's moments and the float32 teacher in host memory: slower, less on the device.",

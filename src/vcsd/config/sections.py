@@ -14,6 +14,9 @@ from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.benchmarks.world_suites import ALL, WORLD
 
+LONGEST = 2**20
+"""Tokens of a prompt or a response: four times the positions of the models of the paper."""
+
 
 class Section(BaseModel):
     """A section: unknown keys are errors, and values are not converted (no text is read as a number)."""
@@ -47,7 +50,7 @@ class ModelConfig(Section):
     path: str = Field(min_length=1, description="A folder or hub id, such as Qwen/Qwen3-VL-2B-Instruct.")
     min_pixels: int | None = Field(None, ge=1, description="Smaller images are enlarged; null keeps the processor's.")
     max_pixels: int | None = Field(None, ge=1, description="Larger images are reduced; null keeps the processor's.")
-    freeze_vision: bool = Field(False, description="true freezes the vision tower; the paper trains it.")
+    freeze_vision: bool = Field(False, description="true freezes the vision tower.")
     freeze_projector: bool = Field(False, description="true freezes the projector from vision to language.")
     freeze_language: bool = Field(False, description="true freezes the language model, embeddings and head.")
     chat_template_kwargs: Annotated[dict[str, bool | str], PlainValidator(_check_switches)] = Field(
@@ -64,7 +67,9 @@ class ModelConfig(Section):
 class AdapterConfig(Section):
     """LoRA adapters, which are trained on a frozen model."""
 
-    rank: int | None = Field(None, ge=1, description="The rank of each adapter; null trains the weights themselves.")
+    rank: int | None = Field(
+        None, ge=1, le=8192, description="The rank of each adapter; null trains the weights themselves."
+    )
     scale: float = Field(2.0, gt=0, description="The factor of B A in the weights; PEFT's lora_alpha / r.")
     vision: bool = Field(False, description="true adapts the vision tower and the projector too.")
     train_a: bool = Field(False, description="true trains both factors; false trains B, whose average is exact.")
@@ -99,6 +104,7 @@ class DataConfig(Section):
     max_prompt_tokens: int | None = Field(
         None,
         ge=1,
+        le=LONGEST,
         description="Longer prompts are skipped; null: those beyond the positions of the model, less a response.",
     )
     max_skipped_share: float = Field(0.05, ge=0, le=1, description="A larger share of unusable rows stops the run.")
@@ -138,8 +144,10 @@ class EvaluationConfig(Section):
 class RolloutConfig(Section):
     """How rollouts are sampled. The sampling temperature is not the distillation temperature."""
 
-    num_per_prompt: int = Field(8, ge=1, description="Rollouts per prompt; the paper uses 8.")
-    max_new_tokens: int = Field(1024, ge=1, description="The longest response, in tokens; the authors' code uses 1024.")
+    num_per_prompt: int = Field(8, ge=1, le=4096, description="Rollouts per prompt; the paper uses 8.")
+    max_new_tokens: int = Field(
+        1024, ge=1, le=LONGEST, description="The longest response, in tokens; the authors' code uses 1024."
+    )
     temperature: float = Field(
         1.0, ge=0, description="1 samples from the student itself; 0 is greedy, else 0.01 or more."
     )

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vcsd.errors import ConfigError
 from vcsd.models.hub import local_folder, refuse_unsafe
+from vcsd.models.messages.prompt_length import longest_prompt as longest_within_model
 from vcsd.models.shapes import known_shape
 from vcsd.projection.project import CHUNKED_LOSS, Job, Sizes, Step
 from vcsd.student import base_dtype, trained
@@ -47,6 +48,7 @@ def job_of(recipe: Recipe, model: Any, prompt_tokens: int | None = None) -> Job:
     """Describe a recipe for a projection. `prompt_tokens` is a measured length, if there is data to measure."""
     method, rollout, trainer = recipe.method, recipe.rollout, recipe.trainer
     longest = _longest_prompt(recipe, prompt_tokens)
+    longest = min(longest, longest_within_model(model.config, rollout.max_new_tokens) or longest)
     typical = min(prompt_tokens or TYPICAL_PROMPT, longest)
     is_half = bool(trainer.get("bf16"))
     sizes = Sizes.of(

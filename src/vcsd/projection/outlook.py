@@ -28,6 +28,9 @@ WIDTH, HEIGHT = 80, 23
 _LABEL = 9
 """Width of the first column."""
 
+_TOO_LONG = 365 * 86_400
+"""Seconds from which a run is called too long: a year."""
+
 _MOST_TEXT = 2 * (WIDTH - _LABEL)
 """Characters of a prompt that are shown."""
 
@@ -185,6 +188,8 @@ def _time(outlook: Outlook) -> str:
     full = f"if every response has {outlook.job.step.response_tokens:,} tokens"
     slower = "; trainer.bf16 is false, which is slower on a GPU" if _is_slower(outlook) else ""
     known = "" if outlook.is_here else f"; projections of measured H200 steps were off by up to {TIME_ERROR:.0%}"
+    if outlook.total_seconds > _TOO_LONG:
+        known = "; too long for one run: lower trainer.max_steps, prompts_per_step or rollout.max_new_tokens"
     return f"{duration(outlook.total_seconds)}, {each} per step ({parts}), {full}{slower}{known}"
 
 
@@ -205,7 +210,7 @@ def when_saved(recipe: Recipe) -> str:
         return f"trainer.save_strategy: {strategy}, {kept}"
     every = trainer.get("save_steps", 500)
     steps = every if every >= 1 else math.ceil(every * trainer["max_steps"])
-    return f"every {steps:g} steps, {kept}"
+    return f"every {steps:g} steps, {kept}" if steps < trainer["max_steps"] else f"after the last step, {kept}"
 
 
 def _advice(outlook: Outlook) -> Iterator[str]:

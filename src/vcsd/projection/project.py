@@ -5,7 +5,7 @@ exactly; with LoRA these are adapters, next to one base that all of them share. 
 token and layer (`row_memory.py`).
 Time. Matrix products at the rate that a plain product reaches, and the traffic of everything between them at the card's
 bandwidth; a decoding step reads weights and caches, and each of its layers takes a while however little it reads;
-FSDP2's traffic at the speed of the slowest link, not hidden behind computation. Two numbers were fitted to steps that
+FSDP2's traffic at the speed of the slowest link, not hidden behind computation. Three numbers were fitted to steps that
 were measured on one H200 (`TimeModel`); for other cards they are assumed to be the same.
 docs/scaling.md compares projections with measurements.
 """
@@ -44,11 +44,13 @@ class TimeModel:
     """Traffic per token, layer and width of a forward: norms, activations, rotations, attention, casts."""
     layer_seconds: float
     """Of a layer in a decoding step, beside reading its weights: many small kernels, one after the other."""
+    adapter_seconds: float
+    """What the adapters of a layer add to that: more small kernels."""
 
 
-FITTED = TimeModel(bytes_between_products=352.0, layer_seconds=206e-6)
+FITTED = TimeModel(bytes_between_products=324.0, layer_seconds=154e-6, adapter_seconds=73e-6)
 
-TIME_ERROR = 0.15
+TIME_ERROR = 0.14
 """The largest relative error of a step's time, with the model fitted to the other measured steps only."""
 
 DATA_SECONDS = 3.8 / 32 / 1024
@@ -400,7 +402,8 @@ def _rollout_seconds(job: Job, machine: Machine, step: Step, times: TimeModel) -
         step.prompt_tokens, step.response_tokens // 2, step.num_rollouts, is_shared=True
     )
     read = (batches * _HALF * sizes.num_parameters + mean_cache) / (card.bandwidth * SHARE_OF_BANDWIDTH)
-    layers = batches * TextShape.of(job.config).num_layers * times.layer_seconds
+    layer_seconds = times.layer_seconds + bool(sizes.num_adapter) * times.adapter_seconds
+    layers = batches * TextShape.of(job.config).num_layers * layer_seconds
     return prefill + step.response_tokens * (read + layers)
 
 

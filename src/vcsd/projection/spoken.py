@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-_UNITS = (("second", 1, 90), ("minute", 60, 90 * 60), ("hour", 3600, 48 * 3600), ("day", 86_400, float("inf")))
+_YEAR = 365 * 86_400
+_UNITS = (
+    *(("second", 1, 90), ("minute", 60, 90 * 60), ("hour", 3600, 48 * 3600), ("day", 86_400, 2 * _YEAR)),
+    ("year", _YEAR, 100 * _YEAR),
+)
 """Name, seconds, and the duration from which the next unit is used."""
 
 
@@ -11,12 +15,16 @@ def duration(seconds: float) -> str:
 
     >>> [duration(seconds) for seconds in (0.2, 41, 400, 9_000, 40_000, 400_000)]
     ['under a second', 'about 41 seconds', 'about 7 minutes', 'about 2.5 hours', 'about 11 hours', 'about 4.6 days']
+    >>> duration(1e9), duration(1e14)
+    ('about 32 years', 'more than 100 years')
     """
     if seconds < 1:
         return "under a second"
+    if seconds >= _UNITS[-1][-1]:
+        return "more than 100 years"
     name, size = next((name, size) for name, size, until in _UNITS if seconds < until)
     number = seconds / size
-    is_small = number < 10 and name in {"hour", "day"}
+    is_small = number < 10 and name in {"hour", "day", "year"}
     text = f"{number:.1f}".removesuffix(".0") if is_small else f"{number:.0f}"
     return f"about {text} {name}{'' if text == '1' else 's'}"
 

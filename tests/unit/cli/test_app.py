@@ -70,6 +70,7 @@ def test_methods_prints_a_row_per_method_and_the_presets():
 
 def test_config_prints_the_resolved_recipe(tmp_path):
     (tmp_path / "r.yaml").write_text(RECIPE)
+    assert "method.beta" in invoke("config", str(tmp_path / "r.yaml"), "--sources").output
     output = invoke("config", str(tmp_path / "r.yaml"), "method.beta=0.2").output
     assert '"alpha": 0.5' in output
     assert '"beta": 0.2' in output

@@ -53,7 +53,7 @@ def test_a_card_that_is_too_small_is_said_with_what_would_fit():
     assert "machine RTX 4090: does not fit (projected)" in told
     assert "memory needs 55 GiB, has 24 GiB" in told
     assert "lora.rank=32 trainer.learning_rate=6e-5 7.9 GiB, about 4 hours; LoRA, not all weights" in told
-    assert "Unchanged, it fits on A100 80 GB: 55 GiB, about 2.1 hours." in told
+    assert "Unchanged, it fits on A100 80 GB: 55 GiB, about 2 hours." in told
     assert "time " not in told.split("What would fit")[0]
     assert "8x H100 80 GB: fits (projected)" in shown(load_recipe("paper/qwen3_5_9b"), "8xh100")
 
@@ -65,6 +65,40 @@ def test_assumed_shapes_are_said_to_be_assumed():
 
 def test_float32_on_a_card_is_said_to_be_slower():
     assert "trainer.bf16 is false" in shown(load_recipe("paper/qwen3_vl_2b", ["trainer.bf16=false"]), "h200")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("trainer.max_steps=1000000000000", "prompts_per_step=1000000000", "rollout.num_per_prompt=100000000"),
+        *("rollout.max_new_tokens=1000000000", "data.max_prompt_tokens=1000000000", "token_budget=1000000000000"),
+        *("lora.rank=1000000", "trainer.max_steps=-5", "trainer.max_steps=0", "rollout.max_new_tokens=0"),
+    ],
+)
+def test_a_size_that_no_run_has_is_an_error_that_names_the_limit(override):
+    with pytest.raises(ConfigError, match=rf"{override.replace('=', ' = ')} must be at (most|least) \d"):
+        load_recipe("paper/qwen3_vl_2b", [override])
+
+
+def test_a_run_of_years_is_said_to_be_too_long():
+    told = shown(load_recipe("paper/qwen3_vl_2b", ["trainer.max_steps=1000000000"]))
+    assert "time more than 100 years, 80 seconds per step" in told
+    assert "too long for one run: lower trainer.max_steps, prompts_per_step or rollout.max_new_tokens" in told
+    assert "too long" not in shown(load_recipe("paper/qwen3_vl_2b", ["trainer.max_steps=100000"]))
+
+
+def test_a_prompt_is_assumed_to_end_where_the_positions_of_the_model_end():
+    assert "at most 261,120" in shown(load_recipe("paper/qwen3_vl_2b", ["data.max_prompt_tokens=1000000"]))
+
+
+def test_a_row_that_cannot_hold_a_prompt_is_an_error_without_data_too():
+    with pytest.raises(ConfigError, match=r"the first prompt with one full response \(2088 tokens, assumed\)"):
+        preview(load_recipe("paper/qwen3_vl_2b", ["token_budget=1"]))
+
+
+def test_a_run_that_saves_once_is_said_to():
+    told = shown(load_recipe("paper/qwen3_vl_2b", ["trainer.save_steps=1000000000000"]))
+    assert "per checkpoint, after the last step, keeping 2" in told
 
 
 def test_a_recipe_that_fits_nowhere_is_said_to():
