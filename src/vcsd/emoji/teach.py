@@ -57,6 +57,9 @@ Stage = Literal["sight", "captions"]
 CARD = "emoji_base.json"
 SAY_EVERY = 50
 SAVE_SECONDS = 120.0
+MOST_SKIPPED = 10
+"""Steps that may have a gradient that is not finite. A kernel's rare fault costs a step, a diverging run ends."""
+
 _WORKERS = 4
 _PICTURES = 40
 """Arrangements for the stage `sight`, in batches. They recur; sizes, places, light and noise do not."""
@@ -144,6 +147,7 @@ class Teaching:
             torch.manual_seed(plan.seed)
             self.heads = SightHeads(plan.tower.width).to(self.device)
         self.done: dict[Stage, int] = {"sight": 0, "captions": 0}
+        self.num_skipped = 0
         self.replay: list[list[int]] = []
         self.seconds, self._moments = 0.0, dict[str, Tensor]()
         self._resume()
@@ -187,10 +191,20 @@ class Teaching:
                 group["lr"] = rate * self.plan.factor(stage, self.done[stage])
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_([p for group in self.optimizer.param_groups for p in group["params"]], 1.0)
-            self.optimizer.step()
+            self._update()
             self.done[stage] += 1
             yield loss.detach()
+
+    def _update(self) -> None:
+        """Move the weights; not at all if the gradient is not finite, which would ruin every one of them."""
+        norm = nn.utils.clip_grad_norm_([p for group in self.optimizer.param_groups for p in group["params"]], 1.0)
+        if torch.isfinite(norm):
+            self.optimizer.step()
+            return
+        self.num_skipped += 1
+        self.say(f"the gradient of step {self.num_done + 1} is not finite; the step is skipped")
+        if self.num_skipped > MOST_SKIPPED:
+            raise RunError(f"the gradient was not finite in {self.num_skipped} steps. Lower the learning rates.")
 
     def _optimizer(self, stage: Stage) -> torch.optim.AdamW:
         tower = list(self.model.model.vision_model.parameters())
@@ -280,7 +294,10 @@ class Teaching:
             if not is_over
         }
         weights = {name: parameter.detach().contiguous() for name, parameter in named.items()}
-        state = {"done": self.done, "seconds": self.seconds, "replay": self.replay}
+        state = {
+            **{"done": self.done, "seconds": self.seconds, "replay": self.replay},
+            "num_skipped": self.num_skipped,
+        }
         contents = Contents(
             tensors={"model.safetensors": weights, "optimizer.safetensors": moments},
             texts={"state.json": json.dumps(state)},
@@ -294,6 +311,7 @@ class Teaching:
             return
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         self.done, self.seconds, self.replay = state["done"], state["seconds"], state["replay"]
+        self.num_skipped = state["num_skipped"]
         weights = load_file(folder / "model.safetensors")
         with torch.no_grad():
             for name, parameter in self._named().items():
@@ -313,6 +331,7 @@ class Teaching:
             "dev": scores,
             "english_perplexity": perplexity,
             "seconds": round(self.seconds, 1),
+            "num_skipped": self.num_skipped,
             "hardware": hardware(),
             "versions": versions(),
         }
@@ -334,6 +353,7 @@ def teach(
             raise ConfigError([f"{out} holds a base of another {' and '.join(other)}. Choose another folder."])
         say(f"{out} is already done.")
         return
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients may not be finite
     with only_process(out):
         teaching = Teaching(plan, language, sprites, out, device, say)
         teaching.run()

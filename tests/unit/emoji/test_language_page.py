@@ -70,7 +70,7 @@ def test_without_counting_questions_around_an_alarm_nothing_is_known():
 def write_results(out, vcsd, slow=None):
     """Write made-up results of all runs; at the lowest rate VCSD has the results `slow` on dev."""
     (out / "cells").mkdir()
-    own = {"VCSD": vcsd, "alpha 0": scores(21.0), "sharpened 2": scores(22.0), "OPSD": scores(60.0)}
+    own = {"VCSD": vcsd, "alpha 0": scores(21.0), "sharpened 2": scores(22.0), "OPSD": scores(60.0, count=60.0)}
     numbers = {"original": 99.0, "control": 25.0, "target": 60.0, "control_says": {"two": 9}, "pushed": {"two": -1.5}}
     for run in LISTED.runs:
         mine = own.get(run.variant, scores(20.0))
@@ -140,6 +140,7 @@ def test_the_page_says_why_counting_broke_and_whether_it_was_seen_in_time(tmp_pa
     rows = [line for line in text.splitlines() if line.startswith("| test-emoji-1-")]
     assert rows[0] == f"| test-emoji-1-VCSD | 41.0 | 0.500 | 0.500 | 0.100 | 0.100 | 12 | - | contrast | {said} |"
     assert rows[1].endswith("| 12 | - | - | - |"), "alpha 0 does not break counting"
+    assert rows[3].endswith("| 12 | - | training | unknown |"), "OPSD has no contrast"
     assert "| test-emoji-1-base | 99.0 | 25.0 | 60.0 | two 9 | two -1.50 |" in text
 
 

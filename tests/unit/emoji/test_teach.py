@@ -1,14 +1,17 @@
 """A tiny language model learns to see: the tokens are the processor's, and a resumed run gives the same model."""
 
 import json
+import math
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from tiny_language import plain_sprites, write_language, write_sprites
+from vcsd.batch import show
 from vcsd.emoji.captions import CaptionSteps, Shares, conversation
 from vcsd.emoji.emoji_exam import SceneExam, english_perplexity, picture_seed, scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter, draw_scene
@@ -24,7 +27,7 @@ from vcsd.emoji.seeing_model import (
 )
 from vcsd.emoji.sprites import save_sprites
 from vcsd.emoji.teach import CARD, Teaching, TeachingPlan, teach
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
 from vcsd.method import METHODS
 from vcsd.models.encode import encode
@@ -138,6 +141,28 @@ def test_a_resumed_run_gives_the_same_model(folder, tmp_path, stop):
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("is_finite", [False, True])
+def test_a_gradient_that_is_not_finite_costs_a_step_and_no_weight(folder, tmp_path, monkeypatch, is_finite):
+    said = []
+    teaching = Teaching(PLAN, folder / "language", folder / "sprites.safetensors", tmp_path, "cpu", said.append)
+    before = {name: parameter.detach().clone() for name, parameter in teaching._named().items()}
+    clip = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *a: clip(*a) * (1 if is_finite else math.inf))
+    assert not teaching.run(stop_after=1)
+    is_same = all(torch.equal(before[name], parameter) for name, parameter in teaching._named().items())
+    assert is_same != is_finite
+    again = Teaching(PLAN, folder / "language", folder / "sprites.safetensors", tmp_path, "cpu", said.append)
+    assert (again.num_done, again.num_skipped) == (1, 0 if is_finite else 1)
+    assert ("the gradient of step 1 is not finite; the step is skipped" in said) != is_finite
+
+
+def test_a_run_that_diverges_ends(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *a: torch.tensor(math.nan))
+    plan = replace(PLAN, sight_steps=12)
+    with pytest.raises(RunError, match="not finite in 11 steps"):
+        Teaching(plan, folder / "language", folder / "sprites.safetensors", tmp_path, "cpu", str).run()
+
+
 def test_a_folder_with_another_base_is_refused_and_a_finished_one_is_kept(folder):
     paths = (folder / "language", folder / "sprites.safetensors", folder / "base")
     said = []
@@ -227,3 +252,16 @@ def test_prompts_and_questions_are_ordinary_files(painter, tmp_path):
     _, loaded = load_own_tsv(path)
     assert [question.groups["category"] for question in loaded.questions] == list(SUITES)
     assert all(question.gold.endswith(".") for question in loaded.questions)
+
+
+def test_the_control_is_black_and_seen_as_a_picture(folder, painter):
+    processor = load_processor(folder / "base")
+    model = load_model(folder / "base", torch.float32)
+    example, _ = scene_example(painter, "dev", "count", 0)
+    shown = show(example, METHODS["vcsd"], processor)
+    assert torch.equal(shown.contrast.pixel_values, torch.full_like(shown.contrast.pixel_values, -1.0))
+    assert torch.equal(shown.contrast.input_ids, shown.target.input_ids)
+    seen = model.model.get_image_features(
+        pixel_values=shown.contrast.pixel_values, **shown.contrast.extra
+    ).pooler_output
+    assert [picture.shape[0] for picture in seen] == [NUM_VISUAL], "Idefics3 drops pictures of zeros as padding"

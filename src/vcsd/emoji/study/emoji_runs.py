@@ -373,6 +373,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         torch.set_float32_matmul_precision("high")
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients may not be finite
         listed = read_study(options.list, options.overrides)
         study = EmojiStudy(listed, options.bases, options.sprites, options.out, options.overrides)
         made, failed = work_through(study, 60 * options.minutes)

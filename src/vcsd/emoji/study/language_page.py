@@ -198,7 +198,7 @@ def _counting(results: Results, out: Path) -> Iterator[str]:
     yield ""
     yield "`flips`: share of number words at which the contrast changed the most likely token, in the first and last"
     yield "ten steps. `alarm`: first alarm of the run's guard, and of a guard for counting alone, without labels."
-    yield "`why`, for runs that break counting: `contrast` if VCSD's target prefers wrong numbers before any training,"
+    yield "`why`, for runs that break counting: `contrast` for VCSD if its target is wrong before any training,"
     yield f"by more than {MARGIN:g} points, else `training`. `in time`: whether an alarm came before {MOST_LOST:g}"
     yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
     yield f"against the first {FIRST_STEPS} steps."
@@ -225,7 +225,8 @@ def _watched(results: Results, run: EmojiRun, recorded: Sequence[Mapping[str, An
     base = _base_of(results, run)
     if not is_broken(base["scores"]["count"], results[run]["scores"]["count"]):
         return [*cells, "-", "-"]
-    return [*cells, why_broken(base["key_contrast"]["count"]), _in_time(lines, alarms)]
+    why = why_broken(base["key_contrast"]["count"]) if run.variant == "VCSD" else "training"
+    return [*cells, why, _in_time(lines, alarms)]
 
 
 def _numbers(results: Results) -> Iterator[str]:
