@@ -68,6 +68,8 @@ class Abilities(Diversity):
     ece: float
     confidence_right: float | None
     confidence_wrong: float | None
+    unread: NotRequired[dict[str, float]]
+    """The share of answers without anything to read, by what was asked; old results lack it."""
     answers: dict[str, list[str]]
     """The first greedy answers of each kind, for the page's pictures."""
 
@@ -75,7 +77,8 @@ class Abilities(Diversity):
 class Measured(TypedDict, total=False):
     """What a runner returns: first the scores on the exam, then what only some runs measure.
 
-    Results of earlier versions have no `unread`, and few have `abilities`.
+    Results of earlier versions have no `unread` or no `unread_shares`, and few have `abilities`. `unread_shares` is the
+    share of unread answers of each suite, in percent.
     """
 
     acc: float
@@ -84,6 +87,7 @@ class Measured(TypedDict, total=False):
     usual: float
     unresolved: int
     unread: list[str]
+    unread_shares: dict[str, float]
     truncated: int
     num_questions: int
     profile: dict[str, float]

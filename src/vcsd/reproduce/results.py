@@ -125,10 +125,22 @@ class Results:
         return self.values(variant, group, lambda result: result.get("acc"))
 
 
-def unread_share(result: CellResult) -> float | None:
-    """The share of answers that nothing could be read from, in percent."""
-    is_known = "unresolved" in result and "num_questions" in result
-    return 100 * result["unresolved"] / result["num_questions"] if is_known else None
+def unread_share(result: CellResult, suite: str | None = None) -> float | None:
+    """The share of answers that nothing could be read from, in percent: of all suites or of one; None if unknown.
+
+    Earlier results do not have it suite by suite, but if all answers of a result were read, then those of each suite.
+
+    >>> earlier = {"unresolved": 2, "num_questions": 200}
+    >>> unread_share(earlier), unread_share(earlier, "small"), unread_share({**earlier, "unresolved": 0}, "small")
+    (1.0, None, 0.0)
+    >>> unread_share({**earlier, "unread_shares": {"small": 1.5}}, "small")
+    1.5
+    """
+    if "unresolved" not in result or "num_questions" not in result:
+        return None
+    if suite is None or result["unresolved"] == 0:
+        return 100 * result["unresolved"] / result["num_questions"]
+    return result.get("unread_shares", {}).get(suite)
 
 
 def acc_change(results: Results, before: Variant, after: Variant, *groups: str) -> Paired | None:

@@ -310,6 +310,7 @@ def scores(exam: Exam, predictions: list[Prediction]) -> Measured:
         "usual": round(usual.acc, 4),
         "unresolved": sum(each.counts.unresolved for each in seven.benchmarks.values()),
         "unread": _unread(exam, predictions),
+        "unread_shares": _rounded({name: each.share_unread for name, each in seven.benchmarks.items()}),
         "truncated": sum(each.counts.truncated for each in seven.benchmarks.values()),
         "num_questions": sum(each.num_questions for each in seven.benchmarks.values()),
     }

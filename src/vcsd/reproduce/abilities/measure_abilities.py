@@ -9,6 +9,7 @@ black, black_same   answers under a black picture that are right, and that equal
 usual               by kind, right answers about scenes as skewed as the prior of the base's world
 pass_at             one of k answers sampled at temperature 1 is right
 distinct, entropy   different answers among the samples of a question, and their entropy in bits
+unread              the share of answers that end in no answer, for each of the questions above
 ece, confidence     `confidence.py`: the confidence of a greedy answer is the share of samples that agree with it
 """
 
@@ -69,26 +70,30 @@ def measure_abilities(speaker: Speaker, num: int, split: Split, world: Parameter
     hinted = [VIEWS["hint"](example) for example in examples]
     texts = speaker.answers(examples)
     greedy = [last_answer(text) for text in texts]
-    is_right = [answer == example.answer for answer, example in zip(greedy, examples, strict=True)]
-    black = [last_answer(text) for text in speaker.answers(examples, view="black")]
+    is_right = _is_right(greedy, examples)
+    black = _final(speaker, examples, "black")
     kept = {name: texts[k * num : k * num + min(num, NUM_KEPT)] for k, name in enumerate(KINDS)}
     sampled = [at for at in range(len(examples)) if at % num < max(1, num // 2)]
     samples = _samples(speaker, [examples[at] for at in sampled])
+    hints, told, usual = _final(speaker, hinted), _final(speaker, hinted, "black"), _final(speaker, skewed)
+    drawn = [answer for own in samples for answer in own]
+    asked = {"right": greedy, "hint": hints, "text_only": told, "black": black, "usual": usual, "sampled": drawn}
     measured = calibration([greedy[at] for at in sampled], samples, [is_right[at] for at in sampled])
     return {
         "num_questions": len(examples),
         "right": _percent(is_right),
         "kinds": _shares(is_right, num),
         "sight": sight(speaker, min(_SIGHT_QUESTIONS, 4 * num), split, world),
-        "hint": _right(speaker, hinted, "original"),
-        "text_only": _right(speaker, hinted, "black"),
-        "black": _percent([answer == example.answer for answer, example in zip(black, examples, strict=True)]),
+        "hint": _percent(_is_right(hints, hinted)),
+        "text_only": _percent(_is_right(told, hinted)),
+        "black": _percent(_is_right(black, examples)),
         "black_same": _percent([one is not None and one == two for one, two in zip(black, greedy, strict=True)]),
-        "usual": _by_kind(speaker, skewed, num),
+        "usual": _shares(_is_right(usual, skewed), num),
         **_several([examples[at] for at in sampled], samples),
         "ece": measured.ece,
         "confidence_right": measured.confidence_right,
         "confidence_wrong": measured.confidence_wrong,
+        "unread": {name: _percent([answer is None for answer in answers]) for name, answers in asked.items()},
         "answers": kept,
     }
 
@@ -111,17 +116,13 @@ def _several(examples: Sequence[Example], samples: Sequence[Sequence[str | None]
     }
 
 
-def _by_kind(speaker: Speaker, examples: Sequence[Example], num: int) -> dict[str, float]:
-    return _shares(_is_right(speaker, examples, "original"), num)
+def _final(speaker: Speaker, examples: Sequence[Example], view: str = "original") -> list[str | None]:
+    """The final answers, each None if the text has none."""
+    return [last_answer(text) for text in speaker.answers(examples, view=view)]
 
 
-def _right(speaker: Speaker, examples: Sequence[Example], view: str) -> float:
-    return _percent(_is_right(speaker, examples, view))
-
-
-def _is_right(speaker: Speaker, examples: Sequence[Example], view: str) -> list[bool]:
-    texts = speaker.answers(examples, view=view)
-    return [last_answer(text) == example.answer for text, example in zip(texts, examples, strict=True)]
+def _is_right(answers: Sequence[str | None], examples: Sequence[Example]) -> list[bool]:
+    return [answer == example.answer for answer, example in zip(answers, examples, strict=True)]
 
 
 def _shares(is_right: Sequence[bool], num: int) -> dict[str, float]:

@@ -91,12 +91,15 @@ class PlannedResults:
         """Acc of each run of a variant, or its score on a suite."""
         return self.values(variant, bases, (lambda result: result["acc"]) if suite is None else score_on(suite))
 
+    def unread(self, variant: str, bases: Iterable[str], suite: str | None = None) -> dict[Run, float]:
+        """The share of unread answers of each run of a variant, of all suites or of one."""
+        return self.values(variant, bases, lambda result: unread_share(result, suite))
+
     def change(self, before: str, after: str, bases: Iterable[str], suite: str | None = None) -> Paired | None:
         """Points of `after` minus points of `before`, over bases."""
         bases = list(bases)
-        unread = (self.values(before, bases, unread_share), self.values(after, bases, unread_share))
         scores = (self.scores(before, bases, suite), self.scores(after, bases, suite))
-        return paired(*scores, unread=unread if suite is None else None)
+        return paired(*scores, unread=(self.unread(before, bases, suite), self.unread(after, bases, suite)))
 
     def missing(self, bases: Iterable[str]) -> list[PlannedRun]:
         """The planned runs on some bases that have no result."""

@@ -47,7 +47,22 @@ def test_what_an_oracle_can_do(measured):
     greedy = [(total, "original", False, 0.0), (total, "black", False, 0.0)]
     told = [(total, "original", True, 0.0), (total, "black", True, 0.0)]
     samples = [(total // 2, "original", False, 1.0)] * NUM_SAMPLES
+    assert found["unread"] == dict.fromkeys(("right", "hint", "text_only", "black", "usual", "sampled"), 0.0)
     assert oracle.asked == [*greedy, *samples, *told, (total, "original", False, 0.0)]
+
+
+def test_answers_that_end_in_no_answer_are_unread(monkeypatch):
+    monkeypatch.setattr(module, "sight", lambda speaker, num, split, world: {"3": 50.0})
+
+    class Mumbling(Oracle):
+        """Says nothing under black, and in every second sample."""
+
+        def answers(self, examples, **how):
+            texts = super().answers(examples, **how)
+            return ["I see." if text == "The answer is nothing." else text for text in texts]
+
+    found = measure_abilities(Mumbling(), 4, "test", PARAMETERS)["unread"]
+    assert found == {"right": 0.0, "hint": 0.0, "text_only": 0.0, "black": 100.0, "usual": 0.0, "sampled": 50.0}
 
 
 def test_the_kept_answers_belong_to_the_questions_of_the_page(measured):
