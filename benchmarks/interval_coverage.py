@@ -4,11 +4,16 @@
     python benchmarks/interval_coverage.py --out /tmp/coverage.json --draws 100                   # check that it runs
 
 Where every question is its own cluster, the coverage is exact: all numbers of right answers are weighted by their
-probability. HRBench (200 questions, four rotations each) and HallusionBench (951 questions in 167 sets, shapes as in
-the authors' file) are simulated: each cluster has a difficulty from a normal distribution on the logit scale, so its
-questions are correlated. The true score is drawn within a point of the one that is named, because the coverage of any
-interval for counts jumps from one value to the next. Differences pair two models that share the difficulties. The
-percentile bootstrap that was used before is computed next to it, except for Acc.
+probability. The others are simulated: each cluster has a difficulty from a normal distribution on the logit scale, so
+its questions are correlated. HRBench has 200 questions in four rotations, HallusionBench 951 questions in 167 sets and
+POPE 5,127 questions on 500 images, with shapes as in their authors' files. MMBench has 1,164 questions, each right only
+if all of its rotations are. How many questions of AI2D, ScienceQA, MME-RealWorld-Lite and MMBench share an image is in
+no published list, so each is measured twice: with an image of its own for every question, and with three questions on
+each image.
+
+The true score is drawn within a point of the one that is named, because the coverage of any interval for counts jumps
+from one value to the next. Differences pair two models that share the difficulties. The percentile bootstrap that was
+used before is computed where it costs little.
 """
 
 from __future__ import annotations
@@ -16,12 +21,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from vcsd.evaluation.scoring.aggregate import Tally, unit_matrices
+from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.uncertainty import (
     METHOD,
     Estimate,
@@ -37,40 +42,75 @@ SETS = {
 }  # fmt: skip
 """HallusionBench's sets with an image: for each figure the questions that are asked about it, and how many sets."""
 
-SINGLE = {"VStarBench": 191, "MathVista_MINI": 1000, "MMStar": 1500, "BLINK": 1901, "six questions": 6}
-SHARES = {"VStarBench": (0.6, 0.8, 0.93, 0.98), "six questions": (0.5, 0.8, 0.95)}
+IMAGES = {"1111122": 239, "11111112": 189, "111222": 35, "111123": 21, "1111113": 9, "11223": 5, "111111111": 2}
+"""POPE's images: in how many categories each of its questions with the answer no is, and how many images. Each image
+also has three questions with the answer yes, in three categories each."""
+
+ROTATIONS = {4: 902, 3: 197, 2: 65}
+"""MMBench's questions by their number of options: 1,164 questions, 4,329 rows."""
+
+SINGLE = {
+    "VStarBench": 191, "RealWorldQA": 765, "MMMU_DEV_VAL": 900, "MathVista_MINI": 1000, "MMStar": 1500, "BLINK": 1901,
+    "MME-RealWorld-Lite": 1919, "ScienceQA_TEST": 2017, "ScienceQA_VAL": 2097, "AI2D_TEST": 3088, "six questions": 6,
+}  # fmt: skip
+SHARED = ("MME-RealWorld-Lite", "ScienceQA_TEST", "ScienceQA_VAL", "AI2D_TEST")
+SHARES = (0.05, 0.3, 0.55, 0.75, 0.93, 0.98)
 NEAR = 0.01
-NUM_RESAMPLES = 500
 
 
 @dataclass(frozen=True)
 class Structure:
-    """The clusters of a benchmark's questions, and its parts."""
+    """The clusters of a benchmark's questions and its parts; for F1, weight and gold answer of each question."""
 
-    clusters: tuple[int, ...]
-    parts: dict[str, tuple[int, ...]]
+    clusters: np.ndarray
+    parts: dict[str, np.ndarray]
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    is_yes: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    yes_bias: float = 0.0
+    """How much likelier than a right no a right yes is, on the logit scale: the model's inclination to say yes."""
+
+    @property
+    def num_clusters(self) -> int:
+        return int(self.clusters.max()) + 1
 
     def tally(self, right: np.ndarray) -> Tally:
-        return Tally(tuple(map(str, range(len(right)))), tuple(right.tolist()), self.clusters, self.parts)
+        # Arrays instead of tuples: the same values, without a conversion for every draw.
+        ratios = {}
+        if len(self.weights):
+            says_yes = right == self.is_yes
+            above, below = 2 * self.weights * (says_yes & self.is_yes), self.weights * (says_yes + 1.0 * self.is_yes)
+            ratios["F1"] = np.stack([above, below], axis=1)
+        return Tally((), right, self.clusters, self.parts, ratios)  # type: ignore[arg-type]
+
+    def logits(self, mean: float) -> np.ndarray:
+        """Return the mean logit of a right answer to each question."""
+        if not len(self.weights):
+            return np.full(len(self.clusters), mean)
+        return mean + np.where(self.is_yes, 0.5, -0.5) * self.yes_bias
 
     def truth(self, mean: float, spread: float) -> float:
         """Return the expected score: a unit of k questions is right with probability E[p^k]."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+        weights = weights / weights.sum()
+        if len(self.weights):
+            yes, no = (
+                float(weights @ (1 / (1 + np.exp(-(mean + sign * self.yes_bias / 2 + spread * nodes)))))
+                for sign in (1, -1)
+            )
+            num_yes, num_no = self.weights[self.is_yes].sum(), self.weights[~self.is_yes].sum()
+            return float(2 * yes * num_yes / (num_yes + yes * num_yes + (1 - no) * num_no))
         p = 1 / (1 + np.exp(-(mean + spread * nodes)))
         shares = []
         for units in self.parts.values():
-            units_N = np.asarray(units)
-            nums = np.bincount(np.bincount(units_N[units_N >= 0]))  # how many units have how many questions
-            moments = [float((weights * p**k).sum() / weights.sum()) for k in range(len(nums))]
-            shares.append(float(nums @ moments) / nums.sum())
+            nums = np.bincount(np.bincount(units[units >= 0]))  # how many units have how many questions
+            shares.append(float(nums @ [float(weights @ p**k) for k in range(len(nums))]) / nums[1:].sum())
         return float(np.mean(shares))
 
 
 def hrbench() -> Structure:
     """Two hundred questions, each in four cycles."""
-    units = {f"cycle {k}": tuple(n if n % 4 == k else -1 for n in range(800)) for k in range(4)}
-    numbered = {name: tuple(-1 if n < 0 else n // 4 for n in part) for name, part in units.items()}
-    return Structure(tuple(n // 4 for n in range(800)), numbered)
+    places = np.arange(800)
+    return Structure(places // 4, {f"cycle {k}": np.where(places % 4 == k, places // 4, -1) for k in range(4)})
 
 
 def hallusionbench() -> Structure:
@@ -83,15 +123,38 @@ def hallusionbench() -> Structure:
     ]
     clusters, figures, questions = zip(*rows, strict=True)
     numbers = [{key: n for n, key in enumerate(dict.fromkeys(keys))} for keys in (figures, questions)]
-    parts = {"aAcc": tuple(range(len(rows)))}
-    parts["fAcc"] = tuple(numbers[0][key] for key in figures)
-    parts["qAcc"] = tuple(numbers[1][key] for key in questions)
-    return Structure(tuple(clusters), parts)
+    parts = {"aAcc": np.arange(len(rows))}
+    parts["fAcc"] = np.array([numbers[0][key] for key in figures])
+    parts["qAcc"] = np.array([numbers[1][key] for key in questions])
+    return Structure(np.array(clusters), parts)
 
 
-def single(num: int) -> Structure:
-    """Every question alone."""
-    return Structure(tuple(range(num)), {"accuracy": tuple(range(num))})
+def pope(yes_bias: float = 0.0, num_images: int | None = None) -> Structure:
+    """All images with their questions, or the first few of a mixed order."""
+    shapes = [shape for shape, num in IMAGES.items() for _ in range(num)]
+    shapes = [shapes[place] for place in np.random.default_rng(1).permutation(len(shapes))[:num_images]]
+    rows = [(image, 3, True) for image in range(len(shapes)) for _ in range(3)]
+    rows += [(image, int(times), False) for image, shape in enumerate(shapes) for times in shape]
+    images, weights, is_yes = (np.array(column) for column in zip(*rows, strict=True))
+    return Structure(images, {}, weights.astype(float), is_yes, yes_bias)
+
+
+def mmbench(per_image: int = 1) -> Structure:
+    """Questions that are right if all their rotations are."""
+    sizes = [size for size, num in ROTATIONS.items() for _ in range(num)]
+    sizes = np.array(sizes)[np.random.default_rng(1).permutation(len(sizes))]
+    questions = np.repeat(np.arange(len(sizes)), sizes)
+    return Structure(questions // per_image, {"accuracy": questions})
+
+
+def single(num: int, per_image: int = 1) -> Structure:
+    """Every question is its own unit, alone or with others on an image."""
+    return Structure(np.arange(num) // per_image, {"accuracy": np.arange(num)})
+
+
+def within(share: float) -> float:
+    """Keep the neighbourhood of a share between 0 and 1."""
+    return min(max(share, NEAR), 1 - NEAR)
 
 
 def exact_coverage(num: int, share: float) -> dict[str, float]:
@@ -104,22 +167,22 @@ def exact_coverage(num: int, share: float) -> dict[str, float]:
             return (counts == num * p).astype(float)
         return np.exp(log_ways + counts * math.log(p) + (num - counts) * math.log1p(-p))
 
-    truths = np.linspace(share - NEAR, share + NEAR, 41)
-    likely = [k for k in counts if max(probabilities(truth)[k] for truth in truths[[0, 20, 40]]) > 1e-9]
+    truths = np.linspace(within(share) - NEAR, within(share) + NEAR, 41)
+    chances = np.array([probabilities(truth) for truth in truths])
     structure = single(num)
     hits = dict.fromkeys(("interval", "bootstrap"), 0.0)
-    for right in likely:
+    for right in counts[(chances > 1e-9).any(0)]:
         found = interval(estimate([structure.tally(counts[1:] <= right)]))
         cumulated = np.cumsum(probabilities(right / num))
         draws = [np.searchsorted(cumulated, tail) / num for tail in (0.025, 0.975)]
         for name, (low, high) in {"interval": (found.low / 100, found.high / 100), "bootstrap": draws}.items():
-            hits[name] += sum(probabilities(p)[right] for p in truths if low <= p <= high) / len(truths)
+            hits[name] += chances[(low <= truths) & (truths <= high), right].sum() / len(truths)
     return hits
 
 
 def mean_for(structure: Structure, share: float, spread: float) -> float:
     """Find the mean difficulty with which the expected score is the share."""
-    low, high = -8.0, 12.0
+    low, high = -12.0, 16.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if structure.truth(middle, spread) < share else (low, middle)
@@ -127,55 +190,32 @@ def mean_for(structure: Structure, share: float, spread: float) -> float:
 
 
 def answers(rng: np.random.Generator, structure: Structure, mean: float, effects: np.ndarray) -> np.ndarray:
-    p = 1 / (1 + np.exp(-(mean + effects[list(structure.clusters)])))
+    p = 1 / (1 + np.exp(-(structure.logits(mean) + effects[structure.clusters])))
     return rng.random(len(p)) < p
-
-
-def resamples(rng: np.random.Generator, tally: Tally) -> np.ndarray:
-    """Draw how often each cluster is in each resample."""
-    num = max(tally.clusters) + 1
-    return rng.multinomial(num, np.full(num, 1 / num), size=NUM_RESAMPLES).astype(float)
-
-
-def resampled_scores(times: np.ndarray, tally: Tally) -> np.ndarray:
-    """Return the scores of the resamples."""
-    right, units = unit_matrices(tally)
-    return ((times @ right) / (times @ units)).mean(1)
-
-
-def bootstrap(rng: np.random.Generator, tallies: list[Tally]) -> tuple[float, float]:
-    """Return the middle 95% of resampled scores, or of the differences of two."""
-    times = resamples(rng, tallies[0])
-    scores = [resampled_scores(times, tally) for tally in tallies]
-    values = scores[0] if len(scores) == 1 else scores[1] - scores[0]
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
 
 
 def simulated(
     rng: np.random.Generator, structure: Structure, share: float, spread: float, gain: float | None, num: int
 ) -> dict[str, float]:
     """Return the coverage of a score, or with a gain of the difference of two models, over many benchmarks."""
-    hits = dict.fromkeys(("interval", "bootstrap"), 0)
-    means = np.linspace(share - NEAR, share + NEAR, 9)
+    hits = 0
+    means = np.linspace(within(share) - NEAR, within(share) + NEAR, 11)[1:-1]
     grid = [mean_for(structure, float(value), spread) for value in means]
     truths = [structure.truth(mean, spread) for mean in grid]
     changes = [structure.truth(mean + (gain or 0), spread) - truth for mean, truth in zip(grid, truths, strict=True)]
     for draw in range(num):
         mean = grid[draw % len(grid)]
-        effects = spread * rng.standard_normal(max(structure.clusters) + 1)
-        tallies = [structure.tally(answers(rng, structure, mean, effects))]
+        effects = spread * rng.standard_normal(structure.num_clusters)
+        first = estimate([structure.tally(answers(rng, structure, mean, effects))])
         truth = truths[draw % len(grid)]
         if gain is None:
-            found = interval(estimate(tallies))
+            found = interval(first)
         else:
-            tallies.append(structure.tally(answers(rng, structure, mean + gain, effects)))
+            second = estimate([structure.tally(answers(rng, structure, mean + gain, effects))])
             truth = changes[draw % len(grid)]
-            found = interval_of_difference(*(estimate([tally]) for tally in tallies))
-        low, high = bootstrap(rng, tallies)
-        hits["interval"] += found.low / 100 <= truth <= found.high / 100
-        hits["bootstrap"] += low <= truth <= high
-    return {name: count / num for name, count in hits.items()}
+            found = interval_of_difference(first, second)
+        hits += found.low / 100 <= truth <= found.high / 100
+    return {"interval": hits / num}
 
 
 def alone(rng: np.random.Generator, num: int, share: float) -> Estimate:
@@ -196,41 +236,51 @@ def mean_of_seven(rng: np.random.Generator, num: int) -> dict[str, float]:
     for _ in range(num):
         found = [alone(rng, *single) for single in singles]
         for (structure, _, spread), mean in zip(cells, means, strict=True):
-            effects = spread * rng.standard_normal(max(structure.clusters) + 1)
+            effects = spread * rng.standard_normal(structure.num_clusters)
             found.append(estimate([structure.tally(answers(rng, structure, mean, effects))]))
         both = interval_of_mean([100 * one.share for one in found], [interval(one) for one in found])
         hits += both.low / 100 <= truth <= both.high / 100
     return {"interval": hits / num}
 
 
+def clustered() -> dict[str, tuple[Structure, float]]:
+    """Return every structure with clusters of several questions, and the spread of their difficulties."""
+    structures = {"HRBench": (hrbench(), 1.5), "HallusionBench": (hallusionbench(), 1.0)}
+    structures |= {"POPE": (pope(), 1.0), "POPE, says no too often": (pope(-3.0), 1.0)}
+    structures |= {"POPE, says yes too often": (pope(3.0), 1.0), "MMBench_DEV_EN": (mmbench(), 2.0)}
+    structures["MMBench_DEV_EN, 3 an image"] = (mmbench(3), 1.5)
+    return structures | {f"{name}, 3 an image": (single(SINGLE[name], 3), 1.0) for name in SHARED}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--draws", type=int, default=5000)
     options = parser.parse_args()
-    rng, cells = np.random.default_rng(0), []
+    cells = []
 
-    def add(name: str, kind: str, share: float, coverage: dict[str, float], **about: object) -> None:
+    def add(name: str, kind: str, share: float, coverage: dict[str, float], computed: str) -> None:
         rounded = {key: round(100 * float(value), 1) for key, value in coverage.items()}
-        cells.append({"benchmark": name, "of": kind, "score": round(100 * share, 1), **about, **rounded})
+        cells.append({"benchmark": name, "of": kind, "score": round(100 * share, 1), "computed": computed, **rounded})
         print(cells[-1], flush=True)
 
     for name, num in SINGLE.items():
-        for share in SHARES.get(name, (0.55, 0.75)):
-            near = min(share, 1 - NEAR)
-            add(name, "score", share, exact_coverage(num, near), computed="exactly")
-    about = {"computed": f"{options.draws} draws"}
-    clustered = [("HRBench", hrbench(), 0.75, 1.5), ("HRBench", hrbench(), 0.93, 2.0)]
-    clustered += [
-        ("HallusionBench", hallusionbench(), share, spread) for share, spread in ((0.35, 0.5), (0.5, 1.0), (0.65, 1.5))
-    ]
-    for name, structure, share, spread in clustered:
-        add(name, "score", share, simulated(rng, structure, share, spread, None, options.draws), **about)
-    paired = [("VStarBench", single(191), 0.8, 1.5), ("VStarBench", single(191), 0.93, 1.5)]
-    for name, structure, share, spread in [*paired, clustered[0], clustered[3]]:
-        add(name, "difference", share, simulated(rng, structure, share, spread, 0.2, options.draws), **about)
-    add("Acc of the seven", "score", 0.73, mean_of_seven(np.random.default_rng(11), options.draws), **about)
+        for share in SHARES:
+            add(name, "score", share, exact_coverage(num, share), "exactly")
+    rng, draws = np.random.default_rng(0), f"{options.draws} draws"
+    for name, (structure, spread) in clustered().items():
+        for share in SHARES:
+            add(name, "score", share, simulated(rng, structure, share, spread, None, options.draws), draws)
+    pairs = {"VStarBench": (single(191), 1.5), **clustered()}
+    for name in ("VStarBench", "HRBench", "HallusionBench", "POPE", "MMBench_DEV_EN", "AI2D_TEST, 3 an image"):
+        for share in (0.3, 0.75, 0.93):
+            add(name, "difference", share, simulated(rng, *_swap(pairs[name], share), 0.2, options.draws), draws)
+    add("Acc of the seven", "score", 0.73, mean_of_seven(np.random.default_rng(11), options.draws), draws)
     options.out.write_text(json.dumps({"method": METHOD, "level": 95, "cells": cells}, indent=1) + "\n")
+
+
+def _swap(pair: tuple[Structure, float], share: float) -> tuple[Structure, float, float]:
+    return pair[0], share, pair[1]
 
 
 if __name__ == "__main__":

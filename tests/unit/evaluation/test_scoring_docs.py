@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks.more_benchmarks import MORE_BENCHMARKS
 from vcsd.evaluation.reading.exact import RULES
 from vcsd.evaluation.reading.judging.judge import MAX_FAILED
 from vcsd.evaluation.reading.judging.judge_presets import PRESETS
@@ -29,13 +30,26 @@ def test_the_page_has_the_constants():
 
 def test_the_page_has_the_measured_coverage():
     cells = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())["cells"]
-    assert len(cells) > 15
+    scores = [*dict.fromkeys(cell["score"] for cell in cells if cell["benchmark"] == "VStarBench")]
+    assert f"| true score near | {' | '.join(f'{score:g}' for score in scores)} |" in PAGE
+    rows: dict[str, dict[float, float]] = {}
     for cell in cells:
-        measured = f"{cell['interval']} | {cell.get('bootstrap', '-')}"
-        row = f"| {cell['benchmark']} | {cell['of']} | {cell['score']:g} | {measured} |"
-        assert row in PAGE, row
+        name = cell["benchmark"] + (", difference" if cell["of"] == "difference" else "")
+        rows.setdefault(name, {})[cell["score"]] = cell["interval"]
         if cell["benchmark"] != "six questions":
             assert 94 <= cell["interval"] <= 96, cell
+    assert f"Acc of the seven: {rows.pop('Acc of the seven')[73.0]} near 73." in PAGE
+    for name, row in rows.items():
+        assert f"| {name} | {' | '.join(str(row.get(score, '')) for score in scores)} |".replace("  ", " ") in PAGE, (
+            name
+        )
+
+
+def test_coverage_is_measured_for_every_benchmark():
+    cells = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())["cells"]
+    for name in (*BENCHMARKS, *MORE_BENCHMARKS):
+        near = {cell["score"] for cell in cells if cell["benchmark"] == name.removesuffix("4K").removesuffix("8K")}
+        assert {5.0, 93.0, 98.0} <= near, name
 
 
 def test_the_page_has_the_limits_of_the_judge():

@@ -70,6 +70,20 @@ def test_the_interval_of_vstar_contains_the_truth_in_94_to_96_of_100_draws(share
     assert 0.94 <= np.mean(coverage) <= 0.96
 
 
+def test_the_interval_of_f1_contains_the_truth_in_about_95_of_100_draws():
+    """Sixty images with three yes and three no each; what is hard about an image is hard for all its questions."""
+    rng, hits, num = np.random.default_rng(0), 0, 1500
+    is_yes, clusters = np.tile([True] * 3 + [False] * 3, 60), np.repeat(np.arange(60), 6)
+    # A right answer has the chance 0.95 on half of the images and 0.65 on the others: F1 is 2 x 0.8 / (1 + 0.8 + 0.2).
+    for _ in range(num):
+        right = rng.random(360) < np.where(rng.random(60) < 0.5, 0.95, 0.65)[clusters]
+        says_yes = right == is_yes
+        pairs = tuple(zip((2 * (says_yes & is_yes)).tolist(), (says_yes.astype(int) + is_yes).tolist(), strict=True))
+        found = interval(estimate([Tally((), tuple(right), tuple(clusters), {}, {"F1": pairs})]))
+        hits += found.low <= 80 <= found.high
+    assert 0.935 <= hits / num <= 0.965
+
+
 def rotated(words, by):
     return {letter: words[(place + by) % len(words)] for place, letter in enumerate("ABC")}
 
