@@ -545,7 +545,7 @@ def experiments():
     yield pooled, WORLD + "claims.md", found(r"all models together\. .*?\| ([-+][\d.]+) ± ([\d.]+)")
     original = found(r"in all answers: -([\d.]+) ± ([\d.]+)")
     yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original
-    stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), 95")
+    stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), unread not recorded, 95")
     yield rf"to step 300 they change by {N} ± {N} points \(p = {N}\)", WORLD + "claims.md", stable
     falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
     yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
@@ -613,10 +613,8 @@ def planned():
         yield rf"{words} \({N}", adds, found(rf"VCSD minus `{name}`: {signed}")
     yield rf"as control \([-+\d.]+, 90% {N} to {N}:", adds, found(rf"picture`: .*?90% interval {signed} to {signed}")
     support = rf"support is {N} points over OPSD, VCSD {N} over OPSD and {N} \(95% {N} to {N}\) .*? on {N} of {N} bases"
-    whole = (
-        rf"minus OPSD is {signed}, .*? OPSD {signed} and .*?` {signed} \(95% {signed} to {signed}\);.* on (\d) of (\d)"
-    )
-    yield support, adds, found(whole)
+    ends = rf"{signed} \(95% {signed} to {signed}, .*?\)"
+    yield support, adds, found(rf"minus OPSD is {signed}, .*? OPSD {signed} and .*?` {ends};.* on (\d) of (\d)")
     behind = rf"behind contrast decoding\*\*, by {N} points \(95% {N} to {N}"
     yield behind, adds, found(rf"`arithmetic`, VCSD minus .*? is {signed} \(95% {signed} to {signed}")
     sizes = rf"VCSD is {N} points over the base and {N} over OPSD, and both intervals exclude"
@@ -629,7 +627,7 @@ def planned():
     yield rf"the p on `arithmetic` is {N},", adds, found(r"on `arithmetic` \(p = ([\d.]+)\)")
     yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")
     sharpened = rf"VCSD is {N} points over sharpening \(95% {N} to {N}, p = {N}\)"
-    yield sharpened, adds, found(rf"VCSD minus `sharpened 2`: {signed} \(95% {signed} to {signed}, p = ([\d.]+)")
+    yield sharpened, adds, found(rf"`sharpened 2`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, p = ([\d.]+)")
     yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
     claims = (
@@ -691,7 +689,7 @@ def calibration():
     )
     large = rf"among the (\d+) bases that gain more than (\d+) points it is {signed} \(95% {signed} to {signed}\)"
     yield rf"among the {N} bases that gain more than {N} points it is {N} \(95% {N} to {N}\)", page, found(large)
-    decoded = rf"VCSD minus `contrast decoding`: {signed} \(95% {signed} to {signed}, Holm"
+    decoded = rf"VCSD minus `contrast decoding`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, Holm"
     yield (
         rf": {N} points for training on five new bases \(95% {N} to {N},",
         WORLD + "what_the_contrast_adds.md",

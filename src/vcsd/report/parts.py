@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import zip_longest
+from math import isnan
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.report.chart import interval_chart
@@ -129,12 +130,19 @@ def signed(value: float) -> str:
 
 
 def unread_note(change: float | None, digits: int = 1) -> str:
-    """Write the change in unread answers, which stands next to every difference; nothing if it is unknown.
+    """Write the change in unread answers, which stands next to every difference; nothing if it does not apply.
 
     >>> unread_note(-0.46), unread_note(-0.04), unread_note(0.125, digits=2), unread_note(None)
     ('unread -0.5', 'unread +0.0', 'unread +0.12', '')
+    >>> unread_note(float("nan"))
+    'unread not recorded'
     """
-    return "" if change is None else f"unread {round(change, digits) + 0.0:+.{digits}f}"
+    return "" if change is None else f"unread {unread_change(change, digits)}"
+
+
+def unread_change(change: float, digits: int = 1) -> str:
+    """Write the change in unread answers without its name; nan stands for results that do not have it."""
+    return "not recorded" if isnan(change) else f"{round(change, digits) + 0.0:+.{digits}f}"
 
 
 def tiles(items: Sequence[Tile]) -> Html:

@@ -64,7 +64,8 @@ class Paired:
     looks: int = 1
     """How often results were looked at before the number of bases was settled; p is corrected for it."""
     unread: float | None = None
-    """The change in answers that nothing could be read from, in points; None where it is not known."""
+    """The change in answers that nothing could be read from, in points; nan if a result does not record it, None if the
+    difference is not one of scores."""
 
     @property
     def is_clear(self) -> bool:
@@ -145,10 +146,15 @@ def paired(
     >>> run = ("a", 1)
     >>> print(paired({run: 50.0}, {run: 54.0}, unread=({run: 1.5}, {run: 1.0})))
     +4.00, unread -0.50
+    >>> print(paired({run: 50.0}, {run: 54.0}, unread=({run: 1.5}, {})))
+    +4.00, unread not recorded
     """
     change = _paired(before, after, looks)
-    plainer = None if unread is None else _paired(*unread, 1)
-    return change if change is None or plainer is None else replace(change, unread=plainer.mean)
+    if change is None or unread is None:
+        return change
+    shares = [{run: known.get(run, math.nan) for run in before if run in after} for known in unread]
+    plainer = _paired(shares[0], shares[1], 1)
+    return replace(change, unread=None if plainer is None else plainer.mean)
 
 
 def _paired(before: Mapping[Run, float], after: Mapping[Run, float], looks: int) -> Paired | None:

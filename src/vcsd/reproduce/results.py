@@ -166,6 +166,25 @@ def curves_of(results: Results, variant: Variant, group: str, name: str = "acc")
     }
 
 
+def unread_curves_of(results: Results, variant: Variant, group: str, name: str = "acc") -> dict[Run, dict[int, float]]:
+    """The share of unread answers along the curve of every run, in percent; empty for a single suite."""
+    if name != "acc":
+        return {}
+    return {
+        run: {
+            point["step"]: 100 * point["unresolved"] / result["num_questions"]
+            for point in result.get("curve", ())
+            if "unresolved" in point
+        }
+        for run, result in results.finished(variant, group).items()
+    }
+
+
+def at_step(curves: Mapping[Run, Mapping[int, float]], step: int) -> dict[Run, float]:
+    """The values of those curves that have a step."""
+    return {run: curve[step] for run, curve in curves.items() if step in curve}
+
+
 def suite(name: str) -> Callable[[CellResult], float | None]:
     """Reads one suite's score from a result."""
     return lambda result: result.get("scores", {}).get(name)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.reproduce.paired_runs import equivalence_interval, interval
+from vcsd.reproduce.results import unread_share
 from vcsd.world.questions.about_colors import COLOR_KINDS
 from vcsd.world.questions.kinds import KINDS
 
@@ -50,6 +52,20 @@ def prior_helps(result: CellResult) -> float:
     return mean(result["abilities"]["usual"][kind] for kind in PRIOR_HELPS)
 
 
+def unread_of(result: CellResult, answers: str | None) -> float:
+    """The share of unread answers of a result, in percent: of the exam, or of some of the abilities' answers.
+
+    >>> unread_of({"unresolved": 1, "num_questions": 200}, None)
+    0.5
+    >>> unread_of({"abilities": {"unread": {"hint": 2.0}}}, "hint")
+    2.0
+    >>> unread_of({"abilities": {}}, "hint")
+    nan
+    """
+    share = unread_share(result) if answers is None else result["abilities"].get("unread", {}).get(answers)
+    return nan if share is None else share
+
+
 @dataclass(frozen=True)
 class FailureSetting:
     """A setting: what differs, on which bases, and which number is compared before and after.
@@ -66,6 +82,12 @@ class FailureSetting:
     before: str = "base"
     suffix: str = ""
     needs_gain: bool = True
+    answers: str | None = None
+    """Which answers of the abilities `read` is about; None: those of the exam."""
+
+    def unread(self, result: CellResult) -> float:
+        """The share of these answers that nothing could be read from, in percent; nan if it is not recorded."""
+        return unread_of(result, self.answers)
 
 
 ORDINARY_SETTING = FailureSetting("ordinary", "nothing", "VCSD", "Acc", acc)
@@ -88,6 +110,7 @@ SETTINGS = (
         "VCSD, color prompts",
         "right answers to the 8 kinds about places and numbers",
         held_out,
+        answers="right",
     ),
     FailureSetting(
         "long answers",
@@ -105,6 +128,7 @@ SETTINGS = (
         prior_helps,
         suffix="-prior-0.9",
         needs_gain=False,
+        answers="usual",
     ),
     FailureSetting(
         "300 steps", "300 steps instead of 90", "VCSD, 300 steps", "Acc", acc, before="VCSD", needs_gain=False
@@ -121,17 +145,19 @@ class Ability:
     read: Callable[[Abilities], float | None]
     has_verdict: bool = False
     digits: int = 1
+    answers: str | None = None
+    """Which answers it is read from, as their unread ones are recorded; None: from no answers, or from read ones."""
 
 
 ABILITIES = (
     Ability("sight", lambda a: mean(a["sight"].values()), has_verdict=True),
-    Ability("hints", lambda a: a["hint"], has_verdict=True),
-    Ability("text only", lambda a: a["text_only"], has_verdict=True),
-    Ability("usual pictures", lambda a: mean(a["usual"].values()), has_verdict=True),
-    Ability("pass@8", lambda a: a["pass_at"]["8"], has_verdict=True),
-    Ability("right under black", lambda a: a["black"]),
-    Ability("same answer under black", lambda a: a["black_same"]),
-    Ability("pass@1", lambda a: a["pass_at"]["1"]),
+    Ability("hints", lambda a: a["hint"], has_verdict=True, answers="hint"),
+    Ability("text only", lambda a: a["text_only"], has_verdict=True, answers="text_only"),
+    Ability("usual pictures", lambda a: mean(a["usual"].values()), has_verdict=True, answers="usual"),
+    Ability("pass@8", lambda a: a["pass_at"]["8"], has_verdict=True, answers="sampled"),
+    Ability("right under black", lambda a: a["black"], answers="black"),
+    Ability("same answer under black", lambda a: a["black_same"], answers="black"),
+    Ability("pass@1", lambda a: a["pass_at"]["1"], answers="sampled"),
     Ability("different answers of 8", lambda a: a["distinct"], digits=2),
     Ability("their entropy, bits", lambda a: a["entropy"], digits=2),
     Ability("calibration error", lambda a: a["ece"]),

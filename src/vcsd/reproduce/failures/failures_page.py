@@ -9,6 +9,7 @@ from __future__ import annotations
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.failures.failure_pictures import first_broken
 from vcsd.reproduce.failures.failure_settings import (
     ABILITIES,
@@ -17,6 +18,7 @@ from vcsd.reproduce.failures.failure_settings import (
     SETTINGS,
     asked,
     keeps,
+    unread_of,
     verdict,
 )
 from vcsd.reproduce.pages.tables import markdown
@@ -68,7 +70,9 @@ def _planned() -> Iterator[str]:
 def change_of(runs: ReadOnce, setting: FailureSetting) -> Paired | None:
     """What a setting is judged by: after minus before, over bases."""
     before, after = runs.finished(setting)
-    return paired(*({run: setting.read(result) for run, result in found.items()} for found in (before, after)))
+    unread = [{run: setting.unread(result) for run, result in found.items()} for found in (before, after)]
+    values = ({run: setting.read(result) for run, result in found.items()} for found in (before, after))
+    return paired(*values, unread=(unread[0], unread[1]))
 
 
 def _by_verdict(runs: ReadOnce) -> list[FailureSetting]:
@@ -82,7 +86,7 @@ def _by_verdict(runs: ReadOnce) -> list[FailureSetting]:
 
 def _verdicts(runs: ReadOnce) -> Iterator[str]:
     rows = [_verdict_row(runs, setting) for setting in _by_verdict(runs)]
-    head = ["setting", "compared", "before", "after", "difference", "95% interval", "bases", "VCSD"]
+    head = ["setting", "compared", "before", "after", "difference", "unread", "95% interval", "bases", "VCSD"]
     yield markdown(head, rows, is_text=True)
     yield ""
     yield (
@@ -103,6 +107,7 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
         setting.measure,
         *means,
         "" if change is None else f"{change.mean:+.1f}",
+        "" if change is None or change.unread is None else unread_change(change.unread),
         "" if ends is None else f"{ends[0]:+.1f} to {ends[1]:+.1f}",
         "0" if change is None else str(change.num_bases),
         f"**{word}**" if word.startswith("fails") else word,
@@ -113,7 +118,9 @@ def _asked(runs: ReadOnce) -> str:
     """For the kinds that training asked: the difference that the held-out kinds are compared with."""
     setting = next(each for each in SETTINGS if each.name == "other questions")
     found = runs.finished(setting)
-    change = paired(*({run: asked(result) for run, result in each.items()} for each in found))
+    unread = [{run: setting.unread(result) for run, result in each.items()} for each in found]
+    values = ({run: asked(result) for run, result in each.items()} for each in found)
+    change = paired(*values, unread=(unread[0], unread[1]))
     return "" if change is None else f"Trained on colours only, the five kinds about colours change by {change}."
 
 
@@ -124,7 +131,7 @@ def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:
     if not set(before) & set(after):
         yield "No base has both results."
         return
-    changes = [paired(*(_values(ability, found) for found in (before, after))) for ability in ABILITIES]
+    changes = [_kept_change(ability, before, after) for ability in ABILITIES]
     judged = [change for ability, change in zip(ABILITIES, changes, strict=True) if ability.has_verdict and change]
     corrected = iter(holm(judged, num_planned=sum(ability.has_verdict for ability in ABILITIES)))
     rows = []
@@ -133,8 +140,17 @@ def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:
             continue
         final = next(corrected) if ability.has_verdict else change
         rows.append(_ability_row(ability, final, before, after))
-    head = ["", setting.before, setting.after, "difference", "95% interval", "p (Holm for five)", ""]
+    head = ["", setting.before, setting.after, "difference", "unread", "95% interval", "p (Holm for five)", ""]
     yield markdown(head, rows)
+
+
+def _kept_change(ability: Ability, before: Mapping[Run, CellResult], after: Mapping[Run, CellResult]) -> Paired | None:
+    """The change of an ability, with that in unread answers if the ability is read from answers."""
+    values = (_values(ability, found) for found in (before, after))
+    if ability.answers is None:
+        return paired(*values)
+    unread = [{run: unread_of(result, ability.answers) for run, result in found.items()} for found in (before, after)]
+    return paired(*values, unread=(unread[0], unread[1]))
 
 
 def _values(ability: Ability, found: Mapping[Run, CellResult]) -> dict[Run, float]:
@@ -153,6 +169,7 @@ def _ability_row(
         ability.name,
         *(f"{mean(values[run] for run in both):.{digits}f}" for values in (first, second)),
         f"{change.mean:+.{digits}f}",
+        "" if change.unread is None else unread_change(change.unread),
         "" if ends is None else f"{ends[0]:+.{digits}f} to {ends[1]:+.{digits}f}",
         shown_p(change.p).removeprefix("= ") if ability.has_verdict and change.p is not None else "",
         f"**{word}**" if word == "lost" else word,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p
 from vcsd.reproduce.planned.planned_results import in_words
+from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vcsd.reproduce.experiments import Variant
     from vcsd.reproduce.failures.failure_runs import ReadOnce
-    from vcsd.reproduce.paired_runs import Paired
+    from vcsd.reproduce.paired_runs import Paired, Run
     from vcsd.reproduce.results import Results
 
 PAGE = "more_bases.md"
@@ -71,13 +73,23 @@ def _table(runs: ReadOnce) -> Iterator[str]:
                     f"{title}: VCSD minus {reference.name}",
                     str(change.num_bases),
                     f"{change.mean:+.2f}",
+                    "" if change.unread is None else unread_change(change.unread, digits=2),
                     "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                     "" if change.p is None else shown_p(change.p).removeprefix("= "),
                     "" if change.detectable is None else f"{change.detectable:.1f}",
                     says(change),
                 ]
             )
-    head = ["points of Acc", "bases", "mean", "95% interval", "p (Holm for two)", "could show", "VCSD is above"]
+    head = [
+        "points of Acc",
+        "bases",
+        "mean",
+        "unread",
+        "95% interval",
+        "p (Holm for two)",
+        "could show",
+        "VCSD is above",
+    ]
     yield markdown(head, rows)
     yield from ("", "`could show`: the smallest difference that these bases would show clearly in 80% of cases.")
 
@@ -93,15 +105,22 @@ def _pooled(runs: ReadOnce, results: Results) -> Iterator[str]:
         bases = [name for name, base in runs.runs.listed.bases.items() if base.family == family]
         group = next((name for name in results.groups if _is_small(name, title)), None)
         for reference in REFERENCES:
-            pairs = []
+            pairs, unread = [], []
             for variant in (reference, VCSD):
                 old = results.acc(variant, group) if group else {}
-                pairs.append({(b, 0): v for b, v in by_base({**old, **runs.runs.scores(variant.name, bases)}).items()})
-            change = paired(*pairs)
+                shares = results.values(variant, group, unread_share) if group else {}
+                pairs.append(_merged(old, runs.runs.scores(variant.name, bases)))
+                unread.append(_merged(shares, runs.runs.unread(variant.name, bases)))
+            change = paired(*pairs, unread=(unread[0], unread[1]))
             if change is not None:
                 above = sum(pairs[1][run] > pairs[0][run] for run in pairs[0] if run in pairs[1])
                 rows.append([f"{title}: VCSD minus {reference.name}", str(change), f"{above} of {change.num_bases}"])
     yield markdown(["points of Acc", "mean ± standard error", "bases above"], rows)
+
+
+def _merged(old: Mapping[Run, float], new: Mapping[Run, float]) -> dict[Run, float]:
+    """The mean of each base, old or new."""
+    return {(base, 0): value for base, value in by_base({**old, **new}).items()}
 
 
 def _is_small(group: str, title: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
+from vcsd.report.parts import unread_note
 from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
 from vcsd.reproduce.failures import failures_page, power_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
@@ -61,7 +62,8 @@ def on_opsd(runs: PlannedResults) -> str:
 
 def _points(change: Paired) -> str:
     ends = interval(change, 0.95)
-    return f"{change.mean:+.2f}" + ("" if ends is None else f" (95% {ends[0]:+.2f} to {ends[1]:+.2f})")
+    limits = "" if ends is None else f"95% {ends[0]:+.2f} to {ends[1]:+.2f}, "
+    return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
 
 def _is_open(change: Paired) -> bool:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from vcsd.evaluation.scoring.compare import spread
-from vcsd.report.parts import unread_note
+from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, LONG_STEPS, OPSD, VCSD, Variant
 from vcsd.reproduce.pages.details import contrast_of, contrast_of_all, drift_of
@@ -30,7 +31,7 @@ from vcsd.reproduce.paired_runs import (
     paired,
     shown,
 )
-from vcsd.reproduce.results import acc_change, curves_of, suite
+from vcsd.reproduce.results import acc_change, at_step, curves_of, suite, unread_curves_of, unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +69,15 @@ def variant(experiment: str, name: str) -> Variant:
     return next(each for each in EXPERIMENTS[experiment].variants if each.name == name)
 
 
-def _difference(results: Results, group: str, before: Mapping[Run, float], after: Mapping[Run, float]) -> Paired | None:
-    return paired(before, after, looks=results.looks(group))
+def _difference(
+    results: Results,
+    group: str,
+    before: Mapping[Run, float],
+    after: Mapping[Run, float],
+    *,
+    unread: tuple[Mapping[Run, float], Mapping[Run, float]] | None = None,
+) -> Paired | None:
+    return paired(before, after, looks=results.looks(group), unread=unread)
 
 
 def _change(results: Results, group: str, before: Variant, after: Variant) -> Paired | None:
@@ -264,10 +272,11 @@ def opsd_on_qwen3_5(results: Results) -> JudgedClaim:
 
 def _by_suite(results: Results, before: Variant, after: Variant) -> dict[str, Paired]:
     group = results.smallest
-    changes = {
-        name: _difference(results, group, *(results.values(each, group, suite(name)) for each in (before, after)))
-        for name in SEVEN
-    }
+    changes = {}
+    for name in SEVEN:
+        scores = [results.values(each, group, suite(name)) for each in (before, after)]
+        unread = [results.values(each, group, partial(unread_share, suite=name)) for each in (before, after)]
+        changes[name] = _difference(results, group, *scores, unread=(unread[0], unread[1]))
     return {name: change for name, change in changes.items() if change is not None}
 
 
@@ -277,15 +286,21 @@ def every_suite(results: Results) -> JudgedClaim:
     text = ", ".join(f"{name} {change.mean:+.1f}" for name, change in known.items())
     clear = sum(above(change) == "agrees" for change in known.values())
     verdict = _worst([above(change) for change in known.values()])
-    text = f"{text}; clear in {clear}{_unread(results, OPSD, VCSD)}" if known else ""
+    text = f"{text}; clear in {clear}{_unread(results, OPSD, VCSD, known)}" if known else ""
     return JudgedClaim(text, verdict, list(known.values()))
 
 
-def _unread(results: Results, before: Variant, after: Variant) -> str:
-    """The change in unread answers of all suites, next to differences of single ones."""
+def _unread(results: Results, before: Variant, after: Variant, suites: Mapping[str, Paired]) -> str:
+    """The change in unread answers next to differences of single suites: over all of them, and of each if known."""
     change = _change(results, results.smallest, before, after)
     note = "" if change is None else unread_note(change.unread, digits=2)
-    return f"; {note} over all suites" if note else ""
+    single = {name: each.unread for name, each in suites.items() if each.unread is not None}
+    if change is not None and change.unread is not None and math.isnan(change.unread):
+        return f"; {note}"
+    if any(math.isnan(value) for value in single.values()):
+        return f"; {note} over all suites, not recorded suite by suite"
+    listed = ", ".join(f"{name} {unread_change(value)}" for name, value in single.items())
+    return f"; {note} over all suites ({listed})"
 
 
 def first_in_most_suites(results: Results) -> JudgedClaim:
@@ -329,17 +344,21 @@ def _larger(results: Results, before: dict[Run, float], after: dict[Run, float],
 def holds(results: Results) -> JudgedClaim:
     """With the support, a long run must end where it was after as many steps as an ordinary run has."""
     curves = curves_of(results, variant("support", "beta 0.1"), results.smallest)
-    ends = [{run: curve[step] for run, curve in curves.items() if step in curve} for step in (SHORT_STEPS, LONG_STEPS)]
-    change = _difference(results, results.smallest, *ends)
+    unread = unread_curves_of(results, variant("support", "beta 0.1"), results.smallest)
+    ends, shares = ([at_step(each, step) for step in (SHORT_STEPS, LONG_STEPS)] for each in (curves, unread))
+    change = _difference(results, results.smallest, *ends, unread=(shares[0], shares[1]))
     text = f"step {LONG_STEPS} minus step {SHORT_STEPS}: {change}{_limits(change)}" if change else ""
     return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
 
 def alike_early(results: Results) -> JudgedClaim:
     """With and without the support, the first point of the curve must be alike."""
-    both = [curves_of(results, variant("support", name), results.smallest) for name in ("beta 0.1", "beta 0")]
+    variants = [variant("support", name) for name in ("beta 0.1", "beta 0")]
+    both = [curves_of(results, each, results.smallest) for each in variants]
     firsts = [{run: next(iter(curve.values())) for run, curve in curves.items() if curve} for curves in both]
-    change = _difference(results, results.smallest, *firsts)
+    steps = {step for curves in both for curve in curves.values() for step in list(curve)[:1]}
+    unread = [at_step(unread_curves_of(results, each, results.smallest), min(steps, default=0)) for each in variants]
+    change = _difference(results, results.smallest, *firsts, unread=(unread[0], unread[1]))
     text = f"{change}{_limits(change)} without the support at the first evaluation" if change else ""
     return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
@@ -358,20 +377,30 @@ def ahead_at_every_step(name: str = "acc", *, skip_first: bool = False) -> Claim
 
     def judge(results: Results) -> JudgedClaim:
         group = results.smallest
-        both = [curves_of(results, variant("dynamics", each), group, name) for each in ("OPSD", "VCSD")]
-        steps = sorted({step for curve in both[0].values() for step in curve})[int(skip_first) :]
-        at = {
-            step: [{run: curve[step] for run, curve in each.items() if step in curve} for each in both]
-            for step in steps
-        }
-        changes = {step: _difference(results, group, *points) for step, points in at.items()}
-        known = {step: change for step, change in changes.items() if change is not None}
+        variants = [variant("dynamics", each) for each in ("OPSD", "VCSD")]
+        both = [curves_of(results, each, group, name) for each in variants]
+        unread = [unread_curves_of(results, each, group, name) for each in variants]
+        known = {}
+        for step in sorted({step for curve in both[0].values() for step in curve})[int(skip_first) :]:
+            shares = [at_step(each, step) for each in unread]
+            change = _difference(results, group, *(at_step(each, step) for each in both), unread=(shares[0], shares[1]))
+            if change is not None:
+                known[step] = change
         text = ", ".join(f"step {step} {change.mean:+.1f}" for step, change in known.items())
         clear = sum(above(change) == "agrees" for change in known.values())
         verdict = _worst([above(change) for change in known.values()])
-        return JudgedClaim(f"{text}; clear at {clear} of {len(known)}" if known else "", verdict, list(known.values()))
+        text += f"; clear at {clear} of {len(known)}; {_unread_along(known)}"
+        return JudgedClaim(text if known else "", verdict, list(known.values()))
 
     return judge
+
+
+def _unread_along(changes: Mapping[int, Paired]) -> str:
+    """The change in unread answers at the steps of a curve."""
+    shares = {step: change.unread for step, change in changes.items() if change.unread is not None}
+    if any(math.isnan(value) for value in shares.values()):
+        return "unread not recorded at these steps"
+    return "unread " + ", ".join(f"step {step} {unread_change(value)}" for step, value in shares.items())
 
 
 def falls_less(results: Results) -> JudgedClaim:

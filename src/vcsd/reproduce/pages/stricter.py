@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vcsd.reproduce.experiments import LONG_STEPS
 from vcsd.reproduce.pages.judges import SHORT_STEPS, variant
 from vcsd.reproduce.paired_runs import CLEAR, NEAR, equivalence, equivalence_interval, paired
-from vcsd.reproduce.results import acc_change, curves_of
+from vcsd.reproduce.results import acc_change, at_step, curves_of, unread_curves_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,10 +68,8 @@ def _stable(results: Results) -> Iterator[str]:
     """The end of long runs against their own step 90, which is not chosen for being the best."""
     group = results.smallest
     for name in ("beta 0.1", "beta 0"):
-        curves = curves_of(results, variant("support", name), group)
-        ends = [
-            {run: curve[step] for run, curve in curves.items() if step in curve} for step in (SHORT_STEPS, LONG_STEPS)
-        ]
-        change = paired(*ends, looks=results.looks(group))
+        curves, shares = (read(results, variant("support", name), group) for read in (curves_of, unread_curves_of))
+        ends, unread = ([at_step(each, step) for step in (SHORT_STEPS, LONG_STEPS)] for each in (curves, shares))
+        change = paired(*ends, looks=results.looks(group), unread=(unread[0], unread[1]))
         if text := in_words(change):
             yield f"- {name}, step {LONG_STEPS} minus step {SHORT_STEPS}: {change}, {text}."

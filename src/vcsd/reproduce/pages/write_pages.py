@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isnan
 from typing import TYPE_CHECKING
 
 from vcsd.reproduce.exam import SEVEN
@@ -212,7 +213,7 @@ def _disagreements(rows: Sequence[Mapping[str, str]]) -> list[str]:
 def _opsd_note(results: Results, more: str) -> list[str]:
     """What to know about OPSD: how many answers it leaves unread, and what other runs say."""
     change = acc_change(results, VCSD, OPSD, *results.ordinary) if results.ordinary else None
-    if change is None or change.unread is None:
+    if change is None or change.unread is None or isnan(change.unread):
         return []
     text = f"\\* The unread answers of the matched OPSD minus those of VCSD: {change.unread:+.2f} points."
     return [f"{text} {more}".rstrip(), ""]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Literal
 
+from vcsd.report.parts import unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
@@ -57,11 +58,11 @@ def in_points(change: Paired | None, *, corrected: bool = False) -> str:
         return "no runs"
     limits = interval(change, 0.95)
     if limits is None or change.p is None or change.detectable is None:
-        return f"{change.mean:+.2f} (one base)"
+        return f"{change.mean:+.2f} (one base, {unread_note(change.unread, digits=2)})"
     name = "Holm's p" if corrected else "p"
     return (
-        f"{change.mean:+.2f} (95% {limits[0]:+.2f} to {limits[1]:+.2f}, {name} {shown_p(change.p)}, {change.num_bases} "
-        f"bases; 80% power from {change.detectable:.1f} points)"
+        f"{change.mean:+.2f} (95% {limits[0]:+.2f} to {limits[1]:+.2f}, {unread_note(change.unread, digits=2)}, {name} "
+        f"{shown_p(change.p)}, {change.num_bases} bases; 80% power from {change.detectable:.1f} points)"
     )
 
 
@@ -118,9 +119,13 @@ def _where(runs: PlannedResults) -> Iterator[RuleAnswer]:
         "for": "clearly ahead of",
     }
     for side, word in words.items():
-        found = [f"`{name}` {change.mean:+.1f}" for name, change in changes.items() if side_of(change) == side]
+        found = [
+            f"`{name}` {change.mean:+.1f}, {unread_note(change.unread)}"
+            for name, change in changes.items()
+            if side_of(change) == side
+        ]
         if found:
-            yield RuleAnswer(side, f"**2. Where?** VCSD is {word} `{MAIN_CONTROL}` on {', '.join(found)} (table).")
+            yield RuleAnswer(side, f"**2. Where?** VCSD is {word} `{MAIN_CONTROL}` on {'; '.join(found)} (table).")
 
 
 def shares(runs: PlannedResults) -> dict[tuple[str, int], float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcsd.report.parts import unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
@@ -188,4 +189,5 @@ def _num_behind(change: Paired) -> int:
 
 def _with_interval(change: Paired) -> str:
     limits = interval(change, 0.95)
-    return f"{change.mean:+.2f}" + (f" (95% {limits[0]:+.2f} to {limits[1]:+.2f})" if limits else "")
+    unread = unread_note(change.unread, digits=2)
+    return f"{change.mean:+.2f} (" + (f"95% {limits[0]:+.2f} to {limits[1]:+.2f}, " if limits else "") + f"{unread})"

@@ -19,6 +19,7 @@ from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import LAG
 from vcsd.reproduce.pages.plots import state_origin
@@ -204,7 +205,7 @@ def _acc_table(runs: LagRuns) -> Iterator[str]:
                 str(len(accs)),
                 shown(spread(accs)) if accs else "",
                 "" if change is None else f"{change.difference.mean:+.2f}",
-                "" if change is None or change.unread is None else f"{change.unread:+.2f}",
+                "" if change is None or change.unread is None else unread_change(change.unread, digits=2),
                 "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                 "" if variant is NOW else verdict(change),
             ]

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from vcsd.config.shipped import recipe_path
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.exam import SEVEN
@@ -16,6 +18,7 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD, Variant
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.planned.run_list import SHIPPED, PlannedRun
 from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +75,13 @@ class FinishedRuns:
         if result is None:
             return None
         return result["acc"] if suite is None else result["scores"][suite]
+
+    def unread(self, variant: str, base: str, seed: int, suite: str | None = None) -> float:
+        """The share of unread answers in percent, of all suites or of one; nan if it is not recorded."""
+        each = next(each for each in self.variants(base) if each.name == variant)
+        result = self.result(PlannedRun(each, base, seed))
+        share = None if result is None else unread_share(result, suite)
+        return nan if share is None else share
 
     def missing(self) -> list[str]:
         """The planned runs on shipped bases without a result."""
@@ -133,6 +143,13 @@ def difference(runs: FinishedRuns, before: str, after: str, base: str, seed: int
     return scores[1] - scores[0]  # type: ignore[operator]
 
 
+def unread_difference(
+    runs: FinishedRuns, before: str, after: str, base: str, seed: int, suite: str | None = None
+) -> str:
+    """The change in unread answers that stands next to a difference."""
+    return unread_change(runs.unread(after, base, seed, suite) - runs.unread(before, base, seed, suite))
+
+
 def share(runs: FinishedRuns, variant: str, base: str, seed: int) -> float:
     """The share of VCSD's gain over the base that a variant reaches, in percent."""
     gains = [difference(runs, BASE.name, name, base, seed) for name in (variant, VCSD.name)]
@@ -140,12 +157,16 @@ def share(runs: FinishedRuns, variant: str, base: str, seed: int) -> float:
 
 
 def _listed(runs: FinishedRuns, words: str, variants: tuple[str, ...], suite: str | None = None) -> str:
-    """`words` for each run that has all variants, with their scores and the first one's share of VCSD's gain."""
+    """`words` for each run that has all variants, with their scores and the first one's share of VCSD's gain.
+
+    After them come the unread answers of the first variant minus those of each other.
+    """
     parts = []
     for base, seed in pairs(runs, *variants):
         scores = [runs.score(name, base, seed, suite) for name in variants]
         text = words.format(*scores, share=share(runs, variants[0], base, seed))
-        parts.append(f"{text} ({title(base)}, seed {seed})")
+        unread = [unread_difference(runs, other, variants[0], base, seed, suite) for other in variants[1:]]
+        parts.append(f"{text} (unread {' and '.join(unread)}; {title(base)}, seed {seed})")
     return "; ".join(parts) + "."
 
 
@@ -184,7 +205,15 @@ def _suites(runs: FinishedRuns) -> Iterator[str]:
         ]
         for base, seed in pairs(runs, MAIN_CONTROL, VCSD.name)
     ]
-    yield from ("", markdown(["", *SEVEN, "Acc"], rows), "")
+    yield from ("", markdown(["", *SEVEN, "Acc"], rows), "", "The change in unread answers, in points:", "")
+    unread = [
+        [
+            f"{title(base)}, seed {seed}",
+            *(unread_difference(runs, MAIN_CONTROL, VCSD.name, base, seed, suite) for suite in (*SEVEN, None)),
+        ]
+        for base, seed in pairs(runs, MAIN_CONTROL, VCSD.name)
+    ]
+    yield from (markdown(["", *SEVEN, "Acc"], unread), "")
 
 
 def _table(runs: FinishedRuns, base: str) -> Iterator[str]:
@@ -195,15 +224,17 @@ def _table(runs: FinishedRuns, base: str) -> Iterator[str]:
             if acc is None or (variant.kind in {"base", "decode"} and seed != runs.seeds(base)[0]):
                 continue  # nothing is random there: all seeds share one result
             scores = [runs.score(variant.name, base, seed, suite) for suite in SEVEN]
+            unread = runs.unread(variant.name, base, seed)
             rows.append(
                 [
                     f"{variant.name}, seed {seed}" if variant.kind not in {"base", "decode"} else variant.name,
                     *(f"{score:.1f}" for score in scores),
                     f"{acc:.2f}",
+                    "not recorded" if isnan(unread) else f"{unread:.1f}",
                     f"{share(runs, variant.name, base, seed):.0f}%",
                 ]
             )
-    yield markdown(["", *SEVEN, "Acc", "of VCSD's gain"], rows)
+    yield markdown(["", *SEVEN, "Acc", "unread, %", "of VCSD's gain"], rows)
 
 
 def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:

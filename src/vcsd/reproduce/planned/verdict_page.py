@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
@@ -139,7 +140,8 @@ def _short(change: Paired | None) -> str:
     limits = interval(change, 0.95) if change is not None else None
     if change is None or limits is None:
         return "missing"
-    return f"{change.mean:+.2f} ({limits[0]:+.2f} to {limits[1]:+.2f}; {change.num_bases} bases)"
+    unread = unread_note(change.unread, digits=2)
+    return f"{change.mean:+.2f} ({limits[0]:+.2f} to {limits[1]:+.2f}; {unread}; {change.num_bases} bases)"
 
 
 def _suites(runs: PlannedResults) -> Iterator[str]:
@@ -160,13 +162,15 @@ def _suites(runs: PlannedResults) -> Iterator[str]:
                 name,
                 *(f"{value:.1f}" for value in means),
                 f"{change.mean:+.2f}",
+                "" if change.unread is None else unread_change(change.unread, digits=2),
                 f"{limits[0]:+.2f} to {limits[1]:+.2f}",
                 shown_p(change.p).removeprefix("= "),
                 f"{change.detectable:.1f}",
                 word,
             ]
         )
-    head = ["", MAIN_CONTROL, "VCSD", "difference", "95% interval", "p (Holm for suites)", "80% power from", "VCSD is"]
+    head = ["", MAIN_CONTROL, "VCSD", "difference", "unread"]
+    head += ["95% interval", "p (Holm for suites)", "80% power from", "VCSD is"]
     yield from ("## Suite by suite", "", markdown(head, rows), "", *losses_of_the_control(runs))
 
 
@@ -179,8 +183,15 @@ def _matched(runs: PlannedResults) -> Iterator[str]:
         "The rules do not say how to match, so this comparison is exploratory and gives no verdict: for each base, the "
         f"anchor (1.5, 2 or 3) whose final entropy, the mean of the last {LAST_STEPS} steps, is closest to VCSD's."
     )
+    runs_of = [{each.base: each.chosen for each in matches}, {each.base: VCSD.name for each in matches}]
+    unread = [
+        {(base, 0): share for base, name in names.items() for share in runs.unread(name, [base]).values()}
+        for names in runs_of
+    ]
     change = paired(
-        {(match.base, 0): match.control_acc for match in matches}, {(match.base, 0): match.acc for match in matches}
+        {(match.base, 0): match.control_acc for match in matches},
+        {(match.base, 0): match.acc for match in matches},
+        unread=(unread[0], unread[1]),
     )
     outside = [match.base for match in matches if not match.is_inside]
     yield from ("", f"VCSD minus the matched run: {in_points(change)}.", "")

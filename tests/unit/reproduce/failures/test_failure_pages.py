@@ -42,6 +42,7 @@ def abilities(level, *, answers):
         **{"sight": {"3": 99.0}, "hint": 99.0, "text_only": 99.0 if level < 60 else 80.0 + level / 100, "black": 30.0},
         **{"black_same": 60.0, "usual": dict.fromkeys(KINDS, level), "pass_at": {"1": level, "8": 97.0}},
         **{"distinct": 2.0, "entropy": 1.0, "ece": 10.0, "confidence_right": 60.0, "confidence_wrong": None},
+        "unread": {"right": level / 10, "hint": 1.0, "text_only": 2.0, "black": 3.0, "usual": 0.0, "sampled": 0.0},
         "answers": answers,
     }
 
@@ -105,7 +106,7 @@ def test_failures_come_first_and_the_rules_are_applied():
     order = [page.index(f"| {name}: ") for name in ("cannot see", "needs no picture", "other questions")]
     assert order == sorted(order)
     row = next(line for line in page.splitlines() if line.startswith("| other questions"))
-    assert row.endswith("| +5.0 | +4.8 to +5.3 | 5 | works |")
+    assert row.endswith("| +5.0 | +0.5 | +4.8 to +5.3 | 5 | works |")
 
 
 def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
@@ -117,6 +118,24 @@ def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
     assert text_only.startswith("| text only | 99.0 | 80.8 | -18.2 |")
     assert text_only.endswith("| **lost** |")
     assert sight.endswith("| kept |")
+
+
+def test_every_difference_has_the_change_in_unread_answers_or_says_that_it_is_not_recorded():
+    runs = made_up(FAILURE_LIST)
+    page = failures_page(runs)
+    row = next(line for line in page.splitlines() if line.startswith("| 300 steps"))
+    assert "| not recorded |" in row  # of the exam, whose unread answers these results lack
+    kept = page.partition("## Other questions")[2].partition("## ")[0].splitlines()
+    cells = {line.split(" | ")[0]: line.split(" | ")[4] for line in kept if line.startswith("| ")}
+    assert (cells["| hints"], cells["| pass@8"], cells["| sight"]) == ("+0.0", "+0.0", "")
+    for result in runs.runs._results.values():
+        del result["abilities"]["unread"]
+        result |= {"unresolved": 12 if result["acc"] < 60 else 2, "num_questions": 1000}
+    page = failures_page(runs)
+    row = next(line for line in page.splitlines() if line.startswith("| cannot see"))
+    assert row.split(" | ")[5] == "+0.0"
+    kept = page.partition("## Other questions")[2].partition("## ")[0].splitlines()
+    assert next(line for line in kept if line.startswith("| hints")).split(" | ")[4] == "not recorded"
 
 
 def test_a_page_without_broken_answers_names_no_picture():

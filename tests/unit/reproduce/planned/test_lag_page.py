@@ -68,7 +68,7 @@ def test_missing_runs_are_named_and_pairs_compared(finished):
     assert "lag 4 with seed 301" in page
     assert "lag 0 with seed 301" not in page
     (one, two, four) = [line for line in page.splitlines() if line.startswith(("| lag 1", "| lag 2", "| lag 4"))][:3]
-    assert "+0.20 |  | -0.05 to +0.45 | too small to matter" in one  # unread answers are not made up
+    assert "+0.20 | not recorded | -0.05 to +0.45 | too small to matter" in one  # unread answers are not made up
     assert "too few runs" in two
     assert "too few runs" in four
     assert draw(runs) is not None
@@ -77,13 +77,13 @@ def test_missing_runs_are_named_and_pairs_compared(finished):
 def test_a_loss_is_called_one(finished):
     accs = {("lag 0", seed): 90.0 for seed in (301, 302, 303)}
     page = lag_page(finished({**accs, **{("lag 4", seed): 80.0 + seed - 301 for seed in (301, 302, 303)}}))
-    assert "| -9.00 |  | -11.48 to -6.52 | worse |" in page
+    assert "| -9.00 | not recorded | -11.48 to -6.52 | worse |" in page
 
 
 def test_a_small_difference_that_excludes_zero_is_called_clear(finished):
     accs = {("lag 0", seed): 90.0 for seed in (301, 302, 303)}
     page = lag_page(finished({**accs, **{("lag 2", seed): 89.9 + (seed - 302) / 100 for seed in (301, 302, 303)}}))
-    assert "| -0.10 |  | -0.12 to -0.08 | clear, but too small to matter |" in page
+    assert "| -0.10 | not recorded | -0.12 to -0.08 | clear, but too small to matter |" in page
 
 
 def test_steps_with_equal_lengths_are_counted(finished):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.so_far import FinishedRuns, difference, pairs, share
+from vcsd.reproduce.planned.so_far import FinishedRuns, difference, pairs, share, so_far_page, unread_difference
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 
@@ -45,3 +45,16 @@ def test_the_words_for_the_contrast_hold(runs):
     for suite in ("hallucination", "arithmetic"):
         assert len(gaps(runs, "sharpened 2", "VCSD", suite)) == 4
         assert min(gaps(runs, "sharpened 2", "VCSD", suite)) > 10
+
+
+def test_the_change_in_unread_answers_stands_next_to_every_difference(runs):
+    result = json.loads((RESULTS / "cells" / "4fb60c93eca05897.json").read_text())
+    assert runs.unread("sharpened 2", "shipped:qwen3_vl", 101) == 100 * result["unresolved"] / result["num_questions"]
+    assert unread_difference(runs, "OPSD", "OPSD beta 0.1", "shipped:qwen3_vl", 101) == "-1.2"
+    assert unread_difference(runs, "OPSD", "OPSD beta 0.1", "shipped:qwen3_vl", 101, "small") == "not recorded"
+    page = so_far_page(runs)
+    against = page.partition("## Against the contrast")[2].partition("## For the contrast")[0]
+    listed = [line for line in against.splitlines() if line.startswith(("- **", "A majority"))]
+    assert len(listed) == 6
+    for line in listed:
+        assert line.count("seed 10") == line.count("(unread ")
