@@ -1,8 +1,11 @@
 """`vcsd capsule` and `vcsd replay`: a run is repeated to the bit, and a changed file or other data are refused."""
 
 import json
+import os
 import shutil
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -288,6 +291,84 @@ def test_a_file_that_is_too_large_is_refused_as_such(folder, monkeypatch):
     monkeypatch.setattr("vcsd.publish.capsule._MAX_BYTES", 2**10)
     with pytest.raises(ConfigError, match="is larger than"):
         read_capsule(folder / "run" / "capsule.json")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_what_is_no_file_is_refused_without_reading_it(tmp_path, make):
+    make(tmp_path / "capsule.json")
+    with pytest.raises(ConfigError, match="is not a file"):
+        read_capsule(tmp_path / "capsule.json")
+
+
+def test_archives_and_deep_nesting_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("capsule.json", b"0" * 2**24)
+    (tmp_path / "deep.json").write_text('{"format": "vcsd capsule 1", "steps": ' + "[" * 200_000)
+    for name in ("bomb.zip", "deep.json"):
+        with pytest.raises(ConfigError, match="is not JSON"):
+            read_capsule(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: tree["steps"][0].update(examples=["row-4", "row-3"]),
+        lambda tree: tree["recipe"]["trainer"].update(learning_rate=0.5),
+        lambda tree: tree["content"].update(data="0" * 32),
+        lambda tree: tree["weights"].pop("teacher.safetensors"),
+        lambda tree: tree["weights"].update(extra="0" * 64),
+        lambda tree: tree["environment"]["sessions"][0].update(settings="0"),
+        lambda tree: tree["scorecards"].append({"acc": 99.0}),
+        lambda tree: tree["evaluations"].append({"step": 3, "acc": 99.0}),
+        lambda tree: tree.update(seal="0" * 64),
+        lambda tree: tree.pop("seal"),
+    ],
+)
+def test_every_part_of_the_file_is_under_the_seal(folder, tmp_path, change):
+    tree = json.loads((folder / "run" / "capsule.json").read_text())
+    change(tree)
+    (tmp_path / "changed.json").write_text(json.dumps(tree))
+    with pytest.raises(ConfigError, match="was changed after it was written"):
+        read_capsule(tmp_path / "changed.json")
+
+
+def test_added_and_removed_parts_are_refused_by_name(folder, tmp_path):
+    tree = json.loads((folder / "run" / "capsule.json").read_text())
+    (tmp_path / "more.json").write_text(json.dumps({**tree, "notes": []}))
+    (tmp_path / "less.json").write_text(json.dumps({name: tree[name] for name in tree if name != "content"}))
+    with pytest.raises(ConfigError, match="notes"):
+        read_capsule(tmp_path / "more.json")
+    with pytest.raises(ConfigError, match="has no 'content'"):
+        read_capsule(tmp_path / "less.json")
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "words"),
+    [
+        ("data", {"path": "../secret.jsonl"}, "Pass --data PATH"),
+        ("data", {"images": "/etc"}, "Pass --images PATH"),
+        ("rollout", {"engine": "vllm_server", "server_url": "http://example.org"}, "would send the prompts to"),
+    ],
+)
+def test_a_capsule_that_is_sealed_well_names_no_place_outside(
+    folder, capsule, tmp_path, capsys, monkeypatch, section, values, words
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "secret.jsonl").write_text((folder / "train.jsonl").read_text())
+    capsule["recipe"][section].update(values)
+    write_capsule(capsule, tmp_path / "escape.json")
+    files = () if section == "data" and "path" in values else ("--data", folder / "train.jsonl")
+    assert vcsd("replay", tmp_path / "escape.json", "--model", folder / "model", *files, "--out", "again") == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "here" / "again").exists()
+
+
+def test_a_capsule_that_could_not_be_read_again_is_not_written(capsule, tmp_path, monkeypatch):
+    monkeypatch.setattr("vcsd.publish.capsule._MAX_BYTES", 2**10)
+    with pytest.raises(ConfigError, match="would be larger than"):
+        write_capsule(capsule, tmp_path / "large.json")
+    assert not (tmp_path / "large.json").exists()
 
 
 def test_other_data_are_refused_before_the_first_step(folder, tmp_path, capsys):

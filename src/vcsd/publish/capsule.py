@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORMAT = "vcsd capsule 1"
-_MAX_BYTES = 2**28
-"""A step takes about a kilobyte, so this is room for 200,000 of them."""
+_MAX_BYTES = 2**26
+"""A step takes about a kilobyte, so this is room for 60,000 of them. JSON of this size may need 20 times the memory."""
 
 
 class Capsule(TypedDict):
@@ -51,10 +51,13 @@ def seal_of(capsule: Capsule) -> str:
 def write_capsule(capsule: Capsule, path: Path) -> str:
     """Write a capsule, and return its seal. A kill while writing leaves the previous file."""
     seal = seal_of(capsule)
+    text = json.dumps({**capsule, "seal": seal}, indent=1, allow_nan=False) + "\n"
+    if len(text) > _MAX_BYTES:
+        raise ConfigError([f"the capsule would be larger than {_MAX_BYTES // 2**20} MiB, which vcsd replay refuses."])
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps({**capsule, "seal": seal}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error.strerror}. Choose another --output."]) from error
@@ -63,6 +66,8 @@ def write_capsule(capsule: Capsule, path: Path) -> str:
 
 def read_capsule(path: Path, seal: str | None = None) -> Capsule:
     """Read a capsule. Raise a ConfigError if it is none, was changed, or has another seal than `seal`."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+        raise ConfigError([f"{path} is not a file. Pass a file that vcsd capsule wrote."])
     try:
         is_small = path.stat().st_size <= _MAX_BYTES
         tree = json.loads(path.read_bytes()) if is_small else None

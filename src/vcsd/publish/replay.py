@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -93,9 +93,27 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
         problems.append(f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER.")
     if files.data is None and not Path(recipe.data.path).exists():
         problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
+    problems += _foreign_places(recipe, files)
     if problems:
         raise ConfigError(problems)
     return recipe
+
+
+def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
+    """Yield what a stranger's recipe would read outside this folder, or send to a server, without being asked to."""
+    named = {
+        "--data": (files.data, recipe.data.path),
+        "--images": (files.images, recipe.data.images),
+        "--questions": (files.questions, recipe.evaluation.data),
+    }
+    for option, (own, theirs) in named.items():
+        if own is None and theirs is not None and (PurePath(theirs).is_absolute() or ".." in PurePath(theirs).parts):
+            yield f"the capsule names {shown(str(theirs))}, which is outside this folder. Pass {option} PATH."
+    if recipe.rollout.engine == "vllm_server":
+        yield (
+            f"the run drew its rollouts from a server, and the capsule would send the prompts to "
+            f"{shown(str(recipe.rollout.server_url))}. Such a run cannot be replayed."
+        )
 
 
 def refuse_other_run(folder: Path, capsule: Capsule) -> None:
