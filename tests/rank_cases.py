@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -95,6 +96,7 @@ class Recorder:
                 "divergence": divergence,
                 "gradient_norm": seen.metrics["gradient_norm"],
                 "teacher_distance": seen.metrics["teacher_distance"],
+                "is_watched": any(thread.name == "vcsd-pulse" for thread in threading.enumerate()),
             }
         )
         return {}

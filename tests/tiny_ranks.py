@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,19 @@ TIMEOUT = timedelta(minutes=3)
 def exit_codes(num_ranks: int, run: Callable[..., None], *given: Any) -> list[int | None]:
     """Call `run(*given)` on every rank, and return the exit codes: 0, 1 after an exception, or what `os._exit` got."""
     with tempfile.TemporaryDirectory() as folder:
-        ranks = [
-            context().Process(target=_rank, args=(rank, num_ranks, folder, run, given)) for rank in range(num_ranks)
-        ]
-        for process in ranks:
-            process.start()
+        ranks = started(num_ranks, f"file://{Path(folder) / 'rendezvous'}", run, *given)
         for process in ranks:
             process.join(2 * TIMEOUT.total_seconds())
             process.kill()  # only one that hangs is still alive
         return [process.exitcode for process in ranks]
+
+
+def started(num_ranks: int, where: str, run: Callable[..., None], *given: Any) -> list[ForkServerProcess]:
+    """Start ranks that meet at an address and call `run(*given)`."""
+    ranks = [context().Process(target=_rank, args=(rank, num_ranks, where, run, given)) for rank in range(num_ranks)]
+    for process in ranks:
+        process.start()
+    return ranks
 
 
 def on_ranks(num_ranks: int, run: Callable[..., None], *given: Any) -> None:
@@ -38,9 +43,8 @@ def on_ranks(num_ranks: int, run: Callable[..., None], *given: Any) -> None:
     assert exit_codes(num_ranks, run, *given) == [0] * num_ranks, "the error is on stderr"
 
 
-def _rank(rank: int, num_ranks: int, folder: str, run: Callable[..., None], given: tuple[Any, ...]) -> None:
+def _rank(rank: int, num_ranks: int, where: str, run: Callable[..., None], given: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
-    where = f"file://{Path(folder) / 'rendezvous'}"
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=num_ranks, timeout=TIMEOUT)
     run(*given)
     dist.destroy_process_group()

@@ -138,6 +138,11 @@ def test_all_ranks_log_the_loss_of_the_whole_step_and_only_the_first_calls_monit
     assert [bool(result["steps"]) for result in results] == [True] + [False] * (len(results) - 1)
 
 
+@pytest.mark.parametrize("case", [*PAIRS, *QUADS], ids=lambda case: case.name)
+def test_ranks_watch_each_other_in_every_step(case: Case, ranks: dict[str, Any]) -> None:
+    assert all(step["is_watched"] for step in ranks[case.name][0]["steps"])
+
+
 @pytest.mark.parametrize(
     "case", [case for case in [*PAIRS, *QUADS] if case.kind == "fsdp2"], ids=lambda case: case.name
 )

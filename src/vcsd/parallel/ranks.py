@@ -141,7 +141,8 @@ def reported_losses() -> Iterator[None]:
     except RuntimeError as error:
         if num_ranks() == 1 or not _is_of_collective(error):
             raise
-        raise LostRankError(_lost(error)) from error
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise LostRankError(lost_message(first_line.rstrip("."), this_rank(), num_ranks())) from error
 
 
 def _is_of_collective(error: RuntimeError) -> bool:
@@ -151,12 +152,11 @@ def _is_of_collective(error: RuntimeError) -> bool:
     return not is_own and (isinstance(error, dist.DistError) or any(word in str(error).lower() for word in words))
 
 
-def _lost(error: Exception) -> str:
+def lost_message(reason: str, rank: int, count: int) -> str:
     """Say what happened to a rank whose neighbour no longer answers."""
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return (
-        f"rank {this_rank()} of {num_ranks()} cannot reach the other ranks: {first_line.rstrip('.')}. One of them was "
-        "killed or failed; look for its message above. The same command resumes from the latest checkpoint."
+        f"rank {rank} of {count} cannot reach the other ranks: {reason}. One of them was killed or failed; look for "
+        "its message above. The same command resumes from the latest checkpoint."
     )
 
 

@@ -44,6 +44,7 @@ from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, 
 from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
 from vcsd.models.processor import has_processor_files, save_processor_files
+from vcsd.parallel.pulse import watched_ranks
 from vcsd.parallel.ranks import entered_by_first, is_first, reported_losses, this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
@@ -111,7 +112,8 @@ class ResumableTrainer(Trainer):
     ) -> TrainOutput:
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
         folder = Path(str(self.args.output_dir))
-        with entered_by_first(lambda: only_process(folder)), old_objects_frozen(), reported_losses():
+        locked = entered_by_first(lambda: only_process(folder))  # all ranks have arrived after it
+        with locked, old_objects_frozen(), watched_ranks(), reported_losses():
             try:
                 return self._train(self._resolve(resume_from_checkpoint), **kwargs)
             except torch.OutOfMemoryError as error:
