@@ -46,20 +46,23 @@ class Python:
         self.process.join()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def wait(self) -> CompletedProcess[str]:
-        """Wait for its end."""
-        self.process.join()
+    def wait(self, seconds: float | None = None) -> CompletedProcess[str]:
+        """Wait for its end; kill it if that takes longer than so many seconds."""
+        self.process.join(seconds)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
         out, err = ((self.folder / name).read_text() for name in "12")
         shutil.rmtree(self.folder)
         return CompletedProcess((), self.process.exitcode, out, err)
 
 
-def start_python(*command: object) -> Python:
-    """Start `python COMMAND`: a script or `-m` and a module, and its arguments."""
+def start_python(*command: object, environment: dict[str, str] | None = None) -> Python:
+    """Start `python COMMAND`: a script or `-m` and a module, and its arguments, with more environment variables."""
     folder = Path(tempfile.mkdtemp())
     for name in "12":
         (folder / name).touch()
-    process = context().Process(target=_run, args=([str(word) for word in command], folder))
+    process = context().Process(target=_run, args=([str(word) for word in command], folder, environment or {}))
     process.start()
     return Python(process, folder)
 
@@ -69,7 +72,8 @@ def run_python(*command: object) -> CompletedProcess[str]:
     return start_python(*command).wait()
 
 
-def _run(command: list[str], folder: Path) -> None:
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
+    os.environ.update(environment)
     for number in (1, 2):
         os.dup2(os.open(folder / str(number), os.O_WRONLY), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)

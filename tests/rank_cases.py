@@ -9,7 +9,6 @@ A case names a model, how weights are held ("ddp" or "fsdp2") and the number of 
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import warnings
@@ -25,6 +24,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from forked_python import Python, start_python
 from tiny_fallbacks import build_fallback
 from tiny_lora import EVERYWHERE, lora_model
 from tiny_models import build_model, exact_arithmetic
@@ -68,14 +68,6 @@ class Case:
     exact: bool = False
     speaker: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Started:
-    """The process of a rank, and the file of its output."""
-
-    process: subprocess.Popen[bytes]
-    output: Path
 
 
 class Recorder:
@@ -223,9 +215,7 @@ def run_alone(cases: Sequence[Case], folder: Path) -> dict[str, dict[str, Any]]:
 def run_on_ranks(num_ranks: int, cases: Sequence[Case], folder: Path) -> list[dict[str, dict[str, Any]]]:
     """Run cases on several ranks, one after the other in the same processes; return the results of each rank."""
     (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
-    outputs = finished(start_ranks(num_ranks, [__file__, str(folder)], folder))
-    failed = [output for code, output in outputs if code]
-    assert not failed, "\n---\n".join(failed)
+    finish_ranks(start_ranks(num_ranks, __file__, folder))
     return read_results(num_ranks, folder)
 
 
@@ -234,33 +224,20 @@ def read_results(num_ranks: int, folder: Path) -> list[dict[str, dict[str, Any]]
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(num_ranks)]
 
 
-def start_ranks(num_ranks: int, command: Sequence[str], folder: Path, **more: str) -> list[Started]:
+def start_ranks(num_ranks: int, *command: object) -> list[Python]:
     """Start a Python program once per rank, with the environment that torchrun gives it."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks)}
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    shared = {**os.environ, **address, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **more}
-    started = []
-    for rank in range(num_ranks):
-        output = folder / f"output-{rank}.txt"
-        environment = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        with output.open("w") as file:
-            process = subprocess.Popen([sys.executable, *command], env=environment, stdout=file, stderr=file)
-        started.append(Started(process, output))
-    return started
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks)}
+    numbers = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(num_ranks)]
+    return [start_python(*command, environment={**shared, **number}) for number in numbers]
 
 
-def finished(ranks: Sequence[Started]) -> list[tuple[int, str]]:
-    """Wait for all ranks, and return the exit code and the output of each. Ranks that hang are killed."""
-    try:
-        for rank in ranks:
-            rank.process.wait(timeout=SECONDS)
-    finally:
-        for rank in ranks:
-            rank.process.kill()
-    return [(rank.process.returncode, rank.output.read_text()) for rank in ranks]
+def finish_ranks(ranks: Sequence[Python]) -> None:
+    """Wait for all ranks, which must not fail. Ranks that hang are killed."""
+    ended = [rank.wait(SECONDS) for rank in ranks]
+    assert not any(rank.returncode for rank in ended), "\n---\n".join(rank.stdout + rank.stderr for rank in ended)
 
 
 def main(folder: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from transformers import AutoModelForImageTextToText
 
-from rank_cases import Case, Recorder, finished, start_ranks, trainer_of
+from rank_cases import Case, Recorder, finish_ranks, start_ranks, trainer_of
 from tiny_lora import write_base
 from vcsd.checkpoint import TensorFile
 from vcsd.checkpoint.export import export
@@ -70,8 +70,7 @@ def main(root: Path, *pairs: str) -> None:
 
 
 def on_ranks(num_ranks: int, root: Path, *pairs: str) -> None:
-    outputs = finished(start_ranks(num_ranks, [__file__, str(root), *pairs], root))
-    assert not any(code for code, _ in outputs), "\n---\n".join(output for _, output in outputs)
+    finish_ranks(start_ranks(num_ranks, __file__, root, *pairs))
 
 
 def steps_of(root: Path, name: str) -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch import multiprocessing, nn
+from torch import nn
 
 from tiny_groups import three_groups
 from tiny_models import build_model
+from tiny_ranks import on_ranks
 from tiny_shards import loss, shard
 from vcsd.models.family import family_of
 from vcsd.models.inside import inside
@@ -33,10 +34,9 @@ def prepared(family: str, tied: bool) -> nn.Module:
     return model
 
 
-def sharded_gradients(rank: int, folder: Path, family: str, tied: bool) -> None:
-    """What one process does: shard, score its groups twice, write the whole gradients down."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS)
+def sharded_gradients(folder: Path, family: str, tied: bool) -> None:
+    """What one rank does: shard, score its groups twice, write the whole gradients down."""
+    rank = dist.get_rank()
     model = prepared(family, tied)
     mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
     shard(model, mesh, *(() if tied else (model.lm_head,)))
@@ -46,13 +46,12 @@ def sharded_gradients(rank: int, folder: Path, family: str, tied: bool) -> None:
     found = {name: p.grad.full_tensor() for name, p in model.named_parameters() if p.grad is not None}
     if rank == 0:
         torch.save(found, folder / "gradients.pt")
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_two_ranks_give_the_mean_of_their_gradients(tmp_path: Path, family: str, tied: bool) -> None:
-    multiprocessing.spawn(sharded_gradients, (tmp_path, family, tied), nprocs=RANKS)
+    on_ranks(RANKS, sharded_gradients, tmp_path, family, tied)
     found = torch.load(tmp_path / "gradients.pt", weights_only=True)
     plain = prepared(family, tied)
     for rank in range(RANKS):
