@@ -39,7 +39,7 @@ coverage: .venv/.installed-dev  ## branch coverage of core, method and config by
 	$(PYTEST) --cov --cov-report=term --cov-fail-under=95 $(COVERED)
 
 test-slow: .venv/.installed-dev .oracle/.installed  ## the tests that take minutes
-	$(PYTEST) -m "slow and not gpu"
+	$(PYTEST) --dist loadfile -m "slow and not gpu"  # the tests of a file share runs that take a minute
 
 test-browser: .venv/.installed-dev  ## the pages in a real browser; needs chromium, and is skipped without it
 	$(BIN)/python -m pytest -m browser -rs tests/browser

@@ -18,6 +18,8 @@ from vcsd.batch import Batch, Shown, gather
 from vcsd.errors import ConfigError
 from vcsd.kernels.device import free_bytes
 from vcsd.models.packed.packing import Cost, shared_cost
+from vcsd.parallel.distress import in_step_or_none
+from vcsd.parallel.ranks import gathered, on_every
 from vcsd.parallel.sharding import local_part
 from vcsd.types import Rollout
 
@@ -98,6 +100,23 @@ def calibrate(measure: Measure, room: Room, row_of: Callable[[int], Batch], cost
     if budget < needed:
         raise ConfigError([_too_small(needed, room)])
     return budget
+
+
+def agreed_budget(
+    measure: Measure, room: Room, row_of: Callable[[int], Batch], cost: Cost = shared_cost, *, in_step: bool
+) -> int:
+    """Calibrate on every rank and return the smallest budget. If one has no room, raise on all. Collective.
+
+    With `in_step`, ranks wait for each other inside a row.
+    """
+
+    def measure_together(row: Batch) -> int:
+        peak = in_step_or_none(lambda: measure(row)) if in_step else measure(row)
+        if peak is None:
+            raise torch.OutOfMemoryError("a rank is out of memory")
+        return peak
+
+    return min(gathered(on_every(lambda: calibrate(measure_together, room, row_of, cost))))
 
 
 def _doubled(batch: Batch) -> Batch:

@@ -62,7 +62,7 @@ from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
 from vcsd.trainer.bad_batch import save_for_inspection
-from vcsd.trainer.budget import DEFAULT_BUDGET, calibrate, room_of, worst_row
+from vcsd.trainer.budget import DEFAULT_BUDGET, agreed_budget, room_of, worst_row
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.phases import Phases
 from vcsd.trainer.resumable import ResumableTrainer
@@ -491,16 +491,20 @@ class DistillationTrainer(ResumableTrainer):
         def run() -> tuple[Tensor, list[Statistics]]:
             return distill(self.distiller, batch, budget, self.accelerator.backward)
 
-        waits_in_rows = self.shards and num_ranks() > 1
-        result = in_step_or_none(run) if waits_in_rows else where_it_fits(run)
+        result = in_step_or_none(run) if self._waits_in_rows else where_it_fits(run)
         if result is not None:
             return result
         if budget <= least:
             raise NoRoomError(_too_long(budget))
-        if waits_in_rows:
+        if self._waits_in_rows:
             self.progress.token_budget = max(budget // 2, least)
             raise NoRoomError(_too_long_for_shards(budget, self.progress.token_budget))
         return None
+
+    @property
+    def _waits_in_rows(self) -> bool:
+        """Whether ranks wait for each other inside a row."""
+        return self.shards and num_ranks() > 1
 
     def _of_all_ranks(self, loss: Tensor, statistics: list[Statistics]) -> tuple[Tensor, list[Statistics]]:
         """Add up the loss of all ranks, and put their statistics together."""
@@ -532,7 +536,7 @@ class DistillationTrainer(ResumableTrainer):
         word = next(token for token in range(10, 1000) if token not in family.vision_token_ids(base_model(model)))
         row_of = partial(worst_row, [*shown, *self._longest_ahead()], word, max_new_tokens=longest)
         room = room_of(model, device, has_moments=not self.offload)
-        budget = min(gathered(calibrate(measure, room, row_of, family.cost)))
+        budget = agreed_budget(measure, room, row_of, family.cost, in_step=self._waits_in_rows)
         log.info("Token budget: rows of up to %d tokens.", budget)
         return budget
 

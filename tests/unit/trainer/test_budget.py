@@ -2,14 +2,18 @@ from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from tiny_processor import build_processor
+from tiny_ranks import on_ranks
 from tiny_step import make_examples
 from vcsd.batch import show
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.models.packed.packing import padded_cost
-from vcsd.trainer.budget import LARGEST_BUDGET, Room, calibrate, fitting, row_tokens, worst_row
+from vcsd.parallel.distress import _wait_for
+from vcsd.parallel.ranks import OtherRankError
+from vcsd.trainer.budget import LARGEST_BUDGET, Room, agreed_budget, calibrate, fitting, row_tokens, worst_row
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +75,41 @@ def test_too_little_memory_says_what_to_lower(shown):
 
     with pytest.raises(ConfigError, match="does not fit into the"):
         calibrate(too_large, Room(100_000, 0), rows(shown, 30))
+
+
+ENOUGH, LITTLE = Room(free=10**12, moments=0), Room(free=1, moments=0)
+
+
+def refused_on_a_rank(rows, where):
+    """Rank 1 has no room; the other measures without trouble, or waits inside the row. Both must be told."""
+    is_short = dist.get_rank() == 1
+
+    def measure(row):
+        if is_short and where == "in a row":
+            raise torch.OutOfMemoryError("no room")
+        if where == "in a row":
+            _wait_for(dist.all_reduce(torch.ones(1), async_op=True))
+        return 1000 * row_tokens(row)
+
+    room = LITTLE if is_short and where == "after the rows" else ENOUGH
+    with pytest.raises((ConfigError, OtherRankError), match="does not fit into the remaining"):
+        agreed_budget(measure, room, rows.__getitem__, in_step=where == "in a row")
+
+
+@pytest.mark.parametrize("where", ["in a row", "after the rows"])
+def test_a_rank_without_room_is_an_error_on_all_ranks(shown, where):
+    rows = {size: worst_row(shown, 10, size, 100) for size in (0, 2048, 4096)}
+    on_ranks(2, refused_on_a_rank, rows, where)
+
+
+def smallest_of_ranks(rows):
+    """The second rank has half the memory."""
+    room = Room(free=2**32 // (1 + dist.get_rank()), moments=0)
+    own = calibrate(lambda row: 100_000 * row_tokens(row), room, rows.__getitem__)
+    found = agreed_budget(lambda row: 100_000 * row_tokens(row), room, rows.__getitem__, in_step=False)
+    assert (found < own) == (dist.get_rank() == 0)
+    assert found <= own
+
+
+def test_ranks_agree_on_the_smallest_budget(shown):
+    on_ranks(2, smallest_of_ranks, {size: worst_row(shown, 10, size, 100) for size in (0, 2048, 4096)})
