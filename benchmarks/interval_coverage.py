@@ -275,6 +275,11 @@ def main() -> None:
     for name in ("VStarBench", "HRBench", "HallusionBench", "POPE", "MMBench_DEV_EN", "AI2D_TEST, 3 an image"):
         for share in (0.3, 0.75, 0.93):
             add(name, "difference", share, simulated(rng, *_swap(pairs[name], share), 0.2, options.draws), draws)
+    rng = np.random.default_rng(12)
+    for num in (64, 200):  # of `vcsd precheck`: the example of its help, and its default
+        for share in (0.3, 0.75, 0.93):
+            coverage = simulated(rng, single(num), share, 1.5, 0.2, options.draws)
+            add(f"precheck, {num} examples", "difference", share, coverage, draws)
     add("Acc of the seven", "score", 0.73, mean_of_seven(np.random.default_rng(11), options.draws), draws)
     options.out.write_text(json.dumps({"method": METHOD, "level": 95, "cells": cells}, indent=1) + "\n")
 

@@ -36,7 +36,7 @@ def test_the_page_has_the_measured_coverage():
     for cell in cells:
         name = cell["benchmark"] + (", difference" if cell["of"] == "difference" else "")
         rows.setdefault(name, {})[cell["score"]] = cell["interval"]
-        if cell["benchmark"] != "six questions":
+        if cell["benchmark"] not in ("six questions", "precheck, 64 examples"):
             assert 94 <= cell["interval"] <= 96, cell
     assert f"Acc of the seven: {rows.pop('Acc of the seven')[73.0]} near 73." in PAGE
     for name, row in rows.items():

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field, replace
-from statistics import mean
+from math import sqrt
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from vcsd.errors import DataError
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading import read_answer
+from vcsd.evaluation.scoring.aggregate import Tally
+from vcsd.evaluation.scoring.student_t import quantile
+from vcsd.evaluation.scoring.uncertainty import estimate, interval_of_difference
 from vcsd.inspect.token_scores import prompt_views, scored_tokens
 from vcsd.models.encode import encode
 from vcsd.monitor.lines import Lines, read_lines
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 BENCHMARK = "precheck"
 VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
-NUM_RESAMPLES = 2000
 
 FORM = 4
 """Raised when a stored record gets other fields: what an older version stored is then scored again."""
@@ -122,18 +123,24 @@ class Diagnosis:
 
     def length_change(self) -> tuple[float, float, float]:
         """Return by how many tokens contrast decoding changes an answer's length, with the paired 95% interval."""
-        return _resampled([one.num_tokens["contrast"] - one.num_tokens["image"] for one in self.examples])
+        return _mean_with_t([one.num_tokens["contrast"] - one.num_tokens["image"] for one in self.examples])
 
     def contrast(self) -> float:
         """Return the mean contrast over the tokens of all answers."""
         return mean(value for one in self.examples for value in one.contrasts)
 
     def decoding_gain(self) -> tuple[float, float, float] | None:
-        """Return the points that contrast decoding gains, with the paired 95% bootstrap interval over the examples."""
+        """Return the points that contrast decoding gains, with the paired 95% interval that `--compare` uses."""
         both = [one.is_right for one in self.examples if one.is_right["image"] is not None]
         if not both:
             return None
-        return _resampled([100.0 * (bool(one["contrast"]) - bool(one["image"])) for one in both])
+        places = tuple(range(len(both)))
+        plain, shaped = (
+            estimate([Tally(tuple(map(str, places)), tuple(bool(one[view]) for one in both), places, {"all": places})])
+            for view in ("image", "contrast")
+        )
+        ends = interval_of_difference(plain, shaped)
+        return 100 * (shaped.share - plain.share), ends.low, ends.high
 
     def decoding_unread(self) -> float | None:
         """Return by how many points contrast decoding changes the unread answers; None if the data has no answers."""
@@ -141,12 +148,11 @@ class Diagnosis:
         return 100.0 * mean(one["contrast"] - one["image"] for one in both) if both else None
 
 
-def _resampled(changes: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of paired changes with its 95% bootstrap interval."""
-    change_N = np.array(changes, dtype=float)
-    drawn = np.random.default_rng(0).integers(len(change_N), size=(NUM_RESAMPLES, len(change_N)))
-    low, high = np.percentile(change_N[drawn].mean(1), [2.5, 97.5])
-    return float(change_N.mean()), float(low), float(high)
+def _mean_with_t(changes: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of paired changes with its 95% interval by Student's t; a single change has none."""
+    middle = mean(changes)
+    half = quantile(0.95, len(changes) - 1) * stdev(changes) / sqrt(len(changes)) if len(changes) > 1 else 0.0
+    return middle, middle - half, middle + half
 
 
 def diagnose(

@@ -41,7 +41,7 @@ MOST_CASES = 4
 MOST_CATEGORIES = 30
 """Categories in the tables, the largest first; the JSON file has all."""
 
-LEAST_RESAMPLED = 10
+FEWEST_FOR_INTERVAL = 10
 """Examples of a category from which on it has an interval."""
 
 INTERVAL = "95%"
@@ -248,7 +248,8 @@ def _by_kind(diagnosis: Diagnosis) -> Html:
 
 _CATEGORY_LEAD = (
     "By the data's column 'category': accuracies in percent, points that contrast decoding gains, contrasts in nats, "
-    f"and the share of answers that the control does not change. Fewer than {LEAST_RESAMPLED} examples get no interval."
+    "and the share of answers that the control does not change. Fewer than "
+    f"{FEWEST_FOR_INTERVAL} examples get no interval."
 )
 
 NO_CATEGORIES = "The data has no column 'category'. Add one to see the statistics by category."
@@ -288,8 +289,8 @@ def categories_left(diagnosis: Diagnosis) -> str:
 
 
 def _interval(own: Diagnosis, _: float, low: float, high: float) -> str:
-    """A bootstrap over a handful of examples is too narrow to be shown."""
-    return f"{signed(low)} to {signed(high)}" if len(own.examples) >= LEAST_RESAMPLED else "-"
+    """An interval of a handful of examples says nothing."""
+    return f"{signed(low)} to {signed(high)}" if len(own.examples) >= FEWEST_FOR_INTERVAL else "-"
 
 
 def _by_category(diagnosis: Diagnosis) -> Html:

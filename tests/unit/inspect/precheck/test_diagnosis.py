@@ -166,7 +166,9 @@ def test_statistics_by_category_are_counted_by_hand():
     assert [one.id for one in found["color"].examples] == ["q1", "q2"]
     numbers = diagnosis_json(categorised())["by_category"]
     assert numbers["color"]["accuracy"] == {"plain": 0.0, "control": 0.0, "contrast": 100.0}
-    assert numbers["color"]["decoding_gain"] == (100.0, 100.0, 100.0)
+    gain, low, high = numbers["color"]["decoding_gain"]
+    assert (gain, high) == (100.0, 100.0)
+    assert low < 50  # two examples are hardly evidence
     assert numbers["color"]["largest_contrast"] == 1.5
     assert numbers["without a category"]["decoding_gain"][0] == -100.0
     assert numbers["shape"]["same_without_image"] == 0.0
@@ -180,7 +182,7 @@ def test_the_page_shows_categories_and_intervals_only_where_they_mean_something(
     found = Diagnosis([*several, replace(several[0], id="few", category="few<b>")], {})
     rows = {row[0]: row for row in category_rows(found)}
     assert rows["many"][1:6] == ["12", "50.0", "25.0", "75.0", "+25.0"]
-    assert rows["many"][6] == "\u221225.0 to +66.7"
+    assert rows["many"][6] == "\u221223.8 to +62.5"
     assert rows["few<b>"][6] == "-"
     shown = {one.id: example(one.id) for one in found.examples}
     html = page_html(diagnosis_page(found, shown, "toy"))
@@ -274,6 +276,9 @@ def test_the_expected_change_in_length_has_a_paired_interval():
     several = [statistics(f"{place}", True, False, True) for place in range(8)]
     longer = [replace(one, num_tokens={"image": 10, "control": 10, "contrast": 12}) for one in several]
     assert Diagnosis(longer, {}).length_change() == (2.0, 2.0, 2.0)
+    mixed = [replace(one, num_tokens={**one.num_tokens, "contrast": 10 + k}) for k, one in enumerate(longer)]
+    # The changes 0 to 7 have the mean 3.5 and the deviation 2.449; Student's t of 7 degrees of freedom is 2.365.
+    assert Diagnosis(mixed, {}).length_change() == pytest.approx((3.5, 1.452, 5.548), abs=1e-3)
     table = {row[0]: row[1:] for row in rows_of(Diagnosis(longer, {}))}
     assert table["expected change"] == ["+2.0", "tokens; 95%: +2.0 to +2.0"]
     assert table["end token, guarded"][0] == "-0.0200 nats"
