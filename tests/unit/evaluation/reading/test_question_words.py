@@ -3,7 +3,7 @@
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.question_words import QuestionWords, says_whether
+from vcsd.evaluation.reading.question_words import QuestionWords, repeats_question, says_whether
 
 YES_NO = {"A": "Yes", "B": "No"}
 
@@ -78,3 +78,9 @@ def test_a_word_outweighs_a_repeated_question():
 def test_the_hint_of_a_prompt_is_not_part_of_the_question():
     prompt = "Hint: Please give the final value, e.g., 1, 2, 3, at the end.\nQuestion: How many cups?"
     assert read_answer("I see 3 cups.", "integer", asked=prompt).found == "3"
+
+
+def test_a_sentence_repeats_a_question_in_the_other_number_too():
+    assert repeats_question("There are 4 cherries.", QuestionWords("How many cherry are there?"))
+    assert repeats_question("The city is 4.", QuestionWords("Which cities is it?"))
+    assert not repeats_question("There are 4 plums.", QuestionWords("How many cherry are there?"))
