@@ -95,7 +95,7 @@ def sourced_values(path: str | Path, overrides: Iterable[str] = ()) -> list[Sour
     section = tree.get("method") if isinstance(tree, dict) else None
     preset = section.get("preset") if isinstance(section, dict) else None
     rows = []
-    for key, value in _leaves(json.loads(recipe.to_json())):
+    for key, value in leaves(json.loads(recipe.to_json())):
         if any(key == name or key.startswith(f"{name}.") for name in given):
             rows.append(SourcedValue(key, value, OVERRIDE, where="the command line"))
         elif key in written:
@@ -168,11 +168,11 @@ def _nodes(node: yaml.Node | None, key: str = "") -> Iterator[tuple[str, yaml.No
         yield key, node
 
 
-def _leaves(value: JsonValue, key: str = "") -> Iterator[tuple[str, JsonValue]]:
+def leaves(value: JsonValue, key: str = "") -> Iterator[tuple[str, JsonValue]]:
     """Yield the path and value of each leaf of a recipe; an empty section is one."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _leaves(inner, f"{key}.{name}" if key else name)
+            yield from leaves(inner, f"{key}.{name}" if key else name)
     else:
         yield key, value
 

@@ -11,10 +11,11 @@ machine; `costs` says, from shapes alone, what that is and how long it takes.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +24,8 @@ from vcsd import run
 from vcsd.checkpoint.export import export
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
-from vcsd.errors import ConfigError, RunError, did_you_mean
+from vcsd.config.value_sources import leaves
+from vcsd.errors import ConfigError, RunError, did_you_mean, shown
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.evaluate import Scoring, evaluate, load_questions
 from vcsd.evaluation.reading.marking import Marking
@@ -34,6 +36,7 @@ from vcsd.models.shapes import SHAPES
 from vcsd.projection.machines import MACHINES
 from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.project import smallest_machine
+from vcsd.projection.spoken import duration
 from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
 from vcsd.rollout.engine import TransformersEngine
 
@@ -53,6 +56,14 @@ _ABLATIONS = {
     "anchor": ["no_anchor"],
 }
 EXPERIMENTS = ("main", *_ABLATIONS, "dynamics")
+
+_SETTINGS = "recipe.json"
+"""The resolved recipe of a finished row, in its folder."""
+
+_FREE = ("trainer.output_dir", "evaluation.data")
+"""Where files are: this may change between calls."""
+
+_YEAR = 365 * 86_400
 
 
 def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
@@ -97,14 +108,19 @@ class PaperSetting:
         folder, recipe = self.out / row, self.recipe(row)
         finished = folder / "eval" / "scorecard.json"
         if finished.is_file():
+            _refuse_other_settings(folder, recipe)
             return load_scorecard(finished)
         model = recipe.model.path
         if not row.startswith("base/"):
             model = str(self._student(row, recipe, say))
         say(f"{row}: evaluating {model}")
-        loaded = load_questions("all", self.data, self.asking)
+        is_lenient = self.asking.allow_unknown_data or recipe.evaluation.allow_unknown_data
+        asking = replace(self.asking, allow_unknown_data=is_lenient)
+        loaded = load_questions("all", self.data, asking)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _SETTINGS).write_text(recipe.to_json(), encoding="utf-8")
         (card,) = evaluate(
-            loaded, _answerer(model, recipe), folder / "eval", self.asking, Scoring(Marking("final")), title=row
+            loaded, _answerer(model, recipe), folder / "eval", asking, Scoring(Marking("final")), title=row
         )
         return card
 
@@ -130,9 +146,27 @@ class PaperSetting:
         found = smallest_machine(job_of(recipe, empty_model(recipe)[0]), MACHINES)
         if found is None:
             return f"{row}: fits no machine that is known"
-        hours = found.step_seconds * recipe.trainer["max_steps"] / 3600
+        seconds = found.step_seconds * recipe.trainer["max_steps"]
+        time = f"{seconds / 3600:.1f} h" if seconds < _YEAR else duration(seconds)
         disk = 3 * found.checkpoint_bytes / 2**30
-        return f"{row}: {hours:.1f} h on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
+        return f"{row}: {time} on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
+
+
+def _refuse_other_settings(folder: Path, recipe: Recipe) -> None:
+    """Raise a ConfigError if a finished row was trained with other settings than those asked for."""
+    if not (folder / _SETTINGS).is_file():
+        return
+    made = dict(leaves(json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))))
+    asked = dict(leaves(json.loads(recipe.to_json())))
+    keys = [key for key in asked if key not in _FREE and made.get(key) != asked[key]]
+    if keys:
+        key = keys[0]
+        raise ConfigError(
+            [
+                f"{folder} was made with {key} = {shown(made.get(key))}, not {shown(asked[key])}. Give the same --set, "
+                "or another --out, or remove that folder."
+            ]
+        )
 
 
 def refuse_launcher(launcher: str) -> None:

@@ -1,6 +1,8 @@
 """The paper's tables with its own models, end to end on tiny folders in their place."""
 
 import json
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -76,9 +78,57 @@ def test_a_launcher_trains_the_row_with_the_same_recipe(folder, monkeypatch, tmp
         replace(plan, launcher="nowhere/torchrun").score("paper/qwen3_vl_2b", lambda line: None)
 
 
+def test_finished_scores_of_other_settings_are_an_error_and_not_an_answer(folder, tmp_path):
+    plan = replace(setting(folder), out=tmp_path)
+    card = plan.score("base/qwen3_vl_2b", lambda line: None)
+    assert replace(plan, data=tmp_path).score("base/qwen3_vl_2b", pytest.fail).acc == card.acc
+    other = replace(plan, overrides=(*plan.overrides, "model.max_pixels=4096"))
+    with pytest.raises(ConfigError, match=r"was made with model.max_pixels = None, not 4096. Give the same --set"):
+        other.score("base/qwen3_vl_2b", pytest.fail)
+
+
+CHILD = """
+import os, signal
+from pathlib import Path
+from vcsd.trainer import DistillationTrainer
+from vcsd.evaluation.evaluate import Asking
+from vcsd.reproduce.paper.paper_setting import PaperSetting
+from vcsd.rollout.sampling import Sampling
+step = DistillationTrainer.training_step
+def kill_in_the_fourth_step(trainer, *given):
+    if trainer.state.global_step == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(trainer, *given)
+DistillationTrainer.training_step = kill_in_the_fourth_step
+asking = Asking(sampling=Sampling(max_new_tokens=4), allow_unknown_data=True)
+PaperSetting(Path({out!r}), asking, Path({data!r}), {overrides!r}).score({row!r}, print)
+"""
+
+
+@pytest.mark.slow
+def test_a_row_whose_process_was_killed_resumes_its_training_and_has_the_same_scores(folder, tmp_path):
+    row, given = "opsd_published/qwen3_vl_2b", setting(folder)
+    plan = replace(given, out=tmp_path / "killed", overrides=("trainer.max_steps=5", *given.overrides[1:]))
+    code = CHILD.format(out=str(plan.out), data=str(plan.data), overrides=plan.overrides, row=row)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert (plan.out / row / "run/checkpoint-3").is_dir()
+    whole = replace(plan, out=tmp_path / "whole")
+    assert plan.score(row, lambda line: None).acc == whole.score(row, lambda line: None).acc
+    assert losses_of(plan.out / row) == losses_of(whole.out / row)
+    assert len(losses_of(plan.out / row)) == 5
+
+
+def metrics_of(row):
+    return (row / "run" / "metrics.jsonl").read_text().splitlines()
+
+
+def losses_of(row):
+    return [json.loads(line)["loss"] for line in metrics_of(row)]
+
+
 def loss_of(row):
-    (line,) = (row / "run" / "metrics.jsonl").read_text().splitlines()
-    return json.loads(line)["loss"]
+    (loss,) = losses_of(row)
+    return loss
 
 
 @pytest.mark.slow
@@ -204,6 +254,11 @@ def test_a_dry_run_of_every_experiment_names_a_machine_for_each_row(tmp_path, ex
     lines = result.output.splitlines()
     assert [line.split(":")[0] for line in lines] == rows_of(experiment, [])
     assert all("evaluation only" in line or "GiB of disk (projected)" in line for line in lines)
+
+
+def test_a_dry_run_of_an_absurd_length_says_so_in_words(tmp_path):
+    told = PaperSetting(tmp_path, Asking(), overrides=("trainer.max_steps=1000000000",)).costs("paper/qwen3_vl_2b")
+    assert "more than 100 years on A100 80 GB" in told
 
 
 def test_options_of_the_paper_need_its_setting():
