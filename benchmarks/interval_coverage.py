@@ -47,12 +47,14 @@ IMAGES = {"1111122": 239, "11111112": 189, "111222": 35, "111123": 21, "1111113"
 also has three questions with the answer yes, in three categories each."""
 
 ROTATIONS = {4: 902, 3: 197, 2: 65}
-"""MMBench's questions by their number of options: 1,164 questions, 4,329 rows."""
+"""MMBench's questions by their number of options. Assumed: a split that gives 1,164 questions and 4,329 rows."""
 
 SINGLE = {
     "VStarBench": 191, "RealWorldQA": 765, "MMMU_DEV_VAL": 900, "MathVista_MINI": 1000, "MMStar": 1500, "BLINK": 1901,
     "MME-RealWorld-Lite": 1919, "ScienceQA_TEST": 2017, "ScienceQA_VAL": 2097, "AI2D_TEST": 3088, "six questions": 6,
 }  # fmt: skip
+"""Questions of the benchmarks without clusters. Assumed where the benchmark's record has no number: RealWorldQA,
+MME-RealWorld-Lite, ScienceQA and AI2D."""
 SHARED = ("MME-RealWorld-Lite", "ScienceQA_TEST", "ScienceQA_VAL", "AI2D_TEST")
 SHARES = (0.05, 0.3, 0.55, 0.75, 0.93, 0.98)
 NEAR = 0.01

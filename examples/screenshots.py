@@ -6,6 +6,8 @@ docs/run_report.png      a report of the base and two runs of `vcsd demo --fast`
 docs/run_samples.png     its samples
 docs/ui.png              `vcsd ui`; docs/ui_phone.png: the same on a phone
 
+With --demo-report FOLDER, where FOLDER is that of a finished `vcsd demo`, it takes only docs/demo.png: the top of its
+report. The other pictures come from `vcsd demo --fast`, which takes less time and shows other numbers.
 With --looks FOLDER, it writes whole pages instead: light and dark, 1200 and 390 pixels wide, to be looked at.
 """
 
@@ -98,12 +100,20 @@ def take_looks(browser: Browser, pages: dict[str, Path], ui: str, out: Path) -> 
             opened_ui(browser, ui, size, scheme).screenshot(path=out / f"ui_{size[0]}_{scheme}.png")
 
 
+def take_demo(browser: Browser, demo: Path, out: Path) -> None:
+    """Take the top of the report of `vcsd demo`."""
+    opened(browser, (demo / "report.html").resolve(strict=True).as_uri(), (1180, 1060)).screenshot(
+        path=out / "demo.png"
+    )
+
+
 def main() -> None:
     """Write the pages, open them in chromium, and take the pictures."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs")
     parser.add_argument("--demo", type=Path, default=Path("runs/demo"), help="a folder of vcsd demo; made if missing")
     parser.add_argument("--looks", type=Path, help="write whole pages here instead")
+    parser.add_argument("--demo-report", type=Path, metavar="FOLDER", help="take only demo.png, of this vcsd demo")
     options = parser.parse_args()
     take = take_looks if options.looks else take_documentation
     out: Path = options.looks or options.out
@@ -111,9 +121,13 @@ def main() -> None:
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        if options.demo_report:
+            take_demo(browser, options.demo_report, out)
+            browser.close()
+            return
         pages = write_pages(Path(folder), options.demo)
         blocks = build(Desk(open_model("world")))
-        browser = playwright.chromium.launch(executable_path=path, args=flags)
         take(browser, pages, serve(blocks, None), out)
         browser.close()
         blocks.close(verbose=False)

@@ -140,5 +140,10 @@ Compare = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(help="The folder of an evaluation, with predictions.jsonl and asked.jsonl.")]
 ScoredOut = Annotated[
-    Path | None, typer.Option("--out", help="Folder for results; default: RUN/scored-MODE.", rich_help_panel=_RESULT)
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder for results; default: RUN/scored-MODE, with a judge RUN/scored-judge-PRESET.",
+        rich_help_panel=_RESULT,
+    ),
 ]

@@ -189,6 +189,27 @@ def test_scores_of_another_mode_are_not_overwritten(tmp_path):
     assert load_scorecard(tmp_path / "again" / "scorecard.json").mode == "final"
 
 
+def test_failures_that_every_seed_has_are_counted_for_each(tmp_path):
+    finished(tmp_path, seeds=(3, 5))
+    with toy_server(lambda request: (200, completion(""))) as server:
+        judged = ["--mode", "judge", "--judge", "wise", "--judge-server", server.url]
+        shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["score", str(tmp_path), *judged])
+    said = " ".join(shown.output.split())
+    assert "mode judge; rules 2026-06; judge wise, asked as strict;" in said
+    assert "Each seed: The judge gave no useful reply to 1 answers (mine 1)" in said
+
+
+def test_folders_of_seeds_that_were_read_by_two_versions_are_refused_in_one_sentence(tmp_path):
+    for name in ("a", "b"):
+        finished(tmp_path / name, seeds=(0, 1, 2))
+    for path in (tmp_path / "b").glob("seed-*/scorecard.json"):
+        card = json.loads(path.read_text())
+        path.write_text(json.dumps({**card, "made_with": {**card["made_with"], "reader": 1}}))
+    with pytest.raises(ConfigError) as refused:
+        compare(load_results(tmp_path / "a"), load_results(tmp_path / "b"))
+    assert str(refused.value).count("another by version 1. Score both again") == 1
+
+
 def test_every_seeds_problems_are_printed(tmp_path):
     finished(tmp_path, seeds=(3, 5))
     replies = iter(["", "", ""])  # to $B$ of the first seed; the second seed says the same

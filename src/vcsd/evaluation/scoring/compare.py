@@ -252,7 +252,7 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
                     "another. Score both the same way."
                 )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError([*dict.fromkeys(problems)])  # several seeds have the same problem
 
 
 def _read_differently(first: Scorecard, second: Scorecard) -> list[str]:

@@ -47,6 +47,8 @@ def remarks(card: Scorecard) -> Iterator[str]:
     """Say how the numbers were made, and every reason to read them with care."""
     made = card.made_with
     parts = [f"mode {card.mode}"] + ([] if card.mode == "final" else [f"rules {card.rules}"])
+    if judge := made.get("judge"):
+        parts.append(f"judge {judge['model']}, asked as {judge['preset']}")
     parts += [f"{key} {made[key]}" for key in ("style", "seed") if key in made]
     if "sampling" in made:
         parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in made["sampling"].items()))
@@ -65,6 +67,29 @@ def remarks(card: Scorecard) -> Iterator[str]:
     unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
     if unknown:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
+    yield from _unjudged(card)
+    yield from _cut_off(card)
+    if card.mode == "exact":
+        yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
+
+
+def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
+    """Say once what holds for every seed, and name the seed of everything else; counts are those of one seed."""
+    counts = {line for card in cards for line in (*_unjudged(card), *_cut_off(card))}
+    seeds: dict[str, list[str]] = {}
+    for card in cards:
+        for line in list(remarks(card))[1:]:
+            seeds.setdefault(line, []).append(str(card.made_with.get("seed")))
+    yield next(remarks(cards[0]))
+    for line, those in seeds.items():
+        if len(those) == len(cards) > 1 and line in counts:
+            yield f"Each seed: {line}"
+        else:
+            yield line if len(those) == len(cards) else f"Seed {', '.join(those)}: {line}"
+
+
+def _unjudged(card: Scorecard) -> Iterator[str]:
+    """Count the answers that the judge failed to read."""
     unjudged = {score.title: score.counts.judge_failed for score in card.benchmarks.values()}
     if total := sum(unjudged.values()):
         listed = ", ".join(f"{title} {num}" for title, num in unjudged.items() if num)
@@ -72,20 +97,6 @@ def remarks(card: Scorecard) -> Iterator[str]:
             f"The judge gave no useful reply to {total} answers ({listed}), which count as wrong; judge.jsonl has the "
             "reasons. Score again to ask again."
         )
-    yield from _cut_off(card)
-    if card.mode == "exact":
-        yield "exact is VLMEvalKit's rule without a judge: a lower bound for answers that reason. Use final or judge."
-
-
-def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
-    """Say once what holds for every seed, and name the seed of everything else."""
-    seeds: dict[str, list[str]] = {}
-    for card in cards:
-        for line in list(remarks(card))[1:]:
-            seeds.setdefault(line, []).append(str(card.made_with.get("seed")))
-    yield next(remarks(cards[0]))
-    for line, those in seeds.items():
-        yield line if len(those) == len(cards) else f"Seed {', '.join(those)}: {line}"
 
 
 def _cut_off(card: Scorecard) -> Iterator[str]:
