@@ -326,3 +326,158 @@ def test_yes_and_no_need_no_word_but_no_doubt_either(asked, text, found):
 )
 def test_only_the_plural_is_ignored_in_a_repeated_question(sentence, asked, is_repeated):
     assert repeats_question(sentence, QuestionWords(asked)) is is_repeated
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "In the figure, angle B is right.",
+        "Here ∠B is right.",
+        "It is not true that B is correct.",
+        "At first A or B is best.",
+        "Here A and B is best.",
+        "Here A, B is correct in part.",
+        "Or is it that B is correct?",
+        "Note that B is the right angle.",
+        "I wonder whether the answer is B.",
+        "You may ask if the answer is B.",
+        "This is not the answer: B.",
+        "That is not an answer: B.",
+        "If it shows B, then our final answer is B.",
+        "If it shows B, then your answer is B.",
+    ],
+)
+def test_a_letter_that_is_only_talked_about_does_not_override_the_answer(later):
+    assert option(f"The answer is D. {later} The rest follows.") == "D"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            "C is right",
+            "C is the right one",
+            "C is right as it is round",
+            "C is the right choice",
+            "C must be correct",
+        ),
+        *(
+            "C seems best",
+            "C is clearly correct",
+            "C is indeed correct",
+            "C is the most accurate",
+            "C is the only answer",
+        ),
+        *("I would lean towards C", "I choose option C", "I pick choice C", "I select answer C", "I go with C"),
+        *(
+            "The answer would be C",
+            "The choice is C",
+            "My choice is C",
+            "My selection: C",
+            "The best option should be C",
+        ),
+        *("The only choice that fits is C", "The only option that fits: C", "The answer\nC"),
+        *("答案应当是C", "答案应是C", "对应选项应该是C", "对应选项应当为C", "对应选项应是C", "这里选择为C"),
+        *("正确的应该是C", "正确的应当为C", "正确的应是C", "C项正确", "C是正确的", "C为正确"),
+    ],
+)
+def test_a_letter_may_be_stated_in_many_ways(said):
+    assert option(f"{said}. The rest follows.", SHAPES) == "C"
+
+
+@pytest.mark.parametrize("text", ["B选项为A的两倍。", "B选项正确吗", "B正确与否"])
+def test_a_chinese_letter_in_a_comparison_or_a_question_is_not_stated(text):
+    assert option(text, SHAPES) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am an AI with 3 prices.",
+        "I am just a program with 3 prices.",
+        "No figure has been shown with 3 prices.",
+        "I am not certain about the 3 prices.",
+        "It is uncertain whether there are 3 prices.",
+        "The table is missing some of the 3 prices.",
+        "They did not include the 3 prices.",
+        "They do not include the 3 prices.",
+        "没有足够的3个价格。",
+        "没有提供3个价格。",
+        "不能判断3个价格。",
+        "If you can, count the 3 prices.",
+        "You would need the 3 prices.",
+        "You will need the 3 prices.",
+        "To obtain the 3 prices, look inside.",
+        "For instance, there are 3 prices.",
+        "Let's say there are 3 prices.",
+        "Let's assume there are 3 prices.",
+        "Let's suppose there are 3 prices.",
+        "The result is the number of balls plus 10.",
+        "The result is the number of balls divided by 10.",
+        "The result is the width + 10.",
+        "The result is the width × 10.",  # noqa: RUF001
+        "It was 87, which leaves 13.",
+        "The answer is no, 37% of them.",
+        "- red 5\n- blue 4",
+        "(a) 5\n(b) 4",
+        "def area(x):\n5",
+        "import math\n5",
+        "from math import pi\n5",
+    ],
+)
+def test_a_number_that_is_only_talked_about_is_no_answer(text):
+    assert number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *[(f"I cannot see the lid. Given {what}, there are 5 cups.", "5") for what in ("this", "these", "the box")],
+        *[(f"The count is 5 {why} 3 were sold.", "5") for why in ("because", "since", "as")],
+        ("The length is 5, rounded from 4.8.", "5"),
+        ("From m = 3 it follows that y equals 14.", "14"),
+        ("At x = 3 and y = 4 the curve reaches 14.", "14"),
+        ("At x = 3, y = 4 the curve reaches 14.", "14"),
+        ("最终结果是7。其余略。", "7"),
+    ],
+)
+def test_a_number_with_others_around_it_is_read(text, found):
+    assert number(text) == found
+
+
+def test_the_options_and_the_year_of_a_question_are_recognised():
+    assert number("There are 3 cups.", f"{CUPS}\nOptions:\n(A) 3 cups\n(B) 4 cups") == "3"
+    assert number("In 2012, the rain was 88 cm.", "What year had the most rain?") == "2012"
+
+
+@pytest.mark.parametrize(
+    "text", ["选项里没有 45°。", "没有 45° 这个选项。", "None of those shows 45° and is an option."]
+)
+def test_an_option_that_is_missing_is_not_chosen(text):
+    assert option(text, ANGLES) is None
+
+
+def test_an_option_on_the_right_of_an_equation_counts():
+    assert option("Since one angle is 30°, the other one is x = 60° in this figure.", ANGLES) == "C"
+    assert option("选项 (A) 30°是正确的答案。", ANGLES) == "A"
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "found"),
+    [
+        ("", "In the end, the claim is right.", "Yes"),
+        ("", "In the end, the claim is not correct.", "No"),
+        ("", "In the end, the claim is not right.", "No"),
+        ("", "这个说法是正确的。", "Yes"),
+        ("", "这是对的。", "Yes"),
+        ("", "No, we cannot tell.", None),
+        ("", "It isn't yes.", None),
+        ("", "No or yes.", None),
+        (AREA, "Aqua doesn't have the smallest area.", "No"),
+        (AREA, "When Aqua has the smallest area, it is last.", None),
+        (AREA, "Possibly Aqua has the smallest area.", None),
+        (AREA, "Assuming that Aqua has the smallest area, it is last.", None),
+    ],
+)
+def test_yes_and_no_in_other_words(asked, text, found):
+    assert yes_no(text, asked) == found
