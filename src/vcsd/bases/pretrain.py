@@ -60,7 +60,8 @@ Tell = Callable[[int, int, str], None]
 SAY_EVERY = 50
 SAVE_SECONDS = 60.0
 MOST_LOST = 10
-"""Steps that may have a gradient that is not finite. A kernel's rare fault costs a step, a diverging run ends."""
+"""Steps that may have a gradient that is not finite, counted every few steps and after a stage. A kernel's rare fault
+costs a step; a diverging run ends."""
 NUM_MEASURED = 200
 """Questions per suite when a base is measured during pre-training."""
 _AHEAD, _WORKERS = 4, 2
@@ -152,20 +153,24 @@ class Pretraining:
         return gather(self.painter, [[blocks[i] for i in group] for group in groups], generator)
 
     def _say(self, stage: Stage, loss: Tensor) -> None:
-        value, num_lost = loss.item(), int(self.num_lost)
+        value = loss.item()
         if not math.isfinite(value):
             raise RunError(f"the loss at step {self.num_done} is {value}. Lower learning_rate; the checkpoint is kept.")
-        if num_lost > MOST_LOST:
+        self._refuse_many_lost()
+        self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage} loss {value:.4f}")
+
+    def _refuse_many_lost(self) -> None:
+        if (num_lost := int(self.num_lost)) > MOST_LOST:
             raise RunError(
                 f"the gradient was not finite in {num_lost} of {self.num_done} steps. Lower learning_rate; "
                 "the checkpoint is kept."
             )
-        self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage} loss {value:.4f}")
 
     def _measure(self, stage: Stage) -> None:
         """Measure the model after a stage, once per stage."""
         if stage in self.measured:
             return
+        self._refuse_many_lost()
         model, world = in_bfloat16(self._copy()).float(), self.plan.parameters  # as it will be shipped
         speaker = Speaker(model, self.processor)
         scores: BaseScores
@@ -224,7 +229,7 @@ class Pretraining:
     def finish(self, command: str) -> None:
         """Write the base in bfloat16 with its card, and remove the checkpoints."""
         self._copy().to(torch.bfloat16).save_pretrained(self.out)
-        lost = [f"The gradient was not finite in {n} steps and counted as zero."] if (n := int(self.num_lost)) else []
+        lost = [f"Steps whose gradient was not finite, and counted as zero: {n}."] if (n := int(self.num_lost)) else []
         write_card(self.out, self.plan, self.measured, self.seconds, command, notes=lost)
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
 

@@ -76,7 +76,7 @@ def test_a_gradient_that_is_not_finite_costs_a_step_and_is_noted(tmp_path, monke
     assert json.loads((tmp_path / "checkpoints" / "checkpoint-2" / "state.json").read_text())["num_lost"] == 1
     assert go(tmp_path)[0]
     assert all(tensor.isfinite().all() for tensor in load_file(tmp_path / "model.safetensors").values())
-    assert "The gradient was not finite in 1 steps" in (tmp_path / "README.md").read_text()
+    assert "Steps whose gradient was not finite, and counted as zero: 1." in (tmp_path / "README.md").read_text()
 
 
 def test_a_run_whose_gradients_are_never_finite_ends(tmp_path, monkeypatch):
