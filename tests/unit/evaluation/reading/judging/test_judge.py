@@ -71,6 +71,14 @@ OPEN = "Looking at it closely one would rather think of the colour of grass in s
 QUESTIONS = [option(name, "B", category="x") for name in ("q0", "q1", "q2")]
 
 
+@pytest.mark.parametrize(("name", "prompt"), [("strict", strict_prompt), ("vlmevalkit", vlmevalkit_prompt)])
+def test_a_judge_is_asked_with_the_prompt_of_its_preset(name, prompt):
+    with serving(lambda request: completion("B")) as (url, requests):
+        judge = judge_at(url, preset=PRESETS[name])
+        judge.read(QUESTIONS[0], "Well, hard to say.", BENCHMARKS["MMStar"], "2026-06")
+    assert [asked(request) for request in requests] == [prompt(QUESTIONS[0], "Well, hard to say.", "options")]
+
+
 def test_rules_come_first_and_the_judge_reads_the_rest():
     with serving(lambda request: "B") as (url, requests):
         card = judged(QUESTIONS, [say("q0", "B"), say("q1", "A"), say("q2", OPEN)], judge_at(url))

@@ -38,7 +38,7 @@ def test_yes_and_no_are_read(reply, found):
     [
         *[(reply, "3") for reply in ("3", "3 people", "**3**", "$3$", "Extracted answer: 3", "x = 3.", "3 cm, so 3")],
         *[("1,234 votes", "1234"), ("-7 degrees", "-7"), ("None", NOTHING), ("`none`", NOTHING)],
-        *[(reply, None) for reply in ("3 or 4", "3/4", "3-4", "two", "between 3 and 4", "")],
+        *[(reply, None) for reply in ("3 or 4", "3/4", "3/3", "2^2", "3-4", "two", "between 3 and 4", "")],
     ],
 )
 def test_a_whole_number_is_read(reply, found):
