@@ -152,7 +152,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "rollout_peak_gib": max(step["peak_gib"].get("rollout", 0.0) for step in steps),
         "peak_gib": max(step["peak_gib"].get(phase, 0.0) for step in steps for phase in SCORING),
         "peaks": steps[-1]["peak_gib"],
-        "reserved_gib": torch.cuda.max_memory_reserved() / 2**30 if is_half else 0.0,
         "host_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
 

@@ -10,7 +10,9 @@ weights, and reports how far the teacher, whose factors are averaged apart, is f
 """
 
 import argparse
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import TrainerCallback
@@ -19,6 +21,7 @@ from vcsd import run
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.config.shipped import recipe_path
 from vcsd.evaluation.scoring.compare import spread
+from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.lora.effective import effective_changes, relative_error
 from vcsd.models.family import base_model
 from vcsd.reproduce.base_folders import Base
@@ -62,6 +65,15 @@ def train(cell: Cell, work: Path) -> str:
 
 ACC: dict[str, list[float]] = {}
 """Accuracies by variant, in the order of the seeds."""
+
+
+def difference(gaps: Sequence[float]) -> str:
+    """The mean of paired differences, and from two seeds on their spread and the interval by Student's t."""
+    gap = spread(gaps)
+    if gap.sd is None:
+        return shown(gap)
+    half = quantile(0.95, len(gaps) - 1) * gap.sd / math.sqrt(len(gaps))
+    return f"{shown(gap)}, 95% interval {gap.mean - half:+.2f} to {gap.mean + half:+.2f}"
 
 
 def variants(options: argparse.Namespace) -> list[Variant]:
@@ -109,8 +121,8 @@ def main() -> None:
                 print(f"    minus whole weights: {ACC[variant.name][-1] - ACC['whole weights'][-1]:+.2f}", flush=True)
     for name, values in ACC.items():
         gaps = [mine - whole for mine, whole in zip(values, ACC.get("whole weights", []), strict=False)]
-        difference = f", minus whole weights {shown(spread(gaps))}" if gaps and name != "whole weights" else ""
-        print(f"{name}: Acc {shown(spread(values))}{difference}, mean ± standard deviation over {len(values)} seeds")
+        compared = f", minus whole weights {difference(gaps)}" if gaps and name != "whole weights" else ""
+        print(f"{name}: Acc {shown(spread(values))}{compared}, mean ± standard deviation over {len(values)} seeds")
 
 
 if __name__ == "__main__":

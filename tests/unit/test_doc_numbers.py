@@ -6,13 +6,16 @@ Numbers without a file are marked on the page: "no file kept".
 """
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
 from vcsd.evaluation.reading import read_answer
+from vcsd.evaluation.scoring.student_t import quantile
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e-?\d+)?"
@@ -169,6 +172,13 @@ def found(pattern):
     ]
 
 
+def lora_gap(text):
+    """Mean, standard deviation and 95% interval of the differences between runs with the same seed."""
+    gaps = [float(gap) for gap in re.findall(r"minus whole weights: ([-+][\d.]+)", text)]
+    middle, half = mean(gaps), quantile(0.95, len(gaps) - 1) * stdev(gaps) / math.sqrt(len(gaps))
+    return [middle, stdev(gaps), middle - half, middle + half]
+
+
 def profile(family):
     def read(text):
         kinds = re.findall(
@@ -296,6 +306,7 @@ GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in 
 FAMILIES = {"Qwen3-VL": "qwen3_vl", "Qwen3.5": "qwen3_5"}
 SMALLEST, NEVER_BLACK = "Qwen3-VL 3.2M", "Qwen3-VL 3.2M, black_share=0"
 N = rf"({NUMBER})"
+LORA_GAP = rf"run by run \| {N} ± {N}, 95% interval {N} to {N}"
 
 
 def pick(*path):
@@ -820,7 +831,8 @@ PAGES = {
     "docs/lora.md": [
         (rf"whole weights, 1e-4 \| {N} ± {N}", LORA, found(r"whole weights: Acc ([\d.]+) ± ([\d.]+)")),
         (rf"B, 3e-3 \| {N} ± {N}", LORA, found(r": Acc ([\d.]+) ± ([\d.]+), minus")),
-        (rf"run by run \| \+{N} ± {N}", LORA, found(r"minus whole weights ([\d.]+) ± ([\d.]+)")),
+        (LORA_GAP, LORA, found(r"minus whole weights ([\d.]+) ± ([\d.]+), 95% interval \+([\d.]+) to \+([\d.]+)")),
+        (LORA_GAP, LORA, lora_gap),
     ],
     "docs/inspect.md": calibration(),
     "docs/monitoring.md": monitoring(),

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 GPUS_PER_NODE = 8
 PLAIN_PRODUCT = 0.71
-"""The share of a data sheet's rate that a plain matrix product reaches: 705 of 989 TFLOP/s on an H200."""
+"""The share of a data sheet's rate that a plain matrix product reaches: 705 of 989 TFLOP/s on an H200, measured in
+benchmarks/results/prefix_sharing_qwen3_vl.json."""
 
 BETWEEN_NODES = 50e9
-"""Bytes per second and GPU between nodes: one 400 Gbit/s link each."""
+"""Bytes per second and GPU between nodes: the nominal rate of one 400 Gbit/s link each; assumed."""
 
 HOST_LINK = 25e9
-"""Bytes per second between a GPU and host memory: PCIe 4.0 with 16 lanes, in each direction."""
+"""Bytes per second between a GPU and host memory, in each direction: PCIe 4.0 with 16 lanes; assumed."""
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ def test_projected_peaks_are_near_those_of_whole_steps(name):
     assert said.row_bytes / 2**30 == pytest.approx(measured["peak_gib"], rel=0.15)
     assert said.rollout_bytes / 2**30 == pytest.approx(measured["rollout_peak_gib"], rel=0.15)
     assert said.peak_bytes <= measured["cap_gib"] * 2**30
+    assert max(measured["peak_gib"], measured["rollout_peak_gib"], *measured["peaks"].values()) <= measured["cap_gib"]
 
 
 def test_the_time_model_is_fitted_to_the_measured_steps_and_its_error_is_the_one_stated():
