@@ -160,16 +160,25 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         trainer = trainer_of(case, folder / case.name, recorder, model=model)
         before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+        shares = shares_memory(trainer)
         trainer.train()
     teacher = trainer.teacher.weights or trainer.model
     return {
         "steps": recorder.steps,
         "losses": losses_of(trainer),
         "held": how_held(trainer),
+        "starts_with_one_copy": shares,
         "student_norm": norms_of(trainer.model),
         "teacher_norm": norms_of(teacher),
         **how_far(trainer, before),
     }
+
+
+def shares_memory(trainer: VCSDTrainer) -> bool:
+    """Whether all weights of the teacher are in the memory of the student's."""
+    models = (trainer.model, trainer.teacher.weights or trainer.model)
+    student, teacher = ([weight.data_ptr() for weight in model.parameters()] for model in models)
+    return student == teacher
 
 
 def how_far(trainer: VCSDTrainer, before: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ periodic   a copy of the student, renewed every few optimizer steps
 The teacher starts as a copy of the student, checked bit for bit, and stays in eval mode without gradients. Its moving
 weights are at least float32: at a rate of 0.05 and a learning rate of 2e-6, a bfloat16 teacher would not move. Build it
 before the student is wrapped or sharded; after that it cannot be copied. Both are sharded the same way, and each rank
-updates its own shards.
+updates its own shards. Until then, a teacher that will be sharded (`is_alias`) uses the memory of the student's
+weights: sharding copies each rank's part, so the host never holds the weights twice.
 
 With LoRA the teacher has its own adapters around the student's frozen base, and only the adapters move.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.errors import ConfigError, did_you_mean
-from vcsd.models.freeze import copy_of, is_adapter
+from vcsd.models.freeze import alias_of, copy_of, is_adapter
 from vcsd.models.inside import reshard
 from vcsd.parallel.ranks import gathered
 from vcsd.parallel.sharding import is_sharded, local_part
@@ -50,14 +51,22 @@ class Teacher:
     0.25
     """
 
-    def __init__(self, student: nn.Module, kind: str = "ema", *, ema_rate: float = 0.05, every: int = 10) -> None:
+    def __init__(
+        self,
+        student: nn.Module,
+        kind: str = "ema",
+        *,
+        ema_rate: float = 0.05,
+        every: int = 10,
+        is_alias: bool = False,
+    ) -> None:
         if kind not in KINDS:
             raise ConfigError([f"teacher = {kind!r} is not a kind of teacher. {did_you_mean(kind, KINDS)}"])
         self.kind, self.ema_rate, self.every = kind, ema_rate, every
         self.student = student
         self.num_updates = 0
         """The number of optimizer steps so far."""
-        self.module = student if kind == "current" else _frozen_copy(student)
+        self.module = student if kind == "current" else _frozen_copy(student, is_alias=is_alias)
         """The model to score with. A trainer may wrap it."""
         self._weights = self.module
         if not same_bits(named_tensors(self._weights), named_tensors(student)):
@@ -108,10 +117,10 @@ class Teacher:
                 yield local_part(student.detach()), local_part(teacher.detach())
 
 
-def _frozen_copy(student: nn.Module) -> nn.Module:
+def _frozen_copy(student: nn.Module, *, is_alias: bool) -> nn.Module:
     """Copy the student in eval mode without gradients. Its trained parameters must be at least float32."""
     with torch.no_grad():
-        teacher = copy_of(student).eval()
+        teacher = (alias_of(student) if is_alias else copy_of(student)).eval()
         for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
             theirs.grad = None
             if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:

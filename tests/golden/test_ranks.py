@@ -150,6 +150,7 @@ def test_between_steps_no_rank_holds_a_whole_weight(case: Case, ranks: dict[str,
     results = ranks[case.name]
     for result in results:
         held = result["held"]
+        assert result["starts_with_one_copy"], "the host held the weights twice before they were sharded"
         assert min(held["fsdp_modules"].values()) >= 4
         assert held["whole_weights"] == {"student": 0, "teacher": 0}
         assert held["num_copied"] == 0

@@ -75,5 +75,24 @@ def copy_of(model: Model, shares: Callable[[Tensor], bool] = lambda frozen: True
     >>> [twin[name].weight is model[name].weight for name in ("base_layer", "lora_A")]
     [True, False]
     """
-    frozen = [p for p in model.parameters() if not p.requires_grad and shares(p)] if has_adapters(model) else []
-    return copy.deepcopy(model, {id(parameter): parameter for parameter in frozen})
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in _shareable(model) if shares(parameter)})
+
+
+def alias_of(model: Model) -> Model:
+    """Return a copy whose parameters are its own and use the model's memory, for models that are about to be sharded.
+
+    >>> from torch import nn
+    >>> model = nn.Linear(2, 2)
+    >>> twin = alias_of(model)
+    >>> twin.weight is model.weight, twin.weight.data_ptr() == model.weight.data_ptr()
+    (False, True)
+    """
+    from torch import nn
+
+    known = {id(parameter): nn.Parameter(parameter.detach(), requires_grad=False) for parameter in model.parameters()}
+    return copy.deepcopy(model, known | {id(parameter): parameter for parameter in _shareable(model)})
+
+
+def _shareable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that no copy needs for itself: the frozen ones of a model with adapters."""
+    return [p for p in model.parameters() if not p.requires_grad] if has_adapters(model) else []

@@ -7,6 +7,7 @@ parse_machine("24GB")       the card of that size that most people have
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ BETWEEN_NODES = 50e9
 HOST_LINK = 25e9
 """Bytes per second between a GPU and host memory, in each direction: PCIe 4.0 with 16 lanes; assumed."""
 
+HOST_GIB = 128.0
+"""Host memory per GPU; assumed. Rented nodes of eight such GPUs have 1 TiB or more."""
+
 
 @dataclass(frozen=True)
 class Card:
@@ -41,6 +45,8 @@ class Card:
     bandwidth: float
     link: float
     """Bytes per second to the other GPUs of its node, in one direction."""
+    host_gib: float = HOST_GIB
+    """Host memory next to each GPU."""
 
 
 CARDS: Mapping[str, Card] = {
@@ -73,6 +79,16 @@ class Machine:
         nodes = -(-self.num_gpus // GPUS_PER_NODE)
         several = f"{self.num_gpus}x {self.card.name}"
         return self.card.name if self.num_gpus == 1 else several if nodes == 1 else f"{several} ({nodes} nodes)"
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The GPUs of its fullest node."""
+        return min(self.num_gpus, GPUS_PER_NODE)
+
+    @property
+    def host_gib(self) -> float:
+        """Host memory of a node."""
+        return self.gpus_per_node * self.card.host_gib
 
     @property
     def word(self) -> str:
@@ -109,7 +125,7 @@ def measure_card(device: torch.device, dtype: torch.dtype, total_bytes: float) -
     block = torch.empty(16 * side * side, device=device, dtype=torch.uint8)
     copy = _seconds(block.clone, device)
     flops = 2 * side**3 / product / PLAIN_PRODUCT
-    return Card(str(device), total_bytes / 2**30, flops, 2 * block.numel() / copy, 25e9)
+    return Card(str(device), total_bytes / 2**30, flops, 2 * block.numel() / copy, 25e9, math.inf)
 
 
 def _seconds(run: Callable[[], object], device: torch.device, repeats: int = 5) -> float:

@@ -99,6 +99,8 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     for line in placement(outlook.recipe, outlook.job):
         yield from _entry("vllm", line)
     yield from _entry("memory", _memory(outlook))
+    if not outlook.is_on_cpu:
+        yield from _entry("host", _host(outlook.projection))
     if outlook.fits:
         yield from _entry("time", _time(outlook))
     yield from _entry("disk", _disk(outlook))
@@ -177,6 +179,17 @@ def _memory(outlook: Outlook) -> str:
         return f"needs {memory(found.needed_bytes)}{each}, has {has}{more}"
     before = f"{memory(found.constant_bytes)} of it before the first row"
     return f"{memory(found.needed_bytes)} of {has}{each} ({before}){more}; rows of {found.budget:,} tokens"
+
+
+def _host(found: Projection) -> str:
+    """Say what the start needs of a node's host memory."""
+    machine = found.machine
+    needed = f"{memory(found.start_bytes)} at the start"
+    if not found.fits_host:
+        needed += f", more than the {memory(machine.host_gib * 2**30)} assumed"
+    if machine.num_gpus == 1:
+        return needed
+    return f"{needed}, per node: each of {machine.gpus_per_node} ranks loads the student, then keeps a shard"
 
 
 def _time(outlook: Outlook) -> str:
@@ -285,6 +298,7 @@ def _projected(found: Projection, recipe: Recipe) -> dict[str, Any]:
         "fits": found.fits,
         "needed_bytes": round(found.needed_bytes),
         "constant_bytes": round(found.constant_bytes),
+        "host_bytes_at_start_per_node": round(found.start_bytes),
         "tokens_per_row": found.budget,
         "seconds_per_step": found.step_seconds,
         "seconds_by_phase": found.seconds,

@@ -152,6 +152,24 @@ class Sizes:
         teacher = self._num_averaged * _FLOAT * self.has_teacher
         return (teacher + self.num_trained * _FLOAT * 2) * self.is_offloaded
 
+    def start_bytes(self, *, is_sharded: bool) -> int:
+        """Bytes of host memory that a rank fills before its weights go to the device.
+
+        A teacher that will be sharded shares the student's memory until then. Otherwise teacher and copy for rollouts
+        are made there too, the copy in the student's type before it is cast.
+
+        >>> sizes = Sizes(num_parameters=2_000, num_trained=2_000, has_half_copy=True)
+        >>> sizes.start_bytes(is_sharded=True), sizes.start_bytes(is_sharded=False)
+        (8000, 24000)
+        """
+        base, own = (self.num_parameters - self.num_own) * self.base_bytes, self.num_own * _FLOAT
+        if is_sharded:
+            return base + own
+        copied = own + (base if self.base_bytes != _HALF else 0)
+        scoring = _HALF * self.is_offloaded  # next to the teacher that follows
+        teacher = self._num_averaged * (_FLOAT + scoring) * self.has_teacher
+        return base + own + teacher + copied * self.has_half_copy
+
     @property
     def _num_averaged(self) -> int:
         """The teacher's own parameters. Frozen factors of adapters are shared."""
@@ -260,6 +278,8 @@ class Projection:
     """Per GPU during rollouts, of which as many run at once as fit."""
     seconds: dict[str, float]
     checkpoint_bytes: float
+    start_bytes: float
+    """Of a node's host memory, before weights go to its GPUs: every rank loads the whole student."""
 
     @property
     def peak_bytes(self) -> float:
@@ -268,8 +288,13 @@ class Projection:
 
     @property
     def fits(self) -> bool:
-        """Whether the smallest row that the run may need fits beside everything else."""
-        return self.needed_bytes <= USABLE * self.machine.card.gib * 2**30
+        """Whether the smallest row that the run may need fits beside everything else, and the start into the host."""
+        return self.needed_bytes <= USABLE * self.machine.card.gib * 2**30 and self.fits_host
+
+    @property
+    def fits_host(self) -> bool:
+        """Whether a node's host memory is enough for the start."""
+        return self.start_bytes <= self.machine.host_gib * 2**30
 
     @property
     def step_seconds(self) -> float:
@@ -290,7 +315,8 @@ def project(job: Job, machine: Machine, times: TimeModel = FITTED) -> Projection
     needed = row if job.token_budget else smallest
     rollouts = _rollout_peak(job, machine, step)
     seconds = _seconds(job, machine, step, budget, times)
-    return Projection(machine, constant, needed, budget, row, rollouts, seconds, job.sizes.checkpoint_bytes)
+    start = machine.gpus_per_node * job.sizes.start_bytes(is_sharded=machine.num_gpus > 1)
+    return Projection(machine, constant, needed, budget, row, rollouts, seconds, job.sizes.checkpoint_bytes, start)
 
 
 def smallest_machine(job: Job, machines: list[Machine]) -> Projection | None:
@@ -394,10 +420,14 @@ def _widths(config: Any, step: Step) -> float:
 
 
 def _rollout_seconds(job: Job, machine: Machine, step: Step, times: TimeModel) -> float:
-    """Prefill, then one pass over weights and caches per token, in as many batches as memory needs."""
-    card, sizes, cache = machine.card, job.sizes, job.cache
+    return decode_seconds(job, machine.card, step, _at_once(job, machine, step), times)
+
+
+def decode_seconds(job: Job, card: Card, step: Step, at_once: int, times: TimeModel = FITTED) -> float:
+    """Prefill, then one pass over weights and caches per token, in batches of `at_once` responses."""
+    sizes, cache = job.sizes, job.cache
     prefill = _forward_seconds(job.config, card, Step(step.num_prompts, 0, step.prompt_tokens, 0), times)
-    batches = -(-step.num_prompts * step.num_rollouts // _at_once(job, machine, step))
+    batches = -(-step.num_prompts * step.num_rollouts // at_once)
     mean_cache = step.num_prompts * cache.of(
         step.prompt_tokens, step.response_tokens // 2, step.num_rollouts, is_shared=True
     )

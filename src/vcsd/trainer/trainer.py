@@ -155,7 +155,7 @@ class DistillationTrainer(ResumableTrainer):
         )
         family = family_of(model)
         family.prepare(model)  # before copies are made
-        make_teacher = HostTeacher if offload else Teacher
+        make_teacher = HostTeacher if offload else partial(Teacher, is_alias=self.shards)
         self.teacher = teacher or make_teacher(
             model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every
         )

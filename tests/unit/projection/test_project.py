@@ -1,6 +1,7 @@
 """Projections against what was measured: benchmarks/results holds runs on one H200."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -171,6 +172,17 @@ def test_the_smallest_machine_is_the_first_that_fits():
         fitting = [project(job(name, **paper), machine).fits for machine in MACHINES]
         assert MACHINES[fitting.index(True)].name == names[name]
     assert smallest_machine(job("qwen3_5_9b", **paper), MACHINES[:2]) is None
+
+
+def test_the_host_memory_of_the_start_counts_every_rank_of_a_node_and_decides_whether_a_run_fits():
+    paper = job("qwen3_vl_8b", step=Step(32, 8, 1064, 1024), longest=6144, is_checkpointed=True)
+    weights = 4 * paper.sizes.num_parameters
+    starts = {count: project(paper, Machine(CARDS["h100"], count)).start_bytes for count in (1, 8, 16)}
+    assert starts == {1: 3 * weights, 8: 8 * weights, 16: 8 * weights}
+    card = CARDS["a100-80"]
+    small, enough = (Machine(replace(card, host_gib=gib), 8) for gib in (32.0, 33.0))
+    assert (project(paper, small).fits, project(paper, enough).fits) == (False, True)
+    assert smallest_machine(paper, [small, enough]).machine == enough
 
 
 @pytest.mark.parametrize(
