@@ -110,7 +110,8 @@ def _exam(recipe: Recipe) -> LiveExam | None:
         return None
     sampling = parse_sampling(config.sampling)
     asking = Asking(config.style, sampling, limit=config.limit, allow_unknown_data=config.allow_unknown_data)
-    benchmarks = load_questions(config.benchmarks, config.data, asking)
+    allowed_by = "evaluation.allow_unknown_data=true"
+    benchmarks = load_questions(config.benchmarks, config.data, asking, allowed_by=allowed_by)
     questions = [question for benchmark in benchmarks for question in benchmark.questions]
     return LiveExam(questions, config.every, sampling, Marking(config.mode))
 

@@ -16,7 +16,9 @@ from vcsd.world.checks import checked_split, refuse_no_folder, refuse_none, refu
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.paper.paper_setting import PaperSetting
     from vcsd.reproduce.results import Results
 
 QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
@@ -188,7 +190,8 @@ def _reproduce_paper(
     from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.presets import parse_sampling
     from vcsd.evaluation.evaluate import Asking
-    from vcsd.reproduce.paper.paper_setting import PaperSetting, refuse_launcher, rows_of, table
+    from vcsd.reproduce.paper.paper_costs import cost_lines
+    from vcsd.reproduce.paper.paper_setting import PaperSetting, refuse_launcher, rows_of
 
     refuse_no_folder(out)
     if setting != "paper":
@@ -202,8 +205,8 @@ def _reproduce_paper(
     refuse_launcher(launcher)
     plan = PaperSetting(out, Asking(sampling=parse_sampling("paper")), data, tuple(changes), launcher)
     if is_dry:
-        for row in rows:
-            say(plan.costs(row))
+        for line in cost_lines([plan.cost(row) for row in rows]):
+            say(line)
         return
     for row in rows:
         plan.recipe(row)  # a value that some row refuses is said before hours of training
@@ -213,8 +216,23 @@ def _reproduce_paper(
     except KeyboardInterrupt:
         say(f"Stopped. The same command resumes from {out}.")
         raise typer.Exit(INTERRUPTED) from None
-    for line in table(rows, cards):
+    _print_paper(plan, rows, cards)
+
+
+def _print_paper(plan: PaperSetting, rows: Sequence[str], cards: Sequence[Scorecard]) -> None:
+    """Print the table, then the training curves if there are any, and draw them."""
+    from vcsd.reproduce.paper.paper_curves import curve_lines, plot_curves
+    from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
+    from vcsd.reproduce.paper.paper_setting import table
+
+    curves = {row: curve for row in rows if (curve := plan.curve(row))}
+    unknown = [row for row in rows if row not in PAPER_SCORES]
+    notes = [f"The paper shows figures without a table, and so no scores, of {', '.join(unknown)}."] if unknown else []
+    steps = [line for row, curve in curves.items() for line in curve_lines(row, curve)]
+    for line in (*table(rows, cards), *notes, *steps):
         say(line)
+    if (picture := plot_curves(curves, plan.out / "curves.png")) is not None:
+        say(f"{picture}")
 
 
 def _model_names(text: str) -> list[str]:

@@ -88,8 +88,14 @@ class Scoring:
     suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
 
 
-def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, asking: Asking) -> list[LoadedBenchmark]:
-    """Load the questions of benchmarks and log a line on each file."""
+def load_questions(
+    benchmarks: str | Sequence[str],
+    data: str | Path | None,
+    asking: Asking,
+    *,
+    allowed_by: str = "--allow-unknown-data",
+) -> list[LoadedBenchmark]:
+    """Load the questions of benchmarks and log a line on each file. `allowed_by` is as in `load_benchmark`."""
     names = [name.strip() for name in (benchmarks.split(",") if isinstance(benchmarks, str) else benchmarks)]
     suites = dict.fromkeys(suite for name in names for suite in (WORLD if name == ALL else [name]) if suite in WORLD)
     others = [name for name in names if name not in suites and name != ALL]
@@ -108,6 +114,7 @@ def load_questions(benchmarks: str | Sequence[str], data: str | Path | None, ask
                         limit=asking.limit,
                         jpeg75=asking.jpeg75,
                         allow_unknown_data=asking.allow_unknown_data,
+                        allowed_by=allowed_by,
                     )
                 )
                 bar.step()

@@ -49,6 +49,7 @@ KNOWN = {
         *[("method.name", "opsd"), ("trainer.learning_rate", 6e-5), ("trainer.learning_rate", 1e-4)],
         *[("lora.rank", 32), ("lora.vision", True), ("offload", False), ("guard", "warn"), ("trainer.bf16", True)],
         *[("trainer.gradient_checkpointing", True), ("trainer.max_steps", 300), ("rollout.engine", "vllm_server")],
+        ("trainer.ddp_timeout", 43200),
     ],
 }
 """The paper: its Sections 3 and 4. The authors' code: its settings, and notes on what was run."""

@@ -121,9 +121,11 @@ def load_benchmark(
     limit: int | None = None,
     jpeg75: bool = False,
     allow_unknown_data: bool = False,
+    allowed_by: str = "--allow-unknown-data",
 ) -> LoadedBenchmark:
     """Load the questions of a benchmark in a prompt style; at most `limit`, as `limited` chooses them.
 
+    `allowed_by` is how the user of this command allows unknown data, for the error message.
     With `jpeg75`, images that VLMEvalKit re-encodes as JPEG are re-encoded here too.
     """
     if limit is not None and limit < 1:
@@ -143,7 +145,7 @@ def load_benchmark(
     if doubts and not allow_unknown_data:
         raise ConfigError([
             f"{table.path}: {doubt} Download it again ({published.source}), or allow unknown data "
-            "(--allow-unknown-data)."
+            f"({allowed_by})."
             for doubt in doubts
         ])  # fmt: skip
     chosen = limited(benchmark, questions, limit)

@@ -6,7 +6,7 @@
 
 Whatever is complete is not repeated, so the same command resumes. With a launcher, each row is trained by
 `LAUNCHER -m vcsd train ROW` on several GPUs; export and evaluation stay in this process. Training needs the recipe's
-machine; `costs` says, from shapes alone, what that is and how long it takes.
+machine; `cost` says, from shapes alone, what that is and how long everything takes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import load_model, model_folder
 from vcsd.models.processor import load_processor
 from vcsd.models.shapes import SHAPES
-from vcsd.projection.machines import MACHINES
-from vcsd.projection.needs import empty_model, job_of
-from vcsd.projection.project import smallest_machine
-from vcsd.projection.spoken import duration
+from vcsd.reproduce.paper.paper_costs import cost_of
+from vcsd.reproduce.paper.paper_curves import read_curve
 from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
 from vcsd.rollout.engine import TransformersEngine
 
@@ -47,6 +45,8 @@ if TYPE_CHECKING:
     from vcsd.config import Recipe
     from vcsd.evaluation.evaluate import Asking
     from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.reproduce.paper.paper_costs import RowCost
+    from vcsd.reproduce.paper.paper_curves import Curve
 
 _ABLATIONS = {
     "alpha": [f"alpha_{alpha}" for alpha in ("0", "0.5", "1.25", "1.5", "2")],
@@ -62,8 +62,6 @@ _SETTINGS = "recipe.json"
 
 _FREE = ("trainer.output_dir", "evaluation.data")
 """Where files are: this may change between calls."""
-
-_YEAR = 365 * 86_400
 
 
 def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
@@ -116,7 +114,7 @@ class PaperSetting:
         say(f"{row}: evaluating {model}")
         is_lenient = self.asking.allow_unknown_data or recipe.evaluation.allow_unknown_data
         asking = replace(self.asking, allow_unknown_data=is_lenient)
-        loaded = load_questions("all", self.data, asking)
+        loaded = load_questions("all", self.data, asking, allowed_by="--set evaluation.allow_unknown_data=true")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / _SETTINGS).write_text(recipe.to_json(), encoding="utf-8")
         (card,) = evaluate(
@@ -138,18 +136,13 @@ class PaperSetting:
             unfinished.rename(student)
         return student
 
-    def costs(self, row: str) -> str:
+    def cost(self, row: str) -> RowCost:
         """What a row needs, projected from shapes."""
-        if row.startswith("base/"):
-            return f"{row}: evaluation only"
-        recipe = self.recipe(row)
-        found = smallest_machine(job_of(recipe, empty_model(recipe)[0]), MACHINES)
-        if found is None:
-            return f"{row}: fits no machine that is known"
-        seconds = found.step_seconds * recipe.trainer["max_steps"]
-        time = f"{seconds / 3600:.1f} h" if seconds < _YEAR else duration(seconds)
-        disk = 3 * found.checkpoint_bytes / 2**30
-        return f"{row}: {time} on {found.machine.name}, {disk:.0f} GiB of disk (projected), then evaluation"
+        return cost_of(row, self.recipe(row), self.asking.sampling.max_new_tokens)
+
+    def curve(self, row: str) -> Curve:
+        """The evaluations during the training of a row."""
+        return read_curve(self.out / row / "run")
 
 
 def _refuse_other_settings(folder: Path, recipe: Recipe) -> None:

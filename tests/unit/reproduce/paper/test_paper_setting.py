@@ -1,6 +1,7 @@
 """The paper's tables with its own models, end to end on tiny folders in their place."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tiny_models import build_model
 from tiny_processor import write_processor_files
 from toy_benchmarks import write_tsvs
 from vcsd.cli.app import app
+from vcsd.cli.reproduce_command import _print_paper
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
 from vcsd.errors import ConfigError, RunError
@@ -66,6 +68,15 @@ def test_a_row_is_trained_exported_evaluated_and_printed_next_to_the_papers(fold
     unread = sum(score.share_unread for score in cards[-1].benchmarks.values()) / 7
     assert printed[0].split()[-2:] == ["Acc", "unread"]
     assert printed[-2].split()[-2:] == [f"{cards[-1].acc:.2f}", f"{unread:.2f}"]
+
+
+def test_benchmarks_that_are_not_the_published_ones_are_refused_with_the_option_of_this_command(folder, tmp_path):
+    plan = replace(setting(folder), out=tmp_path, asking=Asking())
+    with pytest.raises(ConfigError, match=r"allow unknown data \(--set evaluation.allow_unknown_data=true\)"):
+        plan.score("base/qwen3_vl_2b", lambda line: None)
+    curve = replace(plan, overrides=(*plan.overrides, "evaluation.every=1"))
+    with pytest.raises(ConfigError, match=r"allow unknown data \(evaluation.allow_unknown_data=true\)"):
+        curve.score("curves/vcsd", lambda line: None)
 
 
 def test_a_launcher_trains_the_row_with_the_same_recipe(folder, monkeypatch, tmp_path):
@@ -160,16 +171,26 @@ def test_a_row_is_trained_on_two_ranks_exported_and_evaluated(folder, tmp_path, 
 
 
 @pytest.mark.parametrize("row", ["curves/vcsd", pytest.param("curves/opsd_published", marks=pytest.mark.slow)])
-def test_the_training_curve_is_evaluated_every_few_steps(folder, tmp_path, row):
+def test_the_training_curve_is_evaluated_every_few_steps_and_printed(folder, tmp_path, row, capsys):
     curve = ("evaluation.every=1", "evaluation.limit=1", "evaluation.allow_unknown_data=true")
     given = setting(folder)
     plan = replace(given, out=tmp_path, overrides=(*given.overrides, *curve))
     assert rows_of("dynamics", []) == ["curves/opsd_published", "curves/vcsd"]
     assert load_recipe(row).evaluation.every == 10
-    plan.score(row, lambda line: None)
+    card = plan.score(row, lambda line: None)
     lines = [json.loads(line) for line in (tmp_path / row / "run/evaluation.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1]
     assert {"BLINK", "MMStar"} <= set(lines[0]["benchmarks"])
+    _print_paper(plan, [row], [card])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-5] == f"The paper shows figures without a table, and so no scores, of {row}."
+    num_questions = sum(score["num_questions"] for score in lines[-1]["benchmarks"].values())
+    assert printed[-4] == f"{row} during training, {num_questions} questions each time:"
+    for words, line in zip((text.split() for text in printed[-3:-1]), lines, strict=True):
+        assert words[:2] == ["step", str(line["step"])]
+        assert words[-2] == f"{line['acc']:.2f}"
+    assert printed[-1] == str(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
 def test_every_experiment_names_recipes_that_ship():
@@ -205,10 +226,14 @@ def test_a_dry_run_says_what_each_row_costs(tmp_path):
     ]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    base, opsd, vcsd = result.output.splitlines()
-    assert base == "base/qwen3_vl_2b: evaluation only"
-    assert " h on A100 80 GB" in opsd
+    base, opsd, vcsd, total, note = result.output.splitlines()
+    assert base.startswith("base/qwen3_vl_2b: evaluation only, ")
+    assert base.endswith(" h for 7,143 questions on A100 80 GB (projected)")
+    assert " h of training on A100 80 GB, then " in opsd
     assert vcsd.startswith("paper/qwen3_vl_2b: ")
+    hours = [float(number) for line in (base, opsd, vcsd) for number in re.findall(r"([\d.]+) h ", line)]
+    assert float(re.match(r"total: ([\d.]+) h, ", total)[1]) == pytest.approx(sum(hours), abs=0.3)
+    assert "answers of 1,024 tokens and prompts of 1,064 tokens" in note
     assert load_recipe("paper/qwen3_vl_2b").trainer["max_steps"] == 90
 
 
@@ -251,14 +276,36 @@ def test_a_dry_run_of_every_experiment_names_a_machine_for_each_row(tmp_path, ex
     result = CliRunner().invoke(
         app, ["reproduce", experiment, "--setting", "paper", "--out", str(tmp_path), "--dry-run"]
     )
-    lines = result.output.splitlines()
+    *lines, total, _ = result.output.splitlines()
     assert [line.split(":")[0] for line in lines] == rows_of(experiment, [])
     assert all("evaluation only" in line or "GiB of disk (projected)" in line for line in lines)
+    assert all("7,143 questions" in line for line in lines)
+    assert total.startswith("total: ")
 
 
 def test_a_dry_run_of_an_absurd_length_says_so_in_words(tmp_path):
-    told = PaperSetting(tmp_path, Asking(), overrides=("trainer.max_steps=1000000000",)).costs("paper/qwen3_vl_2b")
-    assert "more than 100 years on A100 80 GB" in told
+    plan = PaperSetting(tmp_path, Asking(), overrides=("trainer.max_steps=1000000000",))
+    assert "more than 100 years of training on A100 80 GB" in plan.cost("paper/qwen3_vl_2b").line
+
+
+def test_the_cost_of_questions_grows_with_their_number_their_answers_and_the_exams_on_the_way(tmp_path):
+    plan = PaperSetting(tmp_path, Asking())
+    row, curve = plan.cost("paper/qwen3_vl_2b"), plan.cost("curves/vcsd")
+    assert (curve.num_exams, curve.num_exam_questions) == (10, 7143)
+    assert curve.exam_seconds == pytest.approx(10 * row.answer_seconds)
+    assert curve.seconds == pytest.approx(row.seconds + curve.exam_seconds)
+    few = replace(plan, overrides=("evaluation.limit=10", "trainer.max_steps=11")).cost("curves/vcsd")
+    assert (few.num_exams, few.num_exam_questions) == (3, 70)
+    short = replace(plan, asking=Asking(sampling=Sampling(max_new_tokens=64))).cost("paper/qwen3_vl_2b")
+    assert short.answer_seconds < row.answer_seconds
+    small = replace(plan, overrides=("model.max_pixels=1048576",)).cost("paper/qwen3_vl_2b")
+    assert small.answer_seconds < row.answer_seconds / 2
+
+
+def test_ranks_of_a_curve_wait_longer_than_an_evaluation_takes(tmp_path):
+    for row in rows_of("dynamics", []):
+        cost = PaperSetting(tmp_path, Asking()).cost(row)
+        assert load_recipe(row).trainer["ddp_timeout"] > 2 * cost.exam_seconds / cost.num_exams
 
 
 def test_options_of_the_paper_need_its_setting():
