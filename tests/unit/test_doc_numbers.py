@@ -556,7 +556,7 @@ def experiments():
     yield pooled, WORLD + "claims.md", found(r"all models together\. .*?\| ([-+][\d.]+) ± ([\d.]+)")
     original = found(r"in all answers: -([\d.]+) ± ([\d.]+)")
     yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original
-    stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), unread not recorded, 95")
+    stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), 95% ")
     yield rf"to step 300 they change by {N} ± {N} points \(p = {N}\)", WORLD + "claims.md", stable
     falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
     yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
@@ -675,11 +675,30 @@ def claims_at_the_dose(text):
 def calibration():
     page = WORLD + "precheck.md"
     signed = r"([-+][\d.]+)"
-    yield rf"Over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
+    yield rf"over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
     row = rf"\| gain of contrast decoding \| yes \| \d+ \| {signed} \| {signed} to {signed} "
     yield rf"training with {N} \(95%: {N} to {N}\)", page, found(row)
     off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
     yield rf"off by {N} points typically, and by {N} at worst", page, found(off)
+    middles = rf"contrast decoding is {signed} points in the median and {signed} on average, {signed} without dose 0\.8"
+    of_the_mean = rf"With the mean, (\d+) of the (\d+) other .*? miss was ([\d.]+) points, the worst {signed}"
+    yield (
+        rf"in the median of the bases: {N} points\. .*?The mean is {N} points, and {N} without",
+        page,
+        found(middles),
+    )
+    yield (
+        rf"and {N} of the {N} other bases were predicted too high\. Its typical miss was {N} points, the worst {N}:",
+        page,
+        found(of_the_mean),
+    )
+    kl = rf"KL\(target .*? in the first step \| no \| (\d+) \| {signed} \| {signed} to {signed} \| ([\d.]+) \| ([\d.]+)"
+    yield rf"known for all {N} bases with training", page, lambda text: found(kl)(text)[:1]
+    yield (
+        rf"almost nothing: correlation {N} \(95%: {N} to {N}\), off by {N} points, where the mean is off by {N}\.",
+        page,
+        lambda text: found(kl)(text)[1:],
+    )
     small = r"(\d+) gained between 0 and (\d+) points.*?, (\d+) was at 100% .*?, (\d+) lost"
     yield (
         rf"Of these, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",

@@ -100,9 +100,18 @@ class Paired:
         return self.error * (quantile(1 - 2 * CLEAR / self.looks, freedom) + quantile(POWER, freedom))
 
     def __str__(self) -> str:
+        return self.followed_by("")
+
+    def followed_by(self, words: str) -> str:
+        """The difference, `words` about it, and last the change in unread answers.
+
+        >>> run = ("base", 1)
+        >>> paired({run: 50.0}, {run: 54.0}, unread=({run: 1.5}, {run: 1.0})).followed_by(" over OPSD")
+        '+4.00 over OPSD, unread -0.50'
+        """
         sure = "" if self.p is None else f" ± {self.error:.2f} (p {shown_p(self.p)})"
         note = unread_note(self.unread, digits=2)
-        return f"{self.difference.mean:+.2f}{sure}{f', {note}' if note else ''}"
+        return f"{self.difference.mean:+.2f}{sure}{words}{f', {note}' if note else ''}"
 
 
 def shown_p(p: float) -> str:
@@ -112,6 +121,22 @@ def shown_p(p: float) -> str:
     ('< 0.001', '= 0.031')
     """
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def shown_ends(ends: tuple[float, float]) -> str:
+    """Format an interval with two digits; an end that would be 0.00 gets more, so that its side of zero is seen.
+
+    >>> shown_ends((0.0012, 2.66)), shown_ends((-2.6, -0.0004)), shown_ends((0.0, 1.0))
+    ('+0.001 to +2.66', '-2.60 to -0.0004', '+0.00 to +1.00')
+    """
+    return " to ".join(_shown_end(end) for end in ends)
+
+
+def _shown_end(end: float, most_digits: int = 6) -> str:
+    digits = 2
+    while end and round(end, digits) == 0 and digits < most_digits:
+        digits += 1
+    return f"{end:+.{digits}f}"
 
 
 def by_base(values: Mapping[Run, float]) -> dict[str, float]:

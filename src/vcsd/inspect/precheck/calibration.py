@@ -13,13 +13,13 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.scoring.student_t import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 DECODING_GAIN = "gain of contrast decoding"
 FILE = "calibrated.json"
@@ -77,13 +77,28 @@ class ExpectedGain:
 def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain:
     """Predict the gain of training from that of contrast decoding, which is known up to `half_width` points.
 
-    >>> expected_gain(20.0).low < 20 < expected_gain(20.0).high
-    True
+    What training gained beyond contrast decoding is added, as the median over bases: a few bases with a strong prior
+    gained so much more that their mean would promise a gain where decoding has none. The interval has the spread of
+    all bases around the median.
+
+    >>> expected_gain(20.0).value < 21, expected_gain(20.0).low < 20 < expected_gain(20.0).high
+    (True, True)
     """
-    rest = [training - decoding for decoding, training in calibrated().values()]
-    half = math.hypot(quantile(0.95, len(rest) - 1) * stdev(rest) * math.sqrt(1 + 1 / len(rest)), half_width)
-    value = decoding_gain + mean(rest)
+    rest = beyond_decoding(calibrated())
+    middle, freedom = median(rest), len(rest) - 1
+    spread = math.sqrt(math.fsum((value - middle) ** 2 for value in rest) / freedom)
+    half = math.hypot(quantile(0.95, freedom) * spread * math.sqrt(1 + 1 / len(rest)), half_width)
+    value = decoding_gain + middle
     return ExpectedGain(value, value - half, value + half)
+
+
+def beyond_decoding(bases: Mapping[str, Pair]) -> list[float]:
+    """Return the points that training gained beyond contrast decoding, for each base.
+
+    >>> beyond_decoding({"a": (30.0, 32.0), "b": (1.0, 0.0)})
+    [2.0, -1.0]
+    """
+    return [training - decoding for decoding, training in bases.values()]
 
 
 def best_predictor() -> Predictor:
@@ -103,16 +118,18 @@ def typical_miss(bases: Mapping[str, Pair] | None = None) -> float:
     return root_mean_square([miss for *_, miss in misses(bases)])
 
 
-def misses(bases: Mapping[str, Pair] | None = None) -> list[tuple[str, float, float, float]]:
+def misses(
+    bases: Mapping[str, Pair] | None = None, middle: Callable[[list[float]], float] = median
+) -> list[tuple[str, float, float, float]]:
     """Return each base with its predicted gain, its measured gain, and the miss, the largest miss first.
 
-    A base is predicted from the other bases alone, as a new one would be. The bases are the calibrated ones, unless
-    others are given.
+    A base is predicted from the other bases alone, as a new one would be: its gain of contrast decoding plus the
+    `middle` of what training gained beyond it. The bases are the calibrated ones, unless others are given.
     """
     bases, found = calibrated() if bases is None else bases, []
     for name, (decoding, training) in bases.items():
-        others = [pair for other, pair in bases.items() if other != name]
-        predicted = decoding + mean(own_training - own_decoding for own_decoding, own_training in others)
+        others = {other: pair for other, pair in bases.items() if other != name}
+        predicted = decoding + middle(beyond_decoding(others))
         found.append((name, predicted, training, training - predicted))
     return sorted(found, key=lambda row: -abs(row[3]))
 

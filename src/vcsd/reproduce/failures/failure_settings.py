@@ -83,10 +83,13 @@ class FailureSetting:
     suffix: str = ""
     needs_gain: bool = True
     answers: str | None = None
-    """Which answers of the abilities `read` is about; None: those of the exam."""
+    """Which answers of the abilities `read` is about; None: those of the exam.
+
+    Their unread share is recorded over all kinds of questions, also where `read` takes some kinds only.
+    """
 
     def unread(self, result: CellResult) -> float:
-        """The share of these answers that nothing could be read from, in percent; nan if it is not recorded."""
+        """The share of these answers, of all kinds, without a readable answer, in percent; nan if not recorded."""
         return unread_of(result, self.answers)
 
 

@@ -91,7 +91,15 @@ def _verdicts(runs: ReadOnce) -> Iterator[str]:
     yield ""
     yield (
         f"A gain whose 90% interval lies within {MARGIN:g} point is none. The six verdicts are not corrected for their "
-        "number. " + _asked(runs)
+        "number. " + _asked(runs) + _unread_of_all_kinds()
+    )
+
+
+def _unread_of_all_kinds() -> str:
+    """Which settings compare some kinds of questions, while unread answers are those of all kinds."""
+    names = [f"`{each.name}`" for each in SETTINGS if each.answers is not None]
+    return (
+        f" Unread answers of {' and '.join(names)} are those of all kinds of questions, not of the compared ones alone."
     )
 
 
@@ -121,7 +129,11 @@ def _asked(runs: ReadOnce) -> str:
     unread = [{run: setting.unread(result) for run, result in each.items()} for each in found]
     values = ({run: asked(result) for run, result in each.items()} for each in found)
     change = paired(*values, unread=(unread[0], unread[1]))
-    return "" if change is None else f"Trained on colours only, the five kinds about colours change by {change}."
+    return (
+        ""
+        if change is None
+        else f"Trained on colours only, the five kinds about colours change by {change} (of all kinds)."
+    )
 
 
 def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:

@@ -11,7 +11,7 @@ from vcsd.reproduce.failures import failures_page, power_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
 from vcsd.reproduce.pages import precheck_page
-from vcsd.reproduce.paired_runs import interval
+from vcsd.reproduce.paired_runs import interval, shown_ends
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
 from vcsd.reproduce.planned.paper_dose import paper_dose
@@ -62,7 +62,7 @@ def on_opsd(runs: PlannedResults) -> str:
 
 def _points(change: Paired) -> str:
     ends = interval(change, 0.95)
-    limits = "" if ends is None else f"95% {ends[0]:+.2f} to {ends[1]:+.2f}, "
+    limits = "" if ends is None else f"95% {shown_ends(ends)}, "
     return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
 

@@ -182,7 +182,8 @@ def alike(*variants: Variant) -> ClaimRule:
         verdict = _near(change, num_pairs)
         if verdict == "agrees" and any(equivalence(pair) != "alike" for pair in pairs):
             verdict = "undecided"
-        text = f"{text}; {high.name} {change}{_limits(change)} over {low.name}{among}"
+        largest = change.followed_by(f"{_limits(change)} over {low.name}{among}") if change else None
+        text = f"{text}; {high.name} {largest}"
         return JudgedClaim(text, verdict, pairs, is_alike=True)
 
     return judge
@@ -217,12 +218,13 @@ def peak(low: Variant, top: Variant, high: Variant, *others: Variant) -> ClaimRu
         best = max(accs, key=lambda each: over_bases(accs[each]).mean)
         if best == top:
             ends = {end.name: _change(results, group, end, top) for end in (low, high)}
-            text = ", ".join(f"{change} over {name}" for name, change in ends.items())
+            text = "; ".join(change.followed_by(f" over {name}") for name, change in ends.items() if change)
             verdict = _worst([above(change) for change in ends.values()])
             return JudgedClaim(f"{top.name} is the best: {text}", verdict, _known(*ends.values()))
         change = _change(results, group, top, best)
         verdict = "disagrees" if above(change) == "agrees" else "undecided"
-        return JudgedClaim(f"{best.name} is the best, {change} over {top.name}", verdict, _known(change))
+        lead = change.followed_by(f" over {top.name}") if change else None
+        return JudgedClaim(f"{best.name} is the best, {lead}", verdict, _known(change))
 
     return judge
 
@@ -232,9 +234,9 @@ def finding(before: Variant, after: Variant) -> ClaimRule:
 
     def judge(results: Results) -> JudgedClaim:
         change = _change(results, results.smallest, before, after)
-        text = "" if change is None else f"{after.name} {change}{_limits(change)} over {before.name}"
-        if word := equivalence(change):
-            text += f": {word}"
+        word = equivalence(change)
+        words = f"{_limits(change)} over {before.name}{f': {word}' if word else ''}"
+        text = "" if change is None else f"{after.name} {change.followed_by(words)}"
         return JudgedClaim(text, "not run" if change is None else "no claim", _known(change), is_alike=True)
 
     return judge
@@ -251,7 +253,7 @@ def never_black(results: Results) -> JudgedClaim:
         gains = [(each.name, _change(results, group, BASE, each)) for each in others]
         rest = ", ".join(f"{name} {other}" for name, other in gains if other is not None)
         changes += _known(change, *(other for _, other in gains))
-        parts.append(f"{group}: {black.name} {change} over base" + (f"; {rest}" if rest else ""))
+        parts.append(f"{group}: {black.name} {change.followed_by(' over base')}" + (f"; {rest}" if rest else ""))
     return JudgedClaim("; ".join(parts), "no claim" if parts else "not run", changes)
 
 
@@ -347,7 +349,7 @@ def holds(results: Results) -> JudgedClaim:
     unread = unread_curves_of(results, variant("support", "beta 0.1"), results.smallest)
     ends, shares = ([at_step(each, step) for step in (SHORT_STEPS, LONG_STEPS)] for each in (curves, unread))
     change = _difference(results, results.smallest, *ends, unread=(shares[0], shares[1]))
-    text = f"step {LONG_STEPS} minus step {SHORT_STEPS}: {change}{_limits(change)}" if change else ""
+    text = f"step {LONG_STEPS} minus step {SHORT_STEPS}: {change.followed_by(_limits(change))}" if change else ""
     return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
 
@@ -359,7 +361,8 @@ def alike_early(results: Results) -> JudgedClaim:
     steps = {step for curves in both for curve in curves.values() for step in list(curve)[:1]}
     unread = [at_step(unread_curves_of(results, each, results.smallest), min(steps, default=0)) for each in variants]
     change = _difference(results, results.smallest, *firsts, unread=(unread[0], unread[1]))
-    text = f"{change}{_limits(change)} without the support at the first evaluation" if change else ""
+    where = f"{_limits(change)} without the support at the first evaluation"
+    text = change.followed_by(where) if change else ""
     return JudgedClaim(text, _near(change), _known(change), is_alike=True)
 
 

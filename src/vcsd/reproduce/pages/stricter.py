@@ -61,7 +61,7 @@ def _pairs(results: Results) -> Iterator[str]:
     for title, (experiment, before, after) in PAIRS.items():
         change = acc_change(results, variant(experiment, before), variant(experiment, after), group)
         if text := in_words(change):
-            yield f"- {title}: {change}, {text}."
+            yield f"- {title}: {change.followed_by(f', {text}')}."
 
 
 def _stable(results: Results) -> Iterator[str]:
@@ -72,4 +72,4 @@ def _stable(results: Results) -> Iterator[str]:
         ends, unread = ([at_step(each, step) for step in (SHORT_STEPS, LONG_STEPS)] for each in (curves, shares))
         change = paired(*ends, looks=results.looks(group), unread=(unread[0], unread[1]))
         if text := in_words(change):
-            yield f"- {name}, step {LONG_STEPS} minus step {SHORT_STEPS}: {change}, {text}."
+            yield f"- {name}, step {LONG_STEPS} minus step {SHORT_STEPS}: {change.followed_by(f', {text}')}."

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.report.parts import unread_note
+from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
-from vcsd.reproduce.paired_runs import CLEAR, interval, shown_p
+from vcsd.reproduce.paired_runs import CLEAR, interval, shown_ends, shown_p
 from vcsd.reproduce.planned.answers import MAIN_CONTROL, verdicts
 from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base
 from vcsd.reproduce.planned.paper_dose import paper_dose
@@ -180,7 +180,10 @@ def losses_of_the_control(runs: PlannedResults) -> Iterator[str]:
 
 
 def _unread_note(change: Paired) -> str:
-    return "" if change.unread is None else f" The support also changes unread answers by {change.unread:+.1f} points."
+    """The change in unread answers of OPSD with the support, or that it is not recorded."""
+    return (
+        "" if change.unread is None else f" Its change in unread answers against OPSD: {unread_change(change.unread)}."
+    )
 
 
 def _num_behind(change: Paired) -> int:
@@ -190,4 +193,4 @@ def _num_behind(change: Paired) -> int:
 def _with_interval(change: Paired) -> str:
     limits = interval(change, 0.95)
     unread = unread_note(change.unread, digits=2)
-    return f"{change.mean:+.2f} (" + (f"95% {limits[0]:+.2f} to {limits[1]:+.2f}, " if limits else "") + f"{unread})"
+    return f"{change.mean:+.2f} (" + (f"95% {shown_ends(limits)}, " if limits else "") + f"{unread})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import interval, over_bases
+from vcsd.reproduce.paired_runs import interval, over_bases, shown_ends
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
 from vcsd.reproduce.planned.paper_dose import paper_section
 from vcsd.reproduce.planned.planned_results import COMMAND, RUN_COMMAND, in_words, unread_cell
@@ -36,6 +36,11 @@ LOOKED = (
     "**The one-look rule was broken here too**: the 25 runs at dose 0, and at dose 0.4 on the pre-training seeds 11 "
     "and 12, were read and published before the other 35 were made. Doses, bases, seeds, variants and rules are those "
     "of the first commit, and the table of claims below was written before the other 35 were read."
+)
+
+MADE_TWICE = (
+    "The seven bases of the last 35 runs were made twice: the machine of the first ones was given back before any "
+    "training on them had finished. One score of a base was recorded there, and was not read."
 )
 
 
@@ -75,6 +80,7 @@ def dose_page(runs: PlannedResults) -> str:
         "## How this was made",
         "",
         f"- Runs: `{RUN_COMMAND}`; page: `{COMMAND}`",
+        f"- {MADE_TWICE}",
         "- Intervals are Student's t over bases. With three bases they are wide: 4.3 standard errors on each side.",
         "",
     ]
@@ -103,7 +109,7 @@ def _with_range(change: Paired) -> str:
     text = f"{change.mean:+.2f}"
     if len(values) > 1:
         text += f" (bases {min(values):+.2f} to {max(values):+.2f}"
-        text += f"; 95% {limits[0]:+.2f} to {limits[1]:+.2f})" if limits else ")"
+        text += f"; 95% {shown_ends(limits)})" if limits else ")"
     return text
 
 

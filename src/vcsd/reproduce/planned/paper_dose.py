@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import CLEAR, interval
+from vcsd.reproduce.paired_runs import CLEAR, interval, shown_ends
 from vcsd.reproduce.planned.answers import FEWEST_BASES, MAIN_CONTROL
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _measured(change: Paired | None) -> list[str]:
     limits, values = interval(change, 0.95), change.difference.values
     return [
         f"{change.mean:+.2f} (bases {min(values):+.2f} to {max(values):+.2f})",
-        "" if limits is None else f"{limits[0]:+.2f} to {limits[1]:+.2f}",
+        "" if limits is None else shown_ends(limits),
         f"{sum(value > 0 for value in values)} of {len(values)}",
         "" if change.detectable is None else f"{change.detectable:.1f} points",
     ]

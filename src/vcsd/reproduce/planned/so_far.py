@@ -165,7 +165,10 @@ def _listed(runs: FinishedRuns, words: str, variants: tuple[str, ...], suite: st
     for base, seed in pairs(runs, *variants):
         scores = [runs.score(name, base, seed, suite) for name in variants]
         text = words.format(*scores, share=share(runs, variants[0], base, seed))
-        unread = [unread_difference(runs, other, variants[0], base, seed, suite) for other in variants[1:]]
+        unread = [
+            f"{unread_difference(runs, other, variants[0], base, seed, suite)} against {other}"
+            for other in variants[1:]
+        ]
         parts.append(f"{text} (unread {' and '.join(unread)}; {title(base)}, seed {seed})")
     return "; ".join(parts) + "."
 

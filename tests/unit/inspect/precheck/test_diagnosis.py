@@ -104,13 +104,22 @@ def test_the_expected_gain_covers_most_calibrated_bases_and_widens_with_doubt():
     assert unsure.high - unsure.value == pytest.approx(math.hypot(sure.high - sure.value, 20.0))
 
 
+def test_a_few_bases_that_gain_far_more_promise_no_gain_to_the_others():
+    assert abs(expected_gain(0.0).value) < 1.86, "less than the smallest gain of the paper where decoding gains nothing"
+    alike = {f"{place}": (10.0 * place, 10.0 * place + 1) for place in range(5)}
+    rows = {name: numbers for name, *numbers in misses({**alike, "strong prior": (10.0, 60.0)})}
+    assert rows["3"] == pytest.approx((31.0, 31.0, 0.0))
+    assert rows["strong prior"] == pytest.approx((11.0, 60.0, 49.0))
+    assert misses({**alike, "strong prior": (10.0, 60.0)}, np.mean)[1][3] < -5  # what the mean would do to the others
+
+
 def test_the_page_shows_how_far_the_verdict_was_off_for_each_base():
     rows = {name: numbers for name, *numbers in misses()}
     assert rows.keys() == calibrated().keys()
     rest = {name: training - decoding for name, (decoding, training) in calibrated().items()}
     for name, (predicted, measured, miss) in rows.items():
         others = [value for other, value in rest.items() if other != name]
-        assert predicted == pytest.approx(calibrated()[name][0] + sum(others) / len(others))
+        assert predicted == pytest.approx(calibrated()[name][0] + np.median(others))
         assert measured == calibrated()[name][1]
         assert miss == pytest.approx(measured - predicted)
     worst = misses()[0]
@@ -150,6 +159,13 @@ def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
     assert typical_miss() > 1.86, "a gain of the paper's size cannot be told from none"
 
 
+def wilson(share, num):
+    """Wilson's 95% interval of a share of `num` questions, in percent."""
+    z = 1.959964
+    arm = z * math.sqrt(share * (1 - share) / num + (z / (2 * num)) ** 2)
+    return [100 * (share + z * z / (2 * num) + side * arm) / (1 + z * z / num) for side in (-1, 1)]
+
+
 def categorised():
     rights = [(True, False, True), (False, False, True), (False, False, True), (True, True, False)]
     names = ["shape", "color", "color", None]
@@ -182,7 +198,16 @@ def test_the_page_shows_categories_and_intervals_only_where_they_mean_something(
     found = Diagnosis([*several, replace(several[0], id="few", category="few<b>")], {})
     rows = {row[0]: row for row in category_rows(found)}
     assert rows["many"][1:6] == ["12", "50.0", "25.0", "75.0", "+25.0"]
-    assert rows["many"][6] == "\u221223.8 to +62.5"
+    # Of each four questions, two are right plainly, three with contrast, and one both times. The jackknife's variance
+    # of a share p of 12 questions is p (1 - p) / 11: Wilson's intervals are those of 11 questions.
+    low_plain, high_plain = wilson(2 / 4, 11)
+    low_shaped, high_shaped = wilson(3 / 4, 11)
+    r = (1 / 4 - 2 / 4 * 3 / 4) / math.sqrt(2 / 4 * 2 / 4 * 3 / 4 * 1 / 4)
+    down, up = (
+        math.sqrt(own**2 + other**2 - 2 * r * own * other)
+        for own, other in ((75 - low_shaped, high_plain - 50), (high_shaped - 75, 50 - low_plain))
+    )
+    assert rows["many"][6] == f"{parts.signed(25 - down)} to {parts.signed(25 + up)}"
     assert rows["few<b>"][6] == "-"
     shown = {one.id: example(one.id) for one in found.examples}
     html = page_html(diagnosis_page(found, shown, "toy"))

@@ -125,6 +125,7 @@ def test_every_difference_has_the_change_in_unread_answers_or_says_that_it_is_no
     page = failures_page(runs)
     row = next(line for line in page.splitlines() if line.startswith("| 300 steps"))
     assert "| not recorded |" in row  # of the exam, whose unread answers these results lack
+    assert "Unread answers of `other questions` and `prior mostly right` are those of all kinds of questions" in page
     kept = page.partition("## Other questions")[2].partition("## ")[0].splitlines()
     cells = {line.split(" | ")[0]: line.split(" | ")[4] for line in kept if line.startswith("| ")}
     assert (cells["| hints"], cells["| pass@8"], cells["| sight"]) == ("+0.0", "+0.0", "")

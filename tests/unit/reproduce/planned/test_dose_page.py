@@ -140,3 +140,14 @@ def test_five_bases_give_a_verdict_by_the_rules(runs):
 
 def test_the_page_says_which_runs_were_read_before_the_others_were_made(runs):
     assert "the 25 runs at dose 0, and at dose 0.4 on the pre-training seeds 11 and 12" in dose_page(runs)
+    assert "- The seven bases of the last 35 runs were made twice" in dose_page(runs)
+
+
+def test_an_interval_that_excludes_zero_does_not_start_at_a_rounded_zero(runs, tmp_path):
+    half = 4.302653 / 3**0.5  # Student's t of two degrees of freedom, for differences whose standard deviation is 1
+    apart = {"11": -1.0, "12": 0.0, "13": 1.0, "14": 0.0, "15": 0.0}
+    found = made_up(tmp_path, VCSD=lambda base, noise: 70.0012 + half + apart[base.split("-")[2]])  # sharpened 2: 70
+    (row,) = [line for line in paper_section(found) if "VCSD minus `sharpened 2`" in line]
+    (sharpened,) = [line for line in row.splitlines() if "VCSD minus `sharpened 2`" in line]
+    assert f"| +0.001 to +{2 * half + 0.0012:.2f} | 3 of 3 |" in sharpened
+    assert sharpened.endswith("| excludes zero |")

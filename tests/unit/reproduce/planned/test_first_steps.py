@@ -8,7 +8,7 @@ import pytest
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.inspect.precheck.calibration import CHANGED_CHOICES, FIRST_STEPS, base_statistics
 from vcsd.reproduce.base_folders import Base
-from vcsd.reproduce.pages.precheck_page import precheck_page
+from vcsd.reproduce.pages.precheck_page import STEPS_COMMAND, _made_again, precheck_page
 from vcsd.reproduce.planned.first_steps import METRICS, finished_seeds, first_step
 from vcsd.reproduce.runners import SERIES
 
@@ -64,7 +64,22 @@ def test_the_committed_steps_belong_to_finished_runs_and_the_page_counts_the_oth
     assert {(step["digest"], step["seed"], step["base"]) for step in steps} <= runs
     bases = base_statistics(RESULTS / "cells")
     lacking = sum(CHANGED_CHOICES not in own for own in bases.values())
-    assert f"{lacking} of {len(bases)} bases lack them" in precheck_page(RESULTS)
+    page = precheck_page(RESULTS)
+    assert f"{lacking} of {len(bases)} bases lack them" in page
+    assert f"For {len({step['base'] for step in steps})}, the first step was made again" in page
+
+
+def test_the_page_counts_the_bases_whose_first_step_was_made_again_and_compares_what_runs_recorded(out):
+    write_step(out)
+    assert _made_again(out).endswith(
+        "bases lack them. For 1, the first step was made again from the same weights, "
+        f"with the same seed, after the runs (`{STEPS_COMMAND}`). KL(target || image) of these steps is within 0% of "
+        "what the runs recorded."
+    )
+    write_step(out, digest="other")  # as when the run kept no series: there is nothing to compare with
+    text = _made_again(out)
+    assert "1 of 1 bases lack them. For 1, the first step was made again" in text
+    assert "KL(target" not in text
 
 
 @pytest.mark.slow
