@@ -60,7 +60,7 @@ def _pairs(results: Results) -> Iterator[str]:
     group = results.smallest
     for title, (experiment, before, after) in PAIRS.items():
         change = acc_change(results, variant(experiment, before), variant(experiment, after), group)
-        if text := in_words(change):
+        if change is not None and (text := in_words(change)):
             yield f"- {title}: {change.followed_by(f', {text}')}."
 
 
@@ -71,5 +71,5 @@ def _stable(results: Results) -> Iterator[str]:
         curves, shares = (read(results, variant("support", name), group) for read in (curves_of, unread_curves_of))
         ends, unread = ([at_step(each, step) for step in (SHORT_STEPS, LONG_STEPS)] for each in (curves, shares))
         change = paired(*ends, looks=results.looks(group), unread=(unread[0], unread[1]))
-        if text := in_words(change):
+        if change is not None and (text := in_words(change)):
             yield f"- {name}, step {LONG_STEPS} minus step {SHORT_STEPS}: {change.followed_by(f', {text}')}."

@@ -166,7 +166,7 @@ def test_the_furthest_of_many_pairs_must_be_clear_for_all_of_them():
     said, verdict = judge("four controls", four)
     assert verdict == "undecided"
     assert said.endswith(
-        "(p = 0.047), unread not recorded, 90% interval +0.99 to +7.01 over no image, the largest of 6 differences"
+        "(p = 0.047), 90% interval +0.99 to +7.01 over no image, the largest of 6 differences, unread not recorded"
     )
 
 
