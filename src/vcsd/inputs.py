@@ -20,7 +20,7 @@ from vcsd.batch import show
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
-from vcsd.models.hub import load_model, model_folder, require_image_model
+from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Watch
 from vcsd.rollout.sampling import Sampling
@@ -206,6 +206,7 @@ def open_inputs(
     folder = model_folder(str(model), key="model") if isinstance(model, str | PathLike) else None
     if folder is not None:
         require_image_model(folder)
+        refuse_quantized_folder(folder)
     elif not isinstance(model, nn.Module):
         raise ConfigError([f"model is {type(model).__name__}. Give a folder, a hub id or a loaded model."])
     num_steps = args.max_steps if args.max_steps > 0 else _STEPS_OF_AN_EPOCH

@@ -23,11 +23,11 @@ from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.inputs import check_count, check_fields, check_rows, refuse_file
-from vcsd.models.hub import load_model, model_folder, require_image_model
+from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
 from vcsd.monitor.machine import ENVIRONMENT, SESSIONS, environment, sessions_of, with_session
-from vcsd.parallel.launch import refused_engines, wants_shards, without_accelerates_fsdp
+from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
@@ -82,17 +82,13 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
 
     A dry load accepts settings that only another machine supports, such as bf16 without a GPU.
     """
-    if problems := refused_engines():
-        raise ConfigError(problems)
-    arguments = recipe.training_arguments(on_any_machine=is_dry)
-    own_arguments(arguments, recipe.prompts_per_step)
-    if recipe.offload and not (is_dry and recipe.trainer["bf16"]):
-        refuse_offload(arguments, has_adapters=recipe.lora.rank is not None, is_sharded=wants_shards(arguments))
+    arguments = checked_arguments(recipe, is_dry=is_dry)
     check_output(Path(str(arguments.output_dir)), recipe.resume)
     if not is_dry:
         on_first(lambda: refuse_in_use(Path(str(arguments.output_dir))))
     folder = model_folder(recipe.model.path)
     require_image_model(folder)
+    refuse_quantized_folder(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
     examples = load_examples(**recipe.data.model_dump(exclude={"max_prompt_tokens", "max_skipped_share"}))
     check_count(examples, recipe.prompts_per_step)
@@ -101,6 +97,17 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     skips = Skips(loaded.output / "skipped.jsonl" if is_first() else None, max_share=1.0)
     check_rows(examples, recipe.method, processor, loaded.prompt_settings, skips)
     return loaded
+
+
+def checked_arguments(recipe: Recipe, *, is_dry: bool = False) -> TrainingArguments:
+    """Build transformers' arguments of a recipe. Raise a ConfigError for what the trainer would refuse."""
+    arguments = recipe.training_arguments(on_any_machine=is_dry)
+    own_arguments(arguments, recipe.prompts_per_step, is_dry=is_dry)
+    if recipe.offload:
+        is_half = bool(recipe.trainer["bf16"] if is_dry else arguments.bf16)
+        is_sharded = wants_shards(arguments)
+        refuse_offload(is_half=is_half, has_adapters=recipe.lora.rank is not None, is_sharded=is_sharded)
+    return arguments
 
 
 def _exam(recipe: Recipe) -> LiveExam | None:

@@ -87,10 +87,11 @@ def _asked(name: str, given: str | None, question: str, default: str | None) -> 
 def _num_rows(model: str, data: str) -> int:
     """Check model and data, without loading weights or downloading a model, and count the rows."""
     from vcsd.data import load_examples
-    from vcsd.models.hub import require_image_model
+    from vcsd.models.hub import refuse_quantized_folder, require_image_model
 
     if Path(model).is_dir():
         require_image_model(Path(model))
+        refuse_quantized_folder(Path(model))
     elif model.count("/") != 1 or model.startswith((".", "/")):
         raise ConfigError([f"--model {model!r} is neither a folder nor a hub id such as Qwen/Qwen3-VL-2B-Instruct."])
     source = load_examples(data)

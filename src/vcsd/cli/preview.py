@@ -18,14 +18,14 @@ from vcsd.errors import ConfigError
 from vcsd.models.hub import local_folder
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.shapes import known_shape
+from vcsd.parallel.launch import wants_shards
 from vcsd.projection.changes import changes_that_fit
 from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.outlook import Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
-from vcsd.run import load
+from vcsd.run import checked_arguments, load
 from vcsd.student import base_dtype
-from vcsd.trainer.arguments import own_arguments
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -46,7 +46,7 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
     if has_data and has_weights:
         return preview_loaded(load(recipe, is_dry=True), machine)
-    own_arguments(recipe.training_arguments(on_any_machine=True), recipe.prompts_per_step)
+    checked_arguments(recipe, is_dry=True)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)
     _refuse_small_budget(recipe, job.step, assumed=", assumed")
@@ -66,7 +66,8 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     shown = _first(loaded, model.config)
     job = job_of(recipe, model, shown.num_prompt_tokens)
     _refuse_small_budget(recipe, job.step)
-    is_here = machine is None and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
+    is_alone = not wants_shards(loaded.arguments)
+    is_here = machine is None and is_alone and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
     exam = None
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"

@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hi
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from vcsd.config.inherit import BASE, read_tree
-from vcsd.config.sections import AdapterConfig, DataConfig, EvaluationConfig, ModelConfig, RolloutConfig, Section
+from vcsd.config.sections import (
+    UNSUPPORTED,
+    AdapterConfig,
+    DataConfig,
+    EvaluationConfig,
+    ModelConfig,
+    RolloutConfig,
+    Section,
+)
 from vcsd.config.shipped import recipe_path
 from vcsd.config.yaml_text import parse_yaml
 from vcsd.errors import ConfigError, did_you_mean, shown
@@ -177,11 +185,16 @@ class Recipe(Section):
         from transformers import TrainingArguments
         from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
+        from vcsd.parallel.launch import refused_engines, without_wrong_advice
+
+        if problems := refused_engines():  # transformers would ask to install the engine
+            raise ConfigError(problems)
         values = dict(self.trainer)
         if on_any_machine and not is_torch_bf16_gpu_available():
             values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
-            return TrainingArguments(**values)
+            with without_wrong_advice():
+                return TrainingArguments(**values)
         except _REFUSALS as error:
             reason = " ".join(str(error).split()).rstrip(".")
             name = _refused_argument(values)
@@ -371,6 +384,8 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     """Report an unknown key, with the section that has a key of this name, or the nearest key of its own section."""
     name = str(key) if len(str(key)) <= _MAX_KEY else str(key)[: _MAX_KEY - 3] + "..."
     path = f"{parent}.{name}" if parent else name
+    if (reason := UNSUPPORTED.get(str(key))) is not None:
+        return f"{path} is not supported. {reason}"
     elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
     if not elsewhere and (meant := ALIASES.get(str(key))) is not None:
         elsewhere = [f"'{meant}'"]

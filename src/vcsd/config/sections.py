@@ -18,6 +18,33 @@ LONGEST = 2**20
 """Tokens of a prompt or a response: four times the positions of the models of the paper."""
 
 
+_DORA = "An average of DoRA's magnitudes and factors is no average of its weights. Use plain LoRA: lora.rank."
+_WHOLE_MODULES = (
+    "Checkpoints of adapters hold no whole modules. lora.vision: true adapts the tower and the projector; without "
+    "lora.rank, whole weights are trained."
+)
+_LAYERS = (
+    "A recipe adapts every linear layer of the language model, with lora.vision: true of the tower and the projector "
+    "too, and never the head, whose weight scoring reads. For other layers use VCSDTrainer(peft_config=...)."
+)
+_HEAD = "Scoring reads the head's weight, which may be the embeddings', so neither can have an adapter. Leave it out."
+_FEWER_BITS = (
+    "An adapter trained on a quantized base does not fit the original weights. Leave it out; with trainer.bf16, the "
+    "base is in bfloat16."
+)
+_DROPOUT = "Responses share one pass over their prompt, which would get one mask for all. Leave it out."
+
+UNSUPPORTED: Mapping[str, str] = {
+    **dict.fromkeys(("use_dora", "dora"), _DORA),
+    "modules_to_save": _WHOLE_MODULES,
+    **dict.fromkeys(("target_modules", "lora_target_modules", "lora_target"), _LAYERS),
+    **dict.fromkeys(("lm_head", "head", "embed_tokens", "embeddings", "ensure_weight_tying"), _HEAD),
+    **dict.fromkeys(("load_in_4bit", "load_in_8bit", "quantization_config", "quantization"), _FEWER_BITS),
+    **dict.fromkeys(("lora_dropout", "dropout"), _DROPOUT),
+}
+"""Settings of adapters in other libraries that no recipe has: why, and what to use instead."""
+
+
 class Section(BaseModel):
     """A section: unknown keys are errors, and values are not converted (no text is read as a number)."""
 

@@ -89,6 +89,23 @@ def require_image_model(folder: Path) -> None:
         )
 
 
+def refuse_quantized_folder(folder: Path) -> None:
+    """Raise a ConfigError if a folder holds weights in 8 bits or fewer: an update would not change them."""
+    path = folder / "config.json"
+    config = read_json(path)
+    for part in (config, config.get("text_config")):
+        quantized = part.get("quantization_config") if isinstance(part, dict) else None
+        if quantized:
+            kind = quantized.get("quant_method") if isinstance(quantized, dict) else None
+            raise ConfigError(
+                [
+                    f"the weights in {folder} are quantized{f' ({kind})' if kind else ''}: {path.name} has "
+                    "quantization_config. They cannot be trained, and an adapter on them would not fit the original "
+                    "weights. Name the folder of the original weights."
+                ]
+            )
+
+
 def local_folder(path: str) -> Path | None:
     """The folder of a model that is already on this machine, complete; None if it would have to be downloaded."""
     if Path(path).expanduser().is_dir():

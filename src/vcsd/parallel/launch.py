@@ -6,6 +6,7 @@ configuration (`fsdp_version: 2`). Weights are sharded by `vcsd.parallel.shardin
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -40,34 +41,48 @@ def without_accelerates_fsdp() -> Iterator[None]:
             os.environ[_FSDP] = value
 
 
+@contextmanager
+def without_wrong_advice() -> Iterator[None]:
+    """Hide one warning: with FSDP, transformers advises a setting that `launch_problems` refuses."""
+    logger = logging.getLogger("transformers.training_args")
+    logger.addFilter(_is_right)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_right)
+
+
+def _is_right(record: logging.LogRecord) -> bool:
+    return "prefer `activation_checkpointing`" not in record.getMessage()
+
+
 def refused_engines() -> list[str]:
     """Say which engine the launcher asks for that this package does not support. Call it before TrainingArguments."""
-    return [_advice(name) for variable, name in _REFUSED_ENGINES.items() if _is_on(variable)]
+    return [instead_of(name) for variable, name in _REFUSED_ENGINES.items() if _is_on(variable)]
 
 
-def launch_problems(args: TrainingArguments) -> list[str]:
-    """Say what is wrong with the way a run was launched."""
+def launch_problems(args: TrainingArguments, *, is_dry: bool = False) -> list[str]:
+    """Say what is wrong with the way a run was launched. A dry run is not launched: it may lack ranks."""
     problems = refused_engines()
-    if args.deepspeed and not problems:
-        problems.append(_advice("DeepSpeed"))
-    if args.n_gpu > 1:
+    if args.n_gpu > 1 and not is_dry:
         problems.append(
             f"one process sees {args.n_gpu} GPUs. Start one process for each, `torchrun --nproc-per-node {args.n_gpu} "
             "-m vcsd train RECIPE`, or set CUDA_VISIBLE_DEVICES to one of them."
         )
     if wants_shards(args):
-        problems += _fsdp_problems(args)
+        problems += _fsdp_problems(args, is_dry=is_dry)
     return problems
 
 
-def _advice(engine: str) -> str:
+def instead_of(engine: str) -> str:
+    """Say what to use instead of an engine that is not supported."""
     return (
         f"{engine} is not supported. Use FSDP2, which shards weights, gradients, moments and the teacher as well: "
         "`torchrun --nproc-per-node N -m vcsd train RECIPE trainer.fsdp=true`."
     )
 
 
-def _fsdp_problems(args: TrainingArguments) -> list[str]:
+def _fsdp_problems(args: TrainingArguments, *, is_dry: bool) -> list[str]:
     config: Mapping[str, object] = args.fsdp_config if args.fsdp and isinstance(args.fsdp_config, dict) else {}
     version = str(config.get("version", 2)) if args.fsdp else os.environ.get("FSDP_VERSION", "1")
     problems = []
@@ -80,7 +95,7 @@ def _fsdp_problems(args: TrainingArguments) -> list[str]:
     extra = [key for key in config if key not in {*_KNOWN_FSDP_KEYS, "activation_checkpointing", "cpu_offload"}]
     if extra:
         problems.append(f"trainer.fsdp_config has {', '.join(extra)}, which would be ignored. Remove it.")
-    if args.world_size == 1 and "RANK" not in os.environ:
+    if not is_dry and args.world_size == 1 and "RANK" not in os.environ:
         problems.append(
             "trainer.fsdp = true needs ranks to shard over. Start the run with "
             "`torchrun --nproc-per-node N -m vcsd train RECIPE`."

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vcsd.errors import ConfigError
-from vcsd.models.hub import local_folder, refuse_unsafe
+from vcsd.models.hub import local_folder, refuse_quantized_folder, refuse_unsafe
 from vcsd.models.messages.prompt_length import longest_prompt as longest_within_model
 from vcsd.models.shapes import known_shape
 from vcsd.projection.project import CHUNKED_LOSS, Job, Sizes, Step
@@ -32,6 +32,7 @@ def empty_model(recipe: Recipe) -> tuple[Any, str]:
     folder, shape = local_folder(path), known_shape(path)
     if folder is not None:
         refuse_unsafe(folder)
+        refuse_quantized_folder(folder)
         config, source = AutoConfig.from_pretrained(folder, trust_remote_code=False), f"{folder / 'config.json'}"
     elif shape is not None:
         config, source = shape.config(), shape.source

@@ -14,7 +14,7 @@ from transformers import integrations
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from vcsd.errors import ConfigError
-from vcsd.parallel.launch import launch_problems
+from vcsd.parallel.launch import instead_of, launch_problems
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,6 +64,7 @@ REFUSED: dict[str, tuple[JsonValue, str]] = {
     "eval_on_start": (False, "Set evaluation.every and evaluation.benchmarks in the recipe."),
     "enable_jit_checkpoint": (False, "`vcsd train` already saves on SIGTERM; from Python, use OnSignal."),
     "resume_from_checkpoint": (None, "resume: auto continues from the latest checkpoint in trainer.output_dir."),
+    "deepspeed": (None, instead_of("DeepSpeed")),
     "train_sampling_strategy": ("random", "The order of rows depends on data_seed alone."),
 }
 """Argument -> its default, and what to use instead of another value."""
@@ -72,8 +73,11 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 """Optimizers whose two moments are budgeted for, saved and restored."""
 
 
-def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArguments:
-    """Copy the arguments and set what a step needs. A ConfigError names every value that is not allowed."""
+def own_arguments(args: TrainingArguments, prompts_per_step: int, *, is_dry: bool = False) -> TrainingArguments:
+    """Copy the arguments and set what a step needs. A ConfigError names every value that is not allowed.
+
+    A dry run may do without the ranks that a run needs.
+    """
     problems = [
         f"trainer.{name} = {_as_given(name, getattr(args, name))} cannot be set. {advice}"
         for name, (allowed, advice) in REFUSED.items()
@@ -96,7 +100,7 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int) -> TrainingArg
         )
     problems += _range_problems(args)
     problems += _reporter_problems(args)
-    problems += launch_problems(args)
+    problems += launch_problems(args, is_dry=is_dry)
     if prompts_per_step < 1:
         problems.append(f"prompts_per_step = {prompts_per_step} must be at least 1.")
     if problems:
@@ -153,7 +157,7 @@ def _reporter_problems(args: TrainingArguments) -> list[str]:
     return []
 
 
-def refuse_offload(args: TrainingArguments, *, has_adapters: bool, is_sharded: bool) -> None:
+def refuse_offload(*, is_half: bool, has_adapters: bool, is_sharded: bool) -> None:
     """Raise a ConfigError if a run cannot keep its moments and its teacher in host memory, or has no reason to."""
     if has_adapters:
         raise ConfigError(
@@ -161,7 +165,7 @@ def refuse_offload(args: TrainingArguments, *, has_adapters: bool, is_sharded: b
         )
     if is_sharded:
         raise ConfigError(["offload = true works with whole weights. With FSDP2, use more ranks instead."])
-    if not args.bf16:
+    if not is_half:
         raise ConfigError(
             [
                 "offload = true keeps a bfloat16 teacher on the device, but trainer.bf16 is false. "

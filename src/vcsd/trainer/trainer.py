@@ -145,7 +145,7 @@ class DistillationTrainer(ResumableTrainer):
         model = with_adapters(model, peft_config, seed=args.seed)
         refuse_half_precision(model)
         if offload:
-            refuse_offload(args, has_adapters=has_adapters(model), is_sharded=self.shards)
+            refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
         self.offload = offload
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout

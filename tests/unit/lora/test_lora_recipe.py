@@ -1,6 +1,7 @@
 """The `lora` section of a recipe: from files to a run, a dry run and an exported model."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from tiny_models import build_model
 from tiny_step import make_trainer
 from vcsd import run
 from vcsd.checkpoint.export import export
-from vcsd.cli.preview import preview_loaded
+from vcsd.cli.preview import preview, preview_loaded
 from vcsd.config.recipe import build_recipe
 from vcsd.errors import ConfigError
 from vcsd.models.freeze import is_adapter, part_of
@@ -119,6 +120,23 @@ def test_settings_that_contradict_lora_are_refused(folder, tmp_path, overrides, 
     with pytest.raises(ConfigError) as error:
         recipe_of(folder, tmp_path, *overrides)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("rank", ["lora.rank=4", "lora.rank=null"])
+@pytest.mark.parametrize("part", ["config", "text_config"])
+def test_a_folder_of_quantized_weights_is_refused_by_a_run_and_a_dry_run(folder, tmp_path, rank, part):
+    shutil.copytree(folder / "qwen3_vl", tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    place = config if part == "config" else config[part]
+    place["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    path.write_text(json.dumps(config))
+    recipe = recipe_of(folder, tmp_path / "run", f"model.path={tmp_path / 'model'}", rank)
+    without_data = recipe_of(folder, tmp_path / "run", f"model.path={tmp_path / 'model'}", rank, "data.path=nowhere")
+    refused = r"are quantized \(bitsandbytes\): config.json has .* Name the folder of the original weights."
+    for opens, settings in ((run.load, recipe), (preview, recipe), (preview, without_data)):
+        with pytest.raises(ConfigError, match=refused):
+            opens(settings)
 
 
 def test_adapters_need_a_learning_rate_of_their_own():

@@ -1,11 +1,18 @@
 """How a run may be launched: other engines and old versions are refused with what to use instead."""
 
+import logging
 import os
 
 import pytest
 from transformers import TrainingArguments
 
-from vcsd.parallel.launch import launch_problems, refused_engines, wants_shards, without_accelerates_fsdp
+from vcsd.parallel.launch import (
+    launch_problems,
+    refused_engines,
+    wants_shards,
+    without_accelerates_fsdp,
+    without_wrong_advice,
+)
 
 
 @pytest.fixture
@@ -59,6 +66,35 @@ def test_sharding_needs_ranks(arguments):
     arguments.fsdp = True
     (problem,) = launch_problems(arguments)
     assert "torchrun --nproc-per-node N" in problem
+    assert launch_problems(arguments, is_dry=True) == []
+    arguments.fsdp_config = {"version": 1}
+    assert launch_problems(arguments, is_dry=True) == ["fsdp_version = 1 is not supported. Set fsdp_version: 2."]
+
+
+def test_a_dry_run_may_see_several_gpus(arguments):
+    arguments._n_gpu = 8  # the GPUs that transformers has counted
+    (problem,) = launch_problems(arguments)
+    assert "one process sees 8 GPUs" in problem
+    assert launch_problems(arguments, is_dry=True) == []
+
+
+def test_only_the_advice_to_use_what_is_refused_is_hidden(tmp_path):
+    logger, told = logging.getLogger("transformers.training_args"), []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    settings = {"use_cpu": True, "report_to": [], "fsdp": True, "gradient_checkpointing": True}
+    logger.addHandler(handler)
+    try:
+        TrainingArguments(str(tmp_path), **settings)
+        (advice,) = [text for text in told if "activation_checkpointing" in text]
+        told.clear()
+        with without_wrong_advice():
+            TrainingArguments(str(tmp_path), **settings)
+            logger.warning("another")
+    finally:
+        logger.removeHandler(handler)
+    assert "another" in told
+    assert advice not in told
 
 
 def test_an_unknown_key_of_the_fsdp_configuration_is_refused(arguments, monkeypatch):

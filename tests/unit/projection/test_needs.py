@@ -48,6 +48,22 @@ def test_what_the_trainer_refuses_is_refused_in_a_dry_run_too():
         preview(recipe)
 
 
+def test_the_command_for_several_gpus_can_be_run_dry_without_them():
+    assert "machine 8x H100 80 GB: fits" in shown(load_recipe("paper/qwen3_vl_8b", ["trainer.fsdp=true"]), "8xh100")
+
+
+@pytest.mark.parametrize("sharded", ["trainer.fsdp=true", "lora.rank=8 trainer.learning_rate=6e-5"])
+def test_offload_is_refused_in_a_dry_run_where_a_run_would_refuse_it(sharded):
+    with pytest.raises(ConfigError, match="offload = true"):
+        preview(load_recipe("paper/qwen3_vl_8b", ["offload=true", *sharded.split()]))
+
+
+def test_another_engine_is_refused_in_a_dry_run_before_transformers_asks_to_install_it(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(ConfigError, match=r"DeepSpeed is not supported\. Use FSDP2"):
+        preview(load_recipe("paper/qwen3_vl_2b"))
+
+
 def test_a_card_that_is_too_small_is_said_with_what_would_fit():
     told = shown(load_recipe("paper/qwen3_vl_2b"), "24GB")
     assert "machine RTX 4090: does not fit (projected)" in told
