@@ -58,11 +58,12 @@ def start(
     out: Path,
     *overrides: str,
     launcher: list[str] = TORCHRUN,
+    **environment: str,
 ) -> subprocess.Popen[str]:
     command = [*launcher, "-m", "vcsd", "train", str(folder / "recipe.yaml"), f"trainer.output_dir={out}", *overrides]
     return subprocess.Popen(
         [sys.executable, *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -160,7 +161,8 @@ def continue_on_one_process(folder: Path, out: Path, copy: Path, expected: list[
 
 def stop_by_signal(folder: Path, out: Path, kind: str) -> None:
     """A signal to one rank, or to the launcher, stops both after the same step, which they save."""
-    process = start(folder, out, LONG, kind)
+    patience = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SECONDS)}  # not 30 seconds, which a busy machine may need
+    process = start(folder, out, LONG, kind, **patience)
     wait_for_steps(process, out, 5)
     os.kill(workers_of(process)[1] if kind == DDP else process.pid, signal.SIGTERM)
     code, output = end(process)

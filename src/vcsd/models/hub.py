@@ -91,15 +91,14 @@ def require_image_model(folder: Path) -> None:
 
 def refuse_quantized_folder(folder: Path) -> None:
     """Raise a ConfigError if a folder holds weights in 8 bits or fewer: an update would not change them."""
-    path = folder / "config.json"
-    config = read_json(path)
+    config = read_json(folder / "config.json")
     for part in (config, config.get("text_config")):
         quantized = part.get("quantization_config") if isinstance(part, dict) else None
         if quantized:
             kind = quantized.get("quant_method") if isinstance(quantized, dict) else None
             raise ConfigError(
                 [
-                    f"the weights in {folder} are quantized{f' ({kind})' if kind else ''}: {path.name} has "
+                    f"the weights in {folder} are quantized{f' ({kind})' if kind else ''}: config.json has "
                     "quantization_config. They cannot be trained, and an adapter on them would not fit the original "
                     "weights. Name the folder of the original weights."
                 ]
