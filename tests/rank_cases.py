@@ -21,10 +21,10 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from forked_python import Python, start_python
+from rank_watch import Watch
 from tiny_fallbacks import build_fallback
 from tiny_lora import EVERYWHERE, lora_model
 from tiny_models import build_model, exact_arithmetic
@@ -48,8 +48,9 @@ SECONDS = 3000
 class Case:
     """One run. `text_only` is the number of examples without an image; `freezes` the tower; `lora` trains adapters.
 
-    `seed` is that of the rollouts. With `exact`, everything but the sum of a step's losses is in float64. If there is a
-    `speaker`, only the responses to this example have tokens.
+    `base_dtype` is the type of the weights below the adapters. `seed` is that of the rollouts. With `exact`, everything
+    but the sum of a step's losses is in float64. If there is a `speaker`, only the responses to this example have
+    tokens. At most `max_rows` rollouts are decoded at once.
     """
 
     name: str
@@ -61,17 +62,20 @@ class Case:
     text_only: int = 0
     freezes: bool = False
     lora: bool = False
+    base_dtype: str = "float32"
+    offload: bool = False
     token_budget: int | None = 400
     method: str = "vcsd"
     teacher: str = "ema"
     seed: int = 0
     exact: bool = False
     speaker: str | None = None
+    max_rows: int | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class Recorder:
-    """Keeps the loss, the numbers and the rollouts of every step, and how the weights are held after it."""
+    """Keeps the loss, the numbers and the rollouts of every step. The first rank alone has monitors."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
@@ -102,7 +106,7 @@ class Recorder:
 
 def _model(case: Case) -> Any:
     if case.lora:
-        return lora_model(case.family, EVERYWHERE, both=True)
+        return lora_model(case.family, EVERYWHERE, both=True, dtype=getattr(torch, case.base_dtype))
     if case.family in ("llava", "qwen3_vl", "qwen3_5"):
         return build_model(case.family, tie_word_embeddings=case.tied)
     return build_fallback(case.family)
@@ -120,6 +124,13 @@ def _only(speaker: str | None) -> AbstractContextManager[object]:
         return replace(drawn, rollouts=tuple(rollouts))
 
     return patch.object(TransformersEngine, "sample", muted)
+
+
+def _decoded_in(max_rows: int | None) -> AbstractContextManager[object]:
+    """Limit the rollouts that engines decode at once."""
+    start = TransformersEngine.__init__
+    limit = {} if max_rows is None else {"max_rows": max_rows}
+    return patch.object(TransformersEngine, "__init__", lambda *given, **named: start(*given, **named, **limit))
 
 
 def _examples(case: Case) -> list[Example]:
@@ -146,6 +157,7 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
         rollout=RolloutSettings(Sampling(max_new_tokens=6), 2, seed=case.seed),
         prompts_per_step=case.num_prompts,
         token_budget=case.token_budget,
+        offload=case.offload,
         method=replace(METHODS[case.method], teacher=case.teacher),
         monitors=[recorder],
         **more,
@@ -153,12 +165,13 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
 
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
-    """Train, and return what was recorded with the final weights and how this rank holds them."""
-    recorder, model = Recorder(), _model(case)
+    """Train, and return what was recorded, what each step of this rank did, and the final weights."""
+    recorder, watch, model = Recorder(), Watch(), _model(case)
     exactly = exact_arithmetic(model) if case.exact else nullcontext()
-    with warnings.catch_warnings(), exactly, _only(case.speaker):
+    with warnings.catch_warnings(), exactly, _only(case.speaker), _decoded_in(case.max_rows), watch.counting():
         warnings.simplefilter("ignore")
         trainer = trainer_of(case, folder / case.name, recorder, model=model)
+        watch.attach(trainer)
         before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
         shares = shares_memory(trainer)
         trainer.train()
@@ -166,7 +179,7 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     return {
         "steps": recorder.steps,
         "losses": losses_of(trainer),
-        "held": how_held(trainer),
+        "rank_steps": watch.steps,
         "starts_with_one_copy": shares,
         "student_norm": norms_of(trainer.model),
         "teacher_norm": norms_of(teacher),
@@ -189,6 +202,7 @@ def how_far(trainer: VCSDTrainer, before: dict[str, torch.Tensor]) -> dict[str, 
         "num_moved": sum(int(change.count_nonzero()) for change in changes),
         "num_trained": sum(change.numel() for change in changes),
         "trained_dtypes": sorted({str(weight.dtype) for weight in trained.values()}),
+        "frozen_dtypes": sorted({str(p.dtype) for p in trainer.model.parameters() if not p.requires_grad}),
     }
 
 
@@ -199,21 +213,6 @@ def _like(tensor: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def norms_of(model: nn.Module) -> list[float]:
     """The norm of every weight."""
     return [float(whole(weight.detach()).double().norm()) for weight in model.parameters()]
-
-
-def how_held(trainer: VCSDTrainer) -> dict[str, Any]:
-    """Whether weights are sharded on this rank, and how many values of them it holds, of how many."""
-    modules = {"student": trainer.model, "teacher": trainer.teacher.weights or trainer.model}
-    own = {name: list(module.parameters()) for name, module in modules.items()}
-    copied = [] if trainer.half is None else list(trainer.half.module.parameters())
-    return {
-        "wrapper": type(trainer.model_wrapped).__name__,
-        "fsdp_modules": {n: sum(isinstance(m, FSDPModule) for m in module.modules()) for n, module in modules.items()},
-        "whole_weights": {n: sum(not isinstance(p, DTensor) for p in weights) for n, weights in own.items()},
-        "num_here": {n: sum(local_part(p).numel() for p in weights) for n, weights in own.items()},
-        "num_all": {n: sum(p.numel() for p in weights) for n, weights in own.items()},
-        "num_copied": sum(p.numel() for p in copied),
-    }
 
 
 def run_alone(cases: Sequence[Case], folder: Path) -> dict[str, dict[str, Any]]:

@@ -40,19 +40,30 @@ PAIRS = [
     *(Case(f"{kind} a rank without responses", kind=kind, speaker="tiny-3", num_steps=2) for kind in KINDS),
     Case("fsdp2 untied head", kind="fsdp2", tied=False),
     Case("fsdp2 frozen tower", kind="fsdp2", freezes=True, **UNEVEN),
-    Case("fsdp2 short rows", kind="fsdp2", token_budget=60, num_prompts=3, num_steps=2),
+    *(Case(f"{kind} short rows", kind=kind, token_budget=60, num_prompts=5, num_steps=2) for kind in KINDS),
     Case("fsdp2 checkpointing", kind="fsdp2", num_steps=2, arguments={"gradient_checkpointing": True}),
     *(Case(f"{kind} is its own teacher", kind=kind, teacher="current", num_steps=2) for kind in KINDS),
 ]
 QUADS = [
-    Case(f"{kind}{' LoRA' * lora} on four ranks", kind=kind, lora=lora, num_prompts=5, num_steps=2)
-    for kind in KINDS
-    for lora in (False, True)
+    Case("fsdp2 on four ranks for 20 steps", kind="fsdp2", num_prompts=5, num_steps=20),
+    Case("ddp on four ranks", num_prompts=5, num_steps=2),
+    *(Case(f"{kind} LoRA on four ranks", kind=kind, lora=True, num_prompts=5, num_steps=2) for kind in KINDS),
 ]
 HALF: dict[str, Any] = {"num_steps": 3, "arguments": {"bf16": True, "learning_rate": 2e-6, "warmup_steps": 0}}
 """Shards in float32, layers in bfloat16, gradients reduced in float32; the paper's learning rate."""
 
-HALVES = [Case("fsdp2 bf16", kind="fsdp2", **HALF), Case("fsdp2 bf16 LoRA", kind="fsdp2", lora=True, **HALF)]
+HALVES = [
+    Case("fsdp2 bf16", kind="fsdp2", **HALF),
+    Case("fsdp2 bf16 LoRA", kind="fsdp2", lora=True, **HALF),
+    Case("fsdp2 bf16 LoRA on a bf16 base", kind="fsdp2", lora=True, base_dtype="bfloat16", **HALF),
+]
+OFFLOADED = Case(
+    "ddp offload", offload=True, num_steps=2, token_budget=60, max_rows=2, arguments={"bf16": True, "warmup_steps": 0}
+)
+"""Every prompt is decoded and scored alone, so that bfloat16 rounds in the same way however prompts are spread."""
+
+SHARDED = [case for case in [*PAIRS, *QUADS, *HALVES] if case.kind == "fsdp2"]
+REPLICATED = [case for case in [*PAIRS, *QUADS, OFFLOADED] if case.kind == "ddp"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +76,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     found = {}
-    for num_ranks, known in ((2, [*PAIRS, *HALVES]), (4, QUADS)):
+    for num_ranks, known in ((2, [*PAIRS, *HALVES, OFFLOADED]), (4, QUADS)):
         if cases := [case for case in known if case in asked]:
             results = _results(num_ranks, cases, root / f"ranks-{num_ranks}")
             found |= {case.name: [result[case.name] for result in results] for case in cases}
@@ -143,36 +154,72 @@ def test_ranks_watch_each_other_in_every_step(case: Case, ranks: dict[str, Any])
     assert all(step["is_watched"] for step in ranks[case.name][0]["steps"])
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in [*PAIRS, *QUADS] if case.kind == "fsdp2"], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", SHARDED, ids=lambda case: case.name)
 def test_between_steps_no_rank_holds_a_whole_weight(case: Case, ranks: dict[str, Any]) -> None:
     results = ranks[case.name]
     for result in results:
-        held = result["held"]
         assert result["starts_with_one_copy"], "the host held the weights twice before they were sharded"
-        assert min(held["fsdp_modules"].values()) >= 4
-        assert held["whole_weights"] == {"student": 0, "teacher": 0}
-        assert held["num_copied"] == 0
-    for name in ("student", "teacher"):
-        assert sum(result["held"]["num_here"][name] for result in results) == results[0]["held"]["num_all"][name]
+    for number in range(case.num_steps):
+        held_by = [result["rank_steps"][number]["held"] for result in results]
+        for held in held_by:
+            assert min(held["fsdp_modules"].values()) >= 4
+            assert held["whole_weights"] == {"student": 0, "teacher": 0}
+            assert held["num_copied"] == 0
+        for name in ("student", "teacher"):
+            assert sum(held["num_here"][name] for held in held_by) == held_by[0]["num_all"][name]
 
 
-@pytest.mark.parametrize("case", [case for case in PAIRS if case.kind == "ddp"], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", REPLICATED, ids=lambda case: case.name)
 def test_without_sharding_torch_wraps_the_student(case: Case, ranks: dict[str, Any]) -> None:
-    assert {result["held"]["wrapper"] for result in ranks[case.name]} == {"DistributedDataParallel"}
+    steps = [step for result in ranks[case.name] for step in result["rank_steps"]]
+    assert {step["held"]["wrapper"] for step in steps} == {"DistributedDataParallel"}
+
+
+@pytest.mark.parametrize("case", [*SHARDED, *REPLICATED], ids=lambda case: case.name)
+def test_ranks_decode_without_waiting_for_each_other(case: Case, ranks: dict[str, Any]) -> None:
+    steps = [step for result in ranks[case.name] for step in result["rank_steps"]]
+    assert len(steps) == len(ranks[case.name]) * case.num_steps
+    assert all(step["samplings"] == 1 for step in steps)
+    assert [step["while decoding"] for step in steps] == [0] * len(steps)
+
+
+@pytest.mark.parametrize("case", SHARDED, ids=lambda case: case.name)
+def test_shards_reduce_each_gradient_once_per_step(case: Case, ranks: dict[str, Any]) -> None:
+    for step in (step for result in ranks[case.name] for step in result["rank_steps"]):
+        assert step["reductions"] == step["trained units"] >= 4
+
+
+@pytest.mark.parametrize("case", REPLICATED, ids=lambda case: case.name)
+def test_replicas_average_gradients_once_per_step_and_run_rows_alone(case: Case, ranks: dict[str, Any]) -> None:
+    for step in (step for result in ranks[case.name] for step in result["rank_steps"]):
+        assert (step["distillings"], step["averages"]) == (1, 1)
+        assert step["in averages"] >= 1
+        assert step["in rows"] == 0
+
+
+@pytest.mark.parametrize("case", [OFFLOADED], ids=lambda case: case.name)
+def test_with_offload_two_ranks_train_as_one_process(case: Case, ranks: dict[str, Any], alone: Alone) -> None:
+    """Adam's moments and the float32 teacher are in host memory on each rank."""
+    results, expected = ranks[case.name], alone(case)
+    for ours, theirs in zip(results[0]["steps"], expected["steps"], strict=True):
+        assert ours["rollouts"] == theirs["rollouts"]
+        for name in ("loss", "gradient_norm", "teacher_distance"):
+            assert relative(ours[name], theirs[name]) <= 1e-6, name
+    assert all(result["losses"] == results[0]["losses"] for result in results)
+    assert results[0]["num_moved"] > 0.9 * results[0]["num_trained"]
 
 
 @pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)
 def test_in_bfloat16_float32_shards_move_at_the_papers_learning_rate(
     case: Case, ranks: dict[str, Any], alone: Alone
 ) -> None:
-    exact = alone(replace(case, arguments={**case.arguments, "bf16": False}))
+    exact = alone(replace(case, base_dtype="float32", arguments={**case.arguments, "bf16": False}))
     results = ranks[case.name]
     half, whole = (sum(result["losses"]) / case.num_steps for result in (results[0], exact))
     assert half == pytest.approx(whole, rel=0.03), "of the mean: in bfloat16 most rollouts have other tokens"
     for result in results:
         assert result["trained_dtypes"] == ["torch.float32"]
+        assert result["frozen_dtypes"] == ([f"torch.{case.base_dtype}"] if case.lora else [])
     moved, trained = (sum(result[name] for result in results) for name in ("num_moved", "num_trained"))
     assert trained == exact["num_trained"]
     assert moved / trained > 0.9 * exact["num_moved"] / exact["num_trained"] > 0.5
