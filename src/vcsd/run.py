@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
     from vcsd.config.recipe import Recipe
     from vcsd.models.processor import Processor
+
+
+log = logging.getLogger(__name__)
 
 
 class PromptSettings(TypedDict):
@@ -177,12 +181,15 @@ def _describe(loaded: Loaded) -> None:
     """Write what was asked for, and where it runs. A finished run that is only opened again stays as it is."""
     output, latest = loaded.output, latest_checkpoint(loaded.output)
     step = 0 if latest is None else int(latest.name.rpartition("-")[2])
-    _write(output / "config.json", loaded.recipe.to_json())
-    if step and step >= loaded.arguments.max_steps > 0:
+    is_finished = step > 0 and step >= loaded.arguments.max_steps > 0
+    if not is_finished or not (output / "config.json").is_file():
+        _write(output / "config.json", loaded.recipe.to_json())
+    if is_finished:
         return
     try:
         before = sessions_of(output)
-    except ValueError:  # a file that was cut off or changed: the earlier machines are not known
+    except ValueError:
+        log.warning("%s is damaged: the machines of the first %d steps are not known.", output / SESSIONS, step)
         before = []
     sessions = with_session(before, step, settings_digest(loaded.recipe))
     _write(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
@@ -239,8 +246,11 @@ def _go_back(output: Path, resume: int | str) -> None:
 
 
 def _write(path: Path, content: str) -> None:
+    """Write a file of the run. A kill while writing leaves the previous one."""
+    partial = path.with_name(f"{path.name}.partial")
     try:
-        path.write_text(content, encoding="utf-8")
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error
 

@@ -165,6 +165,27 @@ def test_a_run_that_was_resumed_elsewhere_keeps_both_machines(folder, tmp_path, 
     assert "first, then second" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_a_finished_run_that_is_opened_with_fewer_steps_keeps_its_recipe(folder, tmp_path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    assert vcsd("train", folder / "recipe.yaml", "trainer.max_steps=2", f"trainer.output_dir={tmp_path / 'run'}") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["trainer"]["max_steps"] == 3
+    (tmp_path / "run" / "config.json").unlink()
+    assert vcsd("train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path / 'run'}") == 0
+    assert (tmp_path / "run" / "config.json").is_file()
+
+
+def test_damaged_sessions_are_a_warning_and_a_capsule_that_can_be_read(folder, tmp_path, caplog):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    (tmp_path / "run" / "sessions.json").write_text('[{"after_step": 0, "envir')
+    more = ("trainer.max_steps=4", f"trainer.output_dir={tmp_path / 'run'}")
+    assert vcsd("train", folder / "recipe.yaml", *more) == 0
+    assert "sessions.json is damaged: the machines of the first 3 steps are not known." in caplog.text
+    assert vcsd("capsule", tmp_path / "run") == 0
+    first, second = read_capsule(tmp_path / "run" / "capsule.json")["environment"]["sessions"]
+    assert first == {"after_step": 0, "environment": {}, "settings": ""}
+    assert (second["after_step"], second["environment"]["torch"]) == (3, torch.__version__)
+
+
 @pytest.mark.parametrize(
     "sessions",
     [

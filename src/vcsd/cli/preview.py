@@ -49,8 +49,8 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     checked_arguments(recipe, is_dry=True)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)
-    _refuse_small_budget(recipe, job.step, assumed=", assumed")
     assumed = f"prompts of {job.step.prompt_tokens:,} tokens are assumed, at most {job.longest_prompt:,}"
+    assumed += _about_budget(recipe, job.step)
     data = f"{recipe.data.path}: " + ("not opened" if has_data else "not on this machine") + f"; {assumed}"
     is_local = local_folder(recipe.model.path) is not None
     is_asked = machine is not None
@@ -119,15 +119,30 @@ def _here(loaded: Loaded, job: Job) -> tuple[Job, Projection]:
     return job, project(job, Machine(measure_card(device, dtype, _memory_of(device))))
 
 
-def _refuse_small_budget(recipe: Recipe, step: Step, assumed: str = "") -> None:
+def _about_budget(recipe: Recipe, step: Step) -> str:
+    """Say if a row cannot hold a prompt of the assumed length. Raise an error if it cannot hold any."""
+    budget, response = recipe.token_budget, step.response_tokens
+    if budget is None or budget >= step.prompt_tokens + response:
+        return ""
+    if budget <= response:
+        raise ConfigError(
+            [
+                f"token_budget = {budget} leaves no room for a prompt beside one full response ({response} tokens). "
+                "Raise it, or lower rollout.max_new_tokens."
+            ]
+        )
+    return f". With one full response they are longer than token_budget ({budget:,}): check it against your data"
+
+
+def _refuse_small_budget(recipe: Recipe, step: Step) -> None:
     """Raise an error if a row cannot hold the first prompt with one response."""
     budget = recipe.token_budget
     longest = step.prompt_tokens + step.response_tokens
     if budget is not None and budget < longest:
         raise ConfigError(
             [
-                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens"
-                f"{assumed}). Raise it, or lower model.max_pixels or rollout.max_new_tokens."
+                f"token_budget = {budget} is less than the first prompt with one full response ({longest} tokens). "
+                "Raise it, or lower model.max_pixels or rollout.max_new_tokens."
             ]
         )
 

@@ -20,6 +20,7 @@ import yaml
 from vcsd.config.inherit import merged, read_chain
 from vcsd.config.recipe import Recipe, load_recipe
 from vcsd.config.shipped import recipe_path, shipped_folder
+from vcsd.config.yaml_text import parse_yaml
 from vcsd.method import METHODS, PRESETS
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def sourced_values(path: str | Path, overrides: Iterable[str] = ()) -> list[Sour
     tree = merged(chain)
     section = tree.get("method") if isinstance(tree, dict) else None
     preset = section.get("preset") if isinstance(section, dict) else None
+    if is_preset_given := "method.preset" in given:
+        preset = _given_preset(overrides)
     rows = []
     for key, value in leaves(json.loads(recipe.to_json())):
         if any(key == name or key.startswith(f"{name}.") for name in given):
@@ -101,10 +104,23 @@ def sourced_values(path: str | Path, overrides: Iterable[str] = ()) -> list[Sour
         elif key in written:
             rows.append(SourcedValue(key, value, *written[key]))
         elif key.startswith("method."):
-            rows.append(SourcedValue(key, value, _method_label(key.partition(".")[2], recipe.method.name, preset)))
+            field = key.partition(".")[2]
+            label = _method_label(field, recipe.method.name, preset)
+            where = "the command line" if is_preset_given and field in PRESETS.get(str(preset), ()) else "default"
+            rows.append(SourcedValue(key, value, label, where=where))
         else:
             rows.append(SourcedValue(key, value, default_label(key)))
     return rows
+
+
+def _given_preset(overrides: Iterable[str]) -> object:
+    """The preset that an override names.
+
+    >>> _given_preset(["offload=true", "method.preset=author_code"])
+    'author_code'
+    """
+    texts = [text for key, _, text in (each.partition("=") for each in overrides) if key.strip() == "method.preset"]
+    return parse_yaml(texts[-1], source="override method.preset")
 
 
 def default_label(key: str) -> str:
@@ -141,11 +157,17 @@ def _written(chain: list[tuple[Path, object]]) -> dict[str, tuple[str, str, str]
 
 
 def _labels(path: Path) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Yield each key of a file with what the comment on its line says. A run's folder is always ours."""
+    """Yield each key of a file with what the comment says on the line where its value ends, or on its own line.
+
+    Blocks end on a line of another key, and an alias's value has a line of its own, so theirs is not read. A run's
+    folder is always ours.
+    """
     text = path.read_text(encoding="utf-8")
     lines, name = text.splitlines(), _name(path)
-    for key, node in _nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
-        match = _LABEL.search(lines[node.end_mark.line] if node.end_mark.column else lines[node.start_mark.line])
+    for key, name_node, node in _nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
+        match = _LABEL.search(lines[name_node.start_mark.line])
+        if node.start_mark.index > name_node.start_mark.index and not _is_block(node):
+            match = _LABEL.search(lines[node.end_mark.line]) or match
         if key == "trainer.output_dir":
             yield key, (OURS, "", name)
         else:
@@ -159,13 +181,22 @@ def _name(path: Path) -> str:
     return whole.relative_to(folder).with_suffix("").as_posix() if whole.is_relative_to(folder) else str(path)
 
 
-def _nodes(node: yaml.Node | None, key: str = "") -> Iterator[tuple[str, yaml.Node]]:
-    """Yield the path and node of each value of a YAML tree; a list is one value."""
+def _is_block(node: yaml.Node) -> bool:
+    """Whether a value is a list or a text that ends where the next key begins."""
+    if isinstance(node, yaml.CollectionNode):
+        return not node.flow_style
+    return isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}
+
+
+def _nodes(
+    node: yaml.Node | None, key: str = "", name_node: yaml.Node | None = None
+) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+    """Yield the path of each value of a YAML tree with the nodes of its key and of itself; a list is one value."""
     if isinstance(node, yaml.MappingNode) and node.value:
         for name, inner in node.value:
-            yield from _nodes(inner, f"{key}.{name.value}" if key else str(name.value))
-    elif node is not None and key:
-        yield key, node
+            yield from _nodes(inner, f"{key}.{name.value}" if key else str(name.value), name)
+    elif node is not None and name_node is not None:
+        yield key, name_node, node
 
 
 def leaves(value: JsonValue, key: str = "") -> Iterator[tuple[str, JsonValue]]:

@@ -92,8 +92,15 @@ def with_session(sessions: list[Session], after_step: int, settings: str) -> lis
     >>> first = with_session([], 0, "a")
     >>> len(with_session(first, 10, "a")), len(with_session(first, 10, "b")), len(with_session(first, 0, "b"))
     (1, 2, 1)
+
+    If nothing is known about the first steps, the first session is empty.
+
+    >>> with_session([], 10, "a")[0]
+    {'after_step': 0, 'environment': {}, 'settings': ''}
     """
     kept = [each for each in sessions if each["after_step"] < after_step]
+    if after_step and (not kept or kept[0]["after_step"]):
+        kept = [{"after_step": 0, "environment": {}, "settings": ""}, *kept]
     here: Session = {"after_step": after_step, "environment": environment(), "settings": settings}
     is_same = bool(kept) and all(kept[-1][name] == here[name] for name in ("environment", "settings"))
     return kept if is_same else [*kept, here]

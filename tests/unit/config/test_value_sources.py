@@ -20,7 +20,7 @@ from vcsd.config.value_sources import (
     default_label,
     sourced_values,
 )
-from vcsd.method import TRAINER_DEFAULTS, Method
+from vcsd.method import PRESETS, TRAINER_DEFAULTS, Method
 
 KNOWN = {
     PAPER: [
@@ -121,6 +121,30 @@ def test_a_named_method_drops_the_labels_of_the_one_below(tmp_path):
     (tmp_path / "top.yaml").write_text("base: low.yaml\nmethod: opsd_published  # authors' code\n")
     rows = {row.key: row for row in sourced_values(tmp_path / "top.yaml")}
     assert (rows["method.beta"].label, rows["method.name"].label) == (CODE, CODE)
+
+
+def test_the_label_of_a_block_is_on_the_line_of_its_key(tmp_path):
+    (tmp_path / "top.yaml").write_text(
+        "base: paper/qwen3_vl_2b\nevaluation:\n  benchmarks:  # paper: mine\n    - BLINK\n    - MMStar\n"
+        "  limit: 5  # ours: few\n  sampling: >-  # authors' code\n    paper\n  data:  # paper\n    null\n"
+        "data:\n  instruction: |  # paper: folded\n    Think.\n  columns: {\n    question: q,\n    }  # ours\n"
+        "model:\n  path:\n    m  # ours: here\n"
+    )
+    rows = {row.key: (row.label, row.note) for row in sourced_values(tmp_path / "top.yaml")}
+    assert rows["evaluation.benchmarks"] == (PAPER, "mine")
+    assert rows["evaluation.limit"] == (OURS, "few")
+    assert rows["evaluation.sampling"] == (CODE, "")
+    assert rows["evaluation.data"] == (PAPER, "")
+    assert rows["data.instruction"] == (PAPER, "folded")
+    assert rows["model.path"] == (OURS, "here")
+
+
+def test_a_preset_of_the_command_line_is_the_source_of_its_fields():
+    rows = {row.key: row for row in sourced_values("paper/qwen3_vl_2b", ["method.preset=author_code"])}
+    for field, value in PRESETS["author_code"].items():
+        row = rows[f"method.{field}"]
+        assert (row.value, row.label, row.where) == (value, CODE, "the command line")
+    assert (rows["method.alpha"].label, rows["method.alpha"].where) == (PAPER, "default")
 
 
 def test_the_table_names_the_file_that_sets_a_value():

@@ -108,8 +108,15 @@ def test_a_prompt_is_assumed_to_end_where_the_positions_of_the_model_end():
 
 
 def test_a_row_that_cannot_hold_a_prompt_is_an_error_without_data_too():
-    with pytest.raises(ConfigError, match=r"the first prompt with one full response \(2088 tokens, assumed\)"):
-        preview(load_recipe("paper/qwen3_vl_2b", ["token_budget=1"]))
+    with pytest.raises(ConfigError, match=r"token_budget = 1024 leaves no room for a prompt .* \(1024 tokens\)"):
+        preview(load_recipe("paper/qwen3_vl_2b", ["token_budget=1024"]))
+
+
+def test_a_row_that_cannot_hold_an_assumed_prompt_is_a_note_and_no_error():
+    short = ["rollout.max_new_tokens=64"]
+    note = "With one full response they are longer than token_budget (1,000): check it against your data"
+    assert note in shown(load_recipe("paper/qwen3_vl_2b", ["token_budget=1000", *short]))
+    assert "check it" not in shown(load_recipe("paper/qwen3_vl_2b", ["token_budget=1128", *short]))
 
 
 def test_a_run_that_saves_once_is_said_to():

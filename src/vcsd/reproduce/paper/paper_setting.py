@@ -24,7 +24,6 @@ from vcsd import run
 from vcsd.checkpoint.export import export
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
-from vcsd.config.value_sources import leaves
 from vcsd.errors import ConfigError, RunError, did_you_mean, shown
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.evaluate import Scoring, evaluate, load_questions
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.reproduce.paper.paper_costs import RowCost
     from vcsd.reproduce.paper.paper_curves import Curve
+    from vcsd.types import JsonValue
 
 _ABLATIONS = {
     "alpha": [f"alpha_{alpha}" for alpha in ("0", "0.5", "1.25", "1.5", "2")],
@@ -58,10 +58,10 @@ _ABLATIONS = {
 EXPERIMENTS = ("main", *_ABLATIONS, "dynamics")
 
 _SETTINGS = "recipe.json"
-"""The resolved recipe of a finished row, in its folder."""
+"""The resolved recipe of a row's student and answers, in its folder."""
 
-_FREE = ("trainer.output_dir", "evaluation.data")
-"""Where files are: this may change between calls."""
+_FREE = ("trainer.output_dir", "evaluation.data", "resume")
+"""Where files are, and from where a run resumed: this may change between calls."""
 
 
 def rows_of(experiment: str, models: Sequence[str]) -> list[str]:
@@ -104,9 +104,9 @@ class PaperSetting:
     def score(self, row: str, say: Callable[[str], None]) -> Scorecard:
         """Train, export and evaluate a row, or read its scorecard if that is complete."""
         folder, recipe = self.out / row, self.recipe(row)
+        self._refuse_other_settings(folder, _SETTINGS, recipe)
         finished = folder / "eval" / "scorecard.json"
         if finished.is_file():
-            _refuse_other_settings(folder, recipe)
             return load_scorecard(finished)
         model = recipe.model.path
         if not row.startswith("base/"):
@@ -115,8 +115,7 @@ class PaperSetting:
         is_lenient = self.asking.allow_unknown_data or recipe.evaluation.allow_unknown_data
         asking = replace(self.asking, allow_unknown_data=is_lenient)
         loaded = load_questions("all", self.data, asking, allowed_by="--set evaluation.allow_unknown_data=true")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _SETTINGS).write_text(recipe.to_json(), encoding="utf-8")
+        _record(folder, recipe)
         (card,) = evaluate(
             loaded, _answerer(model, recipe), folder / "eval", asking, Scoring(Marking("final")), title=row
         )
@@ -131,10 +130,40 @@ class PaperSetting:
                 launch([*shlex.split(self.launcher), "-m", "vcsd", "train", row, *self._changes(row)])
             else:
                 run.train(run.load(recipe))
+        self._refuse_other_settings(folder, "run/config.json", recipe)  # a finished run is only opened
+        if not student.is_dir():
             shutil.rmtree(unfinished, ignore_errors=True)
             export(folder / "run", unfinished)
+            _record(folder, recipe)
             unfinished.rename(student)
         return student
+
+    def _refuse_other_settings(self, folder: Path, record: str, recipe: Recipe) -> None:
+        """Raise a ConfigError if a row was made with other settings than those asked for.
+
+        A key that was not recorded is of a later version: it counts only if it was asked for, or is one of the
+        trainer's, which are recorded wherever they are set.
+        """
+        if not (folder / record).is_file():
+            return
+        try:
+            made = _settings((folder / record).read_text(encoding="utf-8"))
+        except (ValueError, AttributeError):
+            raise ConfigError([f"{folder / record} is damaged. Restore it, or remove {folder}."]) from None
+        asked = _settings(recipe.to_json())
+        given = tuple(override.partition("=")[0].strip() for override in self.overrides)
+        for key in [*asked, *(key for key in made if key not in asked)]:
+            is_known = key in made and key in asked
+            is_asked = any(f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}.") for name in given)
+            if key in _FREE or not (is_known or is_asked or key.startswith("trainer.")):
+                continue
+            if made.get(key) != asked.get(key):
+                raise ConfigError(
+                    [
+                        f"{folder} was made with {key} = {shown(made.get(key))}, not "
+                        f"{shown(asked.get(key))}. Give the same --set, or another --out, or remove that folder."
+                    ]
+                )
 
     def cost(self, row: str) -> RowCost:
         """What a row needs, projected from shapes."""
@@ -145,21 +174,28 @@ class PaperSetting:
         return read_curve(self.out / row / "run")
 
 
-def _refuse_other_settings(folder: Path, recipe: Recipe) -> None:
-    """Raise a ConfigError if a finished row was trained with other settings than those asked for."""
-    if not (folder / _SETTINGS).is_file():
+def _record(folder: Path, recipe: Recipe) -> None:
+    """Write what a row is made with, once. A kill while writing leaves no file."""
+    path = folder / _SETTINGS
+    if path.is_file():
         return
-    made = dict(leaves(json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))))
-    asked = dict(leaves(json.loads(recipe.to_json())))
-    keys = [key for key in asked if key not in _FREE and made.get(key) != asked[key]]
-    if keys:
-        key = keys[0]
-        raise ConfigError(
-            [
-                f"{folder} was made with {key} = {shown(made.get(key))}, not {shown(asked[key])}. Give the same --set, "
-                "or another --out, or remove that folder."
-            ]
-        )
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(recipe.to_json(), encoding="utf-8")
+    partial.replace(path)
+
+
+def _settings(text: str) -> dict[str, JsonValue]:
+    """The values of a recipe in JSON: by key, or by section and key.
+
+    >>> _settings('{"offload": false, "model": {"path": "m", "chat_template_kwargs": {}}}')
+    {'offload': False, 'model.path': 'm', 'model.chat_template_kwargs': {}}
+    """
+    settings: dict[str, JsonValue] = {}
+    for name, value in json.loads(text).items():
+        inner = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+        settings |= inner
+    return settings
 
 
 def refuse_launcher(launcher: str) -> None:

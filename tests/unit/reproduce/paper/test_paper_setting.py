@@ -98,6 +98,68 @@ def test_finished_scores_of_other_settings_are_an_error_and_not_an_answer(folder
         other.score("base/qwen3_vl_2b", pytest.fail)
 
 
+def test_a_student_of_other_settings_is_not_evaluated(folder, tmp_path, monkeypatch):
+    row, given = "paper/qwen3_vl_2b", setting(folder)
+    plan = replace(given, out=tmp_path)
+    other = replace(plan, overrides=(*plan.overrides, "method.alpha=2"))
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vcsd.reproduce.paper.paper_setting.load_questions", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            plan.score(row, lambda line: None)
+    record = tmp_path / row / "recipe.json"
+    assert json.loads(record.read_text())["method"]["alpha"] == 1.0, "recorded with the student"
+    with pytest.raises(ConfigError, match=r"was made with method.alpha = 1.0, not 2\."):
+        other.score(row, pytest.fail)
+    record.unlink()  # as earlier versions left it: the run still knows
+    with pytest.raises(ConfigError, match=r"was made with method.alpha = 1.0, not 2\."):
+        other.score(row, pytest.fail)
+    said = []
+    plan.score(row, said.append)
+    assert [line.split(":")[0] for line in said] == [row], "evaluated, not trained"
+
+
+def test_a_finished_run_with_more_steps_than_asked_for_is_not_exported(folder, tmp_path, monkeypatch):
+    row, given = "paper/qwen3_vl_2b", setting(folder)
+    plan = replace(given, out=tmp_path, overrides=("trainer.max_steps=2", *given.overrides[1:]))
+    with monkeypatch.context() as patch:
+        patch.setattr("vcsd.reproduce.paper.paper_setting.export", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception, match="killed"):
+            plan.score(row, lambda line: None)
+    with pytest.raises(ConfigError, match=r"was made with trainer.max_steps = 2, not 1"):
+        replace(given, out=tmp_path).score(row, lambda line: None)
+
+
+def test_keys_that_were_not_recorded_are_compared_only_if_they_were_asked_for(folder, tmp_path):
+    plan, row = replace(setting(folder), out=tmp_path), "base/qwen3_vl_2b"
+    tree = json.loads(plan.recipe(row).to_json())
+    del tree["model"]["chat_template_kwargs"], tree["guard"], tree["rollout"]
+    finished = tmp_path / row / "eval" / "scorecard.json"
+    finished.parent.mkdir(parents=True)
+    record = tmp_path / row / "recipe.json"
+
+    def problem(*overrides):
+        with pytest.raises(ConfigError) as caught:
+            replace(plan, overrides=(*plan.overrides, *overrides)).score(row, pytest.fail)
+        return str(caught.value)
+
+    finished.write_text("{}")
+    record.write_text(json.dumps(tree))
+    plan = replace(plan, overrides=tuple(each for each in plan.overrides if not each.startswith(("guard", "rollout"))))
+    assert "not a scorecard" in problem(), "later keys alone are not refused"
+    assert "rollout.top_k = None, not 5" in problem("rollout.top_k=5")
+    assert "model.chat_template_kwargs = None, not {'a': True}" in problem("model.chat_template_kwargs.a=true")
+    assert "trainer.weight_decay = 0.01, not 0.5" in problem("trainer.weight_decay=0.5")
+    assert "trainer.adam_beta2 = None, not 0.9" in problem("trainer.adam_beta2=0.9")
+    record.write_text(json.dumps({**tree, "trainer": {**tree["trainer"], "adam_beta2": 0.9}}))
+    assert "trainer.adam_beta2 = 0.9, not None" in problem()
+    record.write_text('{"model"')
+    assert "recipe.json is damaged" in problem()
+
+
 CHILD = """
 import os, signal
 from pathlib import Path
