@@ -2,6 +2,7 @@
 
 import logging
 import os
+from unittest import mock
 
 import pytest
 from transformers import TrainingArguments
@@ -78,12 +79,15 @@ def test_a_dry_run_may_see_several_gpus(arguments):
     assert launch_problems(arguments, is_dry=True) == []
 
 
+@mock.patch.dict(os.environ)  # transformers sets variables for FSDP
 def test_only_the_advice_to_use_what_is_refused_is_hidden(tmp_path):
     logger, told = logging.getLogger("transformers.training_args"), []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())
     settings = {"use_cpu": True, "report_to": [], "fsdp": True, "gradient_checkpointing": True}
+    level = logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)  # a command in another test may have made transformers quiet
     try:
         TrainingArguments(str(tmp_path), **settings)
         (advice,) = [text for text in told if "activation_checkpointing" in text]
@@ -92,6 +96,7 @@ def test_only_the_advice_to_use_what_is_refused_is_hidden(tmp_path):
             TrainingArguments(str(tmp_path), **settings)
             logger.warning("another")
     finally:
+        logger.setLevel(level)
         logger.removeHandler(handler)
     assert "another" in told
     assert advice not in told
