@@ -360,6 +360,17 @@ def teach(
         teaching.finish(num_dev)
 
 
+def timed_say() -> Say:
+    """Return a function that prints a line at once, after the seconds since now."""
+    started = time.monotonic()
+
+    def say(line: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - started:6.1f} s  {line}\n")
+        sys.stdout.flush()
+
+    return say
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m vcsd.emoji.teach", description="Teach a language model to see.")
@@ -371,12 +382,7 @@ def main() -> None:
     parser.add_argument("--facts", type=int, default=Shares.fact, help="Rows of a step with a usual colour in text.")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    started = time.monotonic()
-
-    def say(line: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - started:6.1f} s  {line}\n")
-        sys.stdout.flush()
-
+    say = timed_say()
     try:
         shares = Shares(fact=options.facts)
         plan = TeachingPlan(options.seed, options.sight_steps, options.caption_steps, shares=shares)

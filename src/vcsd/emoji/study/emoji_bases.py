@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ import torch
 from vcsd.emoji.smollm2 import language_identity
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.study.study_list import read_study
-from vcsd.emoji.teach import teach
+from vcsd.emoji.teach import teach, timed_say
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.visible import visible
 
@@ -66,12 +65,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="Names of bases, in order. By default all.")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
-    started = time.monotonic()
-
-    def say(line: str) -> None:
-        sys.stdout.write(f"{time.monotonic() - started:6.1f} s  {line}\n")
-        sys.stdout.flush()
-
+    say = timed_say()
     try:
         torch.set_float32_matmul_precision("high")
         listed = read_study(options.list)
