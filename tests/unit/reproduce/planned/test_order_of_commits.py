@@ -17,6 +17,7 @@ LISTS = {
     "docs/results/lag_runs.json": ("docs/results/lag_runs.json",),
     "docs/results/failure_runs.json": ("docs/preregistration_failures.md", "docs/results/failure_runs.json"),
     "docs/results/power_runs.json": ("docs/preregistration_failures.md", "docs/results/power_runs.json"),
+    "docs/results/paper_dose_runs.json": ("docs/preregistration_paper_dose.md", "docs/results/paper_dose_runs.json"),
 }
 """Each list of runs, with the files that must not change after its first result."""
 LIST = "docs/results/planned.json"
