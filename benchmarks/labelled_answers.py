@@ -2,11 +2,15 @@
 
     python benchmarks/labelled_answers.py CLONES --out benchmarks/results/labelled_answers.json
 
-CLONES is a folder with clones of the repositories below, at these commits. `tests/golden/real_answers.jsonl` holds the
-file, row, hash and label of each answer, never its text. Answers whose file is missing or whose hash differs are
-skipped and counted. Half of these labels were held out from version 3 of the reader; version 4 was developed on all of
-them. `real_answers_later.jsonl` holds answers of other models, labelled after version 4 was fixed and before it read
-them.
+CLONES is a folder with clones of the repositories below, at these commits; `--check FILE` compares every reading with
+those that FILE records, and fails if one has changed. `tests/golden/real_answers.jsonl` holds the file, row, hash and
+label of each answer, never its text. Answers whose file is missing or whose hash differs are skipped and counted. Half
+of these labels were held out from version 3 of the reader; version 4 was developed on all of them.
+`real_answers_later.jsonl` holds answers of other models, labelled after version 4 was fixed and before it read them.
+Version 5 was developed on both, version 6 also on the next. `real_answers_version_5.jsonl` holds answers to other
+benchmarks, labelled by someone who did not see version 5, before it read them; `real_answers_version_6.jsonl` further
+answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
+`results/labelled_answers_reader_5.json` is what version 5 read, and so on down to version 2.
 """
 
 from __future__ import annotations
@@ -16,12 +20,14 @@ import ast
 import hashlib
 import json
 import math
+import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import answer_files
+from answer_files import LETTERS, Answer, lines
 from vcsd.evaluation.reading import READER, read_answer
 
 if TYPE_CHECKING:
@@ -35,21 +41,17 @@ COMMITS = {
     "HallusionBench": "tianyi-lab/HallusionBench@744007c232c292942c7f80eb61edb2465482da31",
     "BLINK_Benchmark": "zeyofu/BLINK_Benchmark@2d6a779be4aa1ad0d38d7aa539bcb43b6dd81592",
     "crossmodal-eval": "neilkale/crossmodal-eval@b314d51a0e21ef99c4cb5d84ef464b54b66a88f9",
+    **answer_files.COMMITS,
 }
 LABELS = Path(__file__).parents[1] / "tests" / "golden" / "real_answers.jsonl"
 LATER = LABELS.with_name("real_answers_later.jsonl")
-LETTERS = "ABCDEFGHIJ"
+FIFTH = LABELS.with_name("real_answers_version_5.jsonl")
+SIXTH = LABELS.with_name("real_answers_version_6.jsonl")
+UNSEEN = {FIFTH: ("version 5", 336), SIXTH: ("version 6", 220)}
+"""The part that these labels are, and how many of them were drawn first; the rest, from harder files, a second time."""
+PARTS = ("open", "held out", "later", "version 5", "version 6")
+CHINESE = ("CMMU", "GAOKAO-MM-llava-moss2")
 Z = 1.959964
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a model wrote, the options, the question, and what the authors extracted; "" where nothing is saved."""
-
-    text: str
-    options: dict[str, str]
-    asked: str = ""
-    theirs: str = ""
 
 
 @cache
@@ -58,10 +60,6 @@ def answers(clones: Path, repository: str, file: str) -> dict[str, Answer]:
     folder = clones / repository
     path = folder / file
     return dict(FORMATS[repository](folder, path)) if path.is_file() else {}
-
-
-def _lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _mathvista(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
@@ -87,8 +85,8 @@ def _crossmodal(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
 
 
 def _mathv(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
-    questions = {question["id"]: question for question in _lines(folder / "data" / "test.jsonl")}
-    for output in _lines(path):
+    questions = {question["id"]: question for question in lines(folder / "data" / "test.jsonl")}
+    for output in lines(path):
         asked = questions[output["id"]]
         options = dict(zip(LETTERS, asked["options"], strict=False))
         theirs = str(output.get("model_answer", ""))
@@ -97,7 +95,7 @@ def _mathv(folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
 
 def _mmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
     if path.suffix == ".jsonl":
-        for output in _lines(path):
+        for output in lines(path):
             options = dict(zip(LETTERS, ast.literal_eval(output["options"]), strict=False))
             yield output["id"], Answer(str(output["response"]), options, output["question"], str(output["pred_indexs"]))
         return
@@ -107,8 +105,8 @@ def _mmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
 
 
 def _cmmmu(_folder: Path, path: Path) -> Iterator[tuple[str, Answer]]:
-    questions = {question["id"]: question for question in _lines(path.parent / "cmmmu-data-val-answer.jsonl")}
-    for output in _lines(path):
+    questions = {question["id"]: question for question in lines(path.parent / "cmmmu-data-val-answer.jsonl")}
+    for output in lines(path):
         question = questions[output["id"]]
         choices = [str(question[f"option{number}"]) for number in range(1, 5)] if output["type"] == "选择" else []
         options = dict(zip("ABCD", choices, strict=False))
@@ -134,6 +132,7 @@ FORMATS = {
     "HallusionBench": _hallusionbench,
     "BLINK_Benchmark": _blink,
     "crossmodal-eval": _crossmodal,
+    **answer_files.FORMATS,
 }
 
 
@@ -198,15 +197,29 @@ def wilson(right: int, num: int) -> tuple[float, float]:
 
 def labels(path: Path) -> list[dict]:
     """Read a file of labels, and name the part that each belongs to."""
-    parts = {None: "later", False: "open", True: "held out"}
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [{**row, "part": parts[row.get("held_out")]} for row in rows]
+    rows = lines(path)
+    if path not in UNSEEN:
+        parts = {None: "later", False: "open", True: "held out"}
+        return [{**row, "part": parts[row.get("held_out")]} for row in rows]
+    part, num_first = UNSEEN[path]
+    return [{**row, "part": part, **groups(row, is_first=place < num_first)} for place, row in enumerate(rows)]
+
+
+def groups(row: dict, *, is_first: bool) -> dict[str, str]:
+    """Return the groups that a label is counted in, next to its kind and its model."""
+    benchmark = row["model"].partition("/")[0]
+    return {"draw": "first" if is_first else "second", "language": language(row), "benchmark": benchmark}
+
+
+def language(row: dict) -> str:
+    """Return the language of a question's benchmark."""
+    return "Chinese" if row["repository"] in CHINESE else "English"
 
 
 def judged(clones: Path) -> tuple[list[dict], list[dict], Counter]:
     """Read every labelled answer: rows for the reader, rows for the authors' extraction, and what was skipped."""
     ours, theirs, skipped = [], [], Counter()
-    for label in [*labels(LABELS), *labels(LATER)]:
+    for label in [*labels(LABELS), *labels(LATER), *labels(FIFTH), *labels(SIXTH)]:
         answer = answers(clones, label["repository"], label["file"]).get(label["row"])
         if answer is None:
             skipped["missing"] += 1
@@ -233,7 +246,7 @@ def report(clones: Path) -> dict:
     again = [row for row in ours if "again" in row]
     with_theirs = {(row["repository"], row["file"], row["row"]) for row in theirs}
     parts = {}
-    for name in ("open", "held out", "later"):
+    for name in PARTS:
         mine = [row for row in ours if row["part"] == name]
         same = [row for row in mine if (row["repository"], row["file"], row["row"]) in with_theirs]
         authors = [row for row in theirs if row["part"] == name]
@@ -241,15 +254,46 @@ def report(clones: Path) -> dict:
             "by kind": tally(mine, "kind"),
             "by model": tally(mine, "model"),
             "where the authors extracted": {"reader": tally(same, "kind"), "authors": tally(authors, "kind")},
+            "read otherwise": read_otherwise(mine),
         }
+        if name in dict(UNSEEN.values()):
+            parts[name] |= {f"by {key}": tally(mine, key) for key in ("draw", "language", "benchmark")}
     twice = {"answers": len(again), "same label": sum(row["again"] == row["label"] for row in again)}
     return {"reader": READER, "sources": COMMITS, "skipped": dict(skipped), "labelled twice": twice, "parts": parts}
+
+
+def read_otherwise(rows: list[dict]) -> list[dict]:
+    """Return the answers whose reading is not their label: wrong, or unread though a person can read them."""
+    keys = ("repository", "file", "row", "kind", "label", "found")
+    return [
+        {key: row[key] for key in keys}
+        for row in rows
+        if not row["is_right"] and (row["found"], row["label"]) != (None, None)
+    ]
+
+
+def changes(result: dict, recorded: dict) -> list[str]:
+    """Return one line for each answer that is not read as recorded; also if some were not read at all."""
+    changed = []
+    now, then = _readings(result), _readings(recorded)
+    for place in sorted({*now, *then}):
+        before, after = then.get(place, "as labelled"), now.get(place, "as labelled")
+        if before != after:
+            changed.append(f"{place}: recorded {before}, now {after}")
+    if result["skipped"] != recorded["skipped"]:
+        changed.append(f"skipped answers: recorded {recorded['skipped']}, now {result['skipped']}")
+    return changed
+
+
+def _readings(result: dict) -> dict[str, str | None]:
+    rows = [row for part in result["parts"].values() for row in part["read otherwise"]]
+    return {f"{row['repository']}/{row['file']} {row['row']}": row["found"] for row in rows}
 
 
 def print_report(result: dict) -> None:
     """Print the tables."""
     for part, tables in result["parts"].items():
-        shown = {key: tables[key] for key in ("by kind", "by model")}
+        shown = {key: table for key, table in tables.items() if key.startswith("by ")}
         shown |= {f"authors' files, {who}": table for who, table in tables["where the authors extracted"].items()}
         for title, table in shown.items():
             print(f"\n{part}, {title:28}    N  decided  right  precision   95%           undecided  missed")
@@ -266,8 +310,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("clones", type=Path, help="folder with the clones, each named as its repository")
     parser.add_argument("--out", type=Path, help="also write the counts as JSON")
+    parser.add_argument("--check", type=Path, help="fail unless every answer is read as this file records")
     given = parser.parse_args()
     counted = report(given.clones)
     print_report(counted)
+    if given.check:
+        changed = changes(counted, json.loads(given.check.read_text(encoding="utf-8")))
+        sys.exit("\n".join(changed) or None)
     if given.out:
         given.out.write_text(json.dumps(counted, indent=1) + "\n", encoding="utf-8")

@@ -2,21 +2,28 @@
 
 import json
 import re
+import zipfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+import answer_files
 import labelled_answers
 from vcsd.evaluation.reading import READER
 
 LABELS = [json.loads(line) for line in labelled_answers.LABELS.read_text(encoding="utf-8").splitlines()]
 LATER = labelled_answers.labels(labelled_answers.LATER)
+FIFTH = labelled_answers.labels(labelled_answers.FIFTH)
+SIXTH = labelled_answers.labels(labelled_answers.SIXTH)
+ALL = LABELS + LATER + FIFTH + SIXTH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
 def test_many_answers_of_many_models_are_labelled_without_their_texts():
     assert len(LABELS) >= 600
     assert len({label["model"] for label in LABELS}) >= 30
-    assert {label["repository"] for label in LABELS + LATER} == set(labelled_answers.COMMITS)
+    assert {label["repository"] for label in ALL} == set(labelled_answers.COMMITS)
     keys = {"repository", "file", "row", "sha256", "model", "kind", "label", "held_out", "again"}
     assert all(set(label) <= keys and re.fullmatch("[0-9a-f]{16}", label["sha256"]) for label in LABELS)
     assert len({(label["repository"], label["file"], label["row"]) for label in LABELS}) == len(LABELS)
@@ -36,6 +43,31 @@ def test_the_later_labels_are_of_other_models():
     assert all(set(label) == keys and re.fullmatch("[0-9a-f]{16}", label["sha256"]) for label in LATER)
 
 
+def test_the_labels_for_version_5_are_of_other_repositories_and_of_every_kind():
+    assert len(FIFTH) == 400
+    assert not {label["repository"] for label in FIFTH} & {label["repository"] for label in LABELS + LATER}
+    assert len({label["model"] for label in FIFTH}) >= 30
+    kinds = Counter(label["kind"] for label in FIFTH)
+    assert set(kinds) == {"option", "integer", "float", "yes_no"}
+    assert min(kinds.values()) >= 40
+    keys = {"repository", "file", "row", "sha256", "model", "kind", "label", "part", "draw", "language"}
+    keys |= {"benchmark"}
+    assert all(set(label) - {"again"} == keys and re.fullmatch("[0-9a-f]{16}", label["sha256"]) for label in FIFTH)
+    assert len({(label["repository"], label["file"], label["row"]) for label in FIFTH}) == len(FIFTH)
+
+
+def test_the_labels_for_version_6_are_other_answers_and_many_are_hard():
+    assert len(SIXTH) == 295
+    assert len({(label["repository"], label["file"], label["row"]) for label in ALL}) == len(ALL)
+    assert {label["repository"] for label in SIXTH} - {label["repository"] for label in FIFTH} == {"VisOnlyQA"}
+    assert sum(label["language"] == "Chinese" for label in SIXTH) >= 60
+    assert sum(label["model"].endswith("LLaVA-CoT") for label in SIXTH) >= 20
+    kinds = Counter(label["kind"] for label in SIXTH)
+    assert set(kinds) == {"option", "integer", "float", "yes_no"}
+    assert kinds["float"] >= 50
+    assert all(set(label) == set(FIFTH[-1]) for label in SIXTH)
+
+
 def test_the_measured_reader_is_the_one_in_use():
     measured = json.loads(MEASURED.read_text())
     assert measured["reader"] == READER
@@ -44,10 +76,35 @@ def test_the_measured_reader_is_the_one_in_use():
     later = measured["parts"]["later"]["by kind"]["all"]
     assert later["answers"] == len(LATER)
     assert later["right"] >= 0.98 * later["decided"]
+    assert measured["parts"]["version 5"]["by kind"]["all"]["answers"] == len(FIFTH)
+    assert measured["parts"]["version 6"]["by kind"]["all"]["answers"] == len(SIXTH)
+
+
+@pytest.mark.parametrize("part", labelled_answers.PARTS)
+def test_every_answer_that_is_read_otherwise_than_labelled_is_recorded(part):
+    measured = json.loads(MEASURED.read_text())["parts"][part]
+    rows, counts = measured["read otherwise"], measured["by kind"]["all"]
+    missed = [row for row in rows if row["found"] is None]
+    assert len(missed) == counts["missed"]
+    assert len(rows) - len(missed) == counts["decided"] - counts["right"]
+    labels = {(label["repository"], label["file"], label["row"]): label["label"] for label in ALL}
+    assert all(labels[row["repository"], row["file"], row["row"]] == row["label"] != row["found"] for row in rows)
+
+
+def test_a_changed_reading_is_reported():
+    recorded = json.loads(MEASURED.read_text())
+    assert labelled_answers.changes(recorded, recorded) == []
+    changed = json.loads(MEASURED.read_text())
+    row = changed["parts"]["version 5"]["read otherwise"].pop()
+    (line,) = labelled_answers.changes(changed, recorded)
+    assert row["row"] in line
+    assert line.endswith("now as labelled")
+    changed = json.loads(MEASURED.read_text()) | {"skipped": {"missing": 1}}
+    assert labelled_answers.changes(changed, recorded) == ["skipped answers: recorded {}, now {'missing': 1}"]
 
 
 def test_answers_whose_files_are_missing_or_changed_are_skipped(tmp_path):
-    assert labelled_answers.judged(tmp_path)[2] == {"missing": len(LABELS) + len(LATER)}
+    assert labelled_answers.judged(tmp_path)[2] == {"missing": len(ALL)}
     label = next(label for label in LABELS if label["repository"] == "HallusionBench")
     rows = [{"model_prediction": "Yes.", "question": "Is it?"}] * (int(label["row"]) + 1)
     path = tmp_path / "new" / "HallusionBench" / label["file"]
@@ -64,3 +121,57 @@ def test_values_are_compared_as_values():
     assert labelled_answers.read_theirs("option", "(b)", {"A": "red", "B": "green"}) == "B"
     assert labelled_answers.read_theirs("integer", "1,200", {}) == "1200.0"
     assert labelled_answers.wilson(9, 10) == (59.6, 98.2)
+
+
+SHARED = '<sst xmlns="{0}">{1}</sst>'
+CELLS = """<worksheet xmlns="{0}"><sheetData>
+<row><c r="A1" t="s"><v>0</v></c><c r="B1" t="s"><v>1</v></c><c r="D1" t="s"><v>3</v></c></row>
+<row><c r="A2"><v>7</v></c><c r="B2" t="inlineStr"><is><t>Which?</t></is></c><c r="D2" t="s"><v>2</v></c></row>
+</sheetData></worksheet>"""
+
+
+def test_workbooks_are_read_by_their_columns(tmp_path):
+    space = answer_files.SHEET.strip("{}")
+    strings = "".join(f"<si><t>{text}</t></si>" for text in ("index", "question", "A", "prediction"))
+    with zipfile.ZipFile(tmp_path / "model_ScienceQA.xlsx", "w") as book:
+        book.writestr("xl/sharedStrings.xml", SHARED.format(space, strings))
+        book.writestr("xl/worksheets/sheet1.xml", CELLS.format(space))
+    rows = dict(answer_files.vlmevalkit(tmp_path, tmp_path / "model_ScienceQA.xlsx"))
+    assert rows == {"7": answer_files.Answer("A", {}, "Which?")}
+
+
+def test_options_in_small_letters_are_read_from_the_prompt(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    rows = [
+        {"prompt": "<image>\nHow long? (a) 4 (b) 0.5 \n\nIn your response, explain.", "response": "b", "y_pred": "b"},
+        {"prompt": "<image>\nIt is round. True or False?\n\nIn your response, explain.", "response": "?", "y_pred": ""},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = dict(answer_files.visonlyqa(tmp_path, path)).values()
+    assert first == answer_files.Answer("b", {"A": "4", "B": "0.5"}, "How long? (a) 4 (b) 0.5", "b")
+    assert second.options == {"A": "True", "B": "False"}
+    assert second.theirs == answer_files.NOTHING
+
+
+def test_options_in_a_question_count_only_in_their_order():
+    assert answer_files.in_question("Who? (A) Ann, (B) Bob.") == {"A": "Ann", "B": "Bob"}
+    assert answer_files.in_question("Who? (A)(B)") == {"A": "", "B": ""}
+    assert answer_files.in_question("Which is like (C)?") == dict.fromkeys("ABCDE", "")
+
+
+def test_reports_and_logs_are_split_into_answers(tmp_path):
+    log = tmp_path / "log.md"
+    log.write_text(
+        "## === Evaluation Step 10 === | now\n### Sample 2\n\n"
+        "**Prompt:** <|vision_end|>What?\nA: cat\nB: dog<|im_end|>\n\n"
+        "**Completion:** It is\nB\n\n**Rewards:** 1\n"
+    )
+    assert dict(answer_files.training_log(tmp_path, log)) == {
+        "10/2": answer_files.Answer("It is\nB", {"A": "cat", "B": "dog"}, "What?")
+    }
+    page = tmp_path / "page.md"
+    page.write_text(
+        "## Model\n**Question:** Is it?  \n\n**Ground Truth:**  \n> yes\n\n**Model Answer:**  \n> Yes,\n> it is.\n\n"
+        "**Status:** fine\n"
+    )
+    assert dict(answer_files.halp(tmp_path, page)) == {"Model/0": answer_files.Answer("Yes,\nit is.", {}, "Is it?")}

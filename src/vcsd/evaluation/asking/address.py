@@ -121,6 +121,6 @@ class Address:
 
 
 def _invalid(url: str) -> ConfigError:
-    shown = _BEFORE_AT.sub(lambda found: f"//{MASK}@" if found[0].startswith("//") else "", url)
+    shown = _BEFORE_AT.sub(lambda match: f"//{MASK}@" if match[0].startswith("//") else "", url)
     shown = _KEY_IN_PATH.sub(MASK, shown)
     return ConfigError([f"server = {shown!r} is not an address. Give one such as http://localhost:8000/v1."])

@@ -52,12 +52,14 @@ class DataReport:
 
         >>> DataReport("BLINK", "BLINK.tsv", "TSV", "d5e8af", True, 1901, 100, 0).line()
         'BLINK: BLINK.tsv (TSV), md5 d5e8af as published, 1901 questions, 100 asked'
+        >>> DataReport("mine", "mine.tsv", "TSV", "ca673a", False, 24, 24, 0).line()
+        'mine: mine.tsv (TSV), md5 ca673a, 24 questions'
         """
-        known = "as published" if self.is_published else "unknown" if self.kind == "TSV" else "not published"
+        known = " as published" if self.is_published else " (not the published file)" if self.doubts else ""
         asked = "" if self.num_asked == self.num_questions else f", {self.num_asked} asked"
         dropped = f", {self.num_without_image} rows without an image skipped" if self.num_without_image else ""
         return (
-            f"{self.benchmark}: {self.file} ({self.kind}), md5 {self.md5} {known}, "
+            f"{self.benchmark}: {self.file} ({self.kind}), md5 {self.md5}{known}, "
             f"{self.num_questions} questions{dropped}{asked}"
         )
 
@@ -78,7 +80,7 @@ def data_folder(folder: str | PathLike[str] | None) -> Path:
         raise ConfigError(
             [
                 f"the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files (--data, or "
-                "evaluation.data in a recipe)."
+                "evaluation.data in a recipe), or ask other questions: --tsv FILE, or --benchmarks world."
             ]
         )
     return path

@@ -26,12 +26,13 @@ from vcsd.evaluation.reading.statements import (
     sentences,
     spoken,
     statements,
+    without_imagined,
 )
 
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 4
+READER = 6
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -40,6 +41,14 @@ READER = 4
 4: Mixed numbers are read, and a part of a formula is neither a number nor an option; a letter that later statements
    contradict, numbers of a text that breaks off, and questions that are only repeated are not answers; "So B.",
    B选项正确, options in LaTeX with units, and first sentences that repeat the question are read.
+5: A letter or a number of a formula is not chosen, whatever its spelling; examples, conditions, quoted instructions and
+   beliefs of others do not override an answer; refusals in contractions, references such as "step 3", bounds, and
+   qualified statements are not answers; words of options count on both sides of an equation, "corresponds to choice
+   (B)", options repeated as a whole, "isn't true", 说法正确 and more ticks are read.
+6: A number in a formula with letters (2f/d, 5k + 1), a letter with a prime, an example, an answer that is only
+   reported, "yes, if ...", what would be, praise of one option in a text that breaks off at the next, another value for
+   the same left side, and answers to further questions within a line are not answers; <CONCLUSION>, "Assistant:" and
+   "Figure B" are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
@@ -76,16 +85,24 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
-    reply, is_whole = first_reply(said, question.text)
+    reply, ends = first_reply(said, question.text)
     reading = _read(reply, kind, options, question)
-    return reading if is_whole or reading.found is not None else _read(said, kind, options, question)
+    if ends == "whole" or (ends == "part" and reading.found is not None):
+        return reading
+    whole = _read(said, kind, options, question)
+    is_open = ends == "part" or (ends == "unclear" and None in (reading.found, whole.found))
+    return whole if is_open or reading.found == whole.found else Reading(None, "several questions")
 
 
 def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: QuestionWords) -> Reading:
     of_statement, of_text = _readers(kind, choices, asked)
-    stated = _stated(said, of_statement, are_options=kind == "option")
+    everything = statements(said)
+    found = [one for one in everything if not one.is_void and (asked.imagines or not one.is_imagined)]
+    stated = _stated(said, [one for one in found if kind == "option" or one.form != "chosen"], of_statement)
     if stated is None:
-        return of_text(said) or UNRESOLVED
+        ends_imagining = len(found) < len(everything) and everything[0].start >= said.rfind(sentences(said)[-1])
+        rest = said if asked.imagines else without_imagined(said)
+        return (None if ends_imagining or not rest else of_text(rest)) or UNRESOLVED
     if kind in ("integer", "float") and _is_taken_back(said, *stated):
         return Reading(None, "contradiction")
     if kind in ("integer", "float") and _is_preamble(*stated):
@@ -117,11 +134,11 @@ def _readers(
 ) -> tuple[Callable[[Statement], Reading | None], Reader]:
     if kind == "option":
         read_text = partial(options.read_text, options=choices, asked=asked)
-        return _strict(partial(options.read_stated, options=choices)), read_text
+        return _strict(partial(options.read_stated, options=choices, asked=asked)), read_text
     if kind == "yes_no":
-        return _strict(yes_no.read_stated), partial(yes_no.read_text, asked=asked)
+        return _strict(partial(yes_no.read_stated, asked=asked)), partial(yes_no.read_text, asked=asked)
     if kind in ("integer", "float"):
-        return _number_stated, partial(numbers.read_text, asked=asked)
+        return partial(_number_stated, asked=asked), partial(numbers.read_text, asked=asked)
     if kind == "list":
         return _strict(numbers.read_list), numbers.read_list
     return _text_stated, lambda text: Reading(text, "text")
@@ -139,10 +156,10 @@ def _strict(read: Reader) -> Callable[[Statement], Reading | None]:
     return of
 
 
-def _number_stated(statement: Statement) -> Reading | None:
+def _number_stated(statement: Statement, asked: QuestionWords) -> Reading | None:
     if statement.form != "declared":
         return numbers.read_boxed(statement.payload) if statement.payload else None
-    return numbers.read_stated(statement.payload)
+    return numbers.read_stated(statement.payload, asked)
 
 
 def _text_stated(statement: Statement) -> Reading | None:
@@ -159,12 +176,13 @@ _WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
 
 
 def _stated(
-    text: str, read: Callable[[Statement], Reading | None], *, are_options: bool
+    text: str, found: list[Statement], read: Callable[[Statement], Reading | None]
 ) -> tuple[Statement, Reading] | None:
-    """Read the last readable statement, unless the one just before it contradicts it."""
+    """Read the last readable statement, unless the one just before it contradicts it. Firm ones outweigh weak ones."""
     last: tuple[Statement, Reading] | None = None
-    for statement in statements(text):
-        reading = read(statement) if are_options or statement.form != "chosen" else None
+    firm = [statement for statement in found if not statement.is_weak]
+    for statement in firm if len(firm) < len(found) and any(map(read, firm)) else found:
+        reading = read(statement)
         if reading is None:
             continue
         if last is None:

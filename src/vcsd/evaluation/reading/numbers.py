@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from vcsd.evaluation.reading.formulas import is_factor
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Place, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
@@ -111,6 +112,7 @@ def _decimal(value: Fraction) -> str:
 
 
 _LATEX = [
+    (re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}(?=\s*\})"), r"\1"),  # the unit in \frac{\text{m}}{\text{s}}
     (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
     (re.compile(r"(?<=\d)\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}"), r" \1/\2"),  # 2\frac{1}{2} is 2 1/2
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}+(√-]+|√\d+)\}"), r"\1/\2"),
@@ -118,6 +120,7 @@ _LATEX = [
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
     (re.compile(r"\^\s*\{\s*(-?\d+)\s*\}"), r"^\1"),
     (re.compile(r"\{~"), "{ "),
+    (re.compile(r"(?<=\d[a-z])\{([a-z])\}"), r"\1"),  # 6c{m}^2
     (re.compile(r"\\times|\\cdot"), "\u00d7"),
     (re.compile(r"\\approx|\\sim"), "≈"),
     (re.compile(r"\{,\}"), ","),
@@ -142,15 +145,29 @@ _LEAD = re.compile(
     r"(?:[\s:*_\"'`(\[{<≈~=$£€¥#>]|(?:about|approximately|approx\.?|roughly|around|exactly|only|just|equal\s+to|约为|约|大约)(?![a-z]))*",
     re.IGNORECASE,
 )
-_OR_ANOTHER = re.compile(r"[^\w.;]*(?:or|to|and|或|到|至|-|\u2013|,\s)\s*[$£€]?\d", re.IGNORECASE)
+_OR_ANOTHER = re.compile(
+    r"[^\w.;]*(?:or|to|and|或|到|至|-|\u2013|,\s)\s*[$£€]?\d|"
+    r"(?:\s+(?!because|since|as\b|is\b|are\b)[A-Za-z]+){1,3}\s+(?:and|or)\s+\d|"
+    r"[\u4e00-\u9fff]{1,5}[和与或]\s*\d",
+    re.IGNORECASE,
+)
+_RELATIVE = re.compile(r"%?\s*(?:of|times|(?:more|less|fewer|larger|smaller)\s+than)\s+[$£€]?\d")
+"""50% of 8, 3 more than 4: not yet a value."""
+_BOUND = re.compile(r"[<>\u2264\u2265]\s*$")
+_EQUATIONS = re.compile(r"[A-Za-z]\w?\s*=\s*-?[\d.]+\s*(?:,|;|and)\s*[A-Za-z]\w?\s*=")
+"""x = 3, y = 4"""
+_WEIGHT = re.compile(r"\d\s?mg(?![A-Za-z}])")
+"""2mg in a formula: a mass times g, not milligrams."""
 _OPERATOR = re.compile(r"[^\w.,;]*[+*/\u00d7\u00f7^=-]\s*[$£€(\d]")
 _SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")
 
 
 def read_boxed(payload: str) -> Reading:
     """Read the number in a box; `found` is None unless there is exactly one."""
-    text = clean(payload).rpartition("=")[2]
-    found = [] if is_calculation(text) else numbers(text)
+    text, left = clean(payload).rpartition("=")[2], clean(payload).partition("=")[0]
+    is_open = "=" in payload and _CURVE.search(left)
+    found = [] if is_open or is_calculation(text) or _WEIGHT.search(payload) else numbers(text)
+    found = [] if any(_is_factor(text, number) for number in found) else found
     return Reading(found[0].value if len(found) == 1 else None, "boxed")
 
 
@@ -166,37 +183,47 @@ def is_calculation(text: str) -> bool:
     return bool(_CALCULATES.search(_UNIT_POWER.sub("", rest)))
 
 
-def read_stated(payload: str) -> Reading | None:
+def read_stated(payload: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the number in a statement; `found` is None if it offers several."""
-    text = clean(payload).replace("**", "")
-    lead = text[_LEAD.match(text).end() :]  # type: ignore[union-attr]
+    text = _own_numbers(clean(payload).replace("**", ""), asked)
+    opening = _LEAD.match(text)[0]  # type: ignore[index]
+    lead = text[len(opening) :]
     if lead.rstrip(".") in _CHINESE:
         return Reading(str(_CHINESE[lead.rstrip(".")]), "stated")
     if _WHETHER.match(lead):
         return Reading(None, "yes or no")
-    found = numbers(lead)
-    if found and found[0].start == 0:
-        after = lead[found[0].end :]
-        is_sum = _OPERATOR.match(after) and "=" in (sentences(lead) or [""])[0]
-        if _OR_ANOTHER.match(after) and not is_sum:
-            return Reading(None, "several numbers")
-        if not _OPERATOR.match(after):
-            return Reading(found[0].value, "stated")
+    if leading := _leading(lead, is_bound=bool(_BOUND.search(opening))):
+        return leading
+    if _EQUATIONS.match(lead):
+        return Reading(None, "several numbers")
     first = (sentences(lead) or [""])[0]
     if refuses(f"it is {first}") or (_VARIABLE.search(first) and "=" not in first):
         return Reading(None, "no number")
     return _concluded(first)
 
 
+def _leading(lead: str, *, is_bound: bool) -> Reading | None:
+    """Read the number that a statement begins with; `found` is None if it is only one of several, or no value."""
+    found = numbers(lead)
+    if not found or found[0].start > 0:
+        return None
+    after = lead[found[0].end :]
+    is_sum = _OPERATOR.match(after) and "=" in (sentences(lead) or [""])[0]
+    if _OR_ANOTHER.match(after) and not is_sum:
+        return Reading(None, "several numbers")
+    is_bound = is_bound and not after.startswith(">")
+    if is_bound or (_RELATIVE.match(after) and not is_sum) or _is_factor(lead, found[0]):
+        return Reading(None, "no number")
+    return None if _OPERATOR.match(after) else Reading(found[0].value, "stated")
+
+
 def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the number that a text without a statement concludes with."""
     is_broken = "\\" in text and len(_DOLLAR.findall(text)) % 2 == 1  # a formula that never ends
     bold = _bold(clean(text))
-    text = clean(text).replace("**", "")
-    if _SPACED.fullmatch(text.rstrip(".")):
-        return Reading(text.rstrip(".").replace(" ", ""), "only number")
-    if text.rstrip(".") in _CHINESE:
-        return Reading(str(_CHINESE[text.rstrip(".")]), "only number")
+    text = _own_numbers(clean(text).replace("**", ""), asked)
+    if alone := _alone(text.rstrip(".")):
+        return alone if alone.found else None
     if bold is not None:
         return Reading(bold, "bold")
     if len(text) <= _SHORT_ANSWER and [number.start for number in numbers(text)] == [0]:
@@ -212,7 +239,50 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
         return Reading(direct, "direct answer") if is_open and not refuses(text) else None
     if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
         return None
-    return readings[-1] if len({float(reading.found or 0) for reading in readings}) == 1 else None
+    if len({float(reading.found or 0) for reading in readings}) > 1 or _opens_otherwise(text, readings[-1]):
+        return None
+    return readings[-1]
+
+
+def _opens_otherwise(text: str, reading: Reading) -> bool:
+    """Whether a text begins with an equation, and ends with another value for the same left side."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    left = _LEFT.match(lines[0]) if len(lines) > 1 else None
+    opening = _concluded(lines[0]) if left and len(lines[0]) <= _SHORT_LINE else None
+    if not left or opening is None or opening.found == reading.found:
+        return False
+    return f"{_TYPESET.sub('', left[1])}=" in _TYPESET.sub("", lines[-1])
+
+
+_TYPESET = re.compile(r"[\s\\$]")
+_ONLY_DIGITS = re.compile(r"[-\d.,;:/\s]+")
+"""1 3 5: a row of numbers is not one of them."""
+_REFERENCE = re.compile(
+    r"\b(row|column|step|figure|fig|table|option|choice|question|problem|part|line|page|section|equation|method|item)"
+    r"\.?\s+(?:no\.?\s*)?\d+\b|\b(?:\d+|two|three|four|five|six)\s+(steps)\b|(第)\s*\d+|\d+\s*(步)",
+    re.IGNORECASE,
+)
+
+
+def _own_numbers(text: str, asked: QuestionWords) -> str:
+    """Remove references such as "Figure 3" and "in 2 steps" from a text, unless the question is about them."""
+    if not asked.text:
+        return text
+    question = asked.text.casefold()
+
+    def is_asked(found: re.Match[str]) -> bool:
+        return next(word for word in found.groups() if word).casefold().removesuffix("s") in question
+
+    return _REFERENCE.sub(lambda found: found[0] if is_asked(found) else "it", text)
+
+
+def _alone(text: str) -> Reading | None:
+    """Read a text that is nothing but a number; `found` is None if it is a row of them."""
+    if _SPACED.fullmatch(text):
+        return Reading(text.replace(" ", ""), "only number")
+    if text in _CHINESE:
+        return Reading(str(_CHINESE[text]), "only number")
+    return Reading(None, "several numbers") if _ONLY_DIGITS.fullmatch(text) and len(numbers(text)) != 1 else None
 
 
 def _differs(sentence: str, value: str) -> bool:
@@ -254,7 +324,11 @@ def _bold(text: str) -> str | None:
     >>> _bold("so it is **7** apples."), _bold("**7** apples and 3 pears, so 10")
     ('7', None)
     """
-    spans = [(span.end(), found[0].value) for span in _BOLD.finditer(text) if (found := numbers(span[1]))]
+    spans = [
+        (span.end(), found[0].value)
+        for span in _BOLD.finditer(text)
+        if (found := numbers(span[1])) and not _is_factor(span[1], found[0])
+    ]
     if len({value for _, value in spans}) != 1:
         return None
     end, value = spans[-1]
@@ -289,9 +363,12 @@ _SHORT_LINE = 40
 _SIGN = re.compile(r"[=≈:]\s*[$£€(]*\s*$")
 
 
-_ASIDE = re.compile(r"\([^()]*\)")
+_ASIDE = re.compile(r"(?<!/)\((?!\s*\d*[a-z]\w?\s*[-+*/^])[^()]*\)")
 _NEGATED = re.compile(
-    rf"\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under)\s+[$£€]?(?:{_PLAIN})%?", re.IGNORECASE
+    r"(?:(?:\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under|can(?:not|'t)\s+be)|n't)\s+|"
+    r"[<>\u2264\u2265]\s*|"
+    rf"(?:不是|并非|不到|至少|至多|最多|大于|小于|超过|少于|多于)\s*)[$£€]?(?:{_PLAIN})%?",
+    re.IGNORECASE,
 )
 _REASON = re.compile(
     r"(?<=[\d%°]),?\s+(?:(?:because|since|as)\b.*|(?:which|so\s+that|where)\b\D*)$"
@@ -306,8 +383,13 @@ _EXPLAINED = re.compile(
 """It was 87, which occurred at 84%: the clause after the number says more about it."""
 _OR_EQUALS = re.compile(r"=.*\b(?:or|and)\s+[A-Za-z∠][^=,;\d]*$")
 """x = 3 or x = 4, a = 1 and b = 2: which one is meant is not said."""
+_CURVE = re.compile(
+    r"(?:(?<![A-Za-z])[a-z]|\))\s*(?:\^\s*\{?\d\}?|[\u00b2\u00b3])\s*[+-]\s*\(?\s*\d*[a-z](?![A-Za-z])"
+    r"[\s\w+()^\u00b2\u00b3*{}./\\-]{0,40}$"
+)
+"""x^2 + y^2 = 9: an equation that is not solved."""
 _OPERAND = re.compile(
-    r"(?:[A-Za-z)}]\s+-|(?<=[\dπ)}])\s?\+|\w\s\+\s|[\w)}°]\s*[\u00d7\u00f7*]|\b(?:minus|plus|divided\s+by))\s*$"
+    r"(?:[A-Za-z)}]\s+-|(?<=[\dπ)}])\s?\+|\w\s\+\s|[\w)}°]\s*[\u00d7\u00f7*]|\b(?:minus|plus|divided\s+by|half\s+of|twice|double|root\s+of|third\s+of|quarter\s+of))\s*$"
 )
 """The total minus 15: a number that something is calculated with."""
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])\s?\^[23]\b")
@@ -341,14 +423,14 @@ def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
     sentence = elsewhere if numbers(elsewhere) else sentence
     if "=" in sentence:
         left, _, right = sentence.rpartition("=")
-        if _OR_EQUALS.search(left):
+        if _OR_EQUALS.search(left) or _CURVE.search(left.partition("=")[0]):
             return None
         if not _LATER_IS.search(right):
             return _equals(right)
         sentence = right[right.rindex(_LATER_IS.findall(right)[-1]) :]
     clause = re.split(r";|,(?!\d)" if _HAN.search(sentence) else ";", _ASIDE.sub("", sentence))[-1]
     clause = clause if numbers(clause) else sentence
-    found = _own(clause, asked)
+    found = _values(clause, _own(clause, asked))
     if none := _NONE.search(sentence):
         is_asked = asked.text and re.search(rf"\bhow\s+many\b.*\b{re.escape(none[1])}", asked.text, re.IGNORECASE)
         return Reading("0", "none") if is_asked and not found else None
@@ -374,7 +456,18 @@ def _equals(right: str) -> Reading | None:
     right = right[_LEAD.match(right).end() :]  # type: ignore[union-attr]
     found = numbers(right)
     is_single = len({number.value for number in found}) == 1 and found[0].start == 0
-    return Reading(found[0].value, "equation") if is_single else None
+    return Reading(found[0].value, "equation") if is_single and not _is_factor(right, found[0]) else None
+
+
+def _values(clause: str, found: list[Number]) -> list[Number]:
+    """Return the numbers that are no part of a formula with letters; none if the last one is a part."""
+    if found and _is_factor(clause, found[-1]):
+        return []
+    return [number for number in found if not _is_factor(clause, number)]
+
+
+def _is_factor(text: str, number: Number) -> bool:
+    return is_factor(text, number.start, number.end)
 
 
 def _own(clause: str, asked: QuestionWords) -> list[Number]:

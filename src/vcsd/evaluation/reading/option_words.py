@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.reading.formulas import is_operand
 from vcsd.evaluation.reading.numbers import clean
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def formula(text: str) -> str:
 
 
 _NEGATED = re.compile(
-    r"(?:\b(?:not|nor|neither|never|without|than|or)|n't|\binstead\s+of)\s+(?:(?:a|an|the|be|in|made|of|on)\s+){0,2}$",
+    r"(?:\b(?:not|nor|neither|never|without|than|or|hardly|barely|no\s+longer|anything\s+but|used)|n't|\binstead\s+of)\s+"
+    r"(?:(?:a|an|the|be|in|made|of|on|look|seem|appear|to)\s+){0,3}$",
     re.IGNORECASE,
 )
 _DENIED = re.compile(
@@ -70,6 +72,7 @@ def mentions(text: str, options: Mapping[str, str]) -> list[str]:
         and not _NEGATED.search(text[max(0, start - 40) : start])
         and not _DENIED.match(text, end)
         and not _is_letter(options[letter])
+        and not (_IS_MATH.search(options[letter]) and is_operand(text, start, end))
     ]
     words = {options[letter]: letter for letter in sorted(set(kept), reverse=True)}
     return sorted(words.values())

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
+from vcsd.evaluation.reading.formulas import continues_formula, has_variable, is_argument, is_operand
 from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
@@ -19,6 +20,7 @@ from vcsd.evaluation.reading.statements import (
     Reading,
     concludes,
     conclusions,
+    goes_on_with_another,
     is_complete,
     sentences,
 )
@@ -37,25 +39,39 @@ _LETTER = re.compile(r"([A-Za-z])(?!'?[A-Za-z0-9_])")
 _CLOSERS = re.compile(r"[)\]}*_\"'`$>]*")
 _GOES_ON = re.compile(r"\s+(?:because|since|as|is|or|and|with|given|for|due|based|although|but|if|\()(?![a-z])")
 _ANOTHER = re.compile(
-    r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:option\s*)?[*(\"]*([A-Z])(?![A-Za-z])"
+    r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:(?:maybe|perhaps|possibly|even|also|option)\s*)?"
+    r"[*(\"]*([A-Z])(?![A-Za-z])"
 )
 
+_SEQUENCE = re.compile(
+    r"\s*(?:[;:!]|-+>|\u2192|>)\s*[*(\"]*([A-Z])(?![A-Za-z])(?!\s+[a-z]{2})|\s+([A-Z])(?=\s+[A-Z]\b|\W*(?:$|\n))"
+)
+"""B; C, B -> C, B A C D: an order of labels chooses none of them."""
 _LISTED = re.compile(
     r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?(?:\(([A-Z])\)|([B-HJ-Z])(?=\s*\(|\s*[.,:;)]|\s*$|\s+(?:are|both)\b))"
 )
-_NONE_OF = re.compile(r"[\s.:,*-]*(?:none|neither)\b", re.IGNORECASE)
+_NONE_OF = re.compile(r"[\s.:,*\"'-]*(?:none|neither)\b", re.IGNORECASE)
 
 
-def read_stated(payload: str, options: Mapping[str, str]) -> Reading | None:
+def read_stated(payload: str, options: Mapping[str, str], asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the option in a statement; `found` is None if it names several or an unknown one."""
     text = numbers.clean(payload)
-    if (letters := _polar(options)) and (said := yes_no.read_stated(payload)):
+    if (letters := _polar(options)) and (said := yes_no.read_stated(payload, asked)):
         return Reading(letters.get(said.found or ""), "words")
-    if reading := _lettered(text, options) or _set_alike(payload, options):
+    if reading := _typed(payload, options) or _lettered(text, options) or _set_alike(payload, options):
         return reading
     if "\\" in text or "/(" in text:  # a formula that is none of the options, though it may contain the signs of one
         return None
-    return _worded(text, options) or _valued(text, options)
+    reading = _worded(text, options) or _valued(text, options)
+    return reading or (Reading(None, "none of them") if _NONE_OF.match(text) else None)
+
+
+def _typed(payload: str, options: Mapping[str, str]) -> Reading | None:
+    """Find the option that a statement repeats as a whole: "A > B > C", "both A and B"."""
+    first = (sentences(payload) or [""])[0]
+    said = {typed for typed in (formula(payload), formula(first)) if len(re.findall(r"\w", typed)) > 1}
+    alike = [letter for letter, words in options.items() if formula(words) in said]
+    return Reading(alike[0], "words") if len({options[letter] for letter in alike}) == 1 else None
 
 
 def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -66,30 +82,99 @@ def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
     found = _LETTER.match(lead)
     if not found:
         return None
-    letter, rest = found[1], lead[found.end() :]
-    closing = _CLOSERS.match(rest)[0]  # type: ignore[index]
-    rest = rest[len(closing) :]
-    if not _is_label(letter, rest, options, is_closed=bool(set(closing) & set(")]}"))):
+    letter, after = found[1], lead[found.end() :]
+    if (prime := _PRIME.match(after)) and "'" not in text[: len(text) - len(lead)]:
+        return _primed(letter + prime[0], options)
+    return _label(text[: len(text) - len(lead)], letter, after, options)
+
+
+def _label(before: str, letter: str, after: str, options: Mapping[str, str]) -> Reading | None:
+    """Read a letter, given what stands before and after it."""
+    closing = _CLOSERS.match(after)[0]  # type: ignore[index]
+    rest = after[len(closing) :]
+    is_closed = bool(set(closing) & set(")]}"))
+    is_part = _is_part(before, after, rest, is_closed=is_closed)
+    if is_part and not _has_own(letter, rest, options):
+        return Reading(None, "part of a formula") if letter in options else None
+    if not _is_label(letter, rest, options, is_closed=is_closed):
         return None
     letter = letter.upper()
     if letter not in options:
         return None if letter == "I" else Reading(None, "letter")
-    if _REJECTED.search(" ".join(rest.split()[:6])) and not _REJECTED.search(options[letter]):
+    if _is_rejected(letter, rest) and not _REJECTED.search(options[letter]):
         return None
     return Reading(None, "label in doubt") if _is_doubtful(letter, rest, options) else Reading(letter, "letter")
 
 
+_PRIME = re.compile(r"(?:\s?\^\s?\{?\s?(?:\\prime\s?|')+\}?|['\u2032\u2033]+)(?!\w)")
+"""B': another point than B."""
+
+
+def _primed(point: str, options: Mapping[str, str]) -> Reading:
+    """Read a letter with a prime: an option only if its words are just this."""
+    same = [letter for letter, words in options.items() if _plain_primes(words) == _plain_primes(point)]
+    return Reading(same[0] if len(same) == 1 else None, "letter with a prime")
+
+
+def _plain_primes(words: str) -> str:
+    return re.sub(r"[\s${}^.]", "", words.replace("\\prime", "'").replace("\u2032", "'").replace("\u2033", "''"))
+
+
+def _is_rejected(letter: str, rest: str) -> bool:
+    """Whether the words after a label reject it, not another one: "B. C is wrong" keeps B."""
+    other = _ANOTHER_IS.match(rest)
+    is_other = other is not None and other[1] != letter
+    is_other = is_other or bool(_NEW_SUBJECT.match(rest))
+    return not is_other and bool(_REJECTED.search(" ".join(rest.split()[:6])))
+
+
+_ANOTHER_IS = re.compile(
+    r"[.!,;]?\s*(?:(?:and|but|since|because|as)\s+)?(?:option\s+)?\(?([A-Z])\)?\s*(?:is|was|can|could|does|seems)",
+    re.IGNORECASE,
+)
+
+
+_NEW_STATEMENT = re.compile(r"[.!?]\s*(?:the\s+answer|答案)", re.IGNORECASE)
+_NEW_SUBJECT = re.compile(r"[.!?]\s+(?:the\s+(?:answer|others?)|others?|it|this)\b", re.IGNORECASE)
+
+
+def _is_part(before: str, after: str, rest: str, *, is_closed: bool) -> bool:
+    """Whether a letter is only a part of a formula: -B, B*C, B + C; `rest` is what comes after quotes and brackets."""
+    is_product = bool(_TIMES.match(after))
+    return before.endswith("-") or is_product or continues_formula(rest, is_closed=is_closed)
+
+
+_TIMES = re.compile(r"\*[A-Za-z0-9(]")
+
+
+def _has_own(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether a label is followed by the words of its own option: "B = 3", "B (3)", "B - x + 1"."""
+    own = dict(patterns(tuple(options.items()))).get(letter)
+    words = rest.lstrip(" .:),*_=/>\u2192\u2013\u2014-")
+    if own and (own.match(words) or own.match(words.lstrip("( ")) or own.match(rest.lstrip(" "))):
+        return True
+    values = [number.value for number in numbers.numbers(numbers.clean(options.get(letter, "")))]
+    said = numbers.numbers(words)
+    return bool(said) and said[0].start == 0 and [said[0].value] == values
+
+
 def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a label contradicts it: with another label, or with the words of another option."""
-    others = _ANOTHER.match(rest) or _LISTED.search((sentences(rest[:PAYLOAD_LENGTH]) or [""])[0])
+    if len(own := formula(options[letter])) > 1 and own == formula(rest.strip(" .:),")):
+        return False
+    first = "" if _NEW_STATEMENT.match(rest) else (sentences(rest[:PAYLOAD_LENGTH]) or [""])[0]
+    ordered = None if _has_own(letter, rest, options) else _SEQUENCE.match(rest)
+    others = _ANOTHER.match(rest) or ordered or _LISTED.search(first)
     if others and others[others.lastindex or 1] in set(options) - {letter}:
         return True
-    if _is_listed(letter, rest, options):
+    if _is_listed(letter, rest, options) or _REPEATED.match(letter + rest):
         return True
     is_none = _NONE_OF.match(rest) and not _NONE_OF.match(options[letter])
     return bool(is_none) or _names_another(rest, letter, options)
 
 
+_REPEATED = re.compile(r"([A-Z])(?:,\s*\1){2,}(?![A-Za-z])")
+"""A, A, A: an answer to several questions, or a loop."""
 _NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")
 
 
@@ -125,7 +210,7 @@ def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: 
     if letter.islower():
         return rest[0] in "},"
     if rest[0] != " ":
-        return rest[0] in ",;!?-/&\n" or not rest[0].isascii()
+        return rest[0] in ",;!?-/&(\n" or not rest[0].isascii()
     words = options.get(letter, "").casefold()
     names_option = bool(words) and rest.strip().casefold().startswith(words.rstrip("."))
     return letter not in "AI" or names_option or bool(_GOES_ON.match(rest)) or not rest.lstrip()[0].islower()
@@ -142,24 +227,30 @@ def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
 
 def _set_alike(payload: str, options: Mapping[str, str]) -> Reading | None:
     """Find the option with the same formula as a statement, or as the right side of its last equation."""
-    said = {formula(payload), formula(payload.rpartition("=")[2])} - {""}
+    right = formula(payload.rpartition("=")[2])
+    said = {formula(payload), "" if "=" in payload and len(right) == 1 and right.isalpha() else right} - {""}
     alike = [letter for letter, words in options.items() if formula(words) in said]
     return Reading(alike[0], "formula") if len({options[letter] for letter in alike}) == 1 else None
 
 
 def _valued(text: str, options: Mapping[str, str]) -> Reading | None:
     """Find the option with the number in a statement, even without the option's unit."""
-    said = {number.value for number in numbers.numbers(text)}
-    if len(said) != 1 or numbers.is_calculation(text):
+    found = numbers.numbers(text)
+    said = {number.value for number in found}
+    if len(said) != 1 or numbers.is_calculation(text) or any(_is_factor(text, number) for number in found):
         return None
     values = [numbers.numbers(numbers.clean(words)) for words in options.values()]
     equal = [letter for letter, value in zip(options, values, strict=True) if said == {one.value for one in value}]
     return Reading(equal[0], "value") if len(equal) == 1 and all(len(value) == 1 for value in values) else None
 
 
+def _is_factor(text: str, number: numbers.Number) -> bool:
+    return has_variable(text, number.end) or is_operand(text, number.start, number.end)
+
+
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _ALONE = re.compile(r"^[\s*_#(\[\"'`>]*(?:(?i:option|choice)\s*\(?)?[A-Za-z][*_)\]\"'`]*\s*(?:[.:)!]|$)")
-_ALONE_AT_FIRST = re.compile(_ALONE.pattern[:-1] + r"|,|\s+(?:and|or)\b)")
+_ALONE_AT_FIRST = re.compile(_ALONE.pattern[:-1] + r"|[,;]|\s+(?:and|or)\b|[-\u2013\u2014/]\s*[A-Za-z]{2})")
 """A label, or a label and words. At the end of a text, a letter and a comma are not a label."""
 _CUE = re.compile(
     r"(?:(?i:\b(?:it's|it\ is|is|say|likely|(?:must|should|would)\ be|leaves)\b|应为)"
@@ -175,7 +266,7 @@ _FAVOURS = re.compile(
 )
 _DISFAVOURS = re.compile(r"\b(?:least|less|lacks?|not|on\s+the\s+other\s+hand|different|differs)\b|n't", re.IGNORECASE)
 _NOT_CHOSEN = re.compile(
-    r"(?:\b(?:not|nor|neither|eliminate|exclude|rule\s+out|than|of|in|with|to|from)|n't)\s+(?:(?:the|option|choice|\w+\s+image)\s+)*$",
+    r"(?:\b(?:not|nor|neither|eliminate|exclude|rule\s+out|than|of|in|with|(?<!corresponds\s)(?<!corresponding\s)to|from)|n't)\s+(?:(?:the|option|choice|\w+\s+image)\s+)*$",
     re.IGNORECASE,
 )
 _CONTRAST = re.compile(
@@ -185,9 +276,13 @@ _CANNOT = re.compile(r"^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\
 _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
 _REJECTED = re.compile(
     r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b|"
-    r"\b(?:is|are|was)(?:\s+not|n't)\s+(?:the\s+|an?\s+)?(?:correct|right|best|valid|answer)\b",
+    r"\b(?:is|are|was)(?:\s+not|n't)\s+(?:the\s+|an?\s+)?(?:correct|right|best|valid|answer)\b|"
+    r"\bcan(?:\s?not|'t)\s+be\s+(?:the\s+)?(?:correct|right|best|true|answer|it)\b|\b(?:seems?|looks?)\s+(?:wrong|incorrect|unlikely)\b|"
+    r"\bdo(?:es)?(?:\s+not|n't)\s+(?:fit|match|work|apply|hold|seem)\b",
     re.IGNORECASE,
 )
+_NOT_CHOSEN_HAN = re.compile(r"(?:不|别|勿|非|排除|除了?)(?:应该?|能|会|可以?)?$")
+_WRONG_HAN = re.compile(r"[)*\s]*(?:选项|项)?\s*(?:是|为|就)?\s*(?:不(?!同)|错|有误|被?排除)")
 _LABEL_LINE = re.compile(
     r"(?:^|[.;!?]\s)[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
 )
@@ -203,7 +298,8 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     text = numbers.clean(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     labels = {label.upper() for label in _LABEL_LINE.findall(text)} | _small_labels(lines)
-    ticked = {found[1] or found[2] for found in _TICKED.finditer(text)} & set(options)
+    ticks = _TICKED.finditer(text.replace("\\checkmark", "✓"))
+    ticked = {found[1] or found[2] for found in ticks} & set(options)
     if len(ticked) == 1:
         return Reading(ticked.pop(), "tick")
     if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) for line in lines)):
@@ -212,7 +308,7 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     if letters and (said := yes_no.read_text(text)):
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
     reading = alone or _labelled(text, lines, labels, options) or _concluded(text, options)
-    return reading or _by_question(text, options, asked)
+    return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
 
 
 def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
@@ -223,6 +319,28 @@ def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) ->
     if letters and (repeated := yes_no.read_text(text, asked)):
         return Reading(letters.get(repeated.found or ""), f"words, {repeated.by}")
     return None
+
+
+_PICTURE = re.compile(
+    r"(?i:\b(?:figure|image|picture|diagram|shape|drawing|graph|panel|box|tile|pattern))\s+[*(\"]*([A-H])\b(?!'\w)|"
+    r"图\s*([A-H])(?![A-Za-z])"
+)
+_ONLY_LABEL = re.compile(
+    r"\W*(?:(?:figure|image|picture|diagram|shape|box|option|graph|图)?\s*\(?([A-H])\)?)?\W*", re.IGNORECASE
+)
+
+
+def _pictured(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    """Read "Figure B is the reflection", if the options are only labels of figures, from the concluding sentences."""
+    labels = {letter: _ONLY_LABEL.fullmatch(words) for letter, words in options.items()}
+    if not all(own and own[1] in (None, letter) for letter, own in labels.items()) or not is_complete(text):
+        return None
+    ends = [end for end in sentences(text)[-_LAST_SENTENCES:] if not refuses(end)]
+    ends = [end for end in ends if concludes(end) or (asked.text and repeats_question(end, asked))]
+    if any(_DISFAVOURS.search(end) or _CONTRAST.search(end) or end.endswith("?") for end in ends):
+        return None
+    named = {(found[1] or found[2]).upper() for end in ends for found in _PICTURE.finditer(end)}
+    return Reading(named.pop(), "figure") if len(named) == 1 and named <= set(options) else None
 
 
 _FIRST_SENTENCES = 2
@@ -249,14 +367,18 @@ def _direct(text: str, options: Mapping[str, str], asked: QuestionWords) -> str 
 _LAST_SENTENCES = 2
 _SHORT_FORMULA = 80
 _BARE = re.compile(
-    r"(?:(?:^|[,;]\s)\W*(?i:so|thus|therefore|hence|by\s+elimination|final|conclusion|selected|answer|option|choice|letter)"
+    r"(?:(?:^|[,;]\s)\W*(?i:so|thus|therefore|hence|by\s+elimination|probably|(?:most\s+)?likely|final|conclusion|selected|answer|option|choice|letter)"
     r"\b[\s,:]*(?:(?i:the\s+)?(?i:option|choice|answer|letter)\b\s*)?|^\W*(?:=>|→)\s*)"
     r"[(\"*]*([A-Z])[)\"*]*\W*$"
 )
 """A label that ends a text after one word: "So B.", "Option B.", "C is wrong, so D."."""
 _SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
 _WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
-_TICKED = re.compile(rf"[{_TICKS}]\s*[*(]*([A-Z])\b|^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{_TICKS}]", re.MULTILINE)
+_TICKED = re.compile(
+    rf"(?<!not\s)(?:[{_TICKS}]\ufe0f?|\[[xX]\])\s*[*(]*([A-Z])\b(?!\s+(?:is|are|was|has|does|can)\b)|"
+    rf"^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{_TICKS}]\ufe0f?[^\w\n]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
 
 
 def _small_labels(lines: list[str]) -> set[str]:
@@ -289,7 +411,9 @@ def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
     chosen = {letter for sentence in ends if not _LABEL_LINE.match(sentence) for letter in _chosen(sentence, options)}
     if len(chosen) != 1 or (_lists(text, ends) and _named(text[: -len(ends[-1])], options) - chosen):
         return None
-    return Reading(chosen.pop(), "conclusion")
+    letter = chosen.pop()
+    is_passing = goes_on_with_another(text, text.rfind(ends[-1]) + len(ends[-1]), letter)
+    return None if is_passing else Reading(letter, "conclusion")
 
 
 def _lists(text: str, ends: list[str]) -> bool:
@@ -312,23 +436,50 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
         is_aside = at == _IN_BRACKETS or sentence[: found.start()].endswith("(")
         is_said = not is_aside or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
         is_said = is_said or (at == _IN_BRACKETS and letter in options and _names_another(after, letter, options))
+        is_denied = _NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after)
+        if is_denied or _is_term(sentence, found.start(at), letter, options):
+            continue
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
-            cued.add(letter)
+            cued |= {letter, *_joined(after, options)}
     named = _named(sentence, options)
     if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
         named |= _named(aside, options)
     return cued | named
 
 
+def _is_term(sentence: str, start: int, letter: str, options: Mapping[str, str]) -> bool:
+    """Whether a letter in a sentence is only a part of a formula: the result is B+C, P(B) is 0.5."""
+    after = sentence[start + 1 :]
+    closing = _CLOSERS.match(after)[0]  # type: ignore[index]
+    rest, is_closed = after[len(closing) :], bool(set(closing) & set(")]}"))
+    is_part = bool(_TIMES.match(after)) or continues_formula(rest, is_closed=is_closed)
+    return (is_part and not _has_own(letter, rest, options)) or is_argument(sentence, start)
+
+
+def _joined(after: str, options: Mapping[str, str]) -> set[str]:
+    """Return the label that a list goes on with: "it is B, C.", "it is B / C."."""
+    other = _JOINED.match(after)
+    return {other[1]} & set(options) if other else set()
+
+
+_JOINED = re.compile(
+    r"[*)\"]*\s*(?:[,;:/&!\s和与或及]|-+>)\s*[*(\"]*([A-Z])(?=[*)\"]*\s*(?:[.,;!]|$|(?:and|or|[A-Z])\b))"
+)
+
+
 def _named(text: str, options: Mapping[str, str]) -> set[str]:
-    """Find the options whose words a text names: on the right side of an equation, if there is one; never yes or no."""
+    """Find the options whose words a text names; values only on the right side of an equation, if there is one."""
     if _polar(options):
         return set()
+    named = set(mentions(text, options))
     if "=" in text and not any("=" in words for words in options.values()):
-        text = text.rpartition("=")[2]
-    return set(mentions(text, options))
+        right = set(mentions(text.rpartition("=")[2], options))
+        named = {letter for letter in named if letter in right or not _IS_VALUE.search(options[letter])}
+    return named
 
 
+_IS_VALUE = re.compile(r"[\d√π\\]|^\W*\w{0,2}\W*$")
+"""An option that an equation may contain; the words of others count on both sides: "at t=2 larger than at t=5"."""
 _POLAR = (
     {"yes", "no"},
     {"true", "false"},

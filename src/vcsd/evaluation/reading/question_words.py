@@ -37,7 +37,13 @@ class QuestionWords:
         own = _HINT.sub("", prompt, count=1) if "Question:" in prompt else prompt
         return cls(_MARKUP.sub(" ", _CHOICES.sub("", own)).strip())
 
+    @property
+    def imagines(self) -> bool:
+        """Whether the question is about what is not so: "What would happen if ...?"."""
+        return bool(_IMAGINES.search(self.text))
 
+
+_IMAGINES = re.compile(r"\b(?:if|would|were|suppose|imagine)\b|如果|假如|假设|若", re.IGNORECASE)
 NOTHING_ASKED = QuestionWords("")
 
 _FILLER = re.compile(
@@ -119,6 +125,17 @@ _DOUBT = re.compile(
 )
 
 
+_QUALIFIED = re.compile(
+    r"\b(?:hardly|barely|scarcely|almost|nearly|only|used\s+to|second|third|people|some|many|besides|except|said|supposed)\b",
+    re.IGNORECASE,
+)
+"""Words before or among those of the question that change what is said: Aqua has the second smallest area."""
+_TAKEN_BACK = re.compile(r"\b(?:but|however|except|apart\s+from|other\s+than|after|only|illusion)\b", re.IGNORECASE)
+_SEEMS = re.compile(r"\b(?:looks?|appears?|seems?)\b", re.IGNORECASE)
+_IN_FACT = re.compile(r"\b(?:but|however|although|though|illusion|actually|in\s+fact|same|equal)\b", re.IGNORECASE)
+"""After something that only seems so."""
+
+
 def says_whether(text: str, asked: QuestionWords) -> str | None:
     """Read Yes or No from sentences that repeat every word of a yes-or-no question in its order; None in any doubt.
 
@@ -140,8 +157,13 @@ def says_whether(text: str, asked: QuestionWords) -> str | None:
     form = str.lower if num_words == _FEWEST_WORDS else _stem  # "odd functions" are not "an odd function"
     pieces = sentences(text)
     places = [*pieces[:1], *pieces[1:][-_LAST_SENTENCES:]]
+    places = [place for place in places if not (_SEEMS.search(place) and _IN_FACT.search(_after(text, place)))]
     said = {reading for sentence in places if (reading := _polarity(sentence, [form(word) for word in words], form))}
     return said.pop() if len(said) == 1 else None
+
+
+def _after(text: str, sentence: str) -> str:
+    return text.partition(sentence)[2]
 
 
 _HARD_TO_REPEAT = re.compile(r"\bor\b|[<>=]")
@@ -163,6 +185,8 @@ def _polarity(sentence: str, words: list[str], form: Callable[[str], str]) -> st
         place < len(words)
         or sentence.endswith("?")
         or _DOUBT.search(sentence[:end])
+        or _TAKEN_BACK.search(sentence[end:])
+        or any(form(found[0]) not in words for found in _QUALIFIED.finditer(sentence[:end]))
         or _GENERAL.search(sentence)
         or refuses(sentence)
     ):

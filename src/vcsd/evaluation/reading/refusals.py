@@ -21,34 +21,56 @@ _SOURCE = (
     r"(?:information|context|data|details?|image|images|figure|diagram|picture|graph|chart|table|text|question|problem|"
     r"function|values?|options?|clues?|measurements?|accuracies|ages?)"
 )
+_LACKING = (
+    r"(?:given|provided|specified|known|stated|defined|included|mentioned|clear|shown|visible|readable|legible|"
+    r"labell?ed)"
+)
 _REFUSES = re.compile(
     rf"""
-    \b(?:not\s+possible|impossible|unable|not\s+able|difficult|hard|challenging)\s+(?:for\s+\w+\s+)?to\s+
-        (?:\w+ly\s+)?{_LEARN}\b
-  | \b(?:not\s+enough|insufficient|not\s+sufficient|no)\s+(?:\w+\s+){{0,3}}?
+    (?:(?:\bnot|n't)\s+(?:possible|able|feasible|appropriate)|\b(?:impossible|unable|difficult|hard|challenging))\s+
+        (?:for\s+\w+\s+)?to\s+(?:\w+ly\s+)?(?:{_LEARN}|guess)\b
+  | (?:\b(?:insufficient|no)|(?:\bnot|n't)\s+(?:enough|sufficient))\s+(?:\w+\s+){{0,3}}?
         (?:information|context|data|details?|evidence)\b
-  | \b(?:can\s?not|can't|could\s+not|couldn't|unable\s+to)\s+(?:\w+\s+){{0,2}}?(?:{_LEARN}|be\s+(?:\w+ly\s+)?{_KNOWN})\b
-  | \b(?:does|do|did)(?:\s+not|n't)\s+(?:\w+ly\s+)?(?:provide|specify|mention|give|include|contain)\b
-  | \b(?:does|do|did)(?:\s+not|n't)\s+have\s+(?:\w+\s+){{0,3}}?(?:information|context|data|details?|access|values?)\b
+  | \b(?:can\s?not|can't|could\s+not|couldn't|unable\s+to)\s+(?:\w+\s+){{0,2}}?
+        (?:{_LEARN}|be\s+(?:\w+ly\s+)?{_KNOWN})\b
+  | \b(?:won't|will\s+not)\s+be\s+able\b | \bno\s+(?:way\s+(?:to|of)|idea|clue)\b | \bno\s+one\s+knows\b
+  | \b(?:does|do|did)(?:\s+not|n't)\s+(?:\w+ly\s+)?
+        (?:provide|specify|mention|give|include|contain|indicate|reveal)\b
+  | \b{_SOURCE}\s+(?:does|do|did)(?:\s+not|n't)\s+(?:\w+ly\s+)?(?:show|state|say|tell|display|list)\b
+  | \b(?:I|we)\s+(?:do|did)(?:\s+not|n't)\s+(?:\w+ly\s+)?(?:see|know)\b
+  | \bfails?\s+to\s+(?:show|provide|give|specify|mention)\b
+  | \b(?:does|do|did)(?:\s+not|n't)\s+have\s+(?:\w+\s+){{0,3}}?
+        (?:information|context|data|details?|access|values?)\b
   | \bwithout\s+(?:\w+(?:'s)?\s+){{0,5}}?{_SOURCE}\b
   | \bI(?:\s+am|'m)\s+(?:sorry|unable|just\s+an?)\b | ^\W*(?:sorry|unfortunately)\b | \bI\s+apologi[sz]e\b
   | \bI\s+doubt\b | \b(?:not\s+(?:\w+\s+)?(?:sure|certain)|unsure|uncertain)\b
+  | \bI\s+refuse\b | \bI(?:'d|\s+would)?\s+(?:prefer|rather)\s+not\b | \bneither\s+confirm\b
+  | \bnot\s+something\s+(?:I|we)\s+can\b
   | \bas\s+an\s+AI\b | \bI(?:'m|\s+am)\s+an\s+AI\b | \bno\s+information\b
-  | \bis\s+(?:undefined|unknown|unclear|incomplete|missing\s+(?:the|some)|indeterminate)\b
-  | \b(?:is|are|was|were)\s+not\s+(?:given|provided|specified|known|stated|defined|included|mentioned|clear)\b
+  | (?:\b(?:is|are|remains?)|'s)\s+(?:undefined|unknown|unclear|incomplete|missing\s+(?:the|some)|indeterminate|
+        undetermined|unanswerable|unreadable|illegible|too\s+(?:blurry|blurred|dark|unclear))\b
+  | \b(?:not|in|un)\s?determinable\b | \b(?:answer|it|this|result)\s+depends\b
+  | \b(?:more|additional|further)\s+(?:information|context|data|details)\b[^.]{{0,20}}\b(?:needed|required|necessary)\b
+  | \b(?:need|require)s?\s+(?:more|additional|further)\s+(?:information|context|data|details)\b
+  | \bwould\s+(?:need\s+to\s+know|require)\b | \b(?:I|we|you)\s+lack\b
+  | \b(?:is|are|was|were)(?:\s+not|n't)\s+(?:\w+ly\s+)?{_LACKING}\b
   | \bhaven't\s+provided\b | \bno\s+(?:image|diagram|figure|picture)\s+(?:is|was|has\s+been)\b
-  | 无法 | 没有(?:足够|提供|给出) | 不能(?:确定|判断|给出) | 对不起 | 抱歉 | 信息不足
+  | 无法 | 没有(?:足够|提供|给出|显示|说明|标明|标出) | 未(?:给出|提供|说明|标明|显示) | 未知(?!数|量)
+  | 不能(?:确定|判断|给出)
+  | 难以(?:确定|判断) | 不(?:知道|清楚|确定|明确) | 看不(?:清|到|出) | 更多的?信息 | 对不起 | 抱歉 | 信息不足
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 _FAILS_OPTIONS = re.compile(
     rf"""
     \bnone\s+of\s+(?:the|these|those)\b[^.]{{0,30}}\b(?:options?|choices?|answers?|above|is|are|match)\b
-  | \bnot\s+(?:one\s+of|among|in|listed|available|included|an?|any\s+of)\b[^.]{{0,30}}\b(?:options?|choices?)\b
-  | \b(?:options?|choices?|result)\b[^.]{{0,30}}\b(?:not|n't)\s+(?:\w+\s+)?
+  | (?:\bnot|n't)\s+(?:one\s+of|among|in|listed|available|included|an?|any\s+of)\b[^.]{{0,30}}\b(?:options?|choices?)\b
+  | \bno\s+(?:\w+\s+)?(?:option|choice)s?\s+(?:says?|fits?|match(?:es)?|is|are|shows?|gives?|for|with|corresponds?)\b
+  | \b(?:options?|choices?|result)\b[^.]{{0,30}}(?:\bnot|n't)\s+(?:\w+\s+)?
         (?:available|contain|match|include|listed|present|given)
   | \b(?:mistake|error|typo|discrepancy)\s+in\s+the\s+(?:\w+\s+)?(?:choices?|answers?|{_SOURCE})\b
-  | \b(?:option|choice)s?\s+(?:\w+\s+)?(?:is|are)\s+(?:also\s+)?not\s+available\b | 选项.{{0,12}}没有 | 没有.{{0,8}}选项
+  | \b(?:option|choice)s?\s+(?:\w+\s+)?(?:is|are)\s+(?:also\s+)?not\s+available\b
+  | 选项.{{0,12}}没有 | 不在.{{0,4}}选项 | 没有.{{0,8}}选项
     """,
     re.VERBOSE | re.IGNORECASE,
 )

@@ -39,10 +39,16 @@ class Statement:
     payload: str
     start: int
     form: Literal["boxed", "tag", "declared", "chosen"]
+    is_weak: bool = False
+    """A condition, a quoted instruction or vague praise: counts only if nothing else is stated."""
+    is_imagined: bool = False
+    """If the lamp were off, the answer would be ...: counts only if the question imagines something too."""
+    is_void: bool = False
+    """An example, or what a reference says: never counts, nor does its sentence at the end of a text."""
 
 
 _PLAIN: dict[int, str | int] = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # full width to half
-_PLAIN |= {ord(sign): plain for sign, plain in zip("。、−\u3000“”’", '.,- ""\'', strict=True)}  # noqa: RUF001
+_PLAIN |= {ord(sign): plain for sign, plain in zip("。、−\u3000“”’‘", ".,- \"\"''", strict=True)}  # noqa: RUF001
 
 
 def plain_signs(text: str) -> str:
@@ -54,6 +60,14 @@ def plain_signs(text: str) -> str:
     return text.translate(_PLAIN)
 
 
+_NEXT_TURN = re.compile(r"<\|im_start\|>\s*(?:user|human)\b|\[INST\]", re.IGNORECASE)
+"""Where a model goes on with the user's turn."""
+_OWN_TURN = re.compile(
+    r"\s*(?:(?:user|human)\s*:.{0,4000}?\n\s*)?(?:assistant|gpt|助手)\s*:\s*(?=\S)", re.IGNORECASE | re.DOTALL
+)
+"""The beginning of the model's turn, after the user's turn repeated or not."""
+_CONCLUSION = re.compile(r"<conclusion>\s*(\S.*?)\s*(?:</conclusion>|\Z)", re.IGNORECASE | re.DOTALL)
+"""The part of a text in sections that answers; the sections before it reason."""
 _SPECIAL = re.compile(r"</?s>|<\|[^|<>]{1,30}\|>")
 _MANY_SPACES = re.compile(r"(\s)\1{2,}")
 _MOST_COURTESIES = 3
@@ -74,7 +88,14 @@ def spoken(text: str) -> str | None:
     _before, closed, after = text.rpartition("</think>")
     if not closed and "<think>" in text:
         return None
-    said = plain_signs(_SPECIAL.sub("", after if closed else text))
+    own = after if closed else text
+    turn = _NEXT_TURN.search(own)
+    own = own[: turn.start()] if turn and own[: turn.start()].strip() else own
+    said = plain_signs(_SPECIAL.sub("", own))
+    if turn := _OWN_TURN.match(said):
+        said = said[turn.end() :]
+    if "<conclusion>" in said.lower() and (sections := _CONCLUSION.findall(said)):
+        said = sections[-1]
     said = _MANY_SPACES.sub(r"\1\1", said).strip()
     for _ in range(_MOST_COURTESIES):
         tail = max(0, len(said) - PAYLOAD_LENGTH)
@@ -83,30 +104,68 @@ def spoken(text: str) -> str | None:
     return said
 
 
-_NEXT_QUESTION = re.compile(r"\n[\s*#]*(?:Question|Hint|Human|User|Problem|Q)\s*(?:\d+\s*)?:", re.IGNORECASE)
+_NEXT_QUESTION = re.compile(
+    r"\n[\s*#]{0,12}(?:(?:next|second|new|another|follow-?up)\s+)?"
+    r"(?:(?:Question|Hint|Human|User|Problem|Exercise|Input|Q|问题|题目)\s*(?:\d+\s*)?:|(?:Problem|Exercise|Question)\s*\d+\.\s)|"
+    r"\n\s{0,4}#{1,6}\s{0,4}(?:Question|Problem|Exercise)\s*\d*\s*\n",
+    re.IGNORECASE,
+)
+_FURTHER = re.compile(
+    r"(?<=[.!?\n])\s{0,4}(?:(?:now|next|here|then|also)\b,?\s*)?(?:(?:here\s+)?(?:is|comes)\s+|"
+    r"(?:let's|let\s+us|let\s+me|we)\s+(?:consider|look\s+at|take|try|ask|answer|turn\s+to)\s+|consider\s+|for\s+)?(?:an?\s+)?"
+    r"\b(?:second|third|next|new|another|further|follow-?up)\s+(?:question|problem|exercise)\b[\w\s]{0,20}:(?=[^?]{2,400}\?)|"
+    r"(?:下一个?|第二个?|第三个?|另一个?|新的?)(?:问题|题目|题)\s*:(?=[^?]{2,200}\?)",
+    re.IGNORECASE,
+)
+"""Now, a second question: ..., also within a line."""
+_NUMBERED_QUESTION = re.compile(
+    r"(?:\n\s{0,4}|(?<=[.!?])\s{1,2}|(?<=[\u4e00-\u9fff][.]))[*#(Qq]{0,3}(\d{1,2})\s?[.):,]\s{0,2}"
+    r"(?=[^\n?]{0,120}?\b(?i:which|what|how|who|whose|where|why)\b|(?i:is|are|was|were|does|do|did|can|has|have)\s|"
+    r"[^\n?]{0,60}?[哪几谁吗什])[^\n?]{2,200}\?(?![\"'A-Za-z0-9])"
+)
+"""2. Which is red? After a stated answer, this is a question of the model's own."""
 _WORDS_OF_A_REPLY = 5
 _SAME_QUESTION = 40
 """Characters by which a repeated question is recognised."""
+Ends = Literal["whole", "part", "unclear", "foreign"]
 
 
-def first_reply(text: str, asked: str = "") -> tuple[str, bool]:
+def first_reply(text: str, asked: str = "") -> tuple[str, Ends]:
     r"""Return the text before a further question that the model asks itself, and whether that is a whole reply.
 
-    It is not whole if it is very short, announces more, or if the further question is only the one asked, repeated.
+    It is only a part if it is very short, announces more, or if the further question is only the one asked, repeated.
+    Before a list of questions that begins with 1 it is unclear: the list may explain the answer. If the text begins
+    with a numbered question too, its reply may be to a foreign one.
 
     >>> first_reply("The answer is B.\n\nQuestion: How many legs has a spider?\nThe answer is 8.")
-    ('The answer is B.', False)
+    ('The answer is B.', 'part')
     """
-    further = _NEXT_QUESTION.search(text)
+    headed = min(filter(None, (_NEXT_QUESTION.search(text), _FURTHER.search(text))), key=re.Match.start, default=None)
+    numbered = _own_question(text[: headed.start()] if headed else text)
+    further = numbered or headed
     if not further:
-        return text, True
+        return text, "whole"
     reply = text[: further.start()].rstrip()
-    is_repeated = bool(asked) and text[further.end() :].lstrip(" *\n").startswith(asked[:_SAME_QUESTION])
-    return reply, not is_repeated and not reply.endswith(":") and len(reply.split()) >= _WORDS_OF_A_REPLY
+    question = further[0].lstrip("\n *#(Qq0123456789.:,)") if numbered else text[further.end() :].lstrip(" *\n")
+    if bool(asked) and question.startswith(asked[:_SAME_QUESTION]):
+        return reply, "part"
+    if numbered:
+        is_foreign = _NUMBERED_QUESTION.match(f"\n{reply}")
+        return reply, "foreign" if is_foreign else "unclear" if numbered[1] == "1" else "whole"
+    is_part = reply.endswith(":") or len(reply.split()) < _WORDS_OF_A_REPLY
+    return reply, "part" if is_part else "whole"
+
+
+def _own_question(text: str) -> re.Match[str] | None:
+    """Find a numbered question after a stated answer."""
+    if "?" not in text:
+        return None
+    numbered = _NUMBERED_QUESTION.search(text)
+    return numbered if numbered and statements(text[: numbered.start()]) else None
 
 
 _BOXED = re.compile(r"\\boxed\s*\{")
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<(answer|final[_ ]answer)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _GAP = r"(?:(?!\b(?-i:[A-HJ-Z])\b)[^.\n:=?]){0,100}?"
 _SAYS = r"\bis\b | \b(?:would|should|must|will)\ be\b | [:=]"
 _DECLARED = re.compile(
@@ -130,7 +189,7 @@ _DECLARES = re.compile(
 )
 """Where a declaration may begin. A cheap first pass: the full pattern is slow on a long text."""
 _CHOSEN = re.compile(
-    r"\b(?:choose|select|pick|go\ with|lean(?:ing)?\ towards?)\b[\s:*]*"
+    r"\b(?:choose|select|pick|go(?:ing)?\ with|lean(?:ing)?\ towards?)\b[\s:*]*"
     r"(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
 )
 _IS_CORRECT = re.compile(
@@ -141,30 +200,82 @@ _IS_CORRECT = re.compile(
 _CHINESE_CORRECT = re.compile(r"(?<![A-Za-z])([A-H])\s*(?:选项|项)?\s*(?:是|为)?\s*正确(?!吗|与否)")
 """B选项正确. If several letters are called correct, none is chosen."""
 _NONE_BEFORE = re.compile(
-    r"\b(?:none|neither|nor|not|no|only\s+if|whether)\b[^.\n]{0,60}$|\b[A-Z]\)?\s*(?:,|,?\s*(?:and|or|nor))\s*(?:option\s+)?\(?$|"
+    r"\b(?:none|neither|nor|not|no|only\s+if|whether|doubt|false)\b[^.\n]{0,60}$|\b[A-Z]\)?\s*(?:,|,?\s*(?:and|or|nor))\s*(?:option\s+)?\(?$|"
     r"[∠△⊙°=+\u00d7/*<>-]\s*\(?$|\b(?:angle|triangle|point|line|arc|side|segment|vertex|circle)\s+\(?$"
 )
 """Before a letter that is not chosen: "none of A, B, C, D is correct", "angle B is right"."""
-_CHOICE_WORDS = ("choose", "select", "pick", "go with", "lean")
+_CHOICE_WORDS = ("choose", "select", "pick", "go with", "going with", "lean")
 _PRAISE = ("correct", "answer", "right", "best", "accurate", "appropriate", "closest")
 _IN_BRACKETS = re.compile(r"[^.\n]{0,40}\(([A-Z])\)")
 _LABEL = re.compile(r"\W*\(?([A-Z])[).:]")
 _ENTRY = re.compile(r"[A-Za-z][^:=.\n]{0,40}:\s*[$£€]?\d")
 _ASKED = re.compile(r"[^.!\n]{0,40}\?")
+_OTHERS = r"(?:you|one|some|someone|somebody|anyone|people|those|many|others|students?|they)"
 _IN_DOUBT = re.compile(
-    r"\b(?:whether|if)\b[^.\n]{0,20}$|\b(?:for\s+example|for\s+instance|e\.g\.|suppose|let's\s+say)\b[^.\n]{0,160}$|"
-    r"\bif\b[^.\n]{0,120}\bthen\s+(?:the|our|your)\s+(?:final\s+)?$|\b(?:not|cannot|can't)\s+(?:the\s+|an?\s+|one\s+of\s+the\s+)?$",
+    rf"""
+    \b(?:whether|if)\b[^.\n]{{0,20}}$
+  | (?:\b(?:for\s+example|for\s+instance|suppose|imagine|assum(?:e|ing)|let's\s+say)\b|\be\.g\.)[^.\n]{{0,160}}$
+  | \bif\b[^.\n]{{0,220}}\bthen\s+(?:the|our|your)\s+(?:final\s+)?$
+  | \b(?:not|cannot|can't)\s+(?:the\s+|an?\s+|one\s+of\s+the\s+)?$
+  | \b{_OTHERS}\b[^.,;\n]{{0,40}}\b(?:think|say|argue|believe|claim|assume|guess|object|conclude)s?\b[^.,;\n]{{0,20}}$
+  | \b(?:tempting|wrong|incorrect|mistake|error|false|misleading|doubt(?:ful)?|unlikely|not\s+true)\s+
+        (?:is\s+|would\s+be\s+)?(?:to|that)\b[^.,;\n]{{0,40}}$
+  | \b(?:thought|believed|assumed|guessed)\b[^.,;\n]{{0,30}}$
+  | \b(?:wrong|incorrect|worst|false|(?:second|third|next)[-\s]best)\s+$
+  | \bin\s+(?:(?:the|an?|my)\s+)?(?:previous|other|another|next|last|similar|different)\s+
+        (?:question|problem|example|part|case|puzzle|exercise)\b[^.\n]{{0,30}}$
+  | \b(?:unless|otherwise|in\s+which\s+case)\b[^.\n]{{0,60}}$
+  | (?:例如|比如|假设|有人|以为)[^.\n;]{{0,40}}$ | (?:错误|不正确|不对)的?$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Before a statement that is only considered, an example, a belief of others, or denied."""
+_VOID_BEFORE = re.compile(
+    r"\b(?:examples?(?:\s+of)?(?:\s+an)?|sample)\s+$|"
+    r"\b(?:(?:reference|given|provided|official|expected|original)\s+(?:solution|answer|explanation)|(?:answer|solution)\s+key|"
+    r"textbook|solution\s+manual|teacher|author)s?\b\s*(?:,\s*(?:the\s+)?|(?:suggest|say|state|claim|indicate|give|impl(?:y|ie)|assert|conclude)s?\b"
+    r"[^.;\n]{0,40})$|"
+    r"\b(?:reference|given|provided|official)\s+$|"
+    r"(?:参考解答|参考解析|参考答案|标准答案|题目|题目中)(?:中?给出的?|认为|说|显示|表明)[^.;\n]{0,10}$",
     re.IGNORECASE,
 )
-"""Before a statement that is only considered, an example, or denied."""
-_LONGEST_DOUBT = 200
+"""Before an example, or an answer that is only reported."""
+_VOID_AFTER = re.compile(
+    r"[\s,:(*]*(?:something\s+like\b|(?:for\s+(?:example|instance)\b|e\.g\.|例如|比如|譬如))|"
+    r"[^.\n]{0,60}[,(]\s*(?:for\s+(?:example|instance)|e\.g\.)\s*[).]*\s*$",
+    re.IGNORECASE,
+)
+_IMAGINED = re.compile(
+    r"\bif\s+(?!(?:I|we|you|one|anything|so)\b)(?:(?!\b(?:so|therefore|hence|thus|means?)\b)[^.\n]){0,120}$|"
+    r"(?:^|[.;:!?\n]\s*)(?:had|were|should)\s[^.\n]{0,80}$|(?:如果|假如|若|倘若)(?:(?!所以|因此|故)[^.\n]){0,40}$",
+    re.IGNORECASE,
+)
+"""A condition before a statement: if the lamp were off."""
+_INSTRUCTION = re.compile(
+    r"\b(?:with|form(?:at)?|say|write|writing|as|like|phrase|sentence|words?|template|style)\b[^.\n\"'`]{0,30}[\"'`]"
+    r"(?:so|therefore|the|my|our|final|correct|[\s,*])*$",
+    re.IGNORECASE,
+)
+"""End with "the answer is ...": how an answer is to be written."""
+_NOT_TAKEN = re.compile(
+    r"(?:\bnot|n't|\bnever|\bcannot)\s+(?:\w+\s+){0,2}$|\bif\s+(?:you|we|I|one|they)\s+(?:\w+\s+)?$|(?:^|[.!?\n]\s*)To\s+$|"
+    r"\b(?:wrong|incorrect|mistake|error)\s+(?:is\s+|would\s+be\s+)?to\s+$|"
+    r"\b(?:some|someone|somebody|anyone|people|those|many|others|students)\b(?:(?!\b(?:so|I|we)\b)[^.,;\n])*$",
+    re.IGNORECASE,
+)
+"""Before "choose" where nothing is chosen."""
+_ONLY_IF = re.compile(r"(?:\s+(?:answer|choice|option))?,?\s+(?:only\s+)?(?:if|when|unless)\b")
+_VAGUE = re.compile(r"\s+(?!answer|choice|option|one\b|because|since|as\b|match|here|and|for\b|based|given|due)[a-z]")
+"""After praise that may be about something else: B is the best known shape."""
+_LONGEST_DOUBT = 260
+_OPEN_QUOTE = re.compile(r"(?<!\w)'(?:\w|$)")
 _IS_GIVEN = re.compile(r"\b(?:when|at|if|for|where|with|substitut\w+|plug\w*|let|set)\b[^=]*=$", re.IGNORECASE)
 """The final value when x = ...: what follows is not the answer."""
 
 
 def statements(text: str) -> list[Statement]:
     """Find the passages that state an answer, the last one first. Some forms apply to options only."""
-    tagged = (Statement(tag[1].strip(), tag.start(), "tag") for tag in _TAG.finditer(text))
+    tagged = (Statement(tag[2].strip(), tag.start(), "tag") for tag in _TAG.finditer(text))
     found = [*_boxed(text), *tagged, *_declared(text), *_chosen(text)]
     return sorted(found, key=lambda statement: statement.start, reverse=True)[:MOST_STATEMENTS]
 
@@ -191,24 +302,54 @@ def _declared(text: str) -> Iterator[Statement]:
             not is_list
             and not _IS_GIVEN.search(said[0])
             and not _ASKED.match(payload)
-            and not _IN_DOUBT.search(text[max(0, said.start() - _LONGEST_DOUBT) : said.start()])
+            and not _IN_DOUBT.search(before := _sentence_before(text, said.start()))
         ):
-            yield Statement(payload.strip(), said.start(), "declared")
+            is_conditional = bool(_IMAGINED.search(before))
+            is_weak = is_conditional or bool(_INSTRUCTION.search(before))
+            is_imagined = is_conditional and "would" in said[0]
+            is_void = bool(_VOID_BEFORE.search(_head(before + said[0])) or _VOID_AFTER.match(payload))
+            payload = payload.replace("'", "", 1) if _OPEN_QUOTE.search(before) else payload
+            yield Statement(payload.strip(), said.start(), "declared", is_weak, is_imagined, is_void)
+
+
+def _head(sentence: str) -> str:
+    """Return what stands before the last "answer" of a sentence."""
+    place = max(sentence.lower().rfind("answer"), sentence.rfind("答案"))
+    return sentence[:place] if place >= 0 else sentence
+
+
+def _sentence_before(text: str, end: int) -> str:
+    """Return the beginning of the sentence in which a statement stands."""
+    line = text[max(0, end - _LONGEST_DOUBT) : end].rpartition("\n")[2]
+    earlier, stop, sentence = line.rpartition(". ")
+    return f"{earlier[-3:]}{stop}{sentence}" if earlier[-3:].lower() == "e.g" else sentence
 
 
 def _chosen(text: str) -> Iterator[Statement]:
     for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
-        yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
+        if not _NOT_TAKEN.search(text[max(0, said.start() - 80) : said.start()]):
+            yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
     for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
         other = _IN_BRACKETS.match(text, said.end())
         is_other = other and other[1] != said["letter"]  # "Point D is the correct point (C)"
-        if not is_other and not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
-            yield Statement(said["letter"], said.start(), "chosen")
+        if is_other or _ONLY_IF.match(text, said.end()) or goes_on_with_another(text, said.end(), said["letter"]):
+            continue
+        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
+            yield Statement(said["letter"], said.start(), "chosen", bool(_VAGUE.match(text, said.end())))
     praised = [*_CHINESE_CORRECT.finditer(text)] if "正确" in text else []
-    if len({said[1] for said in praised}) == 1:
+    if praised and goes_on_with_another(text, praised[-1].end(), praised[-1][1]):
+        return
+    if len({said[1] for said in praised}) == 1 and not re.search(r"(?:说|如果|若)$", text[: praised[-1].start()]):
         yield Statement(praised[-1][1], praised[-1].start(), "chosen")
 
 
+def goes_on_with_another(text: str, end: int, letter: str) -> bool:
+    """Whether a text goes through the options, and breaks off at a later one than this."""
+    later = {label[1] for label in _NEXT_OPTION.finditer(text, end)} - {letter}
+    return bool(later) and not is_complete(text)
+
+
+_NEXT_OPTION = re.compile(r"\n[\s*#(-]{0,8}(?:(?i:option|choice)\s|选项)?\s?\(?([A-H])(?=[).:,*\s])")
 _LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 
 
@@ -231,9 +372,15 @@ _SO = re.compile(
     r"^\W*(?:so|finally|as\s+a\s+result|based\s+on|in\s+this\s+case|given\s+(?:this|these|the))\b", re.IGNORECASE
 )
 _SUPPOSES = re.compile(
-    r"^\W*(?:for\s+(?:example|instance)|e\.g\.|suppose|imagine|let's\s+(?:say|assume|suppose)|例如|比如|假设)",
+    r"^\W*(?:for\s+(?:example|instance)|e\.g\.|suppose|assume|imagine|let's\s+(?:say|assume|suppose)|例如|比如|假设)",
     re.IGNORECASE,
 )
+_EXEMPLIFIES = re.compile(
+    r"\b(?:could|may|might|can|would|is|are)\b[^.]{0,20}?[,(]\s*(?:for\s+(?:example|instance)|e\.g\.)|"
+    r"(?:答案|可以|可能)(?:可以|可能)?是?[,(]?(?:例如|比如|譬如)",
+    re.IGNORECASE,
+)
+"""It could be, for example, 4: one of several values."""
 _NEAR_THE_END = 4
 
 
@@ -248,7 +395,7 @@ def conclusions(text: str, *, has_ended: bool) -> list[str]:
     []
     """
     pieces = [piece for piece in sentences(text) if "|" not in piece]  # rows of a table conclude nothing
-    tail = [piece for piece in pieces[-_NEAR_THE_END:] if not (asks_for_more(piece) or _SUPPOSES.match(piece))]
+    tail = [piece for piece in pieces[-_NEAR_THE_END:] if not (asks_for_more(piece) or _is_example(piece))]
     if not has_ended and tail and tail[-1] is pieces[-1]:
         tail, last = tail[:-1], []
     else:
@@ -262,6 +409,33 @@ def conclusions(text: str, *, has_ended: bool) -> list[str]:
         return [piece for place, piece in enumerate(rest) if piece and (place == 0 or concludes(piece))][-1:]
     therefore = [piece for piece in tail[: len(tail) - len(last)] if _THEREFORE.match(piece)]
     return therefore[-1:] + last
+
+
+def _is_example(sentence: str) -> bool:
+    return bool(_SUPPOSES.match(sentence) or _EXEMPLIFIES.search(sentence))
+
+
+_COUNTERFACTUAL = re.compile(
+    r"^\W*(?:\w+,?\s+){0,2}if\s+(?!(?:I|we|you|one)\b)[^.?]{0,120}?\b(?:were|was|had)\b[^.?]{0,120}?\b(?:would|could|might)\b|"
+    r"^[^.?,]{0,40}\bwould\b[^.?]{0,80}?\bif\s+(?!(?:I|we|you|one)\b)[^.?]{0,80}?\b(?:were|was|had)\b|"
+    r"^\W*(?:had|were)\s[^.?]{0,120}?\bwould\b|^\W*(?:如果|假如|倘若|要是)[^.?]{0,60}会",
+    re.IGNORECASE,
+)
+_CONDITIONS = ("would", "could", "might", "会")
+
+
+def without_imagined(text: str) -> str:
+    """Remove what is said near the end about something that is not so.
+
+    >>> without_imagined("It is red. If the lamp were on, it would be green.")
+    'It is red.'
+    """
+    if not any(word in text for word in _CONDITIONS):
+        return text
+    for sentence in sentences(text)[-_NEAR_THE_END:]:
+        if len(sentence) <= PAYLOAD_LENGTH and _COUNTERFACTUAL.search(sentence):
+            text = text.replace(sentence, "").strip()
+    return text
 
 
 def concludes(sentence: str) -> bool:

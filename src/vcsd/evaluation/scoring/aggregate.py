@@ -62,7 +62,7 @@ def tally(
     benchmark: Benchmark,
     questions: Sequence[Question],
     is_right: Sequence[bool],
-    found: Sequence[str | None] | None = None,
+    answers: Sequence[str | None] | None = None,
 ) -> Tally:
     """Group the answers to a benchmark's questions into its units and clusters. `found` is what was read."""
     parts = _named(AGGREGATIONS, benchmark, "aggregation")(benchmark, questions)
@@ -76,7 +76,7 @@ def tally(
             ])  # fmt: skip
     ids = tuple(question.id for question in questions)
     units_of = {name: tuple(units) for name, units in parts.items()}
-    ratios = {"F1": f1_ratios(questions, found)["F1"]} if benchmark.aggregation == "f1" else {}
+    ratios = {"F1": f1_ratios(questions, answers)["F1"]} if benchmark.aggregation == "f1" else {}
     return Tally(ids, tuple(is_right), tuple(clusters), units_of, ratios)
 
 
@@ -161,16 +161,16 @@ def f1(benchmark: Benchmark, questions: Sequence[Question]) -> dict[str, Aggrega
 
 
 def f1_ratios(
-    questions: Sequence[Question], found: Sequence[str | None] | None
+    questions: Sequence[Question], answers: Sequence[str | None] | None
 ) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return F1 of "yes", accuracy, precision and recall as ratios. What is not a yes counts as a no.
 
     A question in several categories counts once for each, as in VLMEvalKit. A ratio with nothing below the line is 0,
     as in VLMEvalKit: so is F1 of questions whose gold answers and readings are all "no".
     """
-    assert found is not None, "F1 needs what was read, not only whether it is right"
+    assert answers is not None, "F1 needs what was read, not only whether it is right"
     pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in ("F1", "acc", "precision", "recall")}
-    for question, word in zip(questions, found, strict=True):
+    for question, word in zip(questions, answers, strict=True):
         times, is_yes, says_yes = len(group_names(question, "category")), question.gold == "Yes", word == "Yes"
         both = times * (is_yes and says_yes)
         pairs["F1"].append((2 * both, times * (is_yes + says_yes)))

@@ -195,7 +195,7 @@ def over_seeds(cards: Sequence[Scorecard]) -> Seeds:
 
 
 def _total(counts: Sequence[Counts]) -> Counts:
-    return Counts(*(sum(several) for several in zip(*(astuple(each) for each in counts), strict=True)))
+    return Counts(*(sum(values) for values in zip(*map(astuple, counts), strict=True)))
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -217,8 +217,8 @@ def _groups(
 
 
 def _tally(benchmark: Benchmark, questions: Sequence[Question], verdicts: Sequence[Verdict]) -> Tally:
-    is_right, found = [verdict.is_right for verdict in verdicts], [verdict.found for verdict in verdicts]
-    return tally(benchmark, questions, is_right, found)
+    is_right, answers = [verdict.is_right for verdict in verdicts], [verdict.found for verdict in verdicts]
+    return tally(benchmark, questions, is_right, answers)
 
 
 def _metrics(

@@ -75,7 +75,7 @@ def several_answers(
     }
 
 
-def _measure(by_question: Sequence[Sequence[Verdict]], answers: Sequence[Prediction]) -> SeveralAnswers:
+def _measure(by_question: Sequence[Sequence[Verdict]], predictions: Sequence[Prediction]) -> SeveralAnswers:
     num = len(by_question[0])
     rights = [sum(verdict.is_right for verdict in verdicts) for verdicts in by_question]
     read = [[v.found.strip().casefold() for v in verdicts if v.found is not None] for verdicts in by_question]
@@ -83,10 +83,10 @@ def _measure(by_question: Sequence[Sequence[Verdict]], answers: Sequence[Predict
     return SeveralAnswers(
         num,
         {k: 100 * _mean([pass_at(k, num, right) for right in rights]) for k in ks},
-        _mean([len(set(found)) for found in read]),
-        _mean([entropy(found) for found in read]),
+        _mean([len(set(own)) for own in read]),
+        _mean([entropy(own) for own in read]),
         1 - sum(map(len, read)) / (num * len(read)),
-        mean_tokens(answers),
+        mean_tokens(predictions),
     )
 
 

@@ -138,9 +138,9 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
     if len(others) == len(settings):
         yield "Both results are of the same model."
     if others:
-        yield f"They were not made alike: {', '.join(others)}. The change may come from these settings."
+        yield f"Their settings differ too: {', '.join(others)}. The change may come from that."
     elif settings:
-        yield "They were made alike and differ in the model alone."
+        yield "All settings are the same; only the model differs."
     yield from unread_warning(comparison)
 
 
@@ -189,7 +189,7 @@ def seeds_table(seeds: Seeds, titles: Mapping[str, str]) -> Table:
     for name, spread in [*seeds.benchmarks.items(), ("Acc", seeds.acc)]:
         sd = "-" if spread.sd is None else f"{spread.sd:.2f}"
         values = ", ".join(f"{value:.2f}" for value in spread.values)
-        counts = [getattr(seeds.counts[name], each) for each in counted] if name in seeds.counts else []
+        counts = [getattr(seeds.counts[name], field) for field in counted] if name in seeds.counts else []
         cells = [Text(str(count), style="yellow" if count else "dim") for count in counts] or [Text()] * len(counted)
         table.add_row(plain(titles.get(name, name)), f"{spread.mean:.2f}", sd, *cells, values)
     return table

@@ -130,8 +130,8 @@ def interval_of_mean(values: Sequence[float], intervals: Sequence[Interval]) -> 
     """
     mean = sum(values) / len(values)
     pairs = list(zip(values, intervals, strict=True))
-    down = sqrt(sum((value - each.low) ** 2 for value, each in pairs)) / len(values)
-    up = sqrt(sum((each.high - value) ** 2 for value, each in pairs)) / len(values)
+    down = sqrt(sum((value - limits.low) ** 2 for value, limits in pairs)) / len(values)
+    up = sqrt(sum((limits.high - value) ** 2 for value, limits in pairs)) / len(values)
     return Interval(mean - down, mean + up)
 
 

@@ -93,7 +93,7 @@ def test_unknown_data_is_refused_and_named_or_allowed_and_told(tsvs, parquets):
     report = loaded("BLINK", tsvs).report
     assert not report.is_published
     assert len(report.doubts) == 2
-    assert "unknown, 4 questions" in report.line()
+    assert "(not the published file), 4 questions" in report.line()
     with pytest.raises(ConfigError, match="it has 4 questions"):
         loaded("BLINK", parquets, allow_unknown_data=False)
 

@@ -130,3 +130,101 @@ def test_a_question_that_is_only_repeated_is_not_answered():
     asked = "Is Deep Salmon the roughest?"
     assert read_answer("Is Deep Salmon the roughest?", "option", YES, asked).found is None
     assert read_answer("Deep Salmon is the roughest.", "option", YES, asked).found == "A"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *[(text, "B") for text in ("✔️ B) green", "[x] B", "[ ] A\n[x] B\n[ ] C", "\\checkmark B", "B \\checkmark")],
+        *[(text, None) for text in ("✓ B is wrong", "Not ✓ B", "A is ticked ✓, but B fits.", "✓ A\n✓ B")],
+    ],
+)
+def test_a_tick_chooses_the_letter_next_to_it_unless_it_is_denied(text, found):
+    assert read_answer(text, "option", IMAGES).found == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        *[(text, "A") for text in ("It is likely true.", "It's a true statement.", "说法正确。")],
+        *[
+            (text, "B")
+            for text in (
+                "That's false.",
+                "The statement isn't true.",
+                "The statement is untrue.",
+                "说法错误。",
+                "这个说法不正确。",
+            )
+        ],
+        *[
+            (text, None)
+            for text in ("I cannot say whether the statement is true.", "It is hard to tell if it is true.")
+        ],
+        *[(text, None) for text in ("The statement is true only if it is on.", "无法确定这个陈述是对还是错。")],
+    ],
+)
+def test_true_and_false_are_read_unless_they_are_in_doubt(text, found):
+    assert read_answer(text, "option", {"A": "True", "B": "False"}).found == found
+
+
+SECTIONS = (
+    "<CONCLUSION> {} </CONCLUSION>",
+    "<SUMMARY> I will look. </SUMMARY>\n<REASONING> A is red. The answer is A. </REASONING>\n\n"
+    "<CONCLUSION>\n{}\n</CONCLUSION>",
+    "<REASONING>它是A。</REASONING><conclusion>答案是{}。</conclusion>",
+)
+
+
+@pytest.mark.parametrize("sections", SECTIONS)
+def test_the_section_that_concludes_is_read(sections):
+    colours = {"A": "red", "B": "green"}
+    assert read_answer(sections.format("B"), "option", colours).found == "B"
+    assert read_answer(sections.format("green"), "option", colours).found == "B"
+    assert read_answer(sections.format("4"), "integer").found == "4"
+    assert read_answer(sections.format("Yes"), "yes_no").found == "Yes"
+    assert read_answer(sections.format("A or B"), "option", colours).found is None
+
+
+def test_a_section_that_concludes_in_a_sentence_is_read():
+    colours = {"A": "red", "B": "green"}
+    assert read_answer("<CONCLUSION> The lamp is green. </CONCLUSION>", "option", colours).found == "B"
+    assert read_answer("<CONCLUSION> There are 4 cups. </CONCLUSION>", "integer").found == "4"
+    unknown = "<REASONING> The answer is A. </REASONING><CONCLUSION> It cannot be determined. </CONCLUSION>"
+    assert read_answer(unknown, "option", colours).found is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "found"),
+    [
+        ("User:\n\n\nIs there a floor in this image?\nAssistant: Yes", "yes_no", "Yes"),
+        ("Assistant: Yes", "yes_no", "Yes"),
+        ("ASSISTANT: The answer is B.", "option", "B"),
+        ("User: How many?\nAssistant: 4", "integer", "4"),
+        ("User: Is it red?\nAssistant: Yes\nUser: Is it blue?\nAssistant: No", "yes_no", "Yes"),
+        ("助手:B", "option", "B"),
+    ],
+)
+def test_the_name_of_the_speaker_is_not_part_of_the_answer(text, kind, found):
+    assert read_answer(text, kind, {"A": "", "B": ""} if kind == "option" else {}).found == found
+
+
+REFLECTION = "Which figure is a reflection of the object?"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "found"),
+    [
+        ("Based on this, **Figure B** is the reflection of the object. It has the same symmetry.", REFLECTION, "B"),
+        ("Therefore, figure B completes the pattern.", "", "B"),
+        ("因此,图B是物体的反射。", "哪个图是物体的反射?", "B"),
+        ("Therefore, figure B is not a reflection of the object.", REFLECTION, None),
+        ("Figure A or figure B is a reflection of the object.", REFLECTION, None),
+        ("Therefore, the reflection of the first image (a spoon) is on the right.", REFLECTION, None),
+    ],
+)
+def test_a_figure_is_chosen_where_the_options_are_figures(text, asked, found):
+    for options in ({"A": "", "B": ""}, {"A": "Figure A", "B": "Figure B"}):
+        assert read_answer(text, "option", options, asked).found == found
+    assert read_answer(text, "option", {"A": "(b)", "B": "(a)"}, asked).found is None
+    assert read_answer("Figure B is rotated.", "option", {"A": "", "B": ""}, REFLECTION).found is None

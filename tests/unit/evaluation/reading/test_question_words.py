@@ -84,3 +84,34 @@ def test_a_sentence_repeats_a_question_in_the_other_number_too():
     assert repeats_question("There are 4 cherries.", QuestionWords("How many cherry are there?"))
     assert repeats_question("The city is 4.", QuestionWords("Which cities is it?"))
     assert not repeats_question("There are 4 plums.", QuestionWords("How many cherry are there?"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "Aqua hardly has the smallest area.",
+            "Aqua almost has the smallest area.",
+            "Aqua has the second smallest area.",
+        ),
+        *(
+            "Only Blue and Aqua have the smallest area.",
+            "Aqua has the smallest area except for Blue.",
+            "Aqua used to have the smallest area.",
+        ),
+        *("People say Aqua has the smallest area.", "Aqua has the smallest area, but only on the left."),
+        *(
+            "Aqua appears to have the smallest area. In fact both are the same.",
+            "Please answer yes or no.",
+            "Maybe yes.",
+        ),
+        *("I would not say yes.", "Some would say yes.", "The answer should be a yes or a no.", "No. 3 is smaller."),
+    ],
+)
+def test_a_qualified_statement_says_neither_yes_nor_no(text):
+    assert read_answer(text, "yes_no", asked="Does Aqua have the smallest area?").found is None
+
+
+def test_what_appears_so_and_is_not_taken_back_says_yes():
+    asked = "Are the colors on tiles A and B the same?"
+    assert read_answer("The colors on tiles A and B appear to be the same.", "yes_no", asked=asked).found == "Yes"

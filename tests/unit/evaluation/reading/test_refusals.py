@@ -120,3 +120,109 @@ def test_a_number_in_a_preamble_does_not_beat_the_conclusion(said):
 def test_a_sentence_about_the_answer_counts_if_the_conclusion_agrees():
     assert read_answer("The answer is that 9 are left. 4 + 5 = 9.", "integer").found == "9"
     assert read_answer("The answer is, as the chart shows, 9.", "integer").found == "9"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "It isn't possible to determine the 2 ages.",
+            "There's no way to know the 2 ages.",
+            "I won't be able to give the 2 ages.",
+        ),
+        *(
+            "The image doesn't show the 3 prices.",
+            "I have no idea how many of the 3 are left.",
+            "It's unclear which of the 3 is red.",
+        ),
+        *(
+            "The 3 prices aren't given.",
+            "The 3 prices are not visible.",
+            "The 3 prices are too blurry to read.",
+            "I don't know the 3 prices.",
+        ),
+        *(
+            "I don't see any of the 3 prices.",
+            "There isn't enough information about the 3 prices.",
+            "It depends on the 3 prices.",
+        ),
+        *(
+            "The question about the 3 prices is unanswerable.",
+            "More information is needed about the 3 prices.",
+            "We lack the 3 prices.",
+        ),
+        *(
+            "It would require knowing the 3 prices.",
+            "The picture fails to show the 3 prices.",
+            "I refuse to guess the 3 ages.",
+        ),
+        *("I'd rather not guess the ages of the 2 people.", "It is not appropriate to guess the ages of the 2 people."),
+        *(
+            "我不知道这3个价格。",
+            "看不清这3个价格。",
+            "图中没有显示3个价格。",
+            "难以确定3个价格。",
+            "这3个价格未知。",
+            "需要更多信息才能知道3个价格。",
+        ),
+    ],
+)
+def test_a_refusal_in_other_words_states_no_number(text):
+    assert number(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("The options don't include 45°.", "The angle is 45°, which isn't an option.", "45° isn't among the choices."),
+        *("The options doesn’t match 45°.", "No option says 45°.", "I get 45°, but no option fits.", "45°不在选项中。"),  # noqa: RUF001
+        *(
+            'The closest one is 45°. But the actual answer should be "none".',
+            "The angle doesn't look 45°.",
+            "It is hardly 45°.",
+        ),
+    ],
+)
+def test_an_option_that_does_not_fit_is_not_chosen(text):
+    assert option(text, ANGLES) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("B or maybe C", "(B) cannot be the answer.", "(B) seems wrong.", "I can't pick A."),
+        *("不选B。", "选项B不符合。", "选项B错误。", "应该排除选项B。", "选A和C。"),
+    ],
+)
+def test_a_letter_that_is_doubted_or_denied_is_not_chosen(text):
+    assert option(text) is None
+
+
+def test_only_the_letter_that_is_denied_is_dropped():
+    assert option("The answer is D. B is not correct. The rest follows.") == "D"
+    assert option("不应选B,应选C。") == "C"
+    assert option("排除A和B,选C。") == "C"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "The answer can be found in 3 steps.",
+            "The answer is in row 3.",
+            "Figure 3 shows it.",
+            "As shown in step 4.",
+        ),
+        *("Step 1: count the cups.", "答案在第3步。", "需要3步。"),
+    ],
+)
+def test_the_number_of_a_step_or_a_figure_is_no_answer_unless_it_is_asked_for(text):
+    assert number(text, "How many cups are there?") is None
+    assert number("Figure 3 shows it.", "Which figure shows a cup?") == "3"
+
+
+def test_a_row_of_numbers_is_no_answer():
+    assert (
+        number("1 3 5 1 4 2 4", "Fill in the digits. 3 across, 5 down, 2 in all, 4 corners. Which number is it?")
+        is None
+    )

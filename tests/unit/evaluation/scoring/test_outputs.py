@@ -379,9 +379,9 @@ def test_a_comparison_says_in_sentences_what_was_made_differently():
         "sampling": ({"top_k": None, "top_p": 1}, {"top_k": 20, "top_p": 1}),
     }
     (line,) = comparison_remarks(Comparison(found, {}, made))
-    assert line == "They were not made alike: top_k none and 20. The change may come from these settings."
+    assert line == "Their settings differ too: top_k none and 20. The change may come from that."
     (line,) = comparison_remarks(Comparison(found, {}, {"asker": asked}))
-    assert line == "They were made alike and differ in the model alone."
+    assert line == "All settings are the same; only the model differs."
     (line,) = comparison_remarks(Comparison(found, {}, {}))
     assert line == "Both results are of the same model."
 

@@ -17,7 +17,7 @@ from vcsd.evaluation.scoring.uncertainty import estimate, interval
 
 
 def answered(rights, name="BLINK", **groups):
-    """A scorecard of as many questions, of which those in `rights` are answered rightly."""
+    """A scorecard of as many questions, of which those in `rights` are answered correctly."""
     questions = [option(f"{place:04}", "A", benchmark=name, category="x", **groups) for place in range(len(rights))]
     predictions = [say(q.id, "A" if right else "B") for q, right in zip(questions, rights, strict=True)]
     return score(questions, predictions, mode="exact")

@@ -132,17 +132,18 @@ def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
     return paths
 
 
-def _place(path: Path, columns: tuple[str, ...], number: int, start: int, end: int, found: list[bytes]) -> _Place:
+def _place(path: Path, columns: tuple[str, ...], number: int, start: int, end: int, raw_cells: list[bytes]) -> _Place:
     name = f"{path.name}, row {number}"
-    if len(found) != len(columns):
+    if len(raw_cells) != len(columns):
         raise ConfigError([
-            f"{name} has {len(found)} cells under {len(columns)} columns. The file may be cut off: download it again."
+            f"{name} has {len(raw_cells)} cells under {len(columns)} columns. "
+            "The file may be cut off: download it again."
         ])  # fmt: skip
     try:
-        cells = {column: cell.decode() for column, cell in zip(columns, found, strict=True) if column != "image"}
+        cells = {column: cell.decode() for column, cell in zip(columns, raw_cells, strict=True) if column != "image"}
     except UnicodeDecodeError as error:
         raise ConfigError([f"{name} is not UTF-8: {error.reason} at byte {error.start} of a cell."]) from error
-    image = found[columns.index("image")].strip() if "image" in columns else b""
+    image = raw_cells[columns.index("image")].strip() if "image" in columns else b""
     if len(image) <= REFERENCE_LENGTH:
         text = image.decode("utf-8", "replace")
         return _Place(name, start, end, cells, 0, None if text in MISSING else text, "", None)
