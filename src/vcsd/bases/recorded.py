@@ -122,7 +122,7 @@ class Work:
         return loss
 
     def _record(self, rows: list[TokenRows]) -> None:
-        self.inputs = [TokenRows(each.ids_NL.clone(), each.weight_NL.clone(), each.patches_PV.clone()) for each in rows]
+        self.inputs = [TokenRows(row.ids_NL.clone(), row.weight_NL.clone(), row.patches_PV.clone()) for row in rows]
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):

@@ -217,6 +217,10 @@ def _limitations(exported: Exported, scores: Sequence[CardScore]) -> str:
 def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
     yield "The base model's licence, intended use, biases and errors apply; self-distillation adds no new knowledge."
     yield "The model was not trained for, or tested on, safety."
+    yield (
+        "In small experiments, models trained with VCSD answered less well from text alone, and were surer of their "
+        "wrong answers too; test what you need."
+    )
     if not scores:
         yield "No score was measured, so no improvement over the base is claimed."
     else:

@@ -217,10 +217,10 @@ class _Comparison(TrainerCallback):
         lines = list(read_lines(self.folder / "metrics.jsonl"))[self.repetition.num_steps : self.last]
         for line in lines:
             expected = self.capsule["steps"][self.repetition.num_steps]
-            found = list(_differences(expected, repeatable(line), self.repetition.tolerance))
-            self.repetition.differences += [f"step {expected['step']}: {each}" for each in found]
+            differences = list(_differences(expected, repeatable(line), self.repetition.tolerance))
+            self.repetition.differences += [f"step {expected['step']}: {difference}" for difference in differences]
             self.repetition.num_steps += 1
-            if found:
+            if differences:
                 return
 
     def on_step_end(
@@ -233,11 +233,11 @@ class _Comparison(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
 
-def _differences(expected: Mapping[str, Any], found: Mapping[str, Any], tolerance: float) -> Iterator[str]:
+def _differences(expected: Mapping[str, Any], repeated: Mapping[str, Any], tolerance: float) -> Iterator[str]:
     """Yield what differs between two lines, beyond the tolerance."""
     names: Sequence[str] = list(expected) if tolerance == 0 else [*_EXACT, *_APPROXIMATE]
     for name in names:
-        one, other = expected.get(name), found.get(name)
+        one, other = expected.get(name), repeated.get(name)
         is_near = one == other
         if name in _APPROXIMATE and isinstance(one, int | float) and isinstance(other, int | float):
             is_near = is_near or math.isclose(one, other, rel_tol=tolerance)

@@ -109,7 +109,7 @@ def _plain(value: JsonValue) -> str:
     ('0', '3,4,5')
     """
     if isinstance(value, list):
-        return ",".join(_plain(each) for each in value)
+        return ",".join(_plain(entry) for entry in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.reproduce.experiments import EXPERIMENTS
-from vcsd.reproduce.failures import failures_page, power_page
+from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.worst_results import on_opsd, worst_results
@@ -26,6 +26,7 @@ from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.plots import draw
 from vcsd.reproduce.pages.write_pages import claims_page, experiment_page, judged
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
 from vcsd.reproduce.planned.planned_plots import draw_doses, draw_verdicts
 from vcsd.reproduce.planned.planned_results import LIST, planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vcsd.reproduce.experiments import Experiment
+    from vcsd.reproduce.planned.planned_results import PlannedResults
     from vcsd.reproduce.results import Results
 
 
@@ -50,14 +52,14 @@ def page_texts(out: Path) -> dict[str, str]:
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
-        **_read_once(out, results),
+        **_read_once(out, results, runs),
         precheck_page.PAGE: precheck_page.precheck_page(out),
         precheck_page.FILE: precheck_page.calibration_json(out),
     }
     return {
         **{
-            f"{each.name}.md": experiment_page(each, results, _picture(out, each), coming=planned)
-            for each in _with_page(out, results)
+            f"{experiment.name}.md": experiment_page(experiment, results, _picture(out, experiment), coming=planned)
+            for experiment in _with_page(out, results)
         },
         "claims.md": claims_page(results, on_opsd(runs), coming=planned),
         "claims.json": json.dumps(claims, indent=1) + "\n",
@@ -75,7 +77,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         return lambda: draw(experiment, results)
 
     return {
-        **{f"{each.name}.png": of(each) for each in _with_page(out, results)},
+        **{f"{experiment.name}.png": of(experiment) for experiment in _with_page(out, results)},
         verdict_page.PICTURE: lambda: draw_verdicts(runs),
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
@@ -84,13 +86,15 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
     }
 
 
-def _read_once(out: Path, results: Results) -> dict[str, str]:
-    """The pages of the failure list and of the power list, which a folder of other results does not have."""
+def _read_once(out: Path, results: Results, earlier: PlannedResults) -> dict[str, str]:
+    """The pages of lists that are read once, which a folder of other results does not have."""
     texts = {}
     if (out / FAILURE_LIST).is_file():
         texts[failures_page.PAGE] = failures_page.failures_page(read_once(out, FAILURE_LIST))
     if (out / POWER_LIST).is_file():
         texts[power_page.PAGE] = power_page.power_page(read_once(out, POWER_LIST), results)
+    if (out / PAPER_DOSE_LIST).is_file():
+        texts[PAPER_DOSE_PAGE] = paper_dose_page.paper_dose_page(read_once(out, PAPER_DOSE_LIST), earlier)
     return texts
 
 
@@ -101,7 +105,11 @@ def _failure_picture(out: Path) -> dict[str, Callable[[], Figure | None]]:
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:
     """The experiments that have bases and a page already: pages of planned ones are not theirs."""
-    return [each for each in EXPERIMENTS.values() if results.groups_of(each) and (out / f"{each.name}.md").is_file()]
+    return [
+        experiment
+        for experiment in EXPERIMENTS.values()
+        if results.groups_of(experiment) and (out / f"{experiment.name}.md").is_file()
+    ]
 
 
 def _picture(out: Path, experiment: Experiment) -> Path | None:

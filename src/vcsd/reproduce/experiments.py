@@ -195,7 +195,7 @@ LAG = Experiment(
     "not in the paper",
     tuple(Variant(f"lag {lag}", overrides=(f"rollout.steps_ahead={lag}",) if lag else ()) for lag in (0, 1, 2, 4)),
 )
-MEASURED_BASE, MEASURED_OPSD, MEASURED_VCSD = (replace(each, has_abilities=True) for each in (BASE, OPSD, VCSD))
+MEASURED_BASE, MEASURED_OPSD, MEASURED_VCSD = (replace(variant, has_abilities=True) for variant in (BASE, OPSD, VCSD))
 
 POWER = Experiment(
     "power",
@@ -228,7 +228,7 @@ FAILURES = Experiment(
 )
 """Settings in which the method can fail. Some also need another base: docs/preregistration_failures.md."""
 
-STUDIES: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in (LAG, POWER, FAILURES)})
+STUDIES: Mapping[str, Experiment] = MappingProxyType({study.name: study for study in (LAG, POWER, FAILURES)})
 """Experiments about this package and not about the paper. They run from a list of planned runs."""
 
 ALL = "all"

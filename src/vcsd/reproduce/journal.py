@@ -58,7 +58,9 @@ def add_to_journal(
         command=results.sweep.command,
         experiments=[experiment.name for experiment in experiments],
         seeds=list(results.seeds),
-        bases={group: results.bases_used(group) for each in experiments for group in results.groups_of(each)},
+        bases={
+            group: results.bases_used(group) for experiment in experiments for group in results.groups_of(experiment)
+        },
         hardware=hardware(),
         jobs=jobs,
         cells_run=len(tally.keys),

@@ -132,6 +132,18 @@ def shown_ends(ends: tuple[float, float]) -> str:
     return " to ".join(_shown_end(end) for end in ends)
 
 
+def with_interval(change: Paired) -> str:
+    """Format a difference with its 95% interval and the change in unread answers.
+
+    >>> before, after = {("a", 1): 50.0, ("b", 2): 51.0}, {("a", 1): 54.0, ("b", 2): 54.5}
+    >>> with_interval(paired(before, after, unread=(before, before)))
+    '+3.75 (95% +0.57 to +6.93, unread +0.00)'
+    """
+    ends = interval(change, 0.95)
+    limits = "" if ends is None else f"95% {shown_ends(ends)}, "
+    return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
+
+
 def _shown_end(end: float, most_digits: int = 6) -> str:
     digits = 2
     while end and round(end, digits) == 0 and digits < most_digits:

@@ -147,11 +147,11 @@ def acc_change(results: Results, before: Variant, after: Variant, *groups: str) 
     """The difference in Acc over the bases of some groups, with the change in unread answers."""
 
     def both(read: Callable[[CellResult], float | None]) -> tuple[dict[Run, float], dict[Run, float]]:
-        found = [
-            {run: value for group in groups for run, value in results.values(each, group, read).items()}
-            for each in (before, after)
+        values = [
+            {run: value for group in groups for run, value in results.values(variant, group, read).items()}
+            for variant in (before, after)
         ]
-        return found[0], found[1]
+        return values[0], values[1]
 
     looks = max((results.looks(group) for group in groups), default=1)
     return paired(*both(lambda result: result.get("acc")), looks=looks, unread=both(unread_share))

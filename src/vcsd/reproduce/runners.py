@@ -305,21 +305,25 @@ def scores(exam: Exam, predictions: list[Prediction]) -> Measured:
     seven, usual = exam.score(predictions)
     return {
         "acc": round(seven.acc, 4),
-        "scores": _rounded({name: each.entry for name, each in seven.benchmarks.items()}),
-        "parts": {name: _rounded(each.metrics) for name, each in seven.benchmarks.items() if len(each.metrics) > 1},
+        "scores": _rounded({name: benchmark.entry for name, benchmark in seven.benchmarks.items()}),
+        "parts": {
+            name: _rounded(benchmark.metrics)
+            for name, benchmark in seven.benchmarks.items()
+            if len(benchmark.metrics) > 1
+        },
         "usual": round(usual.acc, 4),
-        "unresolved": sum(each.counts.unresolved for each in seven.benchmarks.values()),
+        "unresolved": sum(benchmark.counts.unresolved for benchmark in seven.benchmarks.values()),
         "unread": _unread(exam, predictions),
-        "unread_shares": _rounded({name: each.share_unread for name, each in seven.benchmarks.items()}),
-        "truncated": sum(each.counts.truncated for each in seven.benchmarks.values()),
-        "num_questions": sum(each.num_questions for each in seven.benchmarks.values()),
+        "unread_shares": _rounded({name: benchmark.share_unread for name, benchmark in seven.benchmarks.items()}),
+        "truncated": sum(benchmark.counts.truncated for benchmark in seven.benchmarks.values()),
+        "num_questions": sum(benchmark.num_questions for benchmark in seven.benchmarks.values()),
     }
 
 
 def majority(question: Question, predictions: Sequence[Prediction]) -> Prediction:
     """The first prediction with the most frequent answer; the earliest answer wins a tie, unread ones do not count."""
     asked = asked_words(question)
-    answers = [read_answer(each.text, question.kind, question.options, asked).found for each in predictions]
+    answers = [read_answer(prediction.text, question.kind, question.options, asked).found for prediction in predictions]
     counts = Counter(answer for answer in answers if answer is not None)
     return predictions[answers.index(counts.most_common(1)[0][0])] if counts else predictions[0]
 

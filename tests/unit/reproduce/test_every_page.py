@@ -1,5 +1,6 @@
 """Every committed page is what one command writes from the result files, and pictures are those of their pages."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -7,11 +8,21 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
+from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.every_page import page_texts, pictures
-from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
+from vcsd.reproduce.pages.from_files import (
+    NUM_PROMPTS,
+    NUM_QUESTIONS,
+    RecordedBase,
+    planned_bases,
+    recorded_results,
+)
 from vcsd.reproduce.planned import verdict_page
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
 from vcsd.reproduce.planned.planned_results import planned_results
+from vcsd.reproduce.planned.run_list import read_run_list
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
@@ -29,6 +40,13 @@ def test_the_committed_pages_are_what_the_files_give(texts):
     assert {name for name in texts if name.endswith(".md")} == committed, "a page that the command does not write"
     different = [name for name, text in texts.items() if text != (RESULTS / name).read_text(encoding="utf-8")]
     assert different == [], "run: python -m vcsd.reproduce.every_page docs/results"
+
+
+def test_the_front_page_starts_with_the_worst_results_and_the_claims_with_the_size_of_gains(texts):
+    front, claims = texts["README.md"], texts["claims.md"]
+    assert front.index("(doses.md): at gains of the paper's size") < front.index("| [main](main.md) |")
+    assert claims.index("**Gains here are larger than the paper's**") < claims.index("| claim | experiment |")
+    assert "[doses.md](doses.md) (three bases, no verdict)" in claims
 
 
 def test_every_picture_of_a_page_is_drawn_by_the_command(texts):
@@ -83,3 +101,29 @@ def test_a_folder_with_few_results_and_without_optional_lists_gets_the_same_page
     drawn = pictures(tmp_path)
     assert "where_it_fails.png" not in drawn
     assert drawn["precheck.png"]() is None
+
+
+@pytest.mark.slow
+def test_results_of_an_unfinished_list_change_nothing_but_a_count(texts, tmp_path):
+    """Five of 64 runs at the paper's dose: no other page may show them before the one look."""
+    for name in ("cells", "cards", "again"):
+        shutil.copytree(RESULTS / name, tmp_path / name)
+    for path in (path for path in RESULTS.iterdir() if path.is_file()):
+        shutil.copy(path, tmp_path)
+    listed = read_run_list(RESULTS / PAPER_DOSE_LIST)
+    earlier = planned_results(RESULTS)
+    finished = {
+        run.variant.name: earlier.result(run) for run in earlier.runs if run.base == "qwen3_vl-small-13-dose-0.4"
+    }
+    base = RecordedBase(Path(listed.runs[0].base), finished["base"]["group"], "made up")
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path, NUM_QUESTIONS, NUM_PROMPTS)
+    for run in listed.runs[:5]:
+        cell = Cell(run.variant, base, run.seed, sweep)
+        result = {**finished[run.variant.name], "base": run.base, "seed": run.seed, "key": cell.key}
+        result["identity"] = {**result["identity"], "base": "made up"}
+        (tmp_path / "cells" / f"{cell.key}.json").write_text(json.dumps(result), encoding="utf-8")
+    after = page_texts(tmp_path)
+    assert {name for name, text in after.items() if text != texts[name]} == {PAPER_DOSE_PAGE, "README.md"}
+    assert "**5 of 64 runs are finished.** Their results" in after[PAPER_DOSE_PAGE]
+    changed = set(after["README.md"].splitlines()) - set(texts["README.md"].splitlines())
+    assert all(re.search(r"5 of 64 runs are finished|Why the numbers of runs differ", line) for line in changed)

@@ -3,7 +3,7 @@
 Questions of every kind about balanced scenes of the smallest pictures, the same for every model of a world:
 
 right, kinds        greedy answers that are right, over all kinds and by kind
-sight               things that a description names rightly in their cell, by side of the picture
+sight               things that a description names correctly in their cell, by side of the picture
 hint, text_only     right answers if the answer is shown as a hint: with the picture, and with a black one
 black, black_same   answers under a black picture that are right, and that equal the answer with the picture
 usual               by kind, right answers about scenes as skewed as the prior of the base's world

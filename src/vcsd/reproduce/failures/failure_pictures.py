@@ -1,4 +1,4 @@
-"""The picture of the failures page: questions that a model answered rightly before training and wrongly after.
+"""The picture of the failures page: questions that a model answered correctly before training and not after.
 
 The first such questions of the first base of each setting, in the order of the kinds: nobody chooses them.
 """
@@ -51,7 +51,7 @@ def broken_answers(before: Abilities, after: Abilities, world: Parameters) -> It
     for index in range(num_kept):
         for k, kind in enumerate(KINDS):
             example = examples[k * num + index]
-            texts = [each["answers"][kind][index] for each in (before, after)]
+            texts = [result["answers"][kind][index] for result in (before, after)]
             if [last_answer(text) == example.answer for text in texts] == [True, False]:
                 yield Broken(example, *texts)
 
@@ -79,10 +79,10 @@ def draw_failures(runs: ReadOnce) -> Figure | None:
     for (setting, broken), own in zip(rows.items(), axes, strict=True):
         for axis in own:
             axis.set_axis_off()
-        for axis, each in zip(own, broken, strict=False):
-            axis.imshow(np.asarray(each.example.images[0]))
-            axis.set_title(f"{setting.name}\n{_question(each)}", fontsize=7, loc="left")
-            axis.text(0, -0.04, _answers(each), fontsize=7, va="top", transform=axis.transAxes)
+        for axis, case in zip(own, broken, strict=False):
+            axis.imshow(np.asarray(case.example.images[0]))
+            axis.set_title(f"{setting.name}\n{_question(case)}", fontsize=7, loc="left")
+            axis.text(0, -0.04, _answers(case), fontsize=7, va="top", transform=axis.transAxes)
     figure.tight_layout()
     return figure
 

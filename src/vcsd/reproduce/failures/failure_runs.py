@@ -1,4 +1,4 @@
-"""The finished runs of the failure list and of the power list, and whether they may be read yet.
+"""The finished runs of lists that are read once (failures, more bases, the paper's dose), and whether they may be yet.
 
 Results are read once: when every run of a list is finished, or when `looks.json` in the results folder says why its
 time is over: {"failure_runs.json": "The GPU time is spent."}.
@@ -7,6 +7,7 @@ time is over: {"failure_runs.json": "The GPU time is spent."}.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,12 @@ from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
-from vcsd.reproduce.planned.planned_results import planned_results
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
+from vcsd.reproduce.planned.planned_results import in_words, planned_results
 from vcsd.reproduce.planned.run_list import SHIPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from vcsd.reproduce.cell_result import CellResult
@@ -67,12 +69,31 @@ class ReadOnce:
         before, after = (self.runs.finished(name, self.bases(setting)) for name in (setting.before, setting.after))
         return before, after
 
+    @property
+    def command(self) -> str:
+        """The command that makes the runs."""
+        return f"python -m vcsd.reproduce.planned.run_planned docs/results/{self.name}"
+
     def status(self) -> str:
         """How many runs are finished, and why the results are shown or not."""
         done = f"**{self.num_listed - len(self.missing)} of {self.num_listed} runs are finished.**"
         if self.closed_because is not None:
             return f"{done} No more will be made: {self.closed_because}"
         return done if not self.missing else f"{done} Their results are read once, after the last one."
+
+    def made(self) -> Iterator[str]:
+        """How the results were made, and what is missing."""
+        on_bases = [result for run in self.runs.runs if (result := self.runs.result(run)) is not None]
+        results = [*on_bases, *(result for result in self.shipped.values() if result is not None)]
+        yield from ("## How this was made", "")
+        yield f"- Command: `{self.command}`"
+        yield f"- Hardware: {'; '.join(sorted({result['hardware'] for result in results}))}"
+        seconds = sum(result["seconds"] for result in results)
+        yield f"- Runs: {len(results)}, {seconds:,.0f} s in total, many in parallel"
+        readers = Counter(str(result.get("reader", "not recorded")) for result in results)
+        yield f"- Versions of the reader: {', '.join(f'{name} ({num} runs)' for name, num in sorted(readers.items()))}"
+        yield f"- Missing: {in_words(self.missing) or 'nothing'}"
+        yield ""
 
 
 def read_once(out: Path, name: str) -> ReadOnce:
@@ -89,7 +110,7 @@ def _reasons(out: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     reasons = json.loads(path.read_text(encoding="utf-8"))
-    known = {FAILURE_LIST, POWER_LIST}
+    known = {FAILURE_LIST, POWER_LIST, PAPER_DOSE_LIST}
     if not isinstance(reasons, dict) or not set(reasons) <= known:
         raise ConfigError([f"{path} must map {' or '.join(sorted(known))} to the reason why its time is over."])
     return {name: str(reason) for name, reason in reasons.items()}

@@ -79,6 +79,8 @@ class FailureSetting:
     after: str
     measure: str
     read: Read
+    expected: str = ""
+    """What the rules expected, in their words."""
     before: str = "base"
     suffix: str = ""
     needs_gain: bool = True
@@ -102,10 +104,16 @@ SETTINGS = (
         "VCSD",
         "Acc",
         acc,
+        "no gain",
         suffix="-blurred",
     ),
     FailureSetting(
-        "needs no picture", "the text of every training prompt tells the answer", "VCSD, told prompts", "Acc", acc
+        "needs no picture",
+        "the text of every training prompt tells the answer",
+        "VCSD, told prompts",
+        "Acc",
+        acc,
+        "no gain",
     ),
     FailureSetting(
         "other questions",
@@ -113,6 +121,7 @@ SETTINGS = (
         "VCSD, color prompts",
         "right answers to the 8 kinds about places and numbers",
         held_out,
+        "a gain, smaller than for the 5 kinds",
         answers="right",
     ),
     FailureSetting(
@@ -121,6 +130,7 @@ SETTINGS = (
         "VCSD, long answers",
         "Acc",
         acc,
+        "a smaller gain than usual",
         suffix="-reasons",
     ),
     FailureSetting(
@@ -129,12 +139,13 @@ SETTINGS = (
         "VCSD, usual prompts",
         "right answers about such pictures, six kinds that the prior helps",
         prior_helps,
+        "no loss",
         suffix="-prior-0.9",
         needs_gain=False,
         answers="usual",
     ),
     FailureSetting(
-        "300 steps", "300 steps instead of 90", "VCSD, 300 steps", "Acc", acc, before="VCSD", needs_gain=False
+        "300 steps", "300 steps instead of 90", "VCSD, 300 steps", "Acc", acc, "a loss", before="VCSD", needs_gain=False
     ),
 )
 """In the order of the rules."""

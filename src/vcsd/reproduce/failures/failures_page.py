@@ -10,6 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change
+from vcsd.reproduce.failures.failure_details import details
 from vcsd.reproduce.failures.failure_pictures import first_broken
 from vcsd.reproduce.failures.failure_settings import (
     ABILITIES,
@@ -22,8 +23,7 @@ from vcsd.reproduce.failures.failure_settings import (
     verdict,
 )
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p
-from vcsd.reproduce.planned.planned_results import in_words
+from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PAGE, PICTURE = "where_it_fails.md", "where_it_fails.png"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
-RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/failure_runs.json"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
 
 
@@ -51,27 +50,27 @@ def failures_page(runs: ReadOnce) -> str:
         "",
     ]
     if not runs.may_be_read:
-        return "\n".join([*lines, *_planned(), "", f"- Command: `{RUN_COMMAND}`", ""])
-    lines += [*_verdicts(runs), ""]
+        return "\n".join([*lines, *_planned(), "", f"- Command: `{runs.command}`", ""])
+    lines += [*_lost_in_words(runs), *_verdicts(runs), ""]
     if any(first_broken(runs, setting) for setting in SETTINGS):
         lines += [f"![Questions that were answered rightly before and wrongly after]({PICTURE})", ""]
     for setting in (*_by_verdict(runs), ORDINARY_SETTING):
         lines += [*_kept(runs, setting), ""]
-    return "\n".join([*lines, *_shipped(runs), *_made(runs)])
+    return "\n".join([*lines, *details(runs), *_shipped(runs), *runs.made()])
 
 
 def _planned() -> Iterator[str]:
     yield "What will be compared, after minus before:"
     yield ""
-    rows = [[each.name, each.differs, each.measure] for each in SETTINGS]
+    rows = [[setting.name, setting.differs, setting.measure] for setting in SETTINGS]
     yield markdown(["setting", "what differs", "compared"], rows, is_text=True)
 
 
 def change_of(runs: ReadOnce, setting: FailureSetting) -> Paired | None:
     """What a setting is judged by: after minus before, over bases."""
     before, after = runs.finished(setting)
-    unread = [{run: setting.unread(result) for run, result in found.items()} for found in (before, after)]
-    values = ({run: setting.read(result) for run, result in found.items()} for found in (before, after))
+    unread = [{run: setting.unread(result) for run, result in results.items()} for results in (before, after)]
+    values = ({run: setting.read(result) for run, result in results.items()} for results in (before, after))
     return paired(*values, unread=(unread[0], unread[1]))
 
 
@@ -86,7 +85,18 @@ def _by_verdict(runs: ReadOnce) -> list[FailureSetting]:
 
 def _verdicts(runs: ReadOnce) -> Iterator[str]:
     rows = [_verdict_row(runs, setting) for setting in _by_verdict(runs)]
-    head = ["setting", "compared", "before", "after", "difference", "unread", "95% interval", "bases", "VCSD"]
+    head = [
+        "setting",
+        "compared",
+        "before",
+        "after",
+        "difference",
+        "unread",
+        "95% interval",
+        "bases",
+        "expected",
+        "VCSD",
+    ]
     yield markdown(head, rows, is_text=True)
     yield ""
     yield (
@@ -97,7 +107,7 @@ def _verdicts(runs: ReadOnce) -> Iterator[str]:
 
 def _unread_of_all_kinds() -> str:
     """Which settings compare some kinds of questions, while unread answers are those of all kinds."""
-    names = [f"`{each.name}`" for each in SETTINGS if each.answers is not None]
+    names = [f"`{setting.name}`" for setting in SETTINGS if setting.answers is not None]
     return (
         f" Unread answers of {' and '.join(names)} are those of all kinds of questions, not of the compared ones alone."
     )
@@ -107,7 +117,7 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
     change = change_of(runs, setting)
     before, after = runs.finished(setting)
     both = [run for run in before if run in after]
-    means = [f"{mean(setting.read(found[run]) for run in both):.1f}" if both else "" for found in (before, after)]
+    means = [f"{mean(setting.read(results[run]) for run in both):.1f}" if both else "" for results in (before, after)]
     ends = None if change is None else interval(change, 0.95)
     word = verdict(change, needs_gain=setting.needs_gain)
     return [
@@ -118,6 +128,7 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
         "" if change is None or change.unread is None else unread_change(change.unread),
         "" if ends is None else f"{ends[0]:+.1f} to {ends[1]:+.1f}",
         "0" if change is None else str(change.num_bases),
+        setting.expected,
         f"**{word}**" if word.startswith("fails") else word,
     ]
 
@@ -125,9 +136,9 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
 def _asked(runs: ReadOnce) -> str:
     """For the kinds that training asked: the difference that the held-out kinds are compared with."""
     setting = next(each for each in SETTINGS if each.name == "other questions")
-    found = runs.finished(setting)
-    unread = [{run: setting.unread(result) for run, result in each.items()} for each in found]
-    values = ({run: asked(result) for run, result in each.items()} for each in found)
+    both = runs.finished(setting)
+    unread = [{run: setting.unread(result) for run, result in results.items()} for results in both]
+    values = ({run: asked(result) for run, result in results.items()} for results in both)
     change = paired(*values, unread=(unread[0], unread[1]))
     return (
         ""
@@ -143,37 +154,60 @@ def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:
     if not set(before) & set(after):
         yield "No base has both results."
         return
-    changes = [_kept_change(ability, before, after) for ability in ABILITIES]
-    judged = [change for ability, change in zip(ABILITIES, changes, strict=True) if ability.has_verdict and change]
-    corrected = iter(holm(judged, num_planned=sum(ability.has_verdict for ability in ABILITIES)))
-    rows = []
-    for ability, change in zip(ABILITIES, changes, strict=True):
-        if change is None:
-            continue
-        final = next(corrected) if ability.has_verdict else change
-        rows.append(_ability_row(ability, final, before, after))
+    rows = [_ability_row(ability, change, before, after) for ability, change in _kept_changes(before, after)]
     head = ["", setting.before, setting.after, "difference", "unread", "95% interval", "p (Holm for five)", ""]
     yield markdown(head, rows)
 
 
+def _kept_changes(
+    before: Mapping[Run, CellResult], after: Mapping[Run, CellResult]
+) -> Iterator[tuple[Ability, Paired]]:
+    """The change of each ability; the p of the judged ones is corrected for their number."""
+    changes = [_kept_change(ability, before, after) for ability in ABILITIES]
+    judged = [change for ability, change in zip(ABILITIES, changes, strict=True) if ability.has_verdict and change]
+    corrected = iter(holm(judged, num_planned=sum(ability.has_verdict for ability in ABILITIES)))
+    for ability, change in zip(ABILITIES, changes, strict=True):
+        if change is not None:
+            yield ability, next(corrected) if ability.has_verdict else change
+
+
+def lost_abilities(runs: ReadOnce) -> list[str]:
+    """What is lost by the rules, setting by setting, the ordinary one first."""
+    return [
+        f"{setting.name}: {ability.name} {with_interval(change)}"
+        for setting in (ORDINARY_SETTING, *SETTINGS)
+        for ability, change in _kept_changes(*runs.finished(setting))
+        if ability.has_verdict and keeps(change) == "lost"
+    ]
+
+
+def _lost_in_words(runs: ReadOnce) -> Iterator[str]:
+    """What is lost comes before everything else."""
+    lost = lost_abilities(runs)
+    yield f"**Lost by the rules, in points: {'; '.join(lost)}.**" if lost else "No ability is lost by the rules."
+    yield ""
+
+
 def _kept_change(ability: Ability, before: Mapping[Run, CellResult], after: Mapping[Run, CellResult]) -> Paired | None:
     """The change of an ability, with that in unread answers if the ability is read from answers."""
-    values = (_values(ability, found) for found in (before, after))
+    values = (_values(ability, results) for results in (before, after))
     if ability.answers is None:
         return paired(*values)
-    unread = [{run: unread_of(result, ability.answers) for run, result in found.items()} for found in (before, after)]
+    unread = [
+        {run: unread_of(result, ability.answers) for run, result in results.items()} for results in (before, after)
+    ]
     return paired(*values, unread=(unread[0], unread[1]))
 
 
-def _values(ability: Ability, found: Mapping[Run, CellResult]) -> dict[Run, float]:
-    values = {run: ability.read(result["abilities"]) for run, result in found.items()}
+def _values(ability: Ability, results: Mapping[Run, CellResult]) -> dict[Run, float]:
+    values = {run: ability.read(result["abilities"]) for run, result in results.items()}
     return {run: value for run, value in values.items() if value is not None}
 
 
 def _ability_row(
     ability: Ability, change: Paired, before: Mapping[Run, CellResult], after: Mapping[Run, CellResult]
 ) -> list[str]:
-    first, second = (_values(ability, found) for found in (before, after))
+    first, second = (_values(ability, results) for results in (before, after))
     both = [run for run in first if run in second]
     ends = interval(change, 0.95)
     digits, word = ability.digits, keeps(change) if ability.has_verdict else ""
@@ -199,15 +233,4 @@ def _shipped(runs: ReadOnce) -> Iterator[str]:
             numbers = ["" if value is None else f"{value:.1f}" for value in values]
             rows.append([f"{result['group']}, {run.variant.name}", f"{result['acc']:.1f}", *numbers])
     yield markdown(["", "Acc", *(ability.name for ability in judged)], rows)
-    yield ""
-
-
-def _made(runs: ReadOnce) -> Iterator[str]:
-    on_bases = [result for run in runs.runs.runs if (result := runs.runs.result(run)) is not None]
-    results = [*on_bases, *(result for result in runs.shipped.values() if result is not None)]
-    yield from ("## How this was made", "")
-    yield f"- Command: `{RUN_COMMAND}`"
-    yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}"
-    yield f"- Runs: {len(results)}, {sum(each['seconds'] for each in results):,.0f} s in total, many in parallel"
-    yield f"- Missing: {in_words(runs.missing) or 'nothing'}"
     yield ""

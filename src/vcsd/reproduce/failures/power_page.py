@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PAGE = "more_bases.md"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
-RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/power_runs.json"
 REFERENCES = (OPSD, BASE)
 
 
@@ -40,20 +39,20 @@ def power_page(runs: ReadOnce, results: Results) -> str:
     ]
     if runs.may_be_read:
         lines += [*_table(runs), "", *_pooled(runs, results), ""]
-    made = [f"- Command: `{RUN_COMMAND}`", f"- Missing: {in_words(runs.missing) or 'nothing'}"]
+    made = [f"- Command: `{runs.command}`", f"- Missing: {in_words(runs.missing) or 'nothing'}"]
     return "\n".join([*lines, *(made if runs.may_be_read else made[:1]), ""])
 
 
 def changes(runs: ReadOnce, reference: Variant) -> dict[str, Paired]:
     """VCSD minus a reference in Acc for each family that has runs, with Holm's correction for the planned families."""
-    found = {}
+    by_title = {}
     num_planned = len({base.family for base in runs.runs.listed.bases.values()})
     for family, title in FAMILY_TITLES.items():
         bases = [name for name, base in runs.runs.listed.bases.items() if base.family == family]
         change = runs.runs.change(reference.name, VCSD.name, bases)
         if change is not None:
-            found[title] = change
-    return dict(zip(found, holm(list(found.values()), num_planned), strict=True))
+            by_title[title] = change
+    return dict(zip(by_title, holm(list(by_title.values()), num_planned), strict=True))
 
 
 def says(change: Paired) -> str:

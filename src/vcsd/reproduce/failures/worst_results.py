@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
-from vcsd.report.parts import unread_note
 from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
-from vcsd.reproduce.failures import failures_page, power_page
+from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
 from vcsd.reproduce.pages import precheck_page
-from vcsd.reproduce.paired_runs import interval, shown_ends
+from vcsd.reproduce.paired_runs import interval, with_interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
-from vcsd.reproduce.planned.paper_dose import paper_dose
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
 from vcsd.reproduce.planned.planned_plots import CONTROLS
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
@@ -33,7 +32,7 @@ FAIR_OPSD = "OPSD beta 0.1"
 def worst_results(out: Path) -> dict[str, str]:
     """One sentence for each page of planned runs, by file name. Pages without results are left out."""
     runs = planned_results(out)
-    found = {
+    texts = {
         verdict_page.PAGE: _verdicts(runs),
         dose_page.PAGE: _doses(runs),
         so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
@@ -41,10 +40,12 @@ def worst_results(out: Path) -> dict[str, str]:
         precheck_page.PAGE: _precheck(out),
     }
     if (out / FAILURE_LIST).is_file():
-        found[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
+        texts[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
     if (out / POWER_LIST).is_file():
-        found[power_page.PAGE] = _power(read_once(out, POWER_LIST))
-    return {page: text for page, text in found.items() if text}
+        texts[power_page.PAGE] = _power(read_once(out, POWER_LIST))
+    if (out / PAPER_DOSE_LIST).is_file():
+        texts[PAPER_DOSE_PAGE] = _paper_dose(read_once(out, PAPER_DOSE_LIST))
+    return {page: text for page, text in texts.items() if text}
 
 
 def on_opsd(runs: PlannedResults) -> str:
@@ -55,15 +56,9 @@ def on_opsd(runs: PlannedResults) -> str:
     word = "is much closer" if abs(fair.mean) < abs(matched.mean) / 2 else "is not much closer"
     return (
         f"With the support of VCSD, OPSD {word}: on {fair.num_bases} new bases, VCSD minus `{FAIR_OPSD}` is "
-        f"{_points(fair)}, and VCSD minus the matched OPSD {_points(matched)} "
+        f"{with_interval(fair)}, and VCSD minus the matched OPSD {with_interval(matched)} "
         f"([what the contrast adds]({verdict_page.PAGE}))."
     )
-
-
-def _points(change: Paired) -> str:
-    ends = interval(change, 0.95)
-    limits = "" if ends is None else f"95% {shown_ends(ends)}, "
-    return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
 
 def _is_open(change: Paired) -> bool:
@@ -75,12 +70,14 @@ def _is_open(change: Paired) -> bool:
 def _verdicts(runs: PlannedResults) -> str:
     """Controls that VCSD is not clearly above, the smallest difference first, then the main control."""
     changes = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
-    known = sorted(((name, each) for name, each in changes.items() if each is not None), key=lambda pair: pair[1].mean)
-    weak = [f"`{name}` {_points(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
+    known = sorted(
+        ((name, change) for name, change in changes.items() if change is not None), key=lambda pair: pair[1].mean
+    )
+    weak = [f"`{name}` {with_interval(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
     main = dict(known).get(MAIN_CONTROL)
     parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
     if main is not None:
-        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {_points(main)}")
+        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {with_interval(main)}")
     return "; ".join(parts)
 
 
@@ -92,13 +89,13 @@ def _doses(runs: PlannedResults) -> str:
             name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in (DECODING.name, MAIN_CONTROL)
         }
         known = {name: change for name, change in changes.items() if change is not None}
-        differences = " and minus ".join(f"`{name}` {_points(change)}" for name, change in known.items())
+        differences = " and minus ".join(f"`{name}` {with_interval(change)}" for name, change in known.items())
         if known:
             num = min(change.num_bases for change in known.values())
             parts.append(f"at gains of the paper's size, VCSD minus {differences} ({num} bases, no verdict)")
     null = dose_page.gain(runs, VCSD.name, dose_page.NULL_WORLD) if dose_page.NULL_WORLD in runs.doses else None
     if null is not None:
-        parts.append(f"with true captions, VCSD minus base {_points(null)}")
+        parts.append(f"with true captions, VCSD minus base {with_interval(null)}")
     return "; ".join(parts)
 
 
@@ -111,20 +108,20 @@ def _so_far(runs: so_far.FinishedRuns) -> str:
             if name not in {variant.name for variant in runs.variants(base)}:
                 continue
             for seed in runs.seeds(base):
-                ours, theirs = (runs.score(each, base, seed) for each in (VCSD.name, name))
+                ours, theirs = (runs.score(variant_name, base, seed) for variant_name in (VCSD.name, name))
                 if ours is not None and theirs is not None:
                     gaps.append(ours - theirs)
         if gaps:
             parts.append(f"behind `{name}` in {sum(gap < 0 for gap in gaps)} of {len(gaps)} runs")
-    return f"VCSD is {' and '.join(parts)}" if parts else ""
+    return f"VCSD is {' and '.join(parts)} ({len(runs.bases)} bases)" if parts else ""
 
 
 def _lag(runs: lag_page.LagRuns) -> str:
-    changes = {each.name: change for each in LAG.variants[1:] if (change := runs.change(each)) is not None}
+    changes = {variant.name: change for variant in LAG.variants[1:] if (change := runs.change(variant)) is not None}
     worst = min(changes.items(), key=lambda pair: pair[1].mean, default=None)
     if worst is None:
         return ""
-    return f"{worst[0]} changes Acc by {_points(worst[1])}, which is {lag_page.verdict(worst[1])}; one base"
+    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, which is {lag_page.verdict(worst[1])}; one base"
 
 
 def _failures(runs: ReadOnce) -> str:
@@ -133,14 +130,19 @@ def _failures(runs: ReadOnce) -> str:
     judged = [(each.name, failures_page.change_of(runs, each), each.needs_gain) for each in SETTINGS]
     words = {name: verdict(change, needs_gain=needs_gain) for name, change, needs_gain in judged}
     ordered = sorted(words.items(), key=lambda pair: failures_page.ORDER.index(pair[1]))
-    return "; ".join(f"{name}: {word}" for name, word in ordered)
+    lost = [f"lost: {each}" for each in failures_page.lost_abilities(runs)]
+    return "; ".join([*lost, *(f"{name}: {word}" for name, word in ordered)])
 
 
 def _power(runs: ReadOnce) -> str:
     if not runs.may_be_read:
         return runs.status().replace("*", "")
     changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
-    return "; ".join(f"VCSD minus OPSD on {family} {_points(change)}" for family, change in changes)
+    return "; ".join(f"VCSD minus OPSD on {family} {with_interval(change)}" for family, change in changes)
+
+
+def _paper_dose(runs: ReadOnce) -> str:
+    return paper_dose_page.worst_claims(runs.runs) if runs.may_be_read else runs.status().replace("*", "")
 
 
 def _precheck(out: Path) -> str:

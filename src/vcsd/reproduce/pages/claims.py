@@ -97,7 +97,7 @@ CLAIMS = (
     Claim(
         "alpha",
         "Without contrast (alpha 0), accuracy is lower than with alpha 1.",
-        "-2.33 points",
+        "+2.33 points",
         judges.above_on_first(variant("alpha", "alpha 0"), variant("alpha", "alpha 1")),
         2.33,
     ),

@@ -164,7 +164,10 @@ def _health(experiment: Experiment, results: Results, group: str) -> Iterator[st
         )
     if rows:
         head = ["", "unread, %", "cut off, %", "guard warned", "guard would have stopped", "training, s"]
-        yield "Answers that could not be read or were cut off, the guard, and seconds of training without evaluation:"
+        yield (
+            "Answers that could not be read or were cut off, the guard, and seconds of training without evaluation, "
+            "mean ± standard deviation over runs. Machines differ between runs, so seconds do not compare speed:"
+        )
         yield from ("", markdown(head, rows), "")
     yield from _unread(experiment, results, group)
 

@@ -152,7 +152,7 @@ def above_on_first(before: Variant, after: Variant, paper: float | None = None) 
     def judge(results: Results) -> JudgedClaim:
         change = _change(results, results.smallest, before, after)
         verdict = above(change, paper)
-        text = str(change or "")
+        text = "" if change is None else f"{after.name} minus {before.name}: {change}"
         if change is not None and verdict == "disagrees" and change.mean > -NEAR and paper is not None:
             level = 1 - CLEAR / change.looks
             low, high = interval(change, level) or (0.0, 0.0)
@@ -483,9 +483,9 @@ def profile_of_all(results: Results) -> JudgedClaim:
 def profile(results: Results) -> JudgedClaim:
     """Figure 6 by the second rule, for right answers only."""
     seen, other = (_gain_of_words(results, contrast_of("profile", words)) for words in ("seen", "other"))
-    found = _grows(results, seen, other, "in right answers")
+    judged = _grows(results, seen, other, "in right answers")
     wrong = _gain_of_words(results, contrast_of("profile_of_wrong", "seen"))
-    if found.verdict == "not run" or not wrong:
-        return found
+    if judged.verdict == "not run" or not wrong:
+        return judged
     fall = _difference(results, results.smallest, dict.fromkeys(wrong, 0.0), wrong)
-    return found._replace(text=f"{found.text}; in wrong answers: {fall} on visual words")
+    return judged._replace(text=f"{judged.text}; in wrong answers: {fall} on visual words")

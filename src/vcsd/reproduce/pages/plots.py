@@ -224,8 +224,10 @@ def _lines(axis: Axes, series: Mapping[Run, Mapping[int, float]], label: str, to
         change = paired(dict.fromkeys(values, 0.0), values)
         assert change is not None
         changes.append(change)
-    axis.plot(steps, [each.mean for each in changes], label=label, color=tone, marker="o" if len(steps) < 20 else None)
-    limits = [interval(each, 0.95) or (each.mean, each.mean) for each in changes]
+    axis.plot(
+        steps, [change.mean for change in changes], label=label, color=tone, marker="o" if len(steps) < 20 else None
+    )
+    limits = [interval(change, 0.95) or (change.mean, change.mean) for change in changes]
     axis.fill_between(steps, [low for low, _ in limits], [high for _, high in limits], color=tone, alpha=0.12, lw=0)
 
 
@@ -233,12 +235,12 @@ def _pmi(experiment: Experiment, results: Results) -> Figure | None:
     """How close each control's contrast is to the mutual information."""
     group = results.groups_of(experiment)[0]
     finished = results.finished(experiment.variants[0], group)
-    controls = [name for name in CONTROLS if finished and all(name in each["pmi"] for each in finished.values())]
+    controls = [name for name in CONTROLS if finished and all(name in result["pmi"] for result in finished.values())]
     if not controls:
         return None
     figure, axis = _one_panel(f"{group}\n{HOW.replace(', cut at 100', '')}", "correlation with mutual information")
     for place, name in enumerate(controls):
-        values = {run: each["pmi"][name]["correlation"] for run, each in finished.items()}
+        values = {run: result["pmi"][name]["correlation"] for run, result in finished.items()}
         mean = _with_interval(axis, place, values, OURS)
         axis.annotate(f"{mean:.2f}", (place, mean), (7, -3), textcoords="offset points", fontsize=8)
     axis.set_xticks(range(len(controls)), [name.replace("_", " ") for name in controls])

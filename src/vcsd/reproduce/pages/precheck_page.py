@@ -112,11 +112,11 @@ def precheck_page(out: Path) -> str:
 def _by_dose(out: Path, off: list[tuple[str, float, float, float]]) -> str:
     """The typical miss at each dose: where the prior is strongest, decoding says least about training."""
     doses = dose_of(out)
-    found = {
+    misses_by_dose = {
         dose: [miss for name, _, _, miss in off if doses[name] == dose]
         for dose in sorted({doses[name] for name, *_ in off})
     }
-    parts = [f"{dose:g}: {root_mean_square(own):.1f} ({len(own)} bases)" for dose, own in found.items()]
+    parts = [f"{dose:g}: {root_mean_square(own):.1f} ({len(own)} bases)" for dose, own in misses_by_dose.items()]
     return f"**By dose**, the share of captions that ignore their picture, typical misses are {', '.join(parts)}."
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, references_of
-from vcsd.reproduce.paired_runs import over_bases, shown
+from vcsd.reproduce.paired_runs import by_base, over_bases, shown
 from vcsd.reproduce.results import acc_change, suite
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ LEGEND = (
     "Scores on the seven suites are percentages, mean ± standard deviation over bases, and Acc is their mean. The runs "
     "of a base are averaged first, so that bases count equally. `usual` is accuracy on questions drawn from the prior; "
     'it is not part of Acc. "Above base" and "above OPSD" are differences in Acc, paired by run, ± standard error over '
-    "bases, with the two-sided p of Student's t, in bold where p < 0.05. Where bases were added after a first look, p "
-    "is doubled. After it stands the change in unread answers, from which nothing could be read, in points."
+    "bases, with the two-sided p of Student's t, in bold where p < 0.05. Bold is no verdict: fewer than "
+    "five bases decide nothing. Where bases were added after a first look, p is doubled. After it stands the change in "
+    "unread answers, from which nothing could be read, in points."
 )
 
 
@@ -47,7 +48,7 @@ def score_tables(experiment: Experiment, results: Results, group: str) -> Iterat
     variants = variants_of(experiment, results, group)
     if not variants:
         return
-    head = ["", *SEVEN, "Acc", "above base", "above OPSD", "usual", "runs"]
+    head = ["", *SEVEN, "Acc", "above base", "above OPSD", "usual", "runs (bases)"]
     yield from (markdown(head, [_row(variant, results, group) for variant in variants]), "")
     runs = sorted({run for variant in variants for run in results.acc(variant, group)}, key=lambda run: (run[1], run))
     rows = []
@@ -68,7 +69,7 @@ def _row(variant: Variant, results: Results, group: str) -> list[str]:
         "" if variant.name == BASE.name else _above(BASE, variant, results, group),
         "" if variant.name in (BASE.name, OPSD.name) else _above(OPSD, variant, results, group),
         shown(over_bases(usual), digits=1) if usual else "",
-        str(len(acc)),
+        f"{len(acc)} ({len(by_base(acc))})",
     ]
 
 

@@ -79,21 +79,21 @@ def cost_of(row: str, recipe: Recipe, most_tokens: int) -> RowCost:
     """Project a row. Answers have at most `most_tokens`."""
     job = job_of(recipe, empty_model(recipe)[0])
     tokens = min(recipe.rollout.max_new_tokens, most_tokens)
-    found = smallest_machine(job, MACHINES)
+    projection = smallest_machine(job, MACHINES)
     num_questions = sum(_sizes(["all"], None).values())
-    if found is None:
+    if projection is None:
         return RowCost(row, None, num_questions, tokens, 0.0)
-    card = found.machine.card
+    card = projection.machine.card
     answer_seconds = _asking_seconds(job, card, recipe, _sizes(["all"], None), tokens)
     if row.startswith("base/"):
-        return RowCost(row, found.machine, num_questions, tokens, answer_seconds)
+        return RowCost(row, projection.machine, num_questions, tokens, answer_seconds)
     exam, steps = recipe.evaluation, recipe.trainer["max_steps"]
     sizes = {} if exam.every is None else _sizes(exam.benchmarks, exam.limit)
     num_exams = 0 if exam.every is None else 1 + -(-steps // exam.every)  # before the first step and after the last
     return RowCost(
-        *(row, found.machine, num_questions, tokens, answer_seconds),
-        training_seconds=found.step_seconds * steps,
-        disk_bytes=_KEPT * found.checkpoint_bytes,
+        *(row, projection.machine, num_questions, tokens, answer_seconds),
+        training_seconds=projection.step_seconds * steps,
+        disk_bytes=_KEPT * projection.checkpoint_bytes,
         num_exams=num_exams,
         num_exam_questions=sum(sizes.values()),
         exam_seconds=num_exams * _asking_seconds(job, card, recipe, sizes, tokens),

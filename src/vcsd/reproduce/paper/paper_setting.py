@@ -193,7 +193,7 @@ def _settings(text: str) -> dict[str, JsonValue]:
     """
     settings: dict[str, JsonValue] = {}
     for name, value in json.loads(text).items():
-        inner = {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {name: value}
+        inner = {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
         settings |= inner
     return settings
 

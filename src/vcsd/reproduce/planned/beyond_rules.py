@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.report.parts import unread_change, unread_note
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
-from vcsd.reproduce.paired_runs import CLEAR, interval, shown_ends, shown_p
+from vcsd.reproduce.paired_runs import CLEAR, interval, shown_p, with_interval
 from vcsd.reproduce.planned.answers import MAIN_CONTROL, verdicts
 from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base
 from vcsd.reproduce.planned.paper_dose import paper_dose
@@ -68,7 +68,7 @@ def _support(runs: PlannedResults) -> Iterator[str]:
     word = "Most" if 2 * part.mean > whole.mean else "A part"
     yield (
         f"- {word} of the lead over OPSD comes from the support: `{SUPPORT}` minus OPSD is {part.mean:+.2f}, VCSD "
-        f"minus OPSD {whole.mean:+.2f} and VCSD minus `{SUPPORT}` {_with_interval(rest)}; `{SUPPORT}` is ahead of "
+        f"minus OPSD {whole.mean:+.2f} and VCSD minus `{SUPPORT}` {with_interval(rest)}; `{SUPPORT}` is ahead of "
         f"VCSD on {_num_behind(rest)} of {rest.num_bases} bases.{_unread_note(part)}"
     )
 
@@ -81,7 +81,7 @@ def _behind(runs: PlannedResults) -> Iterator[str]:
             change = runs.change(name, VCSD.name, runs.verdict_bases, suite)
             if change is not None and change.mean < 0:
                 parts.append(
-                    f"VCSD minus `{name}` is {_with_interval(change)}, behind on {_num_behind(change)} of "
+                    f"VCSD minus `{name}` is {with_interval(change)}, behind on {_num_behind(change)} of "
                     f"{change.num_bases} bases"
                 )
         if parts:
@@ -95,7 +95,7 @@ def _sizes(runs: PlannedResults) -> Iterator[str]:
         change = runs.change(name, VCSD.name, runs.verdict_bases)
         limits = interval(change, 0.95) if change is not None else None
         if change is not None and limits is not None and (limits[0] > most or limits[1] < least):
-            parts.append(f"minus {name} {_with_interval(change)}, in the paper {least:+.2f} to {most:+.2f}")
+            parts.append(f"minus {name} {with_interval(change)}, in the paper {least:+.2f} to {most:+.2f}")
     if parts:
         yield (
             f"- Sizes: VCSD {'; '.join(parts)}. An interval that excludes numbers of the paper contradicts them, by "
@@ -172,9 +172,9 @@ def losses_of_the_control(runs: PlannedResults) -> Iterator[str]:
         if loss is None or own is None or lead is None or loss.mean >= 0 or lead.mean <= 0:
             continue
         yield (
-            f"On `{suite}`, `{MAIN_CONTROL}` itself loses: minus base it is {_with_interval(loss)}. That is "
+            f"On `{suite}`, `{MAIN_CONTROL}` itself loses: minus base it is {with_interval(loss)}. That is "
             f"{-100 * loss.mean / lead.mean:.0f}% of VCSD's lead over it ({lead.mean:+.2f}); VCSD minus base is "
-            f"{_with_interval(own)}."
+            f"{with_interval(own)}."
         )
         yield ""
 
@@ -182,15 +182,11 @@ def losses_of_the_control(runs: PlannedResults) -> Iterator[str]:
 def _unread_note(change: Paired) -> str:
     """The change in unread answers of OPSD with the support, or that it is not recorded."""
     return (
-        "" if change.unread is None else f" Its change in unread answers against OPSD: {unread_change(change.unread)}."
+        ""
+        if change.unread is None
+        else f" The change in unread answers from OPSD to `{SUPPORT}`: {unread_change(change.unread)}."
     )
 
 
 def _num_behind(change: Paired) -> int:
     return sum(value < 0 for value in change.difference.values)
-
-
-def _with_interval(change: Paired) -> str:
-    limits = interval(change, 0.95)
-    unread = unread_note(change.unread, digits=2)
-    return f"{change.mean:+.2f} (" + (f"95% {shown_ends(limits)}, " if limits else "") + f"{unread})"

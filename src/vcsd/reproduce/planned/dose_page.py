@@ -131,7 +131,10 @@ def _null(runs: PlannedResults) -> Iterator[str]:
             "nothing to gain"
         )
     else:
-        verdict = f"{above} of {len(values)} bases gain more than one point; all of them would contradict our world"
+        verdict = (
+            f"{above} of {len(values)} bases gain more than one point; if all did, that would contradict what we say "
+            "about the world"
+        )
     yield f"VCSD minus base: {_with_range(change)}. {verdict[0].upper()}{verdict[1:]}."
     yield from _cannot_gain(runs)
     harmed = [
@@ -188,7 +191,7 @@ def _table(runs: PlannedResults) -> Iterator[str]:
         cells = [_cell(gain(runs, name, dose)) for name in TRIED]
         unread = [unread_cell(runs, name, bases) for name in (VCSD.name, OPSD.name)]
         acc = f"{over_bases(before).mean:.2f}" if before else ""
-        rows.append([f"{dose:g}", acc, *cells, _share(runs, dose), *unread])
+        rows.append([f"{dose:g}", acc, *cells, share_of_gain(runs, MAIN_CONTROL, dose), *unread])
     head = ["dose", "base, Acc", *TRIED, f"`{MAIN_CONTROL}`, share of VCSD's gain"]
     head += [f"unread, {name}, %" for name in (VCSD.name, OPSD.name)]
     yield (
@@ -244,10 +247,10 @@ def _cell(change: Paired | None) -> str:
     return f"{change.mean:+.2f} ({inside}{change.num_bases})"
 
 
-def _share(runs: PlannedResults, dose: float) -> str:
-    """The share of VCSD's gain that sharpening reaches, base by base as in the rules; empty without gains to share."""
-    sharp, vcsd = (gains_by_base(runs, name, dose) for name in (MAIN_CONTROL, VCSD.name))
-    both = [run for run in sharp if run in vcsd]
+def share_of_gain(runs: PlannedResults, variant: str, dose: float) -> str:
+    """The share of VCSD's gain that a variant reaches, base by base as in the rules; empty without gains to share."""
+    own, vcsd = (gains_by_base(runs, name, dose) for name in (variant, VCSD.name))
+    both = [run for run in own if run in vcsd]
     if not both or min(vcsd[run] for run in both) < LARGEST_NULL_GAIN:
         return ""
-    return f"{mean(100 * sharp[run] / vcsd[run] for run in both):.0f}%"
+    return f"{mean(100 * own[run] / vcsd[run] for run in both):.0f}%"

@@ -11,16 +11,20 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from vcsd.report.parts import unread_change
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import CLEAR, interval, shown_ends
 from vcsd.reproduce.planned.answers import FEWEST_BASES, MAIN_CONTROL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
+
+PAPER_DOSE_LIST, PAPER_DOSE_PAGE = "paper_dose_runs.json", "paper_dose.md"
+"""Planned runs on new bases of the chosen dose, and the page that judges them."""
 
 PAPER_GAIN = 3.3
 """The middle of the paper's +1.86 to +4.77 points."""
@@ -145,14 +149,10 @@ def _on_test(runs: PlannedResults, closest: GainOnDev) -> str:
 
 def _claims(runs: PlannedResults, dose: float) -> Iterator[str]:
     """Every claim that has runs at the dose, the worst first, with its rule and whether the bases give a verdict."""
-    changes = [(claim, runs.change(claim.before, claim.after, runs.doses[dose])) for claim in CLAIMS]
-    rows = []
-    for claim, change in sorted(changes, key=lambda pair: math.inf if pair[1] is None else pair[1].mean):
-        paper = "" if claim.paper is None else f"{claim.paper[0]:+.2f} to {claim.paper[1]:+.2f}"
-        name = f"{claim.text}: {claim.after} minus `{claim.before}`"
-        rows.append(
-            [name, paper, *_measured(change), f"{claim.rule}: {verdict_at_dose(change)}", _against(claim, change)]
-        )
+    changes = {claim: runs.change(claim.before, claim.after, runs.doses[dose]) for claim in CLAIMS}
+    rows = [
+        claim_row(claim, change, f"{claim.rule}: {verdict_at_dose(change)}") for claim, change in worst_first(changes)
+    ]
     yield f"### Claims at dose {dose:g}"
     yield ""
     yield (
@@ -161,30 +161,50 @@ def _claims(runs: PlannedResults, dose: float) -> Iterator[str]:
         "excludes the paper's numbers contradicts them. Nothing is corrected for the number of rows. The "
         "smallest difference comes first."
     )
-    head = [
-        "claim",
-        "paper",
-        "here, on `test`",
-        "95%",
-        "above in",
-        "80% power from",
-        "rule and verdict",
-        "the interval",
-    ]
-    yield from ("", markdown(head, rows), "")
-    yield "The paper's other claims have no runs at this dose, so they are judged at dose 0.6 alone."
+    yield from ("", markdown([*CLAIM_HEAD, "rule and verdict", "the interval"], rows), "")
+    yield from explained_by_unread(changes)
+    yield "The paper's other claims have no runs on these bases."
+    if (runs.out / PAPER_DOSE_LIST).is_file():
+        yield f"More bases of this dose, for verdicts: [the claims at the paper's dose]({PAPER_DOSE_PAGE})."
     yield ""
 
 
+CLAIM_HEAD = ("claim", "paper", "here, on `test`", "95%", "above in", "unread", "80% power from")
+"""The first columns of a table of claims; a verdict and what the interval excludes follow."""
+
+
+def worst_first(changes: Mapping[DoseClaim, Paired | None]) -> list[tuple[DoseClaim, Paired | None]]:
+    """The claims with their differences, the smallest first; those without runs last."""
+    return sorted(changes.items(), key=lambda pair: math.inf if pair[1] is None else pair[1].mean)
+
+
+def explained_by_unread(changes: Mapping[DoseClaim, Paired | None]) -> Iterator[str]:
+    """Name the leads that unread answers alone could explain: they count as wrong, but may have been right."""
+    for claim, change in changes.items():
+        if change is not None and change.unread is not None and 0 < change.mean <= -change.unread:
+            yield (
+                f"The lead of {claim.after} over `{claim.before}` ({change.mean:+.2f}) is no larger than the change in "
+                f"unread answers ({change.unread:+.2f}), which alone could explain it."
+            )
+
+
+def claim_row(claim: DoseClaim, change: Paired | None, verdict: str) -> list[str]:
+    """A row of a table of claims."""
+    paper = "" if claim.paper is None else " to ".join(dict.fromkeys(f"{number:+.2f}" for number in claim.paper))
+    name = f"{claim.text}: {claim.after} minus `{claim.before}`"
+    return [name, paper, *_measured(change), verdict, _against(claim, change)]
+
+
 def _measured(change: Paired | None) -> list[str]:
-    """Mean, 95% interval, the number of bases above zero, and what these bases could have shown."""
+    """Mean, 95% interval, the number of bases above zero, the change in unread answers, and what could be shown."""
     if change is None:
-        return ["no runs", "", "", ""]
+        return ["no runs", "", "", "", ""]
     limits, values = interval(change, 0.95), change.difference.values
     return [
         f"{change.mean:+.2f} (bases {min(values):+.2f} to {max(values):+.2f})",
         "" if limits is None else shown_ends(limits),
         f"{sum(value > 0 for value in values)} of {len(values)}",
+        "" if change.unread is None else unread_change(change.unread, digits=2),
         "" if change.detectable is None else f"{change.detectable:.1f} points",
     ]
 

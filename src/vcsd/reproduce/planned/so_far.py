@@ -175,23 +175,26 @@ def _listed(runs: FinishedRuns, words: str, variants: tuple[str, ...], suite: st
 
 def _against(runs: FinishedRuns) -> Iterator[str]:
     yield "- **Another picture as control did at least as well as a black one.** " + _listed(
-        runs, "{0:.1f} against {1:.1f} of VCSD", ("another picture", "VCSD")
+        runs, "another picture {0:.1f}, VCSD {1:.1f}", ("another picture", "VCSD")
     )
     yield "- **Contrast decoding, without any training, came close to VCSD or was above it.** " + _listed(
-        runs, "{0:.1f} against {1:.1f} of VCSD", ("contrast decoding", "VCSD")
+        runs, "contrast decoding {0:.1f}, VCSD {1:.1f}", ("contrast decoding", "VCSD")
     )
     yield "- **OPSD did better with VCSD's support (beta 0.1) than the OPSD that we compare with.** " + _listed(
-        runs, "{0:.1f} against {1:.1f}, and {2:.1f} of VCSD", ("OPSD beta 0.1", "OPSD", "VCSD")
+        runs, "with the support {0:.1f}, without {1:.1f}, VCSD {2:.1f}", ("OPSD beta 0.1", "OPSD", "VCSD")
     )
     yield "- **Sharpening alone, without any control picture, took half to three quarters of VCSD's gain.** " + _listed(
-        runs, "{0:.1f} from {1:.1f}, {share:.0f}% of the gain to {2:.1f}", (MAIN_CONTROL, "base", "VCSD")
+        runs, "from {1:.1f} to {0:.1f}, {share:.0f}% of the gain to VCSD's {2:.1f}", (MAIN_CONTROL, "base", "VCSD")
     )
     yield "- **On `arithmetic`, VCSD was behind contrast decoding, and behind OPSD with beta 0.1.** " + _listed(
-        runs, "{0:.1f} against {1:.1f} and {2:.1f}", ("VCSD", "contrast decoding", "OPSD beta 0.1"), "arithmetic"
+        runs,
+        "VCSD {0:.1f}, contrast decoding {1:.1f}, OPSD beta 0.1 {2:.1f}",
+        ("VCSD", "contrast decoding", "OPSD beta 0.1"),
+        "arithmetic",
     )
     yield ""
     yield "A majority vote of 8 answers did not replace training: " + _listed(
-        runs, "{0:.1f} from {1:.1f}", ("majority of 8", "base")
+        runs, "from {1:.1f} to {0:.1f}", ("majority of 8", "base")
     )
 
 

@@ -42,7 +42,7 @@ from vcsd.reproduce.planned.planned_results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.answers import Side
@@ -85,9 +85,9 @@ def verdict_page(runs: PlannedResults) -> str:
         f"pre-training seeds 11 to 15) are finished."
         + (f" Missing: {in_words(missing)}." if missing else "")
         + " The [rules](../preregistration.md), written before the runs, name the questions and the tests: Student's t "
-        f"over bases, which count equally; fewer than {FEWEST_BASES} bases are undecided. Every interval says which "
-        "difference so many bases with this spread would show in 80% of cases. Runs on the shipped bases give no "
-        "verdict: [their page](sharpening_so_far.md). Other strengths of the prior: [doses](doses.md).",
+        f"over bases, which count equally; fewer than {FEWEST_BASES} bases are undecided. Next to an interval "
+        "stands the difference that as many bases with this spread would show in 80% of cases. Runs on the shipped "
+        "bases give no verdict: [their page](sharpening_so_far.md). Other strengths of the prior: [doses](doses.md).",
         "",
         f"{BROKEN} {after_two_looks(runs)}",
         "",
@@ -102,7 +102,7 @@ def verdict_page(runs: PlannedResults) -> str:
             own[-1] += without_contrast(runs)
         lines += [f"## {heading}", "", *(own or ["Nothing."]), ""]
     lines += [f"![Differences with 95% intervals]({PICTURE})", "", *_suites(runs), *_matched(runs), *_again(runs)]
-    return "\n".join([*lines, *_guard(runs), *_all_runs(runs), *_made(runs)])
+    return "\n".join([*lines, *_guard(runs), *all_runs(runs, runs.verdict_bases), *_made(runs)])
 
 
 def _again(runs: PlannedResults) -> Iterator[str]:
@@ -272,30 +272,31 @@ def _stopped(runs: PlannedResults) -> Iterator[str]:
                 yield f"- {name}, {run[0]}: {base[run]:.1f} before training, {result['acc']:.1f} after; {said}."
 
 
-def _all_runs(runs: PlannedResults) -> Iterator[str]:
-    names = dict.fromkeys(run.variant.name for run in runs.runs if run.base in runs.verdict_bases)
+def all_runs(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
+    """Acc of every run on some bases, and the means of each suite."""
+    names = dict.fromkeys(run.variant.name for run in runs.runs if run.base in bases)
     rows, by_suite = [], []
     for name in names:
-        accs = runs.scores(name, runs.verdict_bases)
+        accs = runs.scores(name, bases)
         if not accs:
             continue
         by_base = {base: acc for (base, _), acc in accs.items()}
-        gain = runs.change(BASE.name, name, runs.verdict_bases)
+        gain = runs.change(BASE.name, name, bases)
         limits = interval(gain, 0.95) if gain is not None else None
         rows.append(
             [
                 name,
-                *(f"{by_base[base]:.2f}" if base in by_base else "" for base in runs.verdict_bases),
+                *(f"{by_base[base]:.2f}" if base in by_base else "" for base in bases),
                 shown(over_bases(accs)),
                 "" if gain is None or name == BASE.name else f"{gain.mean:+.2f}",
                 "" if limits is None or name == BASE.name else f"{limits[0]:+.2f} to {limits[1]:+.2f}",
-                unread_cell(runs, name, runs.verdict_bases),
+                unread_cell(runs, name, bases),
             ]
         )
-        means = [over_bases(runs.scores(name, runs.verdict_bases, suite)) for suite in SEVEN]
+        means = [over_bases(runs.scores(name, bases, suite)) for suite in SEVEN]
         by_suite.append([name, *(shown(each, digits=1) for each in means), str(len(accs))])
     if rows:
-        head = ["Acc", *runs.verdict_bases, "mean ± sd", "over base", "95% interval", "unread, %"]
+        head = ["Acc", *bases, "mean ± sd", "over base", "95% interval", "unread, %"]
         yield from ("## All runs", "", markdown(head, rows), "")
         yield "`unread`: answers that nothing could be read from, which count as wrong; mean and range over bases."
         yield ""

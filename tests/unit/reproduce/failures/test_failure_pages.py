@@ -16,6 +16,7 @@ from vcsd.reproduce.failures.failure_settings import SETTINGS
 from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
 from vcsd.reproduce.failures.power_page import changes, power_page, says
+from vcsd.reproduce.failures.worst_results import _failures
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
 from vcsd.reproduce.planned.planned_results import PlannedResults
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
@@ -92,6 +93,7 @@ def test_nothing_is_shown_before_the_last_run():
 def test_a_list_whose_time_is_over_is_read_and_names_what_is_missing():
     page = failures_page(made_up(FAILURE_LIST, ("VCSD, 600 steps", "VCSD, long answers"), "The time is spent."))
     assert "No more will be made: The time is spent." in page
+    assert "- Versions of the reader: not recorded (60 runs)" in page
     assert "Missing: VCSD, 600 steps (shipped:qwen3_vl); VCSD, long answers (qwen3_vl-small-21-reasons" in page
     assert "## Long answers: what it keeps\n\nNo base has both results." in page
 
@@ -106,7 +108,14 @@ def test_failures_come_first_and_the_rules_are_applied():
     order = [page.index(f"| {name}: ") for name in ("cannot see", "needs no picture", "other questions")]
     assert order == sorted(order)
     row = next(line for line in page.splitlines() if line.startswith("| other questions"))
-    assert row.endswith("| +5.0 | +0.5 | +4.8 to +5.3 | 5 | works |")
+    assert row.endswith("| +5.0 | +0.5 | +4.8 to +5.3 | 5 | a gain, smaller than for the 5 kinds | works |")
+
+
+def test_what_was_expected_is_in_the_rules():
+    rules = (RESULTS.parent / "preregistration_failures.md").read_text(encoding="utf-8").splitlines()
+    for setting in SETTINGS:
+        row = next(line for line in rules if line.startswith(f"| {setting.name} |"))
+        assert row.endswith(f"| {setting.expected} |")
 
 
 def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
@@ -118,6 +127,23 @@ def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
     assert text_only.startswith("| text only | 99.0 | 80.8 | -18.2 |")
     assert text_only.endswith("| **lost** |")
     assert sight.endswith("| kept |")
+
+
+def test_what_is_lost_is_said_before_the_verdicts():
+    runs = made_up(FAILURE_LIST)
+    page = failures_page(runs)
+    assert page.index("**Lost by the rules, in points: ordinary: text only -18.20 (95%") < page.index("| setting |")
+    assert "lost: ordinary: text only -18.20" in _failures(runs)
+
+
+def test_single_bases_and_kinds_of_questions_are_shown():
+    runs = made_up(FAILURE_LIST)
+    details = failures_page(runs).partition("## What the averages hide")[2]
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in details.splitlines() if line.startswith("| ")}
+    assert rows["ordinary, Acc"] == "| ordinary, Acc | +30.0 | +30.3 | +29.8 | +30.1 | +29.9 |"
+    assert rows["count"].startswith("| count | +30.0 | **-5.0** | +0.1 | +5.0 |")  # ordinary, cannot see, ...
+    losses = [line for line in details.splitlines() if " | qwen3_vl-small-" in line]
+    assert losses[0] == "| ordinary | text only | qwen3_vl-small-23 | 99.0 | 80.8 | -18.2 | +29.8 (Acc) |"
 
 
 def test_every_difference_has_the_change_in_unread_answers_or_says_that_it_is_not_recorded():
@@ -152,7 +178,7 @@ def test_four_bases_decide_nothing():
     runs = made_up(FAILURE_LIST, without=("qwen3_vl-small-25-blurred",), closed_because="Over.")
     assert change_of(runs, SETTINGS[0]).num_bases == 4
     row = next(line for line in failures_page(runs).splitlines() if line.startswith("| cannot see"))
-    assert row.endswith("| 4 | undecided |")
+    assert row.endswith("| 4 | no gain | undecided |")
 
 
 def test_the_picture_shows_what_was_right_before_and_is_wrong_after():
@@ -202,7 +228,7 @@ def test_looks_must_name_a_list(tmp_path):
     (tmp_path / ENDED_LISTS).write_text(json.dumps({FAILURE_LIST: "Over."}))
     assert read_once(tmp_path, FAILURE_LIST).may_be_read
     (tmp_path / ENDED_LISTS).write_text(json.dumps({"failures": "Over."}))
-    with pytest.raises(ConfigError, match=r"must map failure_runs.json or power_runs.json"):
+    with pytest.raises(ConfigError, match=r"must map failure_runs.json or paper_dose_runs.json or power_runs.json"):
         read_once(tmp_path, FAILURE_LIST)
 
 

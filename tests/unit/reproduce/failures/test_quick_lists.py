@@ -10,6 +10,7 @@ import pytest
 
 from tiny_bases import make_base, write_planned_card
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
 from vcsd.reproduce.planned.run_list import read_run_list
 from vcsd.reproduce.planned.run_planned import QUICK_SIZE, QUICK_WORLD
 
@@ -17,7 +18,9 @@ FIRST = "qwen3_vl-small-21"
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 
 
-@pytest.mark.parametrize(("name", "num_runs", "num_bases"), [(FAILURE_LIST, 22, 4), (POWER_LIST, 6, 2)])
+@pytest.mark.parametrize(
+    ("name", "num_runs", "num_bases"), [(FAILURE_LIST, 22, 4), (POWER_LIST, 6, 2), (PAPER_DOSE_LIST, 8, 1)]
+)
 def test_a_quick_list_has_every_setting_once(name, num_runs, num_bases):
     listed = read_run_list(RESULTS / name)
     quick = listed.quick("tiny", ("batch=8",))

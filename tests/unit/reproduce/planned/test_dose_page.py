@@ -127,7 +127,7 @@ def test_claims_at_the_dose_of_the_papers_size_get_no_verdict_from_three_bases(r
     (gained,) = [row for row in rows if row.startswith("| VCSD improves over its base: VCSD minus `base`")]
     assert "| +1.86 to +4.77 | +3.03 (bases +2.60 to +3.40) |" in gained
     assert "| 3 of 3 |" in gained
-    assert "The paper's other claims have no runs at this dose" in text
+    assert "The paper's other claims have no runs on these bases." in text
 
 
 def test_five_bases_give_a_verdict_by_the_rules(runs):

@@ -142,7 +142,7 @@ def test_what_the_support_gives_counts_against_the_contrast():
     most = lines_against()
     assert "- Most of the lead over OPSD comes from the support: `OPSD beta 0.1` minus OPSD is +20.00" in most
     assert "`OPSD beta 0.1` is ahead of VCSD on 2 of 5 bases" in most
-    assert "Its change in unread answers against OPSD: not recorded." in most  # these results lack them
+    assert "The change in unread answers from OPSD to `OPSD beta 0.1`: not recorded." in most  # these results lack them
     assert "nan" not in most
     part = lines_against(OPSD_beta_0p1=lambda base, noise: 75.0)
     assert "- A part of the lead over OPSD comes from the support: `OPSD beta 0.1` minus OPSD is +5.00" in part
