@@ -1,7 +1,7 @@
 """Tiny models that use the fallback, each with its own way to see images.
 
 build_fallback("qwen2_5_vl")      three position axes by the model's own rule; also "qwen2_vl", "glm4v"
-build_fallback("smolvlm")         an image is cut into tiles; also "llava_next"
+build_fallback("smolvlm")         an image is cut into tiles; also "llava_next" and "idefics3", which is a family
 build_fallback("paligemma")       tokens without a type of their own are a prefix that sees itself as a whole
 tiled_prompts("smolvlm")          prompts whose images have different numbers of tiles
 """
@@ -83,6 +83,10 @@ def _smolvlm() -> tuple[str, dict[str, Any]]:
     return _tiled("SmolVLM", vision_config=_TILED_TOWER, scale_factor=2)
 
 
+def _idefics3() -> tuple[str, dict[str, Any]]:
+    return _tiled("Idefics3", vision_config=_TILED_TOWER, scale_factor=2)
+
+
 def _llava_next() -> tuple[str, dict[str, Any]]:
     tower = {"model_type": "clip_vision_model", **_TILED_TOWER}
     select = {"vision_feature_select_strategy": "default", "image_grid_pinpoints": _PIN_POINTS}
@@ -97,7 +101,7 @@ def _paligemma() -> tuple[str, dict[str, Any]]:
 
 def tiled_prompts(family: str) -> list[TinyPrompt]:
     """SmolVLM: 1, 3 and no tiles of one token each. LLaVA-NeXT: 5 and 4 tiles, rows end in a token."""
-    if family == "smolvlm":
+    if family in ("smolvlm", "idefics3"):
         return [_tiled_prompt(f"tiles-{num}", num, num, _mask(num)) for num in (1, 3, 0)]
     square, tall = torch.tensor([[60, 60]]), torch.tensor([[90, 30]])
     return [
@@ -121,5 +125,5 @@ def _tiled_prompt(name: str, num_tiles: int, num_tokens: int, extra: dict[str, T
 
 _FAMILIES = {
     **{"qwen2_vl": _qwen2_vl, "qwen2_5_vl": _qwen2_5_vl, "glm4v": _glm4v},
-    **{"smolvlm": _smolvlm, "llava_next": _llava_next, "paligemma": _paligemma},
+    **{"smolvlm": _smolvlm, "idefics3": _idefics3, "llava_next": _llava_next, "paligemma": _paligemma},
 }

@@ -1,8 +1,7 @@
 """A vision-language model around a language model: Idefics3, the architecture of the first SmolVLM, with a small tower.
 
 The tower and the connector have random weights; the language model keeps its own, and four tokens are added for
-pictures. A picture of 144 x 144 pixels has 12 x 12 patches, which become 36 tokens. The model is of no family that
-shares prefixes: it is trained, evaluated and inspected through the fallback, like any other model from the hub.
+pictures. A picture of 144 x 144 pixels has 12 x 12 patches, which become 36 tokens.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from transformers import AutoTokenizer, Idefics3Config, Idefics3ForConditionalGe
 
 from vcsd.emoji.emoji_scenes import PICTURE
 from vcsd.errors import ConfigError
+from vcsd.kernels.device import sent
 from vcsd.models.hub import refuse_unsafe, without_bars
 from vcsd.models.processor import Processor, load_processor
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
+
+    from vcsd.emoji.captions import LessonRows
 
 PATCH, SHUFFLE = 12, 2
 NUM_PATCHES = (PICTURE // PATCH) ** 2
@@ -150,18 +152,25 @@ def see(model: Idefics3ForConditionalGeneration, pixels: Tensor) -> Tensor:
     return torch.stack(list(shown.pooler_output))
 
 
-def hidden_states(
-    model: Idefics3ForConditionalGeneration, ids_RL: Tensor, mask_RL: Tensor, pixels: Tensor | None
-) -> Tensor:
-    """Return the hidden states (R, L, D) of rows, of which the first ones contain the pictures."""
-    words = model.model.text_model.embed_tokens(ids_RL)
-    if pixels is not None:
-        is_image = (ids_RL == model.config.image_token_id)[..., None]
-        words = words.masked_scatter(is_image, see(model, pixels).to(words.dtype))
+def hidden_states(model: Idefics3ForConditionalGeneration, rows: LessonRows, pixels: Tensor) -> Tensor:
+    """Return the hidden states (N, D) from which the taught tokens of packed rows are predicted.
+
+    Every token sees those before it in its own segment. `pixels` are in the order of the pictures' tokens.
+    """
+    device = model.device
+    words = model.model.text_model.embed_tokens(sent(rows.ids_RL, device))
+    if len(pixels):
+        shown = see(model, pixels).flatten(0, 1).to(words.dtype)
+        words = words.flatten(0, 1).index_copy(0, sent(rows.images_F, device), shown).view_as(words)
+    segments = sent(rows.segments_RL, device)
+    is_own = segments[:, None, :, None] == segments[:, None, None, :]
     hidden: Tensor = model.model.text_model(
-        inputs_embeds=words, attention_mask=mask_RL, use_cache=False
+        inputs_embeds=words,
+        attention_mask=is_own.tril(),
+        position_ids=sent(rows.positions_RL, device),
+        use_cache=False,
     ).last_hidden_state
-    return hidden
+    return hidden.flatten(0, 1).index_select(0, sent(rows.before_N, device))
 
 
 @dataclass
@@ -175,6 +184,11 @@ class PromptTokens:
     def end(self) -> int:
         """The token that ends a reply."""
         return self.ids(END)[0]
+
+    @property
+    def image(self) -> int:
+        """The token that stands for a part of a picture."""
+        return self.ids(IMAGE)[0]
 
     def prompt(self, question: str, *, has_picture: bool, is_first: bool = True) -> list[int]:
         """Return the tokens of a user's turn, up to where the reply begins."""

@@ -41,6 +41,7 @@ from vcsd.emoji.smollm2 import language_identity
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.things import THINGS
 from vcsd.errors import ConfigError, RunError, VcsdError
+from vcsd.kernels.device import sent
 from vcsd.models.hub import without_bars
 from vcsd.monitor.machine import hardware, versions
 from vcsd.visible import visible
@@ -157,8 +158,8 @@ class Teaching:
         """The number of finished steps of all stages."""
         return sum(self.done.values())
 
-    def run(self, stop_after: int | None = None) -> bool:
-        """Run the stages. Return True when all are done, and False after `stop_after` steps."""
+    def run(self, must_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Run the stages. Return True when all are done; save and return False as soon as `must_stop` says so."""
         started = saved = time.monotonic()
         before = self.seconds
         if not self.replay and self.plan.replay_rows:
@@ -170,11 +171,12 @@ class Teaching:
                 self.seconds = before + now - started
                 if self.done[stage] % SAY_EVERY == 0 or self.done[stage] == total:
                     self._tell(stage, loss)
-                is_over = stop_after is not None and self.num_done >= stop_after
+                is_over = must_stop()
                 if is_over or now - saved > SAVE_SECONDS:
                     self._save(stage)
                     saved = time.monotonic()
                 if is_over:
+                    self.say(f"stopped after {self.num_done} steps; run the command again to resume")
                     return False
         return True
 
@@ -250,12 +252,9 @@ class Teaching:
         rows: LessonRows
         for step, rows in zip(todo, DataLoader(steps, batch_size=None, sampler=todo, num_workers=workers), strict=True):
             pixels = self.painter.paint(rows.sprites_B9, rows.tints_B9, self._generator("captions", step))
-            ids = rows.ids_RL.to(self.device)
             with self._autocast():
-                hidden = hidden_states(self.model, ids, rows.mask_RL.to(self.device), pixels)
-            is_taught = rows.is_taught_RL[:, 1:].to(self.device)
-            logits = self.model.lm_head(hidden[:, :-1][is_taught].float())
-            yield functional.cross_entropy(logits, ids[:, 1:][is_taught])
+                hidden = hidden_states(self.model, rows, pixels.index_select(0, sent(rows.order_B, self.device)))
+            yield functional.cross_entropy(self.model.lm_head(hidden.float()), sent(rows.taught_N, self.device))
 
     def _whole(self, num: int) -> Tensor:
         """Say that no patch of any picture is padding."""
@@ -342,9 +341,17 @@ class Teaching:
 
 
 def teach(
-    plan: TeachingPlan, language: Path, sprites: Path, out: Path, *, device: str, say: Say, num_dev: int = NUM_DEV
-) -> None:
-    """Teach a base into a folder, resuming an unfinished one."""
+    plan: TeachingPlan,
+    language: Path,
+    sprites: Path,
+    out: Path,
+    *,
+    device: str,
+    say: Say,
+    num_dev: int = NUM_DEV,
+    must_stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Teach a base into a folder, resuming an unfinished one. Return False if `must_stop` ended it before its end."""
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ConfigError([f"--device {device}: torch sees no GPU here. Leave it out to use the CPU."])
     if (out / CARD).exists():
@@ -352,12 +359,14 @@ def teach(
         if other := [name for name in wanted if card.get(name) != wanted[name]]:
             raise ConfigError([f"{out} holds a base of another {' and '.join(other)}. Choose another folder."])
         say(f"{out} is already done.")
-        return
+        return True
     torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients may not be finite
     with only_process(out):
         teaching = Teaching(plan, language, sprites, out, device, say)
-        teaching.run()
+        if not teaching.run(must_stop):
+            return False
         teaching.finish(num_dev)
+        return True
 
 
 def timed_say() -> Say:

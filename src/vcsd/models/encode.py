@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from vcsd.types import Example
 
+_MAX_LISTED = 4
+"""Images that an error message lists."""
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -204,7 +207,8 @@ def _shown(images: list[Image]) -> str:
     """List the images of an example for an error message."""
     if not images:
         return "It has no images."
-    return f"Its images: {', '.join(f'{file_name(image)} ({image.width} x {image.height})' for image in images)}."
+    listed = ", ".join(f"{file_name(image)} ({image.width} x {image.height})" for image in images[:_MAX_LISTED])
+    return f"Its images: {listed}{f' and {len(images) - _MAX_LISTED:,} more' if len(images) > _MAX_LISTED else ''}."
 
 
 def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:

@@ -32,6 +32,7 @@ FAMILIES = {
     "qwen3_vl_moe": "vcsd.models.qwen.qwen3_vl",
     "qwen3_5": "vcsd.models.qwen.qwen3_5",
     "qwen3_5_moe": "vcsd.models.qwen.qwen3_5",
+    "idefics3": "vcsd.models.idefics.idefics3",
 }
 _TILED = {"pixel_values": 5, "pixel_attention_mask": 4}
 """Inputs whose second dimension is the tiles of an image, with their number of dimensions."""
@@ -44,7 +45,7 @@ class Family(ABC):
 
     name = "any"
     shares_prefix = False
-    """Whether a prompt can be computed once for all responses to it."""
+    """Whether a packed row and a shared cache hold a prompt once for all responses to it."""
     prefixes: ClassVar[Mapping[str, str]] = {}
     """What the names of transformers' classes begin with, by model type."""
     patches: tuple[Patch, ...] = ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcsd.types import JsonObject
 
 MAX_LAYERS = 4096
-"""Of a model, and so many experts. The largest released models have about 130 layers and 512 experts."""
+"""The most layers and the most experts of a model. The largest released ones have about 130 and 512."""
 
 INDEX = "model.safetensors.index.json"
 
@@ -33,6 +33,9 @@ _NAMES_CODE = re.compile(r"(attn|experts)_implementation")
 
 _MAX_REASON = 600
 """Characters of an error of transformers that a message shows."""
+
+_FLOATS = re.compile(r"B?F\d")
+"""What safetensors calls floating-point numbers, such as F32 and BF16."""
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -63,7 +66,7 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
         problem = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
         raise ConfigError(
             [
-                f"{key} = {path!r} is neither a folder nor a model on the hub that can be had: {problem}. Check the "
+                f"{key} = {path!r} is neither a folder nor a model on the hub that can be loaded: {problem}. Check the "
                 "name (a hub id is ORG/NAME), the network, and the access token."
             ]
         ) from error
@@ -73,12 +76,20 @@ def require_image_model(folder: Path) -> None:
     """Raise a ConfigError if a folder holds no model that reads images. Only its configuration is read."""
     path = folder / "config.json"
     if not path.is_file():
-        found = "adapter weights without their base" if (folder / "adapter_config.json").is_file() else "no config.json"
-        raise ConfigError([f"{folder} holds {found}. Give the folder of a whole model, or one from vcsd export."])
+        is_adapter = (folder / "adapter_config.json").is_file()
+        contents = "adapter weights without their base" if is_adapter else "no config.json"
+        raise ConfigError([f"{folder} holds {contents}. Give the folder of a whole model, or one from vcsd export."])
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError([f"{path} cannot be read: {error}. Download the model again."]) from error
+    if isinstance(config, dict) and "prompts_per_step" in config:  # the recipe that a run's folder keeps
+        raise ConfigError(
+            [
+                f"{folder} holds a run. Give the folder of a whole model, or one from vcsd export: "
+                f"vcsd export {folder} writes {folder / 'student'}."
+            ]
+        )
     if isinstance(config, dict) and "vision_config" not in config:
         kind = config.get("model_type")
         raise ConfigError(
@@ -137,6 +148,7 @@ def load_model(folder: Path, dtype: dtype) -> Any:
     refuse_unsafe(folder)
     if (folder / "adapter_config.json").exists():  # transformers would load it as well, perhaps with another base
         raise ConfigError([f"{folder} holds an adapter next to its weights. Remove adapter_config.json, or merge it."])
+    _refuse_whole_numbers(folder)
     from transformers import AutoModelForImageTextToText
 
     try:
@@ -158,7 +170,18 @@ def load_model(folder: Path, dtype: dtype) -> Any:
                 "Download or export the model again."
             ]
         )
+    _refuse_no_numbers(folder, model)
     return model
+
+
+def _refuse_no_numbers(folder: Path, model: Any) -> None:
+    """Raise a ConfigError if a weight holds NaN or infinity: every score would be NaN, and nothing could be learned."""
+    for name, weight in model.named_parameters():
+        is_known = weight.is_floating_point() and weight.dtype.itemsize > 1  # not quantized
+        if is_known and weight.numel() and not all(bound.isfinite() for bound in weight.detach().aminmax()):
+            raise ConfigError(
+                [f"the weight {name} in {folder} holds NaN or infinity. Download or export the model again."]
+            )
 
 
 def refuse_unsafe(folder: Path) -> None:
@@ -187,6 +210,29 @@ def _refuse_foreign_weights(path: Path) -> None:
             raise ConfigError(
                 [f"{path} names {shown(file)}. Weights are read from safetensors files in the folder itself."]
             )
+
+
+def _refuse_whole_numbers(folder: Path) -> None:
+    """Raise if weights are not floating-point numbers: transformers would convert them without a word.
+
+    Those of a quantized model are not; its configuration says what they mean.
+    """
+    if read_json(folder / "config.json").get("quantization_config"):
+        return
+    from safetensors import SafetensorError, safe_open
+
+    for path in sorted(path for path in folder.glob("*.safetensors") if path.is_file()):
+        try:
+            with safe_open(path, "pt") as file:
+                names = [name for name in file.keys() if name.endswith(("weight", "bias"))]  # noqa: SIM118
+                kinds = {file.get_slice(name).get_dtype(): name for name in names}
+        except (OSError, SafetensorError):
+            return  # loading says what is wrong with it
+        for kind, name in kinds.items():
+            if not _FLOATS.match(kind):
+                raise ConfigError(
+                    [f"{path}: {shown(name)} holds {kind}, no floating-point numbers. Download the model again."]
+                )
 
 
 def _leaves(tree: object) -> Iterator[tuple[str, object]]:

@@ -34,8 +34,6 @@ from vcsd.loss.statistics import Statistics
 from vcsd.models.processor import load_processor
 from vcsd.monitor.lines import Lines, read_lines
 
-pytestmark = pytest.mark.filterwarnings("ignore:Idefics3ForConditionalGeneration is not of a family")
-
 ROOT = Path(__file__).parents[3]
 LIST = ROOT / "docs" / "results" / "language_runs.json"
 RULES = (

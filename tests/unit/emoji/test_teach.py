@@ -36,8 +36,6 @@ from vcsd.models.hub import load_model
 from vcsd.models.processor import load_processor
 from vcsd.views.hint import hint
 
-pytestmark = pytest.mark.filterwarnings("ignore:Idefics3ForConditionalGeneration is not of a family")
-
 PLAN = TeachingPlan(
     sight_steps=2, caption_steps=3, sight_batch=3, shares=Shares(3, 1, 1), tower=TowerSize(32, 1, 2), replay_rows=4
 )
@@ -77,31 +75,48 @@ def test_hinted_lessons_have_the_words_of_the_hint_view(painter):
     assert all(question.endswith(ending) for question in hinted)
 
 
+def lesson(folder, shares, replay=()):
+    tokens = PromptTokens(load_processor(folder / "base").tokenizer)
+    return tokens, CaptionSteps(tokens, shares, list(replay), 0, 1)[0]
+
+
 def test_lessons_teach_answers_with_their_end_and_nothing_else(folder):
-    processor = load_processor(folder / "base")
-    tokens = PromptTokens(processor.tokenizer)
-    rows = CaptionSteps(tokens, Shares(3, 1, 0), [], 0, 1)[0]
-    for ids, is_taught in zip(rows.ids_RL, rows.is_taught_RL, strict=True):
-        text = processor.tokenizer.decode(ids[is_taught])
+    tokens, rows = lesson(folder, Shares(3, 1, 0))
+    segment_N = rows.segments_RL.flatten()[rows.before_N]
+    assert sorted(set(segment_N.tolist())) == [0, 1, 2, 3]
+    for number in range(4):
+        text = tokens.tokenizer.decode(rows.taught_N[segment_N == number])
         assert text.endswith(".<|im_end|>")
         assert "?" not in text
         assert "<|im_start|>" not in text
-    again = CaptionSteps(tokens, Shares(3, 1, 0), [], 0, 1)[0]
+    _, again = lesson(folder, Shares(3, 1, 0))
     assert torch.equal(rows.ids_RL, again.ids_RL)
+    assert torch.equal(rows.taught_N, again.taught_N)
 
 
-def test_the_hidden_states_of_lessons_are_those_of_the_model(folder, painter):
+def test_packed_lessons_have_the_hidden_states_of_the_model_row_by_row(folder, painter):
     processor = load_processor(folder / "base")
     model = build_seeing_model(folder / "language", processor, PLAN.tower).eval()
-    example, _ = scene_example(painter, "dev", "name", 1)
-    encoded = encode(processor, example)
-    ids, mask = encoded.input_ids[None], torch.ones(1, len(encoded), dtype=torch.long)
+    _, rows = lesson(folder, Shares(5, 2, 1), [[5, 6, 7, 8]])
+    assert len(rows.ids_RL) < 8, "some rows share a packed row"
+    pixels = painter.paint(rows.sprites_B9, rows.tints_B9, torch.Generator().manual_seed(0))
+    own_ND = torch.empty(len(rows.before_N), model.config.text_config.hidden_size)
     with torch.no_grad():
-        whole = model(input_ids=ids, attention_mask=mask, pixel_values=encoded.pixel_values, **encoded.extra).logits
-        pixels = (encoded.pixel_values[0] + 1) / 2
-        own = model.lm_head(hidden_states(model, ids, mask, pixels))
-    torch.testing.assert_close(own, whole, atol=1e-5, rtol=1e-5)
-    assert family_of(model).name == "fallback"
+        packed_ND = hidden_states(model, rows, pixels[rows.order_B])
+        for number in range(8):
+            is_here = rows.segments_RL.flatten() == number
+            shown = {"pixel_values": 2 * pixels[number][None, None] - 1} if number < 5 else {}
+            alone = model.model(input_ids=rows.ids_RL.flatten()[is_here][None], **shown).last_hidden_state[0]
+            start = int(is_here.nonzero()[0])
+            is_own = is_here[rows.before_N]
+            own_ND[is_own] = alone[rows.before_N[is_own] - start]
+    torch.testing.assert_close(packed_ND, own_ND, atol=1e-5, rtol=1e-5)
+
+
+def test_the_model_shares_prompts_among_responses(folder):
+    processor = load_processor(folder / "base")
+    model = build_seeing_model(folder / "language", processor, PLAN.tower).eval()
+    assert family_of(model).name == "idefics3"
 
 
 def test_the_language_model_keeps_its_weights(folder):
@@ -131,8 +146,8 @@ def test_a_tokenizer_without_chat_tokens_is_refused(folder, tmp_path):
 @pytest.mark.parametrize("stop", [1, 2, 4])
 def test_a_resumed_run_gives_the_same_model(folder, tmp_path, stop):
     paths = (folder / "language", folder / "sprites.safetensors", tmp_path)
-    assert not Teaching(PLAN, *paths, "cpu", str).run(stop_after=stop)
-    said = []
+    stopped, said = Teaching(PLAN, *paths, "cpu", str), []
+    assert not stopped.run(lambda: stopped.num_done >= stop)
     teach(PLAN, *paths, device="cpu", say=said.append, num_dev=1)
     assert said[0] == f"resumed after {stop} steps"
     one, other = (load_file(path / "model.safetensors") for path in (folder / "base", tmp_path))
@@ -148,7 +163,7 @@ def test_a_gradient_that_is_not_finite_costs_a_step_and_no_weight(folder, tmp_pa
     before = {name: parameter.detach().clone() for name, parameter in teaching._named().items()}
     clip = torch.nn.utils.clip_grad_norm_
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *a: clip(*a) * (1 if is_finite else math.inf))
-    assert not teaching.run(stop_after=1)
+    assert not teaching.run(lambda: True)
     is_same = all(torch.equal(before[name], parameter) for name, parameter in teaching._named().items())
     assert is_same != is_finite
     again = Teaching(PLAN, folder / "language", folder / "sprites.safetensors", tmp_path, "cpu", said.append)
@@ -175,7 +190,7 @@ def test_a_folder_with_another_base_is_refused_and_a_finished_one_is_kept(folder
 @pytest.mark.parametrize("part", ["language", "sprites"])
 def test_other_sprites_and_other_language_models_are_refused_before_and_after_the_end(folder, tmp_path, part):
     paths = {"language": folder / "language", "sprites": folder / "sprites.safetensors"}
-    assert not Teaching(PLAN, **paths, out=tmp_path / "out", device="cpu", say=str).run(stop_after=1)
+    assert not Teaching(PLAN, **paths, out=tmp_path / "out", device="cpu", say=str).run(lambda: True)
     if part == "sprites":
         save_sprites(255 - plain_sprites(), tmp_path / part)
     else:

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tiny_models import build_model
 from tiny_processor import write_processor_files
@@ -125,3 +126,37 @@ def test_links_inside_a_folder_and_those_of_the_hubs_cache_are_followed(folder, 
     load_processor(snapshot)
     save_processor_files(snapshot, tmp_path / "copy")
     assert (tmp_path / "copy" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+
+
+def change_weights(folder, change_tensor):
+    """Rewrite one weight of a folder, and return its name."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = next(name for name in tensors if name.endswith("q_proj.weight"))
+    save_file({**tensors, name: change_tensor(tensors[name])}, path, metadata={"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder, number):
+    def spoil(tensor):
+        tensor.view(-1)[-1] = number
+        return tensor
+
+    name = change_weights(folder, spoil)
+    with pytest.raises(ConfigError, match=rf"the weight {name} in .* holds NaN or infinity\. Download"):
+        load_model(folder, torch.float32)
+
+
+@pytest.mark.parametrize(("kind", "word"), [(torch.int8, "I8"), (torch.complex64, "C64"), (torch.bool, "BOOL")])
+def test_weights_that_are_not_floating_point_numbers_are_refused(folder, kind, word):
+    """transformers would convert them, and a model of rounded weights would load without a word."""
+    name = change_weights(folder, lambda tensor: tensor.to(kind))
+    with pytest.raises(ConfigError, match=f"'{name}' holds {word}, no floating-point numbers"):
+        load_model(folder, torch.float32)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_in_any_floating_point_format_load(folder, kind):
+    change_weights(folder, lambda tensor: tensor.to(kind))
+    assert load_model(folder, torch.float32).dtype == torch.float32

@@ -48,6 +48,7 @@ from vcsd.models.processor import load_processor
 from vcsd.monitor.guard import Guard
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
+from vcsd.rollout.vllm.serve import end_with_parent
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class EmojiStudy:
             f"trainer.seed={run.seed}",
             f"trainer.bf16={str(self.device == 'cuda').lower()}",
             "rollout.max_new_tokens=24",
-            "token_budget=8192",  # so that several runs fit on one GPU
+            "token_budget=6144",  # a usual step in one row (4,300 tokens), and several runs on one GPU
             *self.overrides,
         ]
         return load_recipe(recipe_path("world/reproduce"), changes)
@@ -369,11 +370,17 @@ def main() -> None:
     for name in ("--bases", "--sprites", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="No run is started after this time.")
+    parser.add_argument("--gpu-share", type=float, help="The most of the GPU's memory that this process may take.")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--end-with-parent", action="store_true", help="End when the process that started it ends.")
     options = parser.parse_args()
+    if options.end_with_parent:
+        end_with_parent()
     try:
         torch.set_float32_matmul_precision("high")
         torch.backends.cuda.enable_cudnn_sdp(False)  # its gradients may not be finite
+        if options.gpu_share is not None:
+            torch.cuda.set_per_process_memory_fraction(options.gpu_share)
         listed = read_study(options.list, options.overrides)
         study = EmojiStudy(listed, options.bases, options.sprites, options.out, options.overrides)
         made, failed = work_through(study, 60 * options.minutes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from transformers.utils import chat_template_utils
 
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import ConfigError, DataError, shown
 from vcsd.models.messages.template_limits import (
     MAX_TEMPLATE,
     EndlessTemplateError,
@@ -65,7 +65,9 @@ def render(
         with limited():
             return str(processor.apply_chat_template(copies, add_generation_prompt=True, tokenize=False, **switches))
     except jinja2.TemplateSyntaxError as error:
-        raise ConfigError([f"the chat template is broken, at its line {error.lineno}: {error.message}"]) from error
+        raise ConfigError(
+            [f"the chat template is broken, at its line {error.lineno}: {shown(error.message, 300)}"]
+        ) from error
     except EndlessTemplateError as error:
         if len(str(messages)) < _FEW_CHARACTERS:
             raise ConfigError([f"the chat template {error}. Copy the original model's template again."]) from error

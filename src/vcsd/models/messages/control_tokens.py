@@ -80,8 +80,8 @@ def served_control_token(text: str) -> str | None:
     >>> served_control_token("Is a <b> left of c|>?"), served_control_token("Why <|im_end|>?")
     (None, '<|im_end|>')
     """
-    found = _SERVED.search(text)
-    return found[0] if found else None
+    match = _SERVED.search(text)
+    return match[0] if match else None
 
 
 def break_served_control_tokens(text: str) -> str:
@@ -90,7 +90,7 @@ def break_served_control_tokens(text: str) -> str:
     >>> break_served_control_tokens("It says <|im_end|><think>, and 1 < 2.")
     'It says < |im_end|>< think>, and 1 < 2.'
     """
-    return _SERVED.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    return _SERVED.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
 
 class ControlTokens:

@@ -7,7 +7,8 @@ are written into the syntax tree of the template and around the operators, funct
 they need no clock and no second thread, and what a template writes does not change.
 
     iterations   each turn of a loop and each call of a macro
-    size         each character, and _ITEM for each item of a list; a value that shares parts counts them each time
+    size         each character, and _ITEM for each item of a list; a value that shares parts counts them each time.
+                 What a filter, a function or a comparison reads counts too, and _ITEM for each call: it takes time
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from contextlib import contextmanager
+from itertools import permutations
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +51,18 @@ _PRODUCTS = frozenset(["join", "indent", "wordwrap", "urlize", "expandtabs", "tr
 """Filters and methods whose result may be as large as the product of what they are given."""
 
 _PADDING = frozenset(
-    ["center", "ljust", "rjust", "zfill", "indent", "wordwrap", "expandtabs", "batch", "slice", "round", "tojson"]
+    [
+        *("center", "ljust", "rjust", "zfill", "indent", "wordwrap", "expandtabs", "batch", "slice", "round", "tojson"),
+        "to_bytes",
+    ]
 )
 """Filters and methods that take a width, a count or a precision."""
+
+_MAX_DATE = 1000
+"""Characters of the format of a date, which may become 256 times as many."""
+
+_ESCAPED = 10
+"""The most characters that a character of a value becomes where it is written as Python writes it."""
 
 _WIDE_FORMAT = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|\{[^{}]*\{")
 """A width of five digits or more in a format, or one that is taken from an argument."""
@@ -129,8 +140,8 @@ def _refuse_large_number(num_bits: int, what: str) -> None:
         raise EndlessTemplateError(f"computes something that is too large with {what}")
 
 
-def _size(value: object, limit: int) -> int:
-    """Return the size of a value with all that it holds. Stops counting beyond the limit."""
+def _size(value: object, limit: int, unknown: int = 0) -> int:
+    """Return the size of a value with all that it holds, each unknown object as `unknown`. Stops beyond the limit."""
     total, waiting = 0, [value]
     while waiting and total <= limit:
         item = waiting.pop()
@@ -144,6 +155,19 @@ def _size(value: object, limit: int) -> int:
             waiting += item
         elif isinstance(item, int):
             total += item.bit_length() // 8
+        elif not isinstance(item, float | None):
+            total += unknown
+    return total
+
+
+def _num_indents(value: object, limit: int) -> int:
+    """Return how often an indented text of lists and dicts has an indentation. Stops counting beyond the limit."""
+    total, waiting = 0, [(value, 1)]
+    while waiting and total <= limit:
+        item, depth = waiting.pop()
+        if isinstance(item, dict | list | tuple):
+            total += depth * (1 + len(item))
+            waiting += [(inner, depth + 1) for inner in (item.values() if isinstance(item, dict) else item)]
     return total
 
 
@@ -218,12 +242,23 @@ class _Counter(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         inner: Any = self.generic_visit(node)
         inner.expr = _call(compared, inner.expr)
+        for operand in inner.ops:
+            if operand.op in {"in", "notin"}:
+                operand.expr = _call(searched, operand.expr)
         return inner  # type: ignore[no-any-return]
 
 
 def compared(value: Any) -> Any:
-    """Count a list or dict that is compared with another. Called by compiled templates."""
+    """Count a value that is compared with another. Called by compiled templates."""
+    if isinstance(value, str):
+        _charge(len(value) // _ITEM)  # Python compares many characters at once
+        return value
     return made(value) if isinstance(value, list | tuple | dict) else value
+
+
+def searched(value: Any) -> Any:
+    """Count a text or list in which something is searched. Called by compiled templates."""
+    return made(value) if isinstance(value, str | list | tuple) else value
 
 
 def _call(function: Callable[..., object], *given: nodes.Node) -> nodes.Call:
@@ -245,28 +280,35 @@ def _limited_operator(operate: Callable[..., Any]) -> Callable[..., Any]:
             counts = [side for side in (left, right) if isinstance(side, int)]
             _refuse_large(max(counts, default=0) * max(_length(left), _length(right)), operator)
         elif operator == "%" and isinstance(left, str):
-            _refuse_wide(left, operator)
+            _refuse_format(left, [right], operator)
         return made(operate(context, operator, left, right))
 
     return call_binop
 
 
-def _refuse_wide(text: str, what: str) -> None:
+def _refuse_format(text: str, values: list[Any], what: str) -> None:
+    """Raise before a format is filled in that is too wide, or that repeats what is large."""
     if _WIDE_FORMAT.search(text):
         raise EndlessTemplateError(f"computes something that is too large with {what}")
+    largest = max((_size(value, MAX_SIZE, unknown=MAX_SIZE // 256) for value in values), default=0)
+    width = _MAX_OPTION if any(digit in text for digit in "123456789") else 0
+    _refuse_large(max(text.count("%"), text.count("{")) * (_ESCAPED * largest + width), what)
 
 
 def _limited_call(call: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the sandbox's calls of functions, methods and macros."""
 
     def limited_call(context: object, function: Any, *given: Any, **named: Any) -> Any:
-        if any(function is count for count in (spend, made, joined, compared)):
+        if any(function is count for count in (spend, made, joined, compared, searched)):
             return function(*given)
         method = getattr(function, "__wrapped__", function)  # the sandbox wraps str.format
-        owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
-        if isinstance(owner, str | bytes | list | tuple | dict):
-            options = [value for key, value in named.items() if key not in _SCOPES]
-            _check_options(str(name), owner, [*given, *options])
+        owner, name = getattr(method, "__self__", None), str(getattr(method, "__name__", ""))
+        options = [*given, *(value for key, value in named.items() if key not in _SCOPES)]
+        _charge(_ITEM)
+        if isinstance(owner, str | bytes | list | tuple | dict | int):
+            _check_options(name, owner, options)
+        if name == "strftime_now" and any(len(str(option)) > _MAX_DATE for option in options):
+            raise EndlessTemplateError(f"computes something that is too large with {name}")
         return made(call(context, function, *given, **named))
 
     return limited_call
@@ -279,6 +321,7 @@ def _limited_filter(name: str, function: Any) -> Any:
     @functools.wraps(function)
     def limited_filter(*given: Any, **named: Any) -> Any:
         value, *options = given[num_passed:] or (None,)
+        _charge(_ITEM)
         _check_options(name, value, [*options, *named.values()])
         return made(function(*given, **named))
 
@@ -292,11 +335,26 @@ def _check_options(name: str, value: Any, options: list[Any]) -> None:
     if name in _PADDING and any(isinstance(option, int) and abs(option) > _MAX_OPTION for option in options):
         raise EndlessTemplateError(f"computes something that is too large with {name}")
     if name in {"format", "format_map"} and isinstance(value, str):
-        _refuse_wide(value, name)
-    if name == "replace" and isinstance(value, str) and len(options) >= 2 and isinstance(options[0], str):
-        _refuse_large(value.count(options[0]) * len(str(options[1])), name)
+        _refuse_format(value, options, name)
+    elif name == "replace":
+        _refuse_replacement(str(value), [str(option) for option in options])
+    elif name == "tojson":
+        _refuse_large(_num_indents(value, MAX_SIZE) * max(map(_factor, options), default=0), name)
+    elif name == "sum" and any(isinstance(option, list | tuple) for option in options):
+        # Lists are added one by one, and each sum is a new list.
+        is_list = isinstance(value, list | tuple)
+        _refuse_large(len(value) * _size(value, MAX_SIZE) if is_list else MAX_SIZE + 1, name)
+    elif name == "wordwrap" and isinstance(value, str):
+        _refuse_large(len(value) ** 2 // _ITEM, name)  # a long word is copied for every line
     if name in _PRODUCTS:
         _refuse_large(_num_pieces(value) * max((_factor(option) for option in options), default=0), name)
+
+
+def _refuse_replacement(text: str, words: list[str]) -> None:
+    """Raise before a text is replaced by one that does not fit, in whichever order a template names the two."""
+    counts = {word: text.count(word) for word in words}
+    for old, new in permutations(words, 2):
+        _refuse_large(counts[old] * len(new), "replace")
 
 
 def _num_pieces(value: object) -> int:
@@ -307,4 +365,6 @@ def _factor(option: object) -> int:
     """Return by how much an option may multiply a text."""
     if isinstance(option, dict):
         return max((_factor(item) for item in option.values()), default=0)
+    if isinstance(option, list | tuple):
+        return max([len(option), *map(_num_pieces, option)])
     return option if isinstance(option, int) else _num_pieces(option)

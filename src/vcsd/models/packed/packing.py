@@ -156,6 +156,17 @@ def padded_cost(pieces: Sequence[tuple[int, Sequence[int]]]) -> int:
     return longest * sum(len(responses) for _, responses in pieces)
 
 
+def cached_cost(pieces: Sequence[tuple[int, Sequence[int]]]) -> int:
+    """Tokens of two padded batches: each prompt once, then each response once after its prompt's cache.
+
+    >>> cached_cost([(10, (3, 4)), (20, (5,))])
+    55
+    """
+    prompts = len(pieces) * max(prompt for prompt, _ in pieces)
+    lengths = [length for _, responses in pieces for length in responses]
+    return prompts + len(lengths) * max(lengths)
+
+
 def plan_rows(sizes: Sequence[GroupSize], budget: int, cost: Cost = shared_cost) -> PackingPlan:
     """Pack groups into rows of at most `budget` tokens: the largest first, each into the first row with room.
 

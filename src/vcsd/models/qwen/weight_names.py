@@ -57,10 +57,10 @@ NAMES: Mapping[str, frozenset[str]] = {
 
 def refuse_renamed(family: str, names: Iterable[str]) -> None:
     """Raise a RunError unless a model's weights have exactly the names of the family's released checkpoints."""
-    found = {_NUMBER.sub(".N", name) for name in names} - {HEAD}
+    patterns = {_NUMBER.sub(".N", name) for name in names} - {HEAD}
     problems = [
         f"{what}: {', '.join(sorted(wrong)[:_NAMED_IN_ERROR])}"
-        for what, wrong in (("missing", NAMES[family] - found), ("unknown", found - NAMES[family]))
+        for what, wrong in (("missing", NAMES[family] - patterns), ("unknown", patterns - NAMES[family]))
         if wrong
     ]
     if problems:

@@ -197,3 +197,66 @@ def test_transformers_compiles_templates_where_the_count_is_added() -> None:
     template = chat_template_utils._compile_jinja_template("{% for n in [1] %}{% endfor %}")
     assert isinstance(template, jinja2.Template)
     assert "*" in template.environment.intercepted_binops  # type: ignore[attr-defined]
+
+
+EARLY = {
+    "a wide field, many times": "'%(a)9999d' * 9999 % {'a': 1}",
+    "the same by a method": "('{0:9999}' * 9999).format(1)",
+    "a long value, many times": "'%(a)s' * 9999 % {'a': 'x' * 9999}",
+    "the same by a filter": "('%(a)s' * 9999) | format(a='x' * 9999)",
+    "the same by a method, from a list": "('{0[0]}' * 9999).format(['x' * 9999])",
+    "a value in a namespace": "('{0.x}' * 9999).format(namespace(x='x' * 9999))",
+    "named words of a replacement": "('x' * 9999) | replace(new='y' * 9999, old='x')",
+    "a replacement in a list": "['x' * 9999] | replace('x', 'y' * 9999)",
+    "an indented list": "([1] * 9999) | tojson(indent=9999)",
+    "indented lists in lists": "([[[[[1] * 9999]]]]) | tojson(indent='x' * 999)",
+    "a separator": "([1] * 9999) | tojson(separators=('x' * 9999, ':'))",
+    "bytes of a number": "(1).to_bytes(99999999, 'big')",
+    "a date": "strftime_now('%Y' * 9999)",
+    "a sum of lists": "([[1]] * 9999) | sum(start=[])",
+    "a sum of what is not known yet": "([[1]] * 99) | map('list') | sum(start=[])",
+    "a word in many lines": "('x' * 99999) | wordwrap(1)",
+}
+
+
+@pytest.mark.parametrize("kind", EARLY)
+def test_what_does_not_fit_is_refused_before_it_is_computed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_limits, "MAX_SIZE", 2**22)
+    with pytest.raises(ConfigError, match=r"the chat template computes something that is too large with"):
+        rendered("{{ (" + EARLY[kind] + ") | length }}")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *("-1 in numbers", "-1 not in numbers", "'b' in text", "text == (text[1:] ~ 'a')", "text is in(numbers)"),
+        *("numbers == numbers", "range(99) | map('abs') | map('abs') | map('abs') | map('abs') | sum"),
+        "[1, 2] | sum",
+    ],
+)
+def test_what_a_template_reads_counts_because_it_takes_time(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_limits, "MAX_SIZE", 2**22)
+    start = "{% set numbers = range(999) | list %}{% set text = 'a' * 99999 %}"
+    template = start + "{% for n in range(COUNT) %}{% if " + step + " %}{% endif %}{% endfor %}"
+    assert not rendered(template.replace("COUNT", "2"))
+    with pytest.raises(ConfigError, match="makes texts and lists of more than 4,194,304 characters"):
+        rendered(template.replace("COUNT", "40000"))
+
+
+def test_formats_and_replacements_of_ordinary_templates_work() -> None:
+    template = (
+        "{{ '%s: %05d' % ('a', 7) }} {{ '{} {x}'.format(1, x=[2]) }} {{ 'aba' | replace('a', 'cc') }} "
+        "{{ 'aba' | replace(old='a', new='c', count=1) }} {{ {'a': [1]} | tojson(indent=2) | length }} "
+        "{{ [[1], [2]] | sum(start=[]) }} {{ strftime_now('%Y') | length }} {{ 'b' in 'abc' }} {{ 3 not in [1] }} "
+        "{{ 'a b' | wordwrap(1) | length }} {{ [1, 2] | sum }}"
+    )
+    assert rendered(template) == "a: 00007 1 [2] ccbcc cba 22 [1, 2] 4 True True 3 3"
+
+
+def test_a_template_that_refuses_a_prompt_at_length_is_quoted_briefly() -> None:
+    with pytest.raises(DataError) as raised:
+        rendered("{{ raise_exception('x' * 10**7) }}")
+    assert len(str(raised.value)) < 2000
+    with pytest.raises(ConfigError) as broken:
+        rendered("{% " + "x" * 10**5 + " %}")
+    assert len(str(broken.value)) < 500

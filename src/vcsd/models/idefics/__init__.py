@@ -1,0 +1,1 @@
+"""The Idefics family: transformers' own code, with prompts computed once."""
