@@ -34,7 +34,7 @@ def checkpoint(tmp_path_factory):
     return Path(trainer.args.output_dir) / "checkpoint-1"
 
 
-def test_forged_adapters(tally, checkpoint, tmp_path):
+def test_a_forged_adapter_is_refused_or_exported_with_finite_weights(tally, checkpoint, tmp_path):
     """An adapter that is exported holds finite pairs of factors; any other is refused, and nothing is left."""
     for number in range(NUM_ADAPTERS):
         rng = rng_of("adapters", number)
@@ -68,7 +68,7 @@ def write_new_hash(folder, path):
     (folder / MANIFEST).write_text(json.dumps(manifest))
 
 
-def test_folders_of_hostile_runs(tally, tmp_path):
+def test_a_report_of_a_hostile_run_has_no_scripts(tally, tmp_path):
     """A report of a run whose files were changed is a page, or a clear refusal."""
     for number in range(NUM_RUNS):
         rng = rng_of("runs", number)

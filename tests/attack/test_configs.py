@@ -42,7 +42,7 @@ def check_recipe(recipe):
     assert build_recipe(parse_yaml(written, source="itself")) == recipe
 
 
-def test_recipes_as_trees(tally):
+def test_a_hostile_recipe_is_refused_or_equals_itself_when_read_again(tally):
     for number in range(NUM_TREES):
         rng = rng_of("trees", number)
         tree = mutated(rng, RECIPE, rate=rng.choice((0.003, 0.01, 0.05, 0.2)))
@@ -51,7 +51,7 @@ def test_recipes_as_trees(tally):
             tally.note("recipe")
 
 
-def test_overrides(tally):
+def test_a_hostile_override_is_refused_or_gives_a_recipe(tally):
     for number in range(NUM_OVERRIDES):
         rng = rng_of("overrides", number)
         overrides = [
@@ -64,7 +64,7 @@ def test_overrides(tally):
             tally.note("recipe")
 
 
-def test_recipes_as_files(tally, tmp_path):
+def test_a_hostile_recipe_file_is_refused_or_gives_a_recipe(tally, tmp_path):
     """YAML and JSON with damaged bytes, aliases, tags and bases."""
     whole = [yaml.safe_dump(RECIPE).encode(), json.dumps(RECIPE).encode()]
     whole += [f"base: b.yaml\n{yaml.safe_dump({'method': {'alpha': 0.2}})}".encode()]
@@ -85,7 +85,7 @@ def test_recipes_as_files(tally, tmp_path):
             tally.note("recipe")
 
 
-def test_trainer_arguments(tally, tmp_path, monkeypatch):
+def test_hostile_trainer_arguments_are_refused_or_accepted(tally, tmp_path, monkeypatch):
     """What transformers makes of the section `trainer`: an object, or an error of one sentence."""
     from transformers import TrainingArguments
 
@@ -101,7 +101,7 @@ def test_trainer_arguments(tally, tmp_path, monkeypatch):
             tally.note("arguments")
 
 
-def test_command_lines(tally, tmp_path, monkeypatch, capsys):
+def test_a_hostile_command_line_ends_without_a_traceback(tally, tmp_path, monkeypatch, capsys):
     """`vcsd config` prints JSON and ends with 0, or one error without control characters and ends with 2."""
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(RECIPE))
     for number in range(NUM_COMMANDS):
@@ -122,7 +122,7 @@ def test_command_lines(tally, tmp_path, monkeypatch, capsys):
         tally.note(f"exit code {ended.value.code}")
 
 
-def test_words_of_options(tally):
+def test_hostile_addresses_and_presets_are_refused_or_read(tally):
     """Addresses of servers and sampling presets, as they are typed."""
     for number in range(NUM_WORDS):
         rng = rng_of("words", number)

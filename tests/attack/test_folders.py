@@ -57,7 +57,7 @@ def damage(rng, path):
     return "kind"
 
 
-def test_checkpoints(tally, tmp_path):
+def test_a_damaged_checkpoint_is_noticed_or_as_it_was_written(tally, tmp_path):
     """A checkpoint that passes the check holds the tensors and texts that were written; any other is refused."""
     whole = write_checkpoint(tmp_path / "whole", 3, CONTENTS)
     for number in range(NUM_CHECKPOINTS):
@@ -82,7 +82,7 @@ def test_checkpoints(tally, tmp_path):
             tally.note("as written")
 
 
-def test_folders_of_runs(tally, tmp_path):
+def test_strange_files_next_to_checkpoints_do_not_hide_the_good_one(tally, tmp_path):
     """Strange neighbours of checkpoints neither hide the good one nor stop the next save."""
     names = (
         ".partial-foo",
@@ -138,7 +138,7 @@ def make_neighbour(rng, path, outside):
         (path / MANIFEST).write_text(dumped(value(rng)))
 
 
-def test_records_of_a_run(tally, tmp_path):
+def test_a_damaged_record_is_refused_or_cut_back(tally, tmp_path):
     """Appending to a damaged metrics.jsonl, and cutting it back, keeps whole records or is refused."""
     path = tmp_path / "metrics.jsonl"
     records = [{"step": step, "loss": step / 7, "text": "é\u2028"} for step in range(1, 9)]
@@ -161,7 +161,7 @@ def test_records_of_a_run(tally, tmp_path):
             tally.note("kept")
 
 
-def test_predictions_and_scorecards(tally, tmp_path):
+def test_damaged_predictions_and_scorecards_are_refused_or_read_whole(tally, tmp_path):
     card = json.loads(small_scorecard().to_json())
     prediction = {
         "benchmark": "a",
@@ -195,7 +195,7 @@ def small_scorecard():
     return score(questions, [say(f"q{number}", "AAB"[number % 3]) for number in range(4)], mode="exact")
 
 
-def test_processors_of_model_folders(tally, tmp_path):
+def test_a_damaged_processor_is_refused_or_gives_the_same_prompt(tally, tmp_path):
     """A processor that loads can encode a prompt or says why not."""
     whole = write_processor_files(tmp_path / "whole")
     question = example(picture(32, 32))
@@ -210,7 +210,7 @@ def test_processors_of_model_folders(tally, tmp_path):
             tally.note("same prompt" if encoded.input_ids.tolist() == reference else "another prompt")
 
 
-def test_weights_of_model_folders(tally, tmp_path):
+def test_damaged_weights_are_refused_or_come_from_the_file(tally, tmp_path):
     """A model that loads has all its weights from the file."""
     whole = tmp_path / "whole"
     build_model().save_pretrained(whole)
@@ -225,7 +225,7 @@ def test_weights_of_model_folders(tally, tmp_path):
             tally.note("loaded")
 
 
-def test_model_folders_of_strangers(tally, tmp_path):
+def test_nothing_harmful_or_private_is_copied_from_a_model_folder(tally, tmp_path):
     """A folder names no code, pickle, other folder or private file, or it is refused; a copy holds nothing private."""
     private = tmp_path / "private"
     private.write_text("hunter2")

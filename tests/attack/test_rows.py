@@ -98,7 +98,7 @@ def read_rows(tally, source, folder, number):
     assert seen == 1
 
 
-def test_rows_of_json_lines(tally, folder):
+def test_a_hostile_row_is_skipped_with_a_reason_or_read(tally, folder):
     for number in range(NUM_FILES):
         rng = rng_of("jsonl", number)
         rows = [GOOD, *(hostile_row(rng, index) for index in range(ROWS_PER_FILE))]
@@ -116,7 +116,7 @@ def test_rows_of_json_lines(tally, folder):
         read_rows(tally, source, folder, number)
 
 
-def test_rows_in_a_stream(tally, folder):
+def test_a_stream_gives_its_good_rows_and_lists_each_skip_once(tally, folder):
     """Skips are counted and listed, and a step gets the good rows."""
     for number in range(100):
         rng = rng_of("stream", number)
@@ -137,7 +137,7 @@ def test_rows_in_a_stream(tally, folder):
             tally.note("4 examples")
 
 
-def test_tables_of_any_format(tally, folder):
+def test_each_row_of_a_damaged_table_is_an_example_or_a_skip(tally, folder):
     """Whole files: CSV, TSV and Parquet with hostile cells, and any bytes under any name."""
     for number in range(NUM_TABLES):
         rng = rng_of("tables", number)
@@ -177,7 +177,7 @@ def table_bytes(rng, name, rows):
     return written.getvalue().encode("utf-8", "surrogatepass")
 
 
-def test_images_of_damaged_files(tally, folder):
+def test_a_damaged_image_is_refused_or_plain_rgb(tally, folder):
     """A file is a picture in RGB or a broken image; the process survives it."""
     whole = {}
     for name in FORMATS:
@@ -197,7 +197,7 @@ def test_images_of_damaged_files(tally, folder):
             tally.note("picture")
 
 
-def test_prompts_through_every_view(tally, folder):
+def test_a_hostile_prompt_is_refused_or_encoded_with_its_images(tally, folder):
     """Examples that were read can be shown under each view and encoded, or are skipped for a reason."""
     processor = build_processor("qwen3_vl", max_pixels=32 * 32)
     for number in range(NUM_PROMPTS):

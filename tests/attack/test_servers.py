@@ -19,7 +19,7 @@ NUM_BATCHES = 3000
 
 
 @pytest.mark.parametrize("num_tries", [1, 2])
-def test_replies(tally, num_tries):
+def test_a_hostile_reply_leaks_no_key_and_follows_no_redirect(tally, num_tries):
     reply = [b""]
     with raw_server(lambda connection, request: connection.sendall(reply[0])) as (url, requests):
         client = ChatClient(url, api_key=KEY, num_tries=num_tries, sleep=lambda seconds: None, timeout=60)
@@ -60,7 +60,7 @@ def hostile_rollouts(rng):
     return reply if rng.random() < 0.3 else mutated(rng, reply, 0.08)
 
 
-def test_rollouts_of_a_server(tally):
+def test_a_hostile_rollout_is_refused_or_made_of_known_tokens(tally):
     """What a rollout server sends is a rollout that the student could have drawn, or a clear error."""
     for number in range(NUM_BATCHES):
         given = hostile_rollouts(rng_of("rollouts", number))

@@ -59,7 +59,7 @@ def page_of(write):
     return Page(write(), sections, write(), [Tile(write(), write(), write())], [write()])
 
 
-def test_pages(tally, tmp_path):
+def test_hostile_text_adds_no_tag_to_a_page(tally, tmp_path):
     """A page has the same tags and attributes whatever its texts are, and no character that reorders it."""
     pages = [write_page(page_of(lambda word=word: word), tmp_path / "page.html").read_text() for word in ("a", "")]
     tags, attributes = (set.union(*found) for found in zip(*map(tags_of, pages), strict=True))
@@ -75,7 +75,7 @@ def test_pages(tally, tmp_path):
             tally.note("shown")
 
 
-def test_charts_of_any_numbers(tally):
+def test_no_chart_has_nan_in_a_path(tally):
     finite = [number for number in NUMBERS if abs(number) < 1e300]
     for number in range(NUM_PAGES):
         rng = rng_of("charts", number)
@@ -94,7 +94,7 @@ def guarded():
     logging.setLogRecordFactory(factory)
 
 
-def test_lines_on_the_terminal(tally, capsys, guarded, caplog):
+def test_no_control_character_reaches_the_terminal(tally, capsys, guarded, caplog):
     for number in range(NUM_LINES):
         hostile = text(rng_of("terminal", number))
         with tally.case(hostile):

@@ -134,19 +134,19 @@ class RolloutQueue(Generic[RowState]):
         A run that is given fewer steps than before reads no prompts after its end. Their batches stay as saved.
         """
         saved = self._saved
-        self._saved = [each for each in saved if each["step"] not in self.prompts]
-        for each in saved:
-            if each["step"] not in self.prompts:
+        self._saved = [waiting for waiting in saved if waiting["step"] not in self.prompts]
+        for waiting in saved:
+            if waiting["step"] not in self.prompts:
                 continue
-            step, prompts = each["step"], self.prompts[each["step"]].items
-            rollouts = [Rollout(name, index, tuple(ids), stop) for name, index, ids, stop in each["rollouts"]]  # type: ignore[arg-type]
+            step, prompts = waiting["step"], self.prompts[waiting["step"]].items
+            rollouts = [Rollout(name, index, tuple(ids), stop) for name, index, ids, stop in waiting["rollouts"]]  # type: ignore[arg-type]
             if [r.example_id for r in rollouts if r.index == 0] != [shown.example.id for shown in prompts]:
                 raise RunError(
                     f"the checkpoint holds rollouts of step {step} for other prompts than the data has there. "
                     "Restore the data of the run."
                 )
-            self._planned[step] = each["student_step"]
-            self.add(step, each["student_step"], gather(prompts, rollouts, each["log_probs"]))
+            self._planned[step] = waiting["student_step"]
+            self.add(step, waiting["student_step"], gather(prompts, rollouts, waiting["log_probs"]))
 
 
 def _log_probs(batch: Batch) -> list[list[float]] | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NotRequired, Protocol, TypedDict
 
 import torch
 
@@ -63,6 +63,16 @@ class Sampled:
     log_probs: tuple[Tensor, ...] | None = None
     version: str | None = None
     """The weights of an engine that has its own; None if the student itself sampled."""
+
+
+class SampleKeywords(TypedDict):
+    """The keywords of `RolloutEngine.sample`, for engines that hand them on to another one."""
+
+    num_rollouts: int
+    seed: int
+    step: NotRequired[int]
+    with_log_probs: NotRequired[bool]
+    progress: NotRequired[ProgressCallback | None]
 
 
 class RolloutEngine(Protocol):
@@ -131,7 +141,7 @@ class TransformersEngine:
         with_log_probs: bool = False,
         progress: ProgressCallback | None = None,
     ) -> Sampled:
-        """Draw `num_rollouts` rollouts of every prompt. The model is in eval mode meanwhile, and restored after."""
+        """Draw `num_rollouts` rollouts of every prompt. The model samples in eval mode, and then gets its mode back."""
         _refuse_none("num_rollouts", num_rollouts)
         jobs = [
             _Job(p, i, rollout_key(seed, step, prompt.example_id, i))

@@ -1,10 +1,13 @@
-"""Are weights finite? A cheap answer on their own device: one number per tensor, and one read of the result.
+"""Find tensors that are not finite, and save the batch that they came from.
 
-Of sharded weights, each rank looks at its own part, and all ranks return the same names.
+The search is cheap: one number per tensor on its own device, and one read of the result. Of sharded tensors, each rank
+looks at its own part, and all ranks return the same names.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,9 +16,14 @@ from vcsd.parallel.ranks import gathered
 from vcsd.parallel.sharding import local_part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from torch import Tensor
+
+    from vcsd.batch import Batch
+
+log = logging.getLogger(__name__)
 
 
 @torch.no_grad()
@@ -39,3 +47,29 @@ def _ruined_here(floating: Mapping[str, Tensor]) -> list[str]:
     if not floating or torch.nn.utils.get_total_norm(floating.values(), torch.inf).isfinite():
         return []
     return [name for name, tensor in floating.items() if not tensor.isfinite().all()]
+
+
+def save_for_inspection(path: Path, step: int, batch: Batch, bad: Sequence[str], numbers: dict[str, float]) -> None:
+    """Write a batch whose loss or gradient was not finite as JSON, with enough detail to score it again.
+
+    `bad` names the parameters without a finite gradient. `step` counts from 1.
+    """
+    prompts = {
+        group.example_id: getattr(group.prompt, "text", None) or group.prompt.input_ids.tolist()
+        for group in batch.student
+    }
+    content = {
+        "step": step,
+        **{name: repr(value) for name, value in numbers.items()},
+        "parameters_without_finite_gradient": list(bad),
+        "prompts": prompts,
+        "rollouts": [
+            {"example_id": r.example_id, "index": r.index, "token_ids": list(r.token_ids), "stop": r.stop}
+            for r in batch.rollouts
+        ],
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8", errors="replace")
+    except OSError as error:  # the run can do without the file
+        log.warning("%s could not be written: %s.", path, error)

@@ -127,10 +127,12 @@ class ResumableTrainer(Trainer):
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
             if state.global_step >= self.args.max_steps > 0:  # Trainer would do one more step
+                log.info("All %d steps of %s are finished already.", state.global_step, self.args.output_dir)
                 self.state = state
                 self.progress = Progress(**_read(Path(checkpoint) / RUN_STATE)["progress"])
                 self._load_from_checkpoint(checkpoint)
                 return TrainOutput(state.global_step, 0.0, {})
+            log.info("Resuming from %s, after step %d of %d.", checkpoint, state.global_step, self.args.max_steps)
         else:  # drop the lines of a run in this folder that did not reach its first checkpoint
             self.stream.skips.restore(self.stream.skips.state(), cursor=self.progress.cursor)
         return super().train(resume_from_checkpoint=checkpoint, **kwargs)
@@ -164,7 +166,7 @@ class ResumableTrainer(Trainer):
         if latest is None:
             if resume == "auto":
                 return None
-            raise ConfigError([f"{root} holds no checkpoint to resume from."])
+            raise ConfigError([f'{root} holds no checkpoint to resume from. Pass "auto" to start without one.'])
         return str(latest if latest == self._checked else self._latest_whole(root))
 
     def _latest_whole(self, root: Path) -> Path:

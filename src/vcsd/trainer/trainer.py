@@ -2,7 +2,7 @@
 
 It takes a loaded model, a processor and Examples. `VCSDTrainer` (`vcsd_trainer.py`) builds one from what people have.
 
-Trainer's hooks and what they do here (`resumable.py` has those for checkpoints):
+Trainer's hooks and what they do here (`resumable.py` has those for checkpoints, `drawing.py` draws the rollouts):
 
     training_step             sample, distill in rows, check; then Trainer's loop runs the optimizer
     on_pre_optimizer_step     start measuring the update
@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader
 
-from vcsd.batch import Batch, Shown, show
 from vcsd.checkpoint.progress import BeforeStep, Progress
 from vcsd.data.skips import Skips
 from vcsd.data.stream import ExampleSource, Stream
-from vcsd.errors import ConfigError, NoRoomError, RunError, VcsdError
+from vcsd.errors import ConfigError, NoRoomError, RunError
 from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
@@ -39,33 +38,24 @@ from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
-from vcsd.monitor.lines import Lines
 from vcsd.monitor.observation import Monitor, Observation
-from vcsd.monitor.timeline import SYNC_FILE, Timeline
 from vcsd.parallel.distress import in_step_or_none
 from vcsd.parallel.exchange import all_statistics
 from vcsd.parallel.gradients import gradient_sync, replica_of
 from vcsd.parallel.launch import wants_shards, without_accelerates_fsdp
 from vcsd.parallel.offload import OffloadedAdamW
-from vcsd.parallel.ranks import gathered, is_first, num_ranks, on_first, this_rank, where_it_fits
+from vcsd.parallel.ranks import gathered, is_first, num_ranks, this_rank, where_it_fits
 from vcsd.parallel.sharding import shard, whole
-from vcsd.rollout.drawn_ahead import PromptsRead, RolloutQueue
-from vcsd.rollout.engine import TransformersEngine
-from vcsd.rollout.gathered_copy import GatheredCopy
-from vcsd.rollout.half_copy import HalfCopy
+from vcsd.rollout.drawn_ahead import RolloutQueue
 from vcsd.rollout.sampling import Sampling
-from vcsd.rollout.shares import of_all_ranks, sample_share
-from vcsd.rollout.vllm.proven_rollouts import ProvenRollouts, RolloutsLostError
-from vcsd.rollout.vllm.weight_sync import step_of
-from vcsd.step import Distiller, RolloutSettings, distill, sample, scored_responses
+from vcsd.step import Distiller, RolloutSettings, distill, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
 from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
-from vcsd.trainer.bad_batch import save_for_inspection
 from vcsd.trainer.budget import DEFAULT_BUDGET, agreed_budget, room_of, worst_row
-from vcsd.trainer.finite import ruined
+from vcsd.trainer.drawing import DrawingTrainer, not_saved_either
+from vcsd.trainer.finite import ruined, save_for_inspection
 from vcsd.trainer.phases import Phases
-from vcsd.trainer.resumable import ResumableTrainer
 from vcsd.trainer.run_identity import content_of, same_content
 
 if TYPE_CHECKING:
@@ -74,15 +64,13 @@ if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
     from torch import Tensor, nn
     from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
-    from transformers.trainer_utils import TrainOutput
 
+    from vcsd.batch import Batch, Shown
     from vcsd.data.skips import SkipsState
     from vcsd.loss import Statistics
     from vcsd.models.processor import Processor
-    from vcsd.rollout.drawn_ahead import DrawnBatch, WaitingBatch
-    from vcsd.rollout.engine import RolloutEngine, Sampled
+    from vcsd.rollout.drawn_ahead import DrawnBatch
     from vcsd.rollout.vllm.start_target import VLLMSettings
-    from vcsd.types import Example
 
 log = logging.getLogger(__name__)
 
@@ -90,14 +78,11 @@ _NO_LIMIT = 2**62
 _STEPS_AHEAD = 4
 """Steps searched for the longest prompt before the token budget is measured."""
 
-_GRAPH_FROM = 64
-"""Response length from which on decoding uses a CUDA graph: recording one hardly pays off for shorter responses."""
-
 MAX_NONFINITE = 3
 """A run stops after this many steps in a row without a finite loss and gradient."""
 
 
-class DistillationTrainer(ResumableTrainer):
+class DistillationTrainer(DrawingTrainer):
     """Trains a student towards the targets of its own teacher. `prompts_per_step` counts the whole step.
 
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by
@@ -105,14 +90,6 @@ class DistillationTrainer(ResumableTrainer):
     a `teacher` that is passed in stays where it is. `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
     adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
-
-    vllm: ProvenRollouts | None = None
-    """What draws rollouts instead of `engine`, once training has begun."""
-
-    _draw_error: VcsdError | None = None
-    """Why a batch that was drawn in the background cannot be had; raised in the next step."""
-
-    _timeline: Timeline | None = None
 
     _budget_used: int
     """Tokens per row with which the last step was distilled."""
@@ -174,13 +151,6 @@ class DistillationTrainer(ResumableTrainer):
         super().__init__(model=model, args=args, **parts)
         self.add_callback(AfterStep(self))
 
-    def _copy_for_rollouts(self, model: nn.Module, args: TrainingArguments) -> HalfCopy | GatheredCopy | None:
-        """Return the copy of the student that samples; None if the student itself does."""
-        dtype = torch.bfloat16 if args.bf16 and args.device.type == "cuda" else None
-        if self.shards:
-            return GatheredCopy(model, dtype)
-        return None if dtype is None else HalfCopy(model, dtype)
-
     def create_accelerator_and_postprocess(self) -> None:
         """Create the accelerator, which must not shard."""
         with without_accelerates_fsdp():
@@ -222,20 +192,6 @@ class DistillationTrainer(ResumableTrainer):
             self.teacher.module = self.accelerator.prepare_model(self.teacher.module, evaluation_mode=True)
         if isinstance(self.teacher, HostTeacher):
             self.teacher.refresh()
-        samples_in_half = self.args.bf16 and self.args.device.type == "cuda"
-        dtype = torch.bfloat16 if self.args.bf16 and not samples_in_half else None
-        tokenizer = getattr(self.processing_class, "tokenizer", None)
-        source = base_model(model) if self.half is None else self.half.module
-        if self.half is not None:
-            self.half.refresh()  # the engine looks at a model's type and device
-        use_graph = self.args.device.type == "cuda" and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM
-        self.engine = TransformersEngine(
-            source,
-            tokenizer=tokenizer,
-            compute_dtype=dtype,
-            use_graph=use_graph,
-            keeps_broken=True,  # logits that are not finite also make the loss so, which stops the run
-        )
         self.distiller = Distiller(
             replica,
             self.teacher.module,
@@ -247,14 +203,7 @@ class DistillationTrainer(ResumableTrainer):
             rank=this_rank(),
             num_ranks=num_ranks(),
         )
-        if self._vllm_settings is not None:
-            self.vllm = self._start_vllm(model, self._vllm_settings)
-        if self.queue.lag and (self.vllm is None or not self.vllm.draws_in_background):
-            log.warning(
-                "rollout.steps_ahead = %d saves no time without a vLLM server. Batches are drawn one "
-                "after the other, by earlier students.",
-                self.queue.lag,
-            )
+        self._start_engines(model)
         return model, loader
 
     def _shard(self) -> None:
@@ -263,24 +212,6 @@ class DistillationTrainer(ResumableTrainer):
         dtype = torch.bfloat16 if self.args.bf16 else None
         for module in (self.model, self.teacher.module):
             shard(module, self.args.device, dtype)
-
-    def _start_vllm(self, model: nn.Module, settings: VLLMSettings) -> ProvenRollouts:
-        """Start vLLM. A resumed run drops the records of the steps that it repeats."""
-        folder = Path(str(self.args.output_dir))
-        lines = Lines(folder / SYNC_FILE)
-        on_first(lambda: lines.keep_until("step", self.state.global_step))
-        if is_first():
-            self._timeline = Timeline(folder, self.state.global_step)
-        tokenizer = getattr(self.processing_class, "tokenizer", None)
-        return ProvenRollouts(model, tokenizer, settings, bf16=bool(self.args.bf16), record=lines.append)
-
-    def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
-        self.queue, self._draw_error = RolloutQueue(self.rollout.steps_ahead), None
-        try:
-            return super()._train(checkpoint, **kwargs)
-        finally:
-            if self.vllm is not None:
-                self.vllm.close()
 
     def training_step(
         self, model: nn.Module, inputs: object, num_items_in_batch: Tensor | int | None = None
@@ -299,10 +230,11 @@ class DistillationTrainer(ResumableTrainer):
         try:
             saved = self.save_now(model)
         except RunError as error:
-            saved = _not_saved_either(error)
+            saved = not_saved_either(error)
         raise RunError(f"{problem} {saved}")
 
     def _step(self, model: nn.Module) -> Tensor:
+        """Read prompts, draw rollouts, distill and check. Returns the loss, or 0 if the step is not taken."""
         self.phases.reset()
         self.is_taken, self.seen, self.gradient_norm = False, None, 0.0
         with self.phases("data"):
@@ -330,125 +262,6 @@ class DistillationTrainer(ResumableTrainer):
         )
         return loss if self.is_taken else torch.zeros_like(loss)
 
-    def _read_ahead(self) -> None:
-        """Read the prompts of this step, and of those whose batches this step's student draws."""
-        queue = self.queue
-        for step in queue.unread(self._step_number, self.state.max_steps):
-            if not queue.prompts:
-                queue.before = self.stream.skips.state()
-            cursor = queue.prompts[max(queue.prompts)].cursor if queue.prompts else self.progress.cursor
-            taken = self.stream.take_prepared(cursor, self.prompts_per_step, self._show)
-            queue.prompts[step] = PromptsRead(taken.items, taken.cursor, self.stream.skips.state())
-        queue.restore()
-
-    def _draw_or_save(self, model: nn.Module) -> None:
-        """Draw what is missing. If no rollouts can be had, save the state before the step, and stop the run."""
-        try:
-            self._draw()
-        except RolloutsLostError as error:
-            step = self.state.global_step
-            if step > 0:
-                rows = self.queue.rows_after(step)
-                assert rows is not None
-                self.stream.skips.restore(rows, cursor=self.progress.cursor)  # a resumed run reads these rows again
-                try:
-                    self._save_checkpoint(model, None)
-                except RunError as unsaved:
-                    raise RolloutsLostError(f"{error} {_not_saved_either(unsaved)}") from error
-            raise
-
-    def _draw(self) -> None:
-        """Let the student as it is now draw the batches that are its to draw: this step's, or a later one's.
-
-        A server draws those of later steps in the background.
-        """
-        if self._draw_error is not None:
-            raise self._draw_error
-        self._collect()
-        missing = self.queue.plan(self._step_number, self.state.max_steps)
-        if not missing:
-            return
-        waits = self.vllm is None or not self.queue.lag or not self.vllm.draws_in_background
-        now = missing if waits else [step for step in missing if step == self._step_number]
-
-        def draw(engine: RolloutEngine) -> list[Batch]:
-            return [self._sampled(engine, step) for step in now]
-
-        if self.vllm is not None:
-            encoded = [shown.student for shown in self.queue.prompts[missing[0]].items]
-            if now:
-                batches = self.vllm.draw(encoded, self._step_number, draw)
-            else:
-                batches = []
-                self.vllm.send(encoded, self._step_number)
-        else:
-            self._refresh_copy()
-            batches = draw(self.engine)
-            if self.half is not None:
-                self.half.release()
-        for step, batch in zip(now, batches, strict=True):
-            self._add(step, batch)
-        if self.vllm is not None and len(now) < len(missing):
-            self.vllm.draw_later({step: partial(self._share, step) for step in missing if step not in now})
-
-    def _collect(self) -> None:
-        """Wait for the batches that a server draws in the background."""
-        if self.vllm is not None and self.queue.lag:
-            for step, own in self.vllm.collect().items():
-                self._add(step, of_all_ranks(self.queue.prompts[step].items, own))
-
-    def _add(self, step: int, batch: Batch) -> None:
-        """Keep a batch until its step."""
-        self.queue.add(step, self._step_number if batch.version is None else step_of(batch.version), batch)
-
-    def waiting_rollouts(self) -> list[WaitingBatch]:
-        """Return the batches that were drawn ahead, those in flight included. An error waits for the next step."""
-        try:
-            self._collect()
-        except VcsdError as error:
-            log.warning("A batch that was drawn ahead is not saved: %s", error)
-            self._draw_error = error
-        return super().waiting_rollouts()
-
-    def _sampled(self, engine: RolloutEngine, step: int) -> Batch:
-        """Let an engine answer the prompts of a step."""
-        return sample(engine, self.queue.prompts[step].items, self.rollout, step - 1, with_log_probs=self._needs_logs)
-
-    def _share(self, step: int, engine: RolloutEngine) -> Sampled:
-        """Let an engine answer this rank's share of the prompts of a step, in whichever thread."""
-        prompts = self.queue.prompts[step].items
-        return sample_share(engine, prompts, self.rollout, step - 1, with_log_probs=self._needs_logs)
-
-    @property
-    def _needs_logs(self) -> bool:
-        """Whether the loss needs the sampler's log-probabilities."""
-        return self.method.importance_clip is not None
-
-    def note_times(self) -> None:
-        """Write down who did what when in this step, if vLLM samples."""
-        if self.vllm is None or self._timeline is None:
-            return
-        sampled, self.vllm.spans = self.vllm.spans, []
-        self._timeline.note(self.state.global_step, self.phases.spans, sampled)
-
-    def _refresh_copy(self) -> None:
-        """Give the copy that samples the student's current weights."""
-        if not isinstance(self.half, GatheredCopy) or num_ranks() == 1:
-            if self.half is not None:
-                self.half.refresh()
-            return
-        half = self.half
-        if in_step_or_none(lambda: half.refresh() or True) is None:
-            raise NoRoomError(
-                "a rank is out of memory while the student's weights are gathered for rollouts. Use GPUs with more "
-                "memory, or train LoRA adapters (lora.rank: 32)."
-            )
-
-    @property
-    def _step_number(self) -> int:
-        """The current step, counted from 1 as in files and messages."""
-        return self.state.global_step + 1
-
     def _warn_of_broken(self, batch: Batch) -> None:
         """Log how many rollouts met logits that are not finite. The loss decides whether the step is taken."""
         broken = [rollout for rollout in batch.rollouts if rollout.stop == "broken"]
@@ -457,9 +270,6 @@ class DistillationTrainer(ResumableTrainer):
                 "Step %d: the student's logits are not finite in %d of %d rollouts, first for example %r.",
                 *(self._step_number, len(broken), len(batch.rollouts), broken[0].example_id),
             )
-
-    def _show(self, example: Example) -> Shown:
-        return show(example, self.method, self.processing_class, **self._encoding)
 
     def _distill(self, model: nn.Module, batch: Batch, shown: Sequence[Shown]) -> tuple[Tensor, list[Statistics]]:
         """Score and distill in rows that fit. When out of memory, drop the gradients, halve the rows and start over."""
@@ -486,7 +296,7 @@ class DistillationTrainer(ResumableTrainer):
             )
 
     def _attempt(self, batch: Batch, budget: int, least: int) -> tuple[Tensor, list[Statistics]] | None:
-        """Distill in rows of at most `budget` tokens. None if that does not fit into the memory of any rank."""
+        """Distill in rows of at most `budget` tokens. None if some rank lacks the memory for that."""
 
         def run() -> tuple[Tensor, list[Statistics]]:
             return distill(self.distiller, batch, budget, self.accelerator.backward)
@@ -609,11 +419,6 @@ class DistillationTrainer(ResumableTrainer):
 def _of_rank(skips: Skips) -> Skips:
     """Let rank 0 alone list skipped rows in a file."""
     return skips if is_first() else skips.without_file()
-
-
-def _not_saved_either(error: RunError) -> str:
-    """Say that the last finished step could not be saved, after the reason for the end of a run."""
-    return f"The last finished step could not be saved either: {error}"
 
 
 def _too_long_for_shards(num_tokens: int, fewer: int) -> str:

@@ -17,6 +17,7 @@ from vcsd.method import METHODS
 from vcsd.models.freeze import PARTS, freeze, part_of
 from vcsd.step import RolloutSettings
 from vcsd.teacher import Teacher, named_tensors
+from vcsd.trainer import drawing
 from vcsd.trainer import trainer as trainer_module
 from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.budget import row_tokens
@@ -175,7 +176,7 @@ def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
     def silent(engine, shown, rollouts, step, **_):
         return gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
 
-    monkeypatch.setattr(trainer_module, "sample", silent)
+    monkeypatch.setattr(drawing, "sample", silent)
     trainer.train()
     assert trainer.progress.num_empty_steps == 4
     assert trainer.teacher.num_updates == 0

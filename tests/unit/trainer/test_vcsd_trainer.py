@@ -159,6 +159,7 @@ def test_a_folder_without_a_vision_tower_is_refused(tmp_path):
     for content, words in (
         (None, "holds no config.json"),
         ('{"model_type": "qwen3"}', "(qwen3) has no vision tower"),
+        ('{"prompts_per_step": 4, "model": {}}', "text holds a run. Give the folder of a whole model"),
         ("{", "cannot be read"),
     ):
         if content is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from vcsd.models.family import family_of
 from vcsd.rollout.fixed.paired_engine import PROCESSOR, PairedEngine
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vcsd.method import Method
     from vcsd.models.packed.packing import Prompt
-    from vcsd.rollout.engine import ProgressCallback, Sampled
+    from vcsd.rollout.engine import Sampled, SampleKeywords
     from vcsd.rollout.sampling import Sampling
 
 AS_FITS = -1
@@ -67,29 +67,11 @@ class ProvenAnswers:
         assert isinstance(self.engine, PairedEngine), "start it with `contrast`"
         return PairAnswers(self, self.engine.method)
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        sampling: Sampling,
-        *,
-        num_rollouts: int,
-        seed: int,
-        step: int = 0,
-        with_log_probs: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> Sampled:
+    def sample(self, prompts: Sequence[Prompt], sampling: Sampling, **keywords: Unpack[SampleKeywords]) -> Sampled:
         """Draw rollouts. Before the first ones, send the weights and compare a probe."""
         if self.engine.version is None:
             self._send(prompts)
-        return self.engine.sample(
-            prompts,
-            sampling,
-            num_rollouts=num_rollouts,
-            seed=seed,
-            step=step,
-            with_log_probs=with_log_probs,
-            progress=progress,
-        )
+        return self.engine.sample(prompts, sampling, **keywords)
 
     def _send(self, prompts: Sequence[Prompt]) -> None:
         """Send the weights, and compare a probe: the shortest prompt, which vLLM has room for if it has for any."""

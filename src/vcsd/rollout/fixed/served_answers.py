@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import torch
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from vcsd.method import Method
     from vcsd.models.packed.packing import Prompt
-    from vcsd.rollout.engine import ProgressCallback, Sampled
+    from vcsd.rollout.engine import Sampled, SampleKeywords
     from vcsd.rollout.sampling import Sampling
     from vcsd.rollout.vllm.vllm_requests import RequestImages
     from vcsd.rollout.vllm.weight_sync import Named
@@ -89,31 +89,13 @@ class ServedAnswers:
         """
         return self._insist(lambda: self._engine.room, lambda: None)
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        sampling: Sampling,
-        *,
-        num_rollouts: int,
-        seed: int,
-        step: int = 0,
-        with_log_probs: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> Sampled:
+    def sample(self, prompts: Sequence[Prompt], sampling: Sampling, **keywords: Unpack[SampleKeywords]) -> Sampled:
         """Draw rollouts. Before the first ones, and after a loss of the server, compare a probe."""
 
         def draw() -> Sampled:
             if self._engine.version is None:
                 self._compare(prompts)
-            return self._engine.sample(
-                prompts,
-                sampling,
-                num_rollouts=num_rollouts,
-                seed=seed,
-                step=step,
-                with_log_probs=with_log_probs,
-                progress=progress,
-            )
+            return self._engine.sample(prompts, sampling, **keywords)
 
         return self._insist(draw, self._forget)
 

@@ -83,7 +83,7 @@ class FileSender:
         remove_left_behind(self.folder.parent)
         waiting: list[WeightPatch] = []
         for patch in self._patches(weights):
-            if waiting and sum(each.num_bytes for each in waiting) + patch.num_bytes > _FILE_BYTES:
+            if waiting and sum(part.num_bytes for part in waiting) + patch.num_bytes > _FILE_BYTES:
                 yield from self._written(waiting)
                 waiting = []
             waiting.append(patch)
@@ -140,7 +140,7 @@ def _locked_folder(root: Path) -> tuple[Path, TextIO]:
 
 @contextmanager
 def _makers_lock(root: Path, *, is_maker: bool) -> Iterator[bool]:
-    """Share the lock of those who make folders, or take it for oneself. Yields whether it could be had."""
+    """Hold the lock on making folders, shared or alone. Yields whether it was free."""
     path = root / f".{PREFIX}{os.getuid()}.lock" if fcntl is not None else root
     with ExitStack() as stack:
         is_locked = False

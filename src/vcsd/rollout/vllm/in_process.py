@@ -188,7 +188,9 @@ def import_vllm() -> Any:
     except ImportError as error:
         raise ConfigError([f"rollout.engine = vllm needs vLLM: pip install 'vcsd[vllm]' ({error})."]) from error
     if not str(vllm.__version__).startswith(VERSION):
-        raise ConfigError([f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}."])
+        raise ConfigError(
+            [f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}: pip install 'vcsd[vllm]'."]
+        )
     return vllm
 
 

@@ -15,7 +15,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, Unpack
 
 import torch
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcsd.models.packed.packing import Prompt
-    from vcsd.rollout.engine import ProgressCallback, Sampled
+    from vcsd.rollout.engine import Sampled, SampleKeywords
     from vcsd.rollout.sampling import Sampling
 
 log = logging.getLogger(__name__)
@@ -191,34 +191,14 @@ class ProvenRollouts:
 
 
 class AgreedEngine:
-    """An engine that fails on all ranks if it fails on one, so that none waits for another in vain."""
+    """An engine that fails on all ranks if it fails on one, so that none keeps waiting for another."""
 
     def __init__(self, engine: VLLMEngine) -> None:
         self._engine = engine
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        sampling: Sampling,
-        *,
-        num_rollouts: int,
-        seed: int,
-        step: int = 0,
-        with_log_probs: bool = False,
-        progress: ProgressCallback | None = None,
-    ) -> Sampled:
+    def sample(self, prompts: Sequence[Prompt], sampling: Sampling, **keywords: Unpack[SampleKeywords]) -> Sampled:
         """Draw rollouts of this rank's prompts."""
-        return on_every_local(
-            lambda: self._engine.sample(
-                prompts,
-                sampling,
-                num_rollouts=num_rollouts,
-                seed=seed,
-                step=step,
-                with_log_probs=with_log_probs,
-                progress=progress,
-            )
-        )
+        return on_every_local(lambda: self._engine.sample(prompts, sampling, **keywords))
 
 
 def on_every_local(run: Callable[[], Result]) -> Result:

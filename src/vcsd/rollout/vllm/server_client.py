@@ -13,8 +13,9 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ from vcsd.errors import ConfigError, RunError
 from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class ServerClient:
         key: str = "rollout.server_url",
     ) -> None:
         self.url, self.timeout, self._sleep, self._key = check_url(url, key), timeout, sleep, key
-        self._open: set[http.client.HTTPConnection] = set()
+        self._open: set[socket.socket] = set()
         self._is_closed = False
         parts = urlsplit(self.url)
         self.host, self._port = str(parts.hostname), int(parts.port or 0)
@@ -128,8 +129,7 @@ class ServerClient:
         """End all requests that wait, in whichever thread, with a ServerLostError, and refuse new ones."""
         self._is_closed = True
         for connection in list(self._open):
-            with suppress(OSError, AttributeError):  # not connected yet, or no longer
-                connection.sock.shutdown(socket.SHUT_RDWR)
+            _cut(connection)
 
     def _ask(self, method: str, path: str, body: object | None) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -137,18 +137,17 @@ class ServerClient:
             headers["Authorization"] = f"Bearer {key}"
         connection = http.client.HTTPConnection(self.host, self._port, timeout=self.timeout)
         try:
-            self._open.add(connection)
             connection.connect()
-            if self._is_closed:  # after connecting, so that `give_up` misses no connection
-                raise ServerLostError(f"requests to the vLLM server {self.url} were given up.")
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            with connection.getresponse() as reply:
-                status, content = reply.status, _read(reply, time.monotonic() + self.timeout)
+            with self._watched(connection.sock):
+                if self._is_closed:  # after connecting, so that `give_up` misses no connection
+                    raise ServerLostError(f"requests to the vLLM server {self.url} were given up.")
+                connection.request(method, path, None if body is None else json.dumps(body), headers)
+                with connection.getresponse() as reply:
+                    status, content = reply.status, _read(reply)
         except (OSError, http.client.HTTPException, ValueError) as error:  # a ValueError: an odd number in the reply
-            name = type(error).__name__
-            raise ServerLostError(f"the vLLM server {self.url} does not answer ({name}: {error}).") from error
+            problem = _short(f"{type(error).__name__}: {error}".encode())
+            raise ServerLostError(f"the vLLM server {self.url} does not answer ({problem}).") from error
         finally:
-            self._open.discard(connection)
             connection.close()
         if status >= _FAILED or status in _LATER:
             raise ServerLostError(f"the vLLM server {self.url} failed at {path}: {_short(content)}")
@@ -161,16 +160,51 @@ class ServerClient:
             raise ServerRefusedError(f"{text} Put its key into {KEY}." if status in _NO_KEY else text)
         return _parsed(content, self.url)
 
+    @contextmanager
+    def _watched(self, connection: socket.socket) -> Iterator[None]:
+        """Cut a connection when its time is over, however slowly the server sends, or when requests are given up."""
+        is_over = threading.Event()
 
-def _read(reply: http.client.HTTPResponse, until: float) -> bytes:
-    """Return the body of a reply. Raise an OSError if it has no end in bytes or in time."""
+        def end() -> None:
+            is_over.set()
+            _cut(connection)
+
+        timer = threading.Timer(self.timeout, end)
+        timer.daemon = True
+        self._open.add(connection)
+        timer.start()
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if is_over.is_set():
+                raise TimeoutError("its reply does not end") from error
+            raise
+        finally:
+            timer.cancel()
+            self._open.discard(connection)
+        # The connection was cut, and half a reply can look like a whole one.
+        if is_over.is_set():
+            raise TimeoutError("its reply does not end")
+        if self._is_closed:
+            raise ConnectionAbortedError("requests were given up")
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):  # no longer connected
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _read(reply: http.client.HTTPResponse) -> bytes:
+    """Return the body of a reply. Raise an OSError if it is cut short or has no end in bytes."""
+    if reply.length is None and not reply.chunked:  # a head that was cut short looks like this, too
+        raise ConnectionError("its reply does not say where it ends")
     content = bytearray()
     while piece := reply.read1(_PIECE):
         content += piece
         if len(content) > MAX_BYTES:
             raise OSError(f"its reply has more than {MAX_BYTES // 2**20} MiB")
-        if time.monotonic() > until:
-            raise TimeoutError("its reply does not end")
+    if reply.length:
+        raise ConnectionError(f"its reply lacks {reply.length} bytes")
     return bytes(content)
 
 

@@ -121,7 +121,7 @@ def make_patch(name: str, tensor: Tensor, sent: Tensor | None) -> WeightPatch:
         "mask": num_changed * size + -(-flat.numel() // _BITS),
         "whole": flat.numel() * size,
     }
-    form = min(costs, key=lambda each: costs[each])
+    form = min(costs, key=lambda form: costs[form])
     if form == "whole":
         return WeightPatch(name, form, tensor, None, number)
     positions = is_changed.nonzero()[:, 0]

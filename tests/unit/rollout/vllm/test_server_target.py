@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from toy_server import raw_server
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import ConfigError, RunError
 from vcsd.rollout.vllm import file_transfer, server_client
@@ -385,15 +386,6 @@ def test_a_reply_without_end_is_given_up(kind, monkeypatch):
         server.server_close()
 
 
-def test_a_reply_that_drips_is_given_up(monkeypatch):
-    class Dripping:
-        def read1(self, most):
-            return b" "
-
-    with pytest.raises(TimeoutError, match="does not end"):
-        server_client._read(Dripping(), until=0)
-
-
 def test_a_deeply_nested_reply_is_an_error():
     with pytest.raises(ServerLostError, match="is not JSON"):
         server_client._parsed(b"[" * 10**6, "a server")
@@ -452,3 +444,51 @@ def test_a_full_memory_is_one_sentence_and_leaves_no_file(monkeypatch):
         assert list(sender.folder.glob("*.safetensors")) == []
     finally:
         sender.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+ENDLESS = {
+    "statuses to continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a line of the head": (HEAD + b"a: ", b"b"),
+    "the size of a chunk": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0"),
+    "lines after the body": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n"),
+    "a body": (HEAD + b"Content-Length: 100000\r\nConnection: close\r\n\r\n", b"1"),
+}
+
+
+@pytest.mark.parametrize("part", ENDLESS)
+@pytest.mark.parametrize("is_given_up", [True, False])
+def test_a_reply_without_end_ends_in_time_and_when_it_is_given_up(part, is_given_up):
+    begun = threading.Event()
+
+    def talk(connection, _):
+        connection.sendall(ENDLESS[part][0])
+        while True:
+            connection.sendall(ENDLESS[part][1])
+            begun.set()
+            time.sleep(0.01)
+
+    with raw_server(talk) as (url, _):
+        client = ServerClient(url.removesuffix("/v1"), timeout=60 if is_given_up else 0.3)
+        if is_given_up:
+            threading.Thread(target=lambda: begun.wait(30) and client.give_up(), daemon=True).start()
+        with pytest.raises(ServerLostError, match="does not answer" if is_given_up else "its reply does not end"):
+            client.get("/health")
+
+
+@pytest.mark.parametrize("cut", [HEAD, HEAD + b"Content-Le", HEAD + b"Content-Length: 3\r\n\r\n", HEAD + b"\r\n"])
+def test_a_reply_that_is_cut_short_is_no_reply(cut):
+    """An update of the weights would count as done: its reply has no body."""
+    lost = pytest.raises(ServerLostError, match=r"does not say where it ends|lacks 3 bytes")
+    with raw_server(lambda connection, _: connection.sendall(cut)) as (url, _), lost:
+        ServerClient(url.removesuffix("/v1")).post("/update_weights")
+
+
+def test_a_key_in_the_head_of_a_reply_is_not_shown(monkeypatch):
+    monkeypatch.setenv(KEY, "sk-12345678")
+    reply = b"HTTP/1.1 sk-12345678" + b"x" * 5000 + b"\r\n\r\n"
+    with raw_server(lambda connection, _: connection.sendall(reply)) as (url, _):
+        with pytest.raises(ServerLostError) as raised:
+            ServerClient(url.removesuffix("/v1")).get("/health")
+        assert "sk-12345678" not in str(raised.value)
+        assert len(str(raised.value)) < 500
