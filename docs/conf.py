@@ -28,6 +28,7 @@ INTERNAL = (
     "data.stream.T",
     "evaluation.scoring.uncertainty.Interval",
     "rollout.memory.CacheCost",
+    "trainer.drawing.DrawingTrainer",
     "trainer.resumable.ResumableTrainer",
 )
 """Types that appear in public signatures and have no page of their own."""

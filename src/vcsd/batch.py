@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """One example as each pass of a step sees it: the student's prompt, and the teacher's one or two."""
+    """One example as each pass of a step sees it: the student's prompt, and the teacher's one or two.
+
+    The student is shown the original view; the teacher `Method.target_view` and, unless it is None, `contrast_view`.
+    """
 
     example: Example
     student: Encoded
@@ -104,6 +107,7 @@ def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
 class Batch:
     """What a step trains on. The lists are parallel: one group per prompt, the same responses in each.
 
+    `student`, `target` and `contrast` are the prompts under the views of the same names in `Shown`.
     `rollouts` holds everything that was sampled. Empty responses are in no group and do not count.
     """
 

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 
 _FEW = 24
 _MAX_SHOWN = 60
+_MAX_ID = 200
+_MAX_MESSAGE = 1500
+"""Characters of a DataError's message: one is printed, or listed in a file, for every row that cannot be used."""
 
 UNGIVEN = "unusable"
 """The default reason of a DataError."""
@@ -50,9 +53,11 @@ class DataError(VcsdError, ValueError):
     """
 
     def __init__(self, example_id: str, message: str, *, reason: str = UNGIVEN, file: str | None = None) -> None:
-        self.example_id, self.message = example_id, message
+        self.example_id = example_id
+        # It may quote what a row, a library or a chat template says, of any length.
+        self.message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} ..."
         self.reason, self.file = reason, file
-        super().__init__(f"example {example_id!r}: {message}")
+        super().__init__(f"example {shown(example_id, _MAX_ID)}: {self.message}")
 
 
 class RunError(VcsdError, RuntimeError):
@@ -136,7 +141,7 @@ _PHRASES = {
 """What recipes say, and what Python says; longer phrases first."""
 
 _PATTERNS = (
-    (r"[Ss]et data\.columns\.(\w+) to (?:use another one|another column)", r"rename a column to '\1'"),
+    (r"[Ss]et data\.columns\.(\w+)(?:=COLUMN)? to (?:use another one|another column)", r"rename a column to '\1'"),
     (r"([.?]) rename a column", r"\1 Rename a column"),
     (r"(?<![\w./'\"-])data\.(split|columns|images)\b", r"\1"),  # arguments of load_examples
     (r"(?<![\w./'\"-])trainer\.(?!train\()(?=[a-z_]+)", "args."),

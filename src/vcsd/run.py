@@ -94,7 +94,7 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     require_image_model(folder)
     refuse_quantized_folder(folder)
     processor = load_processor(folder, min_pixels=recipe.model.min_pixels, max_pixels=recipe.model.max_pixels)
-    examples = load_examples(**recipe.data.model_dump(exclude={"max_prompt_tokens", "max_skipped_share"}))
+    examples = load_examples(**recipe.data.for_loading())
     check_count(examples, recipe.prompts_per_step)
     check_fields(examples, recipe.method)
     loaded = Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))

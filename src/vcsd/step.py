@@ -131,26 +131,26 @@ def _plans(distiller: Distiller, batch: Batch, budget: int) -> list[PackingPlan]
 def _distill_row(distiller: Distiller, row: Batch, weights_N: Tensor) -> tuple[Tensor, Statistics]:
     """Look twice with the teacher, once with the student, and compare."""
     phase, features, device = distiller.phase, distiller.features, weights_N.device
-    original, target = with_pixels_on(device, row.student, row.target)
+    student_view, teacher_view = with_pixels_on(device, row.student, row.target)
     objective = distiller.method.objective(distiller.end_token_ids)
     token_ids_N = torch.tensor(row.token_ids, device=device)
     log_p_N = None if row.log_probs is None else torch.tensor(row.log_probs, device=device)
 
     def look_twice(teacher: nn.Module) -> tuple[Tensor, Tensor | None]:
         with phase("teacher"):
-            target_ND = hidden_states(teacher, target, features)
-            return target_ND, None if row.contrast is None else hidden_states(teacher, row.contrast, features)
+            original_ND = hidden_states(teacher, teacher_view, features)
+            return original_ND, None if row.contrast is None else hidden_states(teacher, row.contrast, features)
 
     def look(student: nn.Module) -> Tensor:
         with phase("student"):
-            return hidden_states(student, original, features.for_student)
+            return hidden_states(student, student_view, features.for_student)
 
-    def compare(student: Scores, target: Scores, contrast: Scores | None) -> tuple[Tensor, Statistics]:
+    def compare(student: Scores, original: Scores, control: Scores | None) -> tuple[Tensor, Statistics]:
         with phase("student"):
             return distillation_loss(
                 student,
-                target,
-                contrast,
+                original,
+                control,
                 objective,
                 weights_N,
                 realised_token_ids=token_ids_N,

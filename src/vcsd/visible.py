@@ -23,7 +23,7 @@ def visible(text: str) -> str:
     >>> visible("a\x1b[31mb\u202ec\n")
     'a\\x1b[31mb\\u202ec\n'
     """
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def visible_json(text: str) -> str:
@@ -32,4 +32,4 @@ def visible_json(text: str) -> str:
     >>> visible_json('{"a": "\u202e"}')
     '{"a": "\\u202e"}'
     """
-    return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _OBEYED.sub(lambda match: json.dumps(match[0])[1:-1], text)

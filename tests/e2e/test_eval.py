@@ -65,7 +65,7 @@ def test_two_models_are_compared(folder, monkeypatch, capsys):
     assert code == 0, err
     assert "model-v" in out
     assert "change" in out
-    assert "They were made alike and differ in the model alone." in " ".join(out.split())
+    assert "All settings are the same; only the model differs." in " ".join(out.split())
     assert "{" not in out
     assert max(len(line.rstrip()) for line in out.splitlines() if str(folder) not in line) <= 80
     found = json.loads((folder / "compared" / "comparison.json").read_text())

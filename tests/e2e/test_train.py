@@ -184,7 +184,8 @@ def test_a_second_process_changes_nothing_in_the_folder_of_a_run(folder, tmp_pat
     assert not list((run / "checkpoint-2").iterdir())
 
 
-def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, capsys):
+def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, capsys, caplog):
+    caplog.set_level("INFO", logger="vcsd")
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "trainer.max_steps=2")
     assert code == 0, err
     assert "Finished 2 steps." in out
@@ -192,6 +193,7 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     assert code == 0, err
     assert "Finished 4 steps." in out
     run = folder / "run"
+    assert f"Resuming from {run / 'checkpoint-2'}, after step 2 of 4." in caplog.text
     names = {path.name for path in run.iterdir()}
     assert names >= {"config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl", "checkpoint-2", "checkpoint-4"}
     assert "has finished: step 4 of 4." in (run / "report.html").read_text()
@@ -308,7 +310,7 @@ def test_a_run_in_which_no_step_was_taken_fails(folder, monkeypatch, capsys):
     def silent(engine, shown, rollouts, step, **_):
         return gather(shown, [Rollout(prompt.example.id, 0, (), "end") for prompt in shown])
 
-    monkeypatch.setattr("vcsd.trainer.trainer.sample", silent)
+    monkeypatch.setattr("vcsd.trainer.drawing.sample", silent)
     given = ("train", folder / "recipe.yaml", f"trainer.output_dir={folder / 'idle'}")
     for _ in ("first", "again, though it is complete"):
         code, out, err = vcsd(monkeypatch, capsys, *given)

@@ -496,11 +496,21 @@ def reader():
     }
     for name, file_name in names.items():
         yield row(name), REAL, real_model(file_name)
-    now, before, first = (MEASURED + f"labelled_answers{name}.json" for name in ("", "_reader_3", "_reader_2"))
+    names = ("", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
+    now, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
     for name, kind in {"all": "all", "options": "option", "integers": "integer", "floats": "float"}.items():
-        yield row(name), now, counted(*by_kind, kind)
+        yield row(name), unseen, counted(*by_kind, kind)
+    yield row("all, version 5, developed on them"), fifth, counted(*by_kind, "all")
     yield row("all, version 3"), before, counted(*by_kind, "all")
+    yield from other_benchmarks(now, fifth, unseen)
+    yield from harder_answers("harder", fifth)
+    yield from harder_answers("harder 6", now)
+    yield (
+        row("the authors, on the same harder answers"),
+        now,
+        counted(*HARDER, "where the authors extracted", "authors", "all"),
+    )
     yield row("all, the authors"), now, counted("parts", "later", "where the authors extracted", "authors", "all")
     yield row("earlier held-out half, version 3"), before, counted("parts", "held out", "by kind", "all")
     yield row("earlier held-out half, version 2"), first, counted("halves", "held out", "by kind", "all")
@@ -514,6 +524,47 @@ def reader():
     for name, pattern in correlations.items():
         yield row(name), REAL, found(pattern)
     yield row("the 8 models with less than 15% unread (only 2 have less than 10%)"), REAL, found(r"% unread: ([\d.]+)")
+
+
+def other_benchmarks(now, fifth, earlier):
+    """The rows about the answers that version 5 was tested with."""
+    kinds = {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"}
+    groups = {"by language": ("English", "Chinese"), "by draw": ("first", "second")}
+    models = ("ScienceQA/LLaVA-CoT", "CMMU/GPT-4V", "MME-CoT/Qwen2.5-VL-3B", "MathVista/VEPO")
+    part = ("parts", "version 5")
+    for name, kind in kinds.items():
+        yield row(f"version 5, {name}"), fifth, counted(*part, "by kind", kind)
+    yield row("version 6, developed on them"), now, counted(*part, "by kind", "all")
+    yield row("version 4, all"), earlier, counted(*part, "by kind", "all")
+    for table, names in groups.items():
+        for name in names:
+            label = f"version 5, {name} draw" if table == "by draw" else f"version 5, {name}"
+            yield row(label), fifth, counted(*part, table, name)
+    for name, who in {
+        "version 5, where the authors extracted": "reader",
+        "the authors, on the same answers": "authors",
+    }.items():
+        yield row(name), fifth, counted(*part, "where the authors extracted", who, "all")
+    for name in models:
+        yield row(name.replace("/", ", ")), fifth, counted(*part, "by model", name)
+
+
+HARDER = ("parts", "version 6")
+
+
+def harder_answers(prefix, file):
+    """The rows about the harder answers, labelled for version 6, as one version read them."""
+    tables = {
+        "by kind": {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"},
+        "by language": {"English": "English", "Chinese": "Chinese"},
+        "by draw": {"first draw": "first", "second draw": "second"},
+        "by benchmark": {name: name for name in ("VisOnlyQA", "LogicVista", "GAOKAO-MM", "MME-CoT", "CMMU")},
+    }
+    for table, names in tables.items():
+        for label, name in names.items():
+            yield row(f"{prefix}, {label}"), file, counted(*HARDER, table, name)
+    extracted = (*HARDER, "where the authors extracted")
+    yield row(f"{prefix}, where the authors extracted"), file, counted(*extracted, "reader", "all")
 
 
 def bases():
@@ -575,9 +626,9 @@ def experiments():
         yield pattern, WORLD + "main.md", lambda text, name=name: results_row("Qwen3.5 3.0M", name)(text)[6:7]
     yield rf"OPSD has {N}, not", WORLD + "main.md", accuracy(SMALLEST, "OPSD")
     claims = {
-        rf"ends {N} ± {N} below alpha 1": r"accuracy is lower than with alpha 1\. .*?\| ([-+][\d.]+) ± ([\d.]+) \(p",
-        rf"Jensen-Shannon divergence\*\* \({N} ± {N}\)": r"above the Jensen-Shannon .*\| ([-+][\d.]+) ± ([\d.]+) \(p",
-        rf"Reverse KL stays {N} ± {N} behind": r"above reverse KL.*\| ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"ends {N} ± {N} below alpha 1": r"accuracy is lower than with alpha 1\. .*?: ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"Jensen-Shannon divergence\*\* \({N} ± {N}\)": r"above the Jensen-Shannon .*: ([-+][\d.]+) ± ([\d.]+) \(p",
+        rf"Reverse KL stays {N} ± {N} behind": r"above reverse KL.*?: ([-+][\d.]+) ± ([\d.]+) \(p",
         rf"{N}% of rollouts leave": r"with the anchor, ([\d.]+) ± [\d.]+% without",
         rf"without the anchor and {N}% with it": r"\| ([\d.]+) ± [\d.]+% of rollouts .* with the anchor",
     }
@@ -592,10 +643,8 @@ def experiments():
     yield from planned()
 
 
-def planned():
-    """What the planned runs say, on the pages of verdicts and of doses."""
-    adds, doses = WORLD + "what_the_contrast_adds.md", WORLD + "doses.md"
-    signed = r"([-+][\d.]+)"
+def at_the_papers_dose(doses, signed):
+    """What the page of doses says where gains have the paper's size."""
     dev, gains = (
         rf"gains {N} points on `dev`",
         rf"VCSD gains {N} on `test` \(95% {N} to {N}\), sharpening alone {N} \({N} to {N}\) and "
@@ -603,6 +652,15 @@ def planned():
     )
     yield dev, doses, found(rf"It is dose \*\*0\.4\*\*, with {signed}")
     yield gains, doses, found(r"(?m)^\| 0\.4 \| [\d.]+" + 3 * rf" \| {signed} \({signed} to {signed}; \d+\)")
+    lead = rf"VCSD minus OPSD is {N}, but the change in unread answers, {N} points, alone could"
+    yield lead, doses, found(rf"lead of VCSD over `OPSD` \({signed}\) .*? unread answers \({signed}\)")
+
+
+def planned():
+    """What the planned runs say, on the pages of verdicts and of doses."""
+    adds, doses = WORLD + "what_the_contrast_adds.md", WORLD + "doses.md"
+    signed = r"([-+][\d.]+)"
+    yield from at_the_papers_dose(doses, signed)
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
@@ -841,8 +899,20 @@ PAGES = {
     "docs/which_mode.md": [
         (
             rf"right in {N}% of the answers that it decides and leaves {N}%",
+            MEASURED + "labelled_answers_reader_5.json",
+            lambda data: [data["parts"]["version 5"]["by kind"]["all"][key] for key in ("precision", "undecided")],
+        ),
+        (
+            rf"in Chinese {N}% are right and {N}% undecided",
+            MEASURED + "labelled_answers_reader_5.json",
+            lambda data: [
+                data["parts"]["version 5"]["by language"]["Chinese"][key] for key in ("precision", "undecided")
+            ],
+        ),
+        (
+            rf"{N}% of the decided ones are right and {N}% are undecided",
             MEASURED + "labelled_answers.json",
-            lambda data: [data["parts"]["later"]["by kind"]["all"][key] for key in ("precision", "undecided")],
+            lambda data: [data["parts"]["version 6"]["by kind"]["all"][key] for key in ("precision", "undecided")],
         ),
         (rf"rank correlation {N}\),", REAL, found(r"answer in words: ([\d.]+)")),
         (rf"marks {N} of {N} answers", REAL, found(r"script: (\d+) of (\d+) extr")),

@@ -46,13 +46,13 @@ def check_checkpoint(
     sharded = {f"{PurePath(name).parent}{SUFFIX}" for name in manifest["files"]}
     damaged = [f"{name} is not in its manifest" for name in needs if name not in {*manifest["files"], *sharded}]
     share = list(manifest["files"].items())[this_rank() :: num_ranks()]
-    found = []
+    own_damaged = []
     for name, entry in share:
         if problem := _damage(folder / name, entry):
-            found.append(f"{name} {problem}")
+            own_damaged.append(f"{name} {problem}")
         if checked is not None:
             checked(entry["bytes"])
-    damaged += [line for lines in gathered(found) for line in lines]
+    damaged += [line for lines in gathered(own_damaged) for line in lines]
     damaged += [] if damaged else on_first(lambda: _holes(folder, sorted(sharded.intersection(needs))))
     if damaged:
         raise DamagedCheckpointError(folder, "; ".join(damaged))

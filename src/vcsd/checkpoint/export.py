@@ -103,7 +103,7 @@ class _CountedFile(TensorFile):
 
 
 def _num_bytes(path: Path) -> int:
-    """Return the size of a file, or of all files in a folder. One that vanishes meanwhile counts nothing."""
+    """Return the size of a file, or of all files in a folder. A file that vanishes while counting counts as 0."""
     if path.is_dir():
         return sum(map(_num_bytes, path.iterdir()))
     try:
@@ -129,8 +129,8 @@ def export(
     writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
     base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32,
     and name their base only by a hub id, that of the run or `base`.
-    `describe(checkpoint, folder)` may add files before the folder gets its name; `tell(done, total, title)` is
-    called as the work goes on.
+    `describe(checkpoint, folder)` may add files before the folder gets its name; `tell(done, total, title)` reports
+    progress.
     """
     problems = [
         f"{name} = {value!r} is not a choice. {did_you_mean(value, allowed)}"

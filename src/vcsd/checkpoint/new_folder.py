@@ -63,7 +63,7 @@ def _checked(folder: Path) -> Path:
     except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
         raise _unwritable(folder, error) from error
     if not is_new:
-        raise ConfigError([f"{folder} is not an empty folder. Choose a new one."])
+        raise ConfigError([f"{folder} is not an empty folder. Choose a new one, or remove it."])
     return folder
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _NO_GAUSS = float("nan")
+_SAME_MODEL = "Resume with the model that the run trained."
 
 OptimizerSettings = dict[str, list[dict[str, Any]]]
 """Under "groups", the settings of each parameter group; `params` holds the names of its parameters."""
@@ -124,13 +125,15 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> 
     own = own_tensors(model)
     if own.keys() != tensors.keys():
         odd = sorted(own.keys() ^ tensors.keys())[:5]
-        raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ..."])
+        raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ... {_SAME_MODEL}"])
     plain = {} if isinstance(tensors, TensorFile) else {name: (t.shape, t.dtype) for name, t in tensors.items()}
     kinds = tensors.kinds() if isinstance(tensors, TensorFile) else plain
     for name, tensor in own.items():
         if (tensor.shape, tensor.dtype) != kinds[name]:
             theirs, ours = ((tuple(shape), dtype) for shape, dtype in (kinds[name], (tensor.shape, tensor.dtype)))
-            raise ConfigError([f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}."])
+            raise ConfigError(
+                [f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}. {_SAME_MODEL}"]
+            )
     with torch.no_grad():
         if isinstance(tensors, TensorFile):
             tensors.read_into(own)

@@ -272,11 +272,11 @@ def _plan(settings: Recipe, card: str | None, *, as_json: bool) -> None:
     machine = None if card is None else parse_machine(card)
     if is_replica():
         return
-    found = preview(settings, machine)
+    run_outlook = preview(settings, machine)
     if as_json:
-        sys.stdout.write(visible_json(outlook.as_json(found)))
+        sys.stdout.write(visible_json(outlook.as_json(run_outlook)))
         return
-    for line in outlook.screen(found):
+    for line in outlook.screen(run_outlook):
         sys.stdout.write(visible(line) + "\n")
 
 

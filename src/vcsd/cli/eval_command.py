@@ -139,7 +139,8 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
 
     if mode != "judge":
         if judge is not None or server is not None:
-            raise ConfigError([f"--judge and --judge-server are for --mode judge, but the mode is {mode!r}."])
+            problem = f"--judge and --judge-server are for --mode judge, but the mode is {mode!r}."
+            raise ConfigError([f"{problem} Set it, or leave them out."])
         return Marking(mode, rules)
     if judge is None or server is None:
         raise ConfigError(

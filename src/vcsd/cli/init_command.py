@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,12 @@ from rich.table import Table
 
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.terminal import plain, say
+
+if TYPE_CHECKING:
+    from vcsd.config.sections import DataConfig
+
+DATA_KEYS = "How the data is read, such as data.columns.prompt=Question or data.images=FOLDER."
+"""Help on the overrides of commands that read data without a recipe."""
 
 _DEVICES = ("gpu", "cpu")
 
@@ -24,8 +30,7 @@ model:
   path: {model}
 data:
   path: {data}  # {rows:,} rows
-  # images: FOLDER  # where relative image paths start; default: the folder of the file
-method: vcsd  # vcsd methods lists the others
+{data_keys}method: vcsd  # vcsd methods lists the others
 prompts_per_step: {prompts}  # the paper uses 32
 rollout:
   num_per_prompt: 8  # responses to each prompt
@@ -42,23 +47,30 @@ def init(
     data: Annotated[str | None, typer.Option(help="A file, folder or hub dataset of prompts with images.")] = None,
     device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one.")] = None,
     out: Annotated[Path, typer.Option(help="The recipe to write.")] = Path("recipe.yaml"),
+    overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
     """Write a short recipe for your model and data, after checking both. Asks for what is left out.
 
     Example: `vcsd init --model Qwen/Qwen3-VL-2B-Instruct --data train.jsonl`
+
+    Other columns: `vcsd init --model MODEL --data FILE data.columns.prompt=Question data.columns.images=picture`
     """
+    from vcsd.config.recipe import build_data, load_recipe
+
     if out.exists():
         raise ConfigError([f"{out} exists already. Choose another name (--out), or remove it."])
     model = _asked("model", model, "Model folder or hub id", "Qwen/Qwen3-VL-2B-Instruct")
     data = _asked("data", data, "File of prompts with images", None)
-    rows = _num_rows(model, data)
+    config = build_data(data, overrides or ())
+    rows = _num_rows(model, config)
     bf16 = _has_gpu() if device is None else _is_gpu(device)
     text = _TEMPLATE.format(
         method_title="VCSD",
         model_title=" ".join(model.split()),
         file=out.name,
         model=json.dumps(model),
-        data=json.dumps(data),
+        data=json.dumps(config.path),
+        data_keys=_data_keys(config),
         rows=rows,
         prompts=min(32, rows),
         output=json.dumps(f"runs/{Path(model.rstrip('/')).name}"),
@@ -69,8 +81,6 @@ def init(
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"{out} cannot be written: {error}. Choose another place (--out)."]) from error
-    from vcsd.config.recipe import load_recipe
-
     load_recipe(out)
     say(f"Wrote {out}. Next: vcsd train {out} --dry-run")
 
@@ -84,7 +94,17 @@ def _asked(name: str, given: str | None, question: str, default: str | None) -> 
     return str(typer.prompt(question, default=default))
 
 
-def _num_rows(model: str, data: str) -> int:
+def _data_keys(config: DataConfig) -> str:
+    """Return the lines of the data keys that differ from the defaults, or a hint on the one that many need."""
+    values = config.model_dump(exclude={"path"}, exclude_defaults=True)
+    if "images" not in values:
+        hint = "  # images: FOLDER  # where relative image paths start; default: the folder of the file\n"
+    else:
+        hint = ""
+    return "".join(f"  {name}: {json.dumps(value)}\n" for name, value in values.items()) + hint
+
+
+def _num_rows(model: str, data: DataConfig) -> int:
     """Check model and data, without loading weights or downloading a model, and count the rows."""
     from vcsd.data import load_examples
     from vcsd.models.hub import refuse_quantized_folder, require_image_model
@@ -94,7 +114,7 @@ def _num_rows(model: str, data: str) -> int:
         refuse_quantized_folder(Path(model))
     elif model.count("/") != 1 or model.startswith((".", "/")):
         raise ConfigError([f"--model {model!r} is neither a folder nor a hub id such as Qwen/Qwen3-VL-2B-Instruct."])
-    source = load_examples(data)
+    source = load_examples(**data.for_loading())
     say(source.report(), style="dim")
     return len(source)
 
@@ -164,8 +184,8 @@ class _Projections:
         key = recipe.model.model_dump_json() + recipe.lora.model_dump_json()
         if key not in self.models:
             self.models[key] = empty_model(recipe)[0]
-        found = smallest_machine(job_of(recipe, self.models[key]), MACHINES)
-        if found is None:
+        projection = smallest_machine(job_of(recipe, self.models[key]), MACHINES)
+        if projection is None:
             return ("?", "?", "none known")
-        seconds = found.step_seconds * recipe.trainer["max_steps"]
-        return (memory(found.needed_bytes), duration(seconds), found.machine.name)
+        seconds = projection.step_seconds * recipe.trainer["max_steps"]
+        return (memory(projection.needed_bytes), duration(seconds), projection.machine.name)

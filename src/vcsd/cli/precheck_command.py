@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vcsd.cli.init_command import DATA_KEYS
 from vcsd.errors import ConfigError, DataError
 from vcsd.terminal import plain, say, say_prose, show_log
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 
-def precheck(
+def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
     data: Annotated[Path | None, typer.Option(help="Data as for vcsd train; default for world: its own.")] = None,
     num: Annotated[int, typer.Option(min=2, help="Examples to look at, spread over the data.")] = 200,
@@ -36,29 +37,31 @@ def precheck(
     engine: Annotated[
         str, typer.Option(help="What answers: transformers, or vllm (needs the extra vllm).")
     ] = "transformers",
+    overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
     """Measure, without training, how much the image matters to a model and what training could gain.
 
     The same command resumes an interrupted check.
 
     Example: `vcsd precheck world --num 64`
+
+    Other columns: `vcsd precheck MODEL --data FILE data.columns.prompt=Question data.columns.images=picture`
     """
     from vcsd.bases.shipped_bases import shipped_base
     from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.model_answerer import folder_identity
     from vcsd.inspect.opened import WORLD, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
-    from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page, verdict
+    from vcsd.inspect.precheck.diagnosis_page import verdict
     from vcsd.method import METHODS
     from vcsd.models.hub import model_folder
     from vcsd.monitor.machine import hush_transformers
-    from vcsd.report.page import write_page
 
     if engine not in ("transformers", "vllm"):
         raise ConfigError([f"--engine {engine!r} is not a choice. Choose transformers or vllm."])
     show_log()
     hush_transformers()
-    examples, unreadable = _examples(model, data, num)
+    examples, unreadable = _examples(model, data, num, overrides or ())
     switches = {} if thinking is None else {"enable_thinking": thinking}
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
@@ -66,29 +69,39 @@ def precheck(
     name = f"{folder_identity(model_files)} {max_pixels}"
     with only_process(folder):
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
-        found = diagnose(opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm)
-    found = replace(found, skipped={**unreadable, **found.skipped})
-    if not found.examples:
-        reasons = "; ".join(list(found.skipped.values())[:1])
+        diagnosis = diagnose(
+            opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm
+        )
+    diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
+    if not diagnosis.examples:
+        reasons = "; ".join(list(diagnosis.skipped.values())[:1])
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
-    _show(found)
-    say_prose(verdict(found))
-    (folder / "precheck.json").write_text(
-        json.dumps(diagnosis_json(found), indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    write_page(diagnosis_page(found, {one.id: one for one in examples}, opened.name), folder / "precheck.html")
+    _show(diagnosis)
+    say_prose(verdict(diagnosis))
+    _write(diagnosis, examples, opened.name, folder)
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
-def _show(found: Diagnosis) -> None:
+def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, folder: Path) -> None:
+    """Write the results as JSON and as a page."""
+    from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page
+    from vcsd.report.page import write_page
+
+    (folder / "precheck.json").write_text(
+        json.dumps(diagnosis_json(diagnosis), indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
+    write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
+
+
+def _show(diagnosis: Diagnosis) -> None:
     """Print the statistics, and the accuracies and contrasts of each category."""
     from vcsd.inspect.precheck.diagnosis_page import CATEGORY_COLUMNS, INTERVAL, categories_left, category_rows, rows_of
 
     table = Table(box=None, show_header=False, padding=(0, 1))
-    for row in rows_of(found):
+    for row in rows_of(diagnosis):
         table.add_row(*map(plain, row))
     Console().print(table)
-    if rows := category_rows(found):
+    if rows := category_rows(diagnosis):
         table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
         shown = [place for place, name in enumerate(CATEGORY_COLUMNS) if name != INTERVAL]  # for 80 columns
         for place in shown:
@@ -97,7 +110,7 @@ def _show(found: Diagnosis) -> None:
         for row in rows:
             table.add_row(*(plain(row[place]) for place in shown))
         Console().print(table)
-        say(categories_left(found) or "The intervals of the categories are on the page.")
+        say(categories_left(diagnosis) or "The intervals of the categories are on the page.")
 
 
 def _vllm(opened: OpenedModel, folder: Path) -> ProvenAnswers:
@@ -109,18 +122,21 @@ def _vllm(opened: OpenedModel, folder: Path) -> ProvenAnswers:
     return ProvenAnswers(model, folder, model.dtype, tokenizer=opened.processor.tokenizer, contrast=METHODS["vcsd"])
 
 
-def _examples(model: str, data: Path | None, num: int) -> tuple[Sequence[Example], dict[str, str]]:
+def _examples(
+    model: str, data: Path | None, num: int, overrides: Sequence[str]
+) -> tuple[Sequence[Example], dict[str, str]]:
     """Return examples spread over the data, or the world's own, and the reason for each row that cannot be read."""
+    from vcsd.config.recipe import build_data
     from vcsd.data import load_examples
     from vcsd.evaluation.benchmarks.loading import spread
     from vcsd.inspect.opened import WORLD
     from vcsd.world.questions.examples import training_examples
 
     if data is None:
-        if model != WORLD:
+        if model != WORLD or overrides:
             raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
         return training_examples(num), {}
-    source, examples, skipped = load_examples(data), [], {}
+    source, examples, skipped = load_examples(**build_data(str(data), overrides).for_loading()), [], {}
     for index in spread(range(len(source)), num):
         try:
             examples.append(source[index])

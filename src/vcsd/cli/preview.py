@@ -72,9 +72,9 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"
         exam = f"{len(loaded.exam.questions)} questions {when}"
-    job, found = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
+    job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
     data, is_asked = loaded.examples.report(), machine is not None
-    outlook = Outlook(recipe, job, found, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
+    outlook = Outlook(recipe, job, projection, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
     return with_advice(outlook, shown.num_prompt_tokens)
 
 

@@ -124,7 +124,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
 
 def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_adapter: bool) -> bool:
-    """Raise a ConfigError if an export cannot be pushed; return whether its repository stays private nevertheless."""
+    """Raise a ConfigError if an export cannot be pushed; return whether its repository stays private anyway."""
     from vcsd.checkpoint.export import public_base
     from vcsd.publish.push import require_account, require_repository, require_visibility
 
@@ -193,7 +193,7 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     images: Annotated[Path | None, typer.Option(help="The folder of images, if the recipe named one.")] = None,
     questions: Annotated[Path | None, typer.Option(help="The folder of benchmarks, if the run evaluated.")] = None,
     seal: Annotated[str | None, typer.Option(help="The seal that was published. The file must have it.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Repeat only so many steps. Default: all.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Repeat at most N steps. Default: all.")] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(min=0.0, help="Largest relative difference of a loss. Default: 0 on the same CPU, else 0.05."),
@@ -212,21 +212,21 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.publish.replay import Files, recipe_of
     from vcsd.publish.replay import replay as run_again
 
-    found = read_capsule(file, seal)
-    folder = Path("runs") / f"replay-{seal_of(found)[:8]}" if out is None else out
+    packed = read_capsule(file, seal)
+    folder = Path("runs") / f"replay-{seal_of(packed)[:8]}" if out is None else out
     for name, path in (("--model", model), ("--data", data), ("--images", images), ("--questions", questions)):
         if path is not None and not path.exists():
             raise ConfigError([f"{name} {path} does not exist."])
-    recipe = recipe_of(found, Files(model, data, images, questions), folder)
+    recipe = recipe_of(packed, Files(model, data, images, questions), folder)
     try:
-        repetition = run_again(found, recipe, tolerance=tolerance, num_steps=steps)
+        repetition = run_again(packed, recipe, tolerance=tolerance, num_steps=steps)
     except KeyboardInterrupt:
         say(f"Stopped. The same command resumes from {folder}.")
         raise typer.Exit(130) from None
     for line in _lines(repetition, folder):
         say(line)
-    if found["scorecards"]:
-        say(f"{len(found['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
+    if packed["scorecards"]:
+        say(f"{len(packed['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
     if repetition.differences:
         raise typer.Exit(1)
 
@@ -240,4 +240,4 @@ def _lines(repetition: Repetition, folder: Path) -> list[str]:
         compared += f", {repetition.num_evaluations} evaluations and {repetition.num_weights} files of weights"
     if not repetition.differences:
         return [f"{compared}.", f"The capsule was repeated. The run is in {folder}."]
-    return [f"{compared}.", "NOT repeated:", *(f"  {each}" for each in repetition.differences[:10])]
+    return [f"{compared}.", "NOT repeated:", *(f"  {difference}" for difference in repetition.differences[:10])]

@@ -198,7 +198,12 @@ class Recipe(Section):
         except _REFUSALS as error:
             reason = " ".join(str(error).split()).rstrip(".")
             name = _refused_argument(values)
-            if name is None:
+            if name == "bf16" and not is_torch_bf16_gpu_available():
+                problem = (
+                    "trainer.bf16 = true needs a GPU that computes in bfloat16, and torch finds none here. Set "
+                    "trainer.bf16=false to train on the CPU; vcsd doctor shows what torch finds."
+                )
+            elif name is None:
                 problem = f"trainer: transformers refuses this combination of values: {reason}. Change one of them."
             else:
                 value = shown(values[name])
@@ -255,6 +260,24 @@ def build_recipe(tree: object, overrides: Iterable[str] = ()) -> Recipe:
     if problems:
         raise ConfigError(problems)
     return recipe
+
+
+def build_data(path: str, overrides: Iterable[str]) -> DataConfig:
+    """Return the data section of a recipe, for commands that read data without a recipe.
+
+    >>> build_data("train.jsonl", ["data.columns.prompt=Question"]).columns
+    {'prompt': 'Question'}
+    """
+    overrides = list(overrides)
+    if others := [override for override in overrides if not override.strip().startswith("data.")]:
+        raise ConfigError(
+            [
+                f"override {shown(other)} is not a data key. This command takes keys such as "
+                "data.columns.prompt=COLUMN and data.images=FOLDER."
+                for other in others
+            ]
+        )
+    return build_recipe({"model": {"path": "none"}, "data": {"path": path}}, overrides).data
 
 
 def _adapter_problems(tree: Mapping[str, object]) -> list[str]:

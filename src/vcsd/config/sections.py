@@ -6,7 +6,7 @@ Every default is the paper's where the paper gives one. Settings that TrainingAr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -135,6 +135,10 @@ class DataConfig(Section):
         description="Longer prompts are skipped; null: those beyond the positions of the model, less a response.",
     )
     max_skipped_share: float = Field(0.05, ge=0, le=1, description="A larger share of unusable rows stops the run.")
+
+    def for_loading(self) -> dict[str, Any]:
+        """Return the arguments of `load_examples`."""
+        return self.model_dump(exclude={"max_prompt_tokens", "max_skipped_share"})
 
 
 def _check_names(values: object) -> list[str]:

@@ -119,7 +119,8 @@ def _given_preset(overrides: Iterable[str]) -> object:
     >>> _given_preset(["offload=true", "method.preset=author_code"])
     'author_code'
     """
-    texts = [text for key, _, text in (each.partition("=") for each in overrides) if key.strip() == "method.preset"]
+    pairs = (override.partition("=") for override in overrides)
+    texts = [text for key, _, text in pairs if key.strip() == "method.preset"]
     return parse_yaml(texts[-1], source="override method.preset")
 
 
@@ -145,15 +146,15 @@ def _method_label(field: str, name: str, preset: object) -> str:
 
 def _written(chain: list[tuple[Path, object]]) -> dict[str, tuple[str, str, str]]:
     """The label, note and file of each value that a file sets; files above replace those below."""
-    found: dict[str, tuple[str, str, str]] = {}
+    sources: dict[str, tuple[str, str, str]] = {}
     for path, _ in reversed(chain):
         labels = dict(_labels(path))
         if {"method", "method.name"} & labels.keys():  # a named method starts afresh
-            found = {key: source for key, source in found.items() if not key.startswith("method.")}
+            sources = {key: source for key, source in sources.items() if not key.startswith("method.")}
         if "method" in labels:
             labels["method.name"] = labels.pop("method")
-        found |= labels
-    return found
+        sources |= labels
+    return sources
 
 
 def _labels(path: Path) -> Iterator[tuple[str, tuple[str, str, str]]]:

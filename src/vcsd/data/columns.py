@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ REQUIRED = ("prompt", "images")
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
 _MAX_SHOWN = 200
+_LIKE = 0.6
+"""Share of letters in common from which on a column is suggested."""
 _OBJECT = re.compile(r"<_io\.[^>]*>")
 
 
@@ -104,13 +107,29 @@ def _missing(name: str, field: str, present: list[str]) -> str:
     *others, last = (repr(column) for column in FIELDS[field])
     wanted = f"{', '.join(others)} or {last}" if others else last
     without = " For data without images, set data.columns.images to null." if field == "images" else ""
-    near = next((n for usual in FIELDS[field] if (n := _nearest(usual, present)).startswith("Did")), None)
-    near = near or _nearest(field, present)
-    return f"{name} has no column {wanted}. {near} Set data.columns.{field} to use another one.{without}"
+    near = f"Did you mean {similar!r}?" if (similar := _similar(field, present)) else _nearest("", present)
+    return f"{name} has no column {wanted}. {near} Set data.columns.{field}=COLUMN to use another one.{without}"
+
+
+def _similar(field: str, present: list[str]) -> str | None:
+    """Return the column most like a field's usual names, whatever its case; None if no column is like them.
+
+    >>> _similar("prompt", ["image", "Question"])  # 'image' is like 'messages', but another field has it
+    'Question'
+    """
+    taken = {column for other, usual in FIELDS.items() if other != field for column in usual}
+    likeness = {
+        column: max(SequenceMatcher(None, column.lower(), usual).ratio() for usual in FIELDS[field])
+        for column in present
+        if column not in taken
+    }
+    best = max(likeness, key=likeness.__getitem__, default=None)
+    return best if best is not None and likeness[best] >= _LIKE else None
 
 
 def _nearest(word: object, present: list[str]) -> str:
-    return did_you_mean(word, present).replace("Allowed:", "It has:")
+    words = did_you_mean(word, present).replace("Allowed:", "It has:")
+    return words.replace("None of the", "None of its").replace("allowed words", "columns")
 
 
 def read_text(row_id: str, field: str, cell: object) -> str | None:

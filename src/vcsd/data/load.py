@@ -57,7 +57,9 @@ def load_examples(
     """
     folder = None if images is None else Path(images)
     if folder is not None and not folder.is_dir():
-        raise ConfigError([f"data.images = {str(images)!r} is not a folder."])
+        raise ConfigError(
+            [f"data.images = {str(images)!r} is not a folder. Name the folder that the paths of images start from."]
+        )
     try:
         table = _open(str(path), split=split, images=folder)
     except OSError as error:

@@ -40,6 +40,9 @@ _SHOWN = 3
 _MAX_UNUSED = 20
 _PEEKED = 8
 
+MAX_IMAGES = 1024
+"""Images of a row. Each is a file to open, and at least one token of a prompt."""
+
 
 class Dropped(NamedTuple):
     """How many rows a switch leaves out before they are read. They are not errors and do not count as skipped."""
@@ -135,8 +138,8 @@ class Source:
         """Return a hash of what decides the order of rows: their number, which are kept, which columns are read."""
         # A field that was added later counts only where a table has it, so that earlier runs can be resumed. A category
         # changes nothing in a run.
-        found = {name: columns for name, columns in self.columns.by_field.items() if name != "category"}
-        fields = [item for item in sorted(found.items()) if item != ("control_images", ())]
+        columns_by_field = {name: columns for name, columns in self.columns.by_field.items() if name != "category"}
+        fields = [item for item in sorted(columns_by_field.items()) if item != ("control_images", ())]
         parts = (len(self.table), self.table.columns, fields, self._instruction)
         kept = b"" if self._rows is None else self._rows.tobytes()
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
@@ -157,7 +160,8 @@ class Source:
         prompt = build_prompt(row_id, conversation.prompt, len(pictures))
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
         boxes = read_boxes(row_id, cell("boxes"))
-        controls = tuple(read_image(row_id, each, self._folder) for each in image_cells(cell("control_images")))
+        control_cells = _few(row_id, image_cells(cell("control_images")))
+        controls = tuple(read_image(row_id, image, self._folder) for image in control_cells)
         texts["category"] = read_category(cell("category"))
         with reason("malformed_row"):
             example = Example(
@@ -199,7 +203,8 @@ class Source:
                 "Keep them in one place.",
                 reason="malformed_row",
             )
-        return [*conversation.images, *in_column]
+        pictures = [*conversation.images, *in_column]
+        return _few(row_id, pictures)
 
     def _tell_of_references(self) -> None:
         """Say once that answers inside the data are not shown; a warning, as Python shows no less by default."""
@@ -265,6 +270,14 @@ class Source:
         ]
         if problems:
             raise ConfigError(problems)
+
+
+def _few(row_id: str, pictures: list[object]) -> list[object]:
+    """Return the images of a row, unless they are too many to be those of one prompt."""
+    if len(pictures) > MAX_IMAGES:
+        message = f"it has {len(pictures):,} images, {MAX_IMAGES:,} are allowed. Split the row."
+        raise RowError(row_id, message, reason="malformed_row")
+    return pictures
 
 
 def _is_id(cell: object) -> bool:

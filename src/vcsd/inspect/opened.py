@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from vcsd.bases.shipped_bases import shipped_base
-from vcsd.models.hub import load_model, model_folder
+from vcsd.models.hub import load_model, model_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.types import message_texts
 from vcsd.world.questions.suites import build_suite
@@ -44,6 +44,7 @@ def open_model(
 ) -> OpenedModel:
     """Open a model folder, a hub id or "world": in bfloat16 on a GPU, in float32 on a CPU. Its name is the path."""
     folder = shipped_base() if path == WORLD else model_folder(path, key="model")
+    require_image_model(folder)
     processor = load_processor(folder, max_pixels=max_pixels)
     is_cuda = torch.cuda.is_available()
     model = load_model(folder, torch.bfloat16 if is_cuda else torch.float32)

@@ -104,7 +104,7 @@ _DIFFERENCES_LEAD = (
     "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change in "
     "unread answers, from which nothing could be read: answers that are only stated more plainly raise a score too."
 )
-_CASES_LEAD = "Questions that the last run answers rightly and all others wrongly, then the reverse."
+_CASES_LEAD = "Questions that the last run answers correctly and all others do not, then the reverse."
 _SYNCS_LEAD = (
     "Each time vLLM got the student's weights: all expected names were sent, the version was read back, and a probe "
     "compared vLLM's log-probabilities with the student's. Only rounding may remain; a run stops at a jump."

@@ -36,7 +36,7 @@ MAIN_SETTINGS = (
 
 
 def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Case]:
-    """Choose questions that only the last run answers rightly, and questions that only it answers wrongly."""
+    """Choose questions that only the last run answers correctly, and questions that only it gets wrong."""
     scored = [run for run in runs if run.scorecard is not None]
     if len(scored) < 2:
         return []
@@ -67,7 +67,7 @@ def _case(title: str, known: tuple[RunRecord, JsonLine] | None, answers: list[An
 
 
 def _marks(run: RunRecord) -> dict[tuple[str, str], bool]:
-    """Return whether each question was answered rightly."""
+    """Return whether each question was answered correctly."""
     assert run.scorecard is not None
     return {
         (name, question): right

@@ -210,7 +210,7 @@ def _images(example: Example) -> tuple[Image.Image, ...]:
 
 def _shown(example: Example, method: Method, opened: OpenedModel) -> tuple[Shown, Example]:
     if method.contrast_view is None:
-        raise ConfigError([f"method {method.name!r} has no contrast view, so there is no contrast to show."])
+        raise ConfigError([f"method {method.name!r} has no contrast view. Choose a method that has one, such as vcsd."])
     shown = show(example, method, opened.processor, chat_template_kwargs=opened.chat_template_kwargs)
     return shown, VIEWS[method.contrast_view](VIEWS[method.target_view](VIEWS["original"](example)))
 
@@ -298,14 +298,16 @@ def token_scores_from(
     entropy_C = torch.special.entr(log_p_original.exp()).sum(-1).tolist()
     tokens = []
     for c, ids in enumerate(index_CK.tolist()):
-        found: dict[int, CandidateScore] = {}
+        candidates: dict[int, CandidateScore] = {}
         for k, token_id in enumerate(ids):
             original, control, change, shaped, student = (column[c][k] for column in columns)
             log_q_k = None if shaped == -math.inf else shaped
-            found[token_id] = CandidateScore(token_id, texts.of(token_id), original, control, change, log_q_k, student)
-        ranked = sorted(found.values(), key=_rank)
+            candidates[token_id] = CandidateScore(
+                token_id, texts.of(token_id), original, control, change, log_q_k, student
+            )
+        ranked = sorted(candidates.values(), key=_rank)
         is_end = ids[0] in objective.end_token_ids
-        tokens.append(TokenScore(found[ids[0]], support_C[c], kl_C[c], entropy_C[c], tuple(ranked), is_end))
+        tokens.append(TokenScore(candidates[ids[0]], support_C[c], kl_C[c], entropy_C[c], tuple(ranked), is_end))
     return tokens
 
 

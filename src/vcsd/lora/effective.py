@@ -29,11 +29,11 @@ def effective_changes(model: nn.Module) -> dict[str, Tensor]:
     return changes
 
 
-def relative_error(found: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> float:
-    """Return |found - exact| / |exact| over all weights.
+def relative_error(approximate: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> float:
+    """Return |approximate - exact| / |exact| over all weights.
 
     >>> relative_error({"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([1.0, 1.0])})
     0.7071067811865475
     """
-    gap = torch.stack([(found[name].double() - exact[name].double()).norm() for name in exact]).norm()
+    gap = torch.stack([(approximate[name].double() - exact[name].double()).norm() for name in exact]).norm()
     return float(gap / torch.stack([weight.double().norm() for weight in exact.values()]).norm())

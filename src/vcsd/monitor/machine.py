@@ -78,11 +78,11 @@ def sessions_of(folder: Path) -> list[Session]:
 def are_sessions(sessions: object) -> TypeGuard[list[Session]]:
     """Whether something that was read has the form of sessions."""
     return isinstance(sessions, list) and all(
-        isinstance(each, dict)
-        and type(each.get("after_step")) is int
-        and isinstance(each.get("environment"), dict)
-        and isinstance(each.get("settings"), str)
-        for each in sessions
+        isinstance(session, dict)
+        and type(session.get("after_step")) is int
+        and isinstance(session.get("environment"), dict)
+        and isinstance(session.get("settings"), str)
+        for session in sessions
     )
 
 
@@ -98,7 +98,7 @@ def with_session(sessions: list[Session], after_step: int, settings: str) -> lis
     >>> with_session([], 10, "a")[0]
     {'after_step': 0, 'environment': {}, 'settings': ''}
     """
-    kept = [each for each in sessions if each["after_step"] < after_step]
+    kept = [session for session in sessions if session["after_step"] < after_step]
     if after_step and (not kept or kept[0]["after_step"]):
         kept = [{"after_step": 0, "environment": {}, "settings": ""}, *kept]
     here: Session = {"after_step": after_step, "environment": environment(), "settings": settings}

@@ -8,7 +8,8 @@ repeat     do they repeat themselves? The second
 drift      do they leave the prompt's language? The third
 
 The time left is shown at every width; numbers that do not fit are left out from the end. Without a terminal there is
-no bar; every LOG_EVERY steps the log gets one line with the same numbers.
+no bar: the log gets a line with the same numbers after the first and the last step, every LOG_EVERY steps, and after
+LOG_EVERY_SECONDS if steps are slow.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_EVERY = 10
+LOG_EVERY_SECONDS = 60.0
 WIDE = 110
 """Terminal width from which on there is room for the bar itself."""
 
@@ -84,11 +86,13 @@ class TrainingBar:
     def __init__(self, console: Console | None = None) -> None:
         self._console = Console(stderr=True) if console is None else console
         self._progress: Progress | None = None
-        self._start, self._first, self._last = time.monotonic(), 0, 0
+        self._start = self._logged = 0.0
+        self._first: int | None = None
+        self._last = 0
 
     def begin(self, step: int, max_steps: int) -> None:
         """Show the bar after `step` completed steps."""
-        self._start, self._first, self._last = time.monotonic(), step, max_steps
+        self._first, self._last = None, max_steps
         if self._console.is_terminal:
             columns: list[ProgressColumn] = [MofNCompleteColumn(), TimeRemainingColumn()]
             if self._room >= _ONE:
@@ -103,9 +107,20 @@ class TrainingBar:
         """Advance to a completed step, counted from 1."""
         if self._progress is not None:
             self._progress.update(self._progress.task_ids[0], completed=step, six=six_numbers(metrics, self._room))
-        elif step % LOG_EVERY == 0:
-            left = time_left(time.monotonic() - self._start, step - self._first, self._last - step)
-            log.info("step %d of %d, %s  %s", step, self._last, left, six_numbers(metrics))
+        else:
+            self._log(step, metrics)
+
+    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log a step if a line is due. The pace is known from the second step on."""
+        now, left = time.monotonic(), ""
+        if self._first is None:
+            self._first, self._start = step, now
+        elif step % LOG_EVERY and step != self._last and now - self._logged < LOG_EVERY_SECONDS:
+            return
+        else:
+            left = f", {time_left(now - self._start, step - self._first, self._last - step)}"
+        self._logged = now
+        log.info("step %d of %d%s  %s", step, self._last, left, six_numbers(metrics))
 
     @property
     def _room(self) -> int:

@@ -52,7 +52,7 @@ def all_statistics(own: Sequence[Statistics], *, has_realised: bool) -> list[Sta
         return list(own)
     names = [field.name for field in fields(Statistics) if has_realised or field.name != "realised_contrast"]
     columns = [[getattr(rows, name).float() for name in names] for rows in own]
-    table_NC = torch.cat([torch.stack(each, 1) for each in columns]) if columns else torch.zeros(0, len(names))
+    table_NC = torch.cat([torch.stack(row, 1) for row in columns]) if columns else torch.zeros(0, len(names))
     return [_statistics(names, part) for part in gathered_tensors(table_NC) if len(part)]
 
 

@@ -109,7 +109,7 @@ def buckets(tensors: Sequence[Tensor], num_bytes: int = BUCKET_BYTES) -> Iterato
     """
     bucket: list[Tensor] = []
     for tensor in tensors:
-        if bucket and sum(each.nbytes for each in bucket) + tensor.nbytes > num_bytes:
+        if bucket and sum(member.nbytes for member in bucket) + tensor.nbytes > num_bytes:
             yield bucket
             bucket = []
         bucket.append(tensor)

@@ -119,7 +119,7 @@ class PulseWatch:
         self.store.add(str(self.rank), _FINISHED)
 
     def loss(self) -> str | None:
-        """Say who is gone, if anybody is."""
+        """Say which ranks are gone, if any."""
         silence = {who: (self.ticks - tick) * self.tick for who, tick in self.heard.items()}
         gone = [rank for rank, pulse in self.pulses.items() if pulse < _FINISHED and silence[rank] > self.silence]
         if gone and silence[_STORE] <= 2 * self.every:

@@ -162,5 +162,5 @@ def _tried(
     if key not in models:
         models[key] = empty_model(changed)[0]
     job = job_of(changed, models[key], prompt_tokens)
-    found = project(job, replace(machine, num_gpus=count))
-    return Change(tuple(moves), found, job.sizes.host_bytes) if found.fits else None
+    projection = project(job, replace(machine, num_gpus=count))
+    return Change(tuple(moves), projection, job.sizes.host_bytes) if projection.fits else None

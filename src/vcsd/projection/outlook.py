@@ -122,13 +122,13 @@ def _entry(label: str, text: str) -> list[str]:
 
 def _verdict(outlook: Outlook) -> str:
     """Say whether it fits where, and how that is known."""
-    machine, found = outlook.projection.machine, outlook.projection
+    machine, projection = outlook.projection.machine, outlook.projection
     if outlook.is_here:
         return f"{machine.name}, this machine"
     if not outlook.is_asked:
-        fitting = "the smallest that fits" if found.fits else "the largest known, and it is too small"
+        fitting = "the smallest that fits" if projection.fits else "the largest known, and it is too small"
         return f"{machine.name}, {fitting} (projected; --card names another)"
-    if found.fits:
+    if projection.fits:
         return f"{machine.name}: fits (projected)"
     return f"{machine.name}: does not fit (projected)"
 
@@ -163,29 +163,30 @@ def _steps(outlook: Outlook) -> str:
     step, steps = outlook.job.step, outlook.recipe.trainer["max_steps"]
     return (
         f"{steps:,}, each {step.num_prompts:,} prompts x {step.num_rollouts:,} rollouts of up to "
-        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens in all"
+        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens per step"
     )
 
 
 def _memory(outlook: Outlook) -> str:
     """Say what the run needs of what the machine has."""
-    found, host = outlook.projection, outlook.job.sizes.host_bytes
-    has = memory(found.machine.card.gib * 2**30) if math.isfinite(found.machine.card.gib) else "an unknown amount"
+    projection, host = outlook.projection, outlook.job.sizes.host_bytes
+    gib = projection.machine.card.gib
+    has = memory(gib * 2**30) if math.isfinite(gib) else "an unknown amount"
     if outlook.is_on_cpu:
         return f"{memory(outlook.job.sizes.memory_bytes)} of {has} before the first row"
-    each = " per GPU" if found.machine.num_gpus > 1 else ""
+    per_gpu = " per GPU" if projection.machine.num_gpus > 1 else ""
     more = f", and {memory(host)} of host memory" if host else ""
-    if not found.fits:
-        return f"needs {memory(found.needed_bytes)}{each}, has {has}{more}"
-    before = f"{memory(found.constant_bytes)} of it before the first row"
-    return f"{memory(found.needed_bytes)} of {has}{each} ({before}){more}; rows of {found.budget:,} tokens"
+    if not projection.fits:
+        return f"needs {memory(projection.needed_bytes)}{per_gpu}, has {has}{more}"
+    before = f"{memory(projection.constant_bytes)} of it before the first row"
+    return f"{memory(projection.needed_bytes)} of {has}{per_gpu} ({before}){more}; rows of {projection.budget:,} tokens"
 
 
-def _host(found: Projection) -> str:
+def _host(projection: Projection) -> str:
     """Say what the start needs of a node's host memory."""
-    machine = found.machine
-    needed = f"{memory(found.start_bytes)} at the start"
-    if not found.fits_host:
+    machine = projection.machine
+    needed = f"{memory(projection.start_bytes)} at the start"
+    if not projection.fits_host:
         needed += f", more than the {memory(machine.host_gib * 2**30)} assumed"
     if machine.num_gpus == 1:
         return needed
@@ -194,16 +195,17 @@ def _host(found: Projection) -> str:
 
 def _time(outlook: Outlook) -> str:
     """Say how long the run takes, and what most of a step is spent on."""
-    found = outlook.projection
-    shares = sorted(((seconds / found.step_seconds, name) for name, seconds in found.seconds.items()), reverse=True)
+    projection = outlook.projection
+    phases = projection.seconds.items()
+    shares = sorted(((seconds / projection.step_seconds, name) for name, seconds in phases), reverse=True)
     parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:3] if share >= 0.05)
-    each = duration(found.step_seconds).removeprefix("about ")
+    step_time = duration(projection.step_seconds).removeprefix("about ")
     full = f"if every response has {outlook.job.step.response_tokens:,} tokens"
     slower = "; trainer.bf16 is false, which is slower on a GPU" if _is_slower(outlook) else ""
     known = "" if outlook.is_here else f"; projections of measured H200 steps were off by up to {TIME_ERROR:.0%}"
     if outlook.total_seconds > _TOO_LONG:
         known = "; too long for one run: lower trainer.max_steps, prompts_per_step or rollout.max_new_tokens"
-    return f"{duration(outlook.total_seconds)}, {each} per step ({parts}), {full}{slower}{known}"
+    return f"{duration(outlook.total_seconds)}, {step_time} per step ({parts}), {full}{slower}{known}"
 
 
 def _is_slower(outlook: Outlook) -> bool:
@@ -233,16 +235,16 @@ def _advice(outlook: Outlook) -> Iterator[str]:
     if outlook.changes:
         yield "What would fit, smallest change first:"
     for change in outlook.changes:
-        found = change.projection
+        projection = change.projection
         host = f" and {memory(change.host_bytes)} of host memory" if change.host_bytes else ""
-        needs = f"{memory(found.needed_bytes)}{host}, {duration(found.step_seconds * steps)}; {change.cost}"
+        needs = f"{memory(projection.needed_bytes)}{host}, {duration(projection.step_seconds * steps)}; {change.cost}"
         yield from _indented(" ".join(change.overrides), 2)
         yield from _indented(needs, 6)
     if (other := outlook.elsewhere) is not None:
         needed, seconds = memory(other.needed_bytes), other.step_seconds * steps
-        each = " per GPU" if other.machine.num_gpus > 1 else ""
+        per_gpu = " per GPU" if other.machine.num_gpus > 1 else ""
         yield from textwrap.wrap(
-            f"Unchanged, it fits on {other.machine.name}: {needed}{each}, {duration(seconds)}.", WIDTH
+            f"Unchanged, it fits on {other.machine.name}: {needed}{per_gpu}, {duration(seconds)}.", WIDTH
         )
     elif not outlook.changes:
         yield "Neither a known change nor a known machine makes it fit: see docs/scaling.md."
@@ -289,18 +291,18 @@ def as_json(outlook: Outlook) -> str:
     return json.dumps(tree, indent=2) + "\n"
 
 
-def _projected(found: Projection, recipe: Recipe) -> dict[str, Any]:
-    gib = found.machine.card.gib
+def _projected(projection: Projection, recipe: Recipe) -> dict[str, Any]:
+    gib = projection.machine.card.gib
     return {
-        "machine": found.machine.name,
-        "num_gpus": found.machine.num_gpus,
+        "machine": projection.machine.name,
+        "num_gpus": projection.machine.num_gpus,
         "gib_per_gpu": gib if math.isfinite(gib) else None,
-        "fits": found.fits,
-        "needed_bytes": round(found.needed_bytes),
-        "constant_bytes": round(found.constant_bytes),
-        "host_bytes_at_start_per_node": round(found.start_bytes),
-        "tokens_per_row": found.budget,
-        "seconds_per_step": found.step_seconds,
-        "seconds_by_phase": found.seconds,
-        "seconds": found.step_seconds * recipe.trainer["max_steps"],
+        "fits": projection.fits,
+        "needed_bytes": round(projection.needed_bytes),
+        "constant_bytes": round(projection.constant_bytes),
+        "host_bytes_at_start_per_node": round(projection.start_bytes),
+        "tokens_per_row": projection.budget,
+        "seconds_per_step": projection.step_seconds,
+        "seconds_by_phase": projection.seconds,
+        "seconds": projection.step_seconds * recipe.trainer["max_steps"],
     }

@@ -321,7 +321,7 @@ def project(job: Job, machine: Machine, times: TimeModel = FITTED) -> Projection
 
 def smallest_machine(job: Job, machines: list[Machine]) -> Projection | None:
     """Project a run on the first machine on which it fits; None if it fits on none."""
-    return next((found for machine in machines if (found := project(job, machine)).fits), None)
+    return next((projection for machine in machines if (projection := project(job, machine)).fits), None)
 
 
 def _constant_bytes(job: Job, num_gpus: int) -> float:

@@ -304,7 +304,7 @@ def _sample(sample: Sample) -> str:
         f'<p class="soft">{text(image)}</p>' if isinstance(image, str) else picture(image, is_photo=True)
         for image in sample.images
     )
-    texts = "".join(f"<pre>{text(each)}</pre>" for each in sample.texts)
+    texts = "".join(f"<pre>{text(paragraph)}</pre>" for paragraph in sample.texts)
     return (
         f'<details class="{sample.kind}"><summary><span class="mark">{KIND_LABELS[sample.kind]}</span> '
         f'{text(sample.title)} <span class="soft">{text(sample.about)}</span></summary>{images}{texts}</details>'

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 from vcsd.errors import DataError
-from vcsd.views.original import load_image, original
+from vcsd.views.original import load_images, original
 from vcsd.views.prompt import replace_image_parts
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def given(example: Example) -> Example:
     num, num_controls = len(example.images), len(example.control_images)
     if num != num_controls:
         raise DataError(example.id, f"it has {num_controls} control images for {num} images. Give one for each.")
-    controls = [load_image(example.id, image) for image in example.control_images]
+    controls = load_images(example.id, example.control_images)
     return _repaint(example, lambda image, index: controls[index].resize(image.size))
 
 

@@ -15,8 +15,9 @@ Colour profiles are ignored, as in all processors of transformers.
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -42,12 +43,19 @@ _MAX_HEADER = 2**16
 _PPM_WORDS = 4
 """The words of a PPM's header: its kind, width, height and largest value. Comments of any length may come between."""
 
+_TILE_SIDES = (322, 323)
+"""The tags of a TIFF that hold the width and the height of a tile."""
+
 MAX_IMAGE_PIXELS = 2**26
 """The largest image that is decoded: 8192 x 8192, twice the area of an 8K screen, 192 MiB as RGB.
 
 A larger file is more likely a decompression bomb than a photograph. The check reads the header, before any pixel is
 decoded, and the limit is below the one at which Pillow itself warns.
 """
+
+MAX_EXAMPLE_PIXELS = 4 * MAX_IMAGE_PIXELS
+"""The most pixels of all images of an example, which are in memory together: 22 photographs of 12 megapixels. A row may
+name a small file many times."""
 
 
 def original(example: Example) -> Example:
@@ -59,7 +67,24 @@ def original(example: Example) -> Example:
     >>> shown.images[0].mode, shown.images[0].size
     ('RGB', (4, 2))
     """
-    return replace(example, images=tuple(load_image(example.id, image) for image in example.images))
+    return replace(example, images=load_images(example.id, example.images))
+
+
+def load_images(example_id: str, sources: Iterable[Image.Image | str | PathLike[str]]) -> tuple[Image.Image, ...]:
+    """Load the images of one example. Raise a DataError as soon as they have too many pixels together."""
+    images: list[Image.Image] = []
+    num_pixels = 0
+    for source in sources:
+        images.append(load_image(example_id, source))
+        num_pixels += images[-1].width * images[-1].height
+        if num_pixels > MAX_EXAMPLE_PIXELS:
+            raise DataError(
+                example_id,
+                f"its first {len(images)} images have {num_pixels:,} pixels. The limit is {MAX_EXAMPLE_PIXELS:,} for "
+                "all images of an example; make them smaller.",
+                reason="broken_image",
+            )
+    return tuple(images)
 
 
 def load_image(example_id: str, source: Image.Image | str | PathLike[str]) -> Image.Image:
@@ -97,7 +122,25 @@ def open_image(source: str | PathLike[str] | IO[bytes]) -> ImageFile:
             raise ValueError("it is not a file")  # reading a pipe or a device may never end
         with Path(source).open("rb") as file:
             _refuse_long_header(file.read(_MAX_HEADER + 1))
-    return Image.open(source, formats=_formats())
+    else:
+        if not hasattr(source, "seek"):  # an image inside a benchmark's file is read as a whole
+            source = io.BytesIO(source.read())
+        start = source.tell()
+        _refuse_long_header(source.read(_MAX_HEADER + 1))
+        source.seek(start)
+    image = Image.open(source, formats=_formats())
+    _refuse_large_tiles(image)
+    return image
+
+
+def _refuse_large_tiles(image: ImageFile) -> None:
+    """Raise if a TIFF is made of tiles that are far larger than itself: each is decoded as a whole."""
+    tags = getattr(image, "tag_v2", None) if image.format == "TIFF" else None
+    if tags is None:
+        return
+    sides = [tags.get(tag, 0) for tag in _TILE_SIDES]
+    if all(isinstance(side, int) for side in sides) and sides[0] * sides[1] > MAX_IMAGE_PIXELS:
+        raise ValueError(f"its tiles have {sides[0]} x {sides[1]} pixels")
 
 
 def _refuse_long_header(head: bytes) -> None:

@@ -29,7 +29,7 @@ def refuse_seed(option: str, seed: int) -> None:
 
 
 def refuse_none(option: str, count: int, most: int | None = None) -> None:
-    """Raise for a count below one, or above what anybody can want.
+    """Raise for a count below one, or above what any run needs.
 
     >>> refuse_none("--jobs", 0)
     Traceback (most recent call last):

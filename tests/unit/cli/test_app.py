@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from vcsd import METHODS, __version__
+from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME
 from vcsd.cli import app, doctor
 from vcsd.cli.doctor import Finding
+from vcsd.config.recipe import load_recipe
 
 RECIPE = "model: {path: m}\ndata: {path: d}\nmethod: {alpha: 5e-1}\n"
 
@@ -252,6 +254,18 @@ def test_doctor_does_not_mind_an_extra_that_is_off(monkeypatch):
     result = invoke("doctor")
     assert result.exit_code == 0
     assert "pip install 'vcsd[vllm]'" in result.output
+
+
+def test_init_keeps_the_columns_and_the_folder_of_images_that_it_checked(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "rows.jsonl").write_text('{"Question": "How many?", "picture": "a.png"}\n')
+    given = ["init", "--model", str(shipped_base()), "--data", str(tmp_path / "rows.jsonl"), "--device", "cpu"]
+    keys = ["data.columns.prompt=Question", "data.columns.images=picture", f"data.images={tmp_path / 'pictures'}"]
+    assert "Set data.columns.prompt=COLUMN" in str(invoke(*given, "--out", str(tmp_path / "a.yaml")).exception)
+    result = invoke(*given, "--out", str(tmp_path / "a.yaml"), *keys)
+    assert result.exit_code == 0, result.output
+    data = load_recipe(tmp_path / "a.yaml").data
+    assert (data.columns, data.images) == ({"prompt": "Question", "images": "picture"}, str(tmp_path / "pictures"))
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,13 @@ def invoke(*arguments):
 def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_called_wrong(tmp_path):
     picture(64, 64).save(tmp_path / "0.png")
     rows = [
-        {"id": "good", "question": "What color is the circle?", "image": "0.png", "category": "hue[/]"},
-        {"id": "gone", "question": "What color is the ring?", "image": "missing.png"},
+        {"id": "good", "Question": "What color is the circle?", "image": "0.png", "category": "hue[/]"},
+        {"id": "gone", "Question": "What color is the ring?", "image": "missing.png"},
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = invoke("world", "--data", tmp_path / "train.jsonl", "--out", tmp_path / "out", "--max-new-tokens", 8)
+    arguments = ["world", "--data", tmp_path / "train.jsonl", "--out", tmp_path / "out", "--max-new-tokens", 8]
+    assert "Did you mean 'Question'? Set data.columns.prompt=COLUMN" in str(invoke(*arguments).exception)
+    result = invoke(*arguments, "data.columns.prompt=Question")
     assert result.exit_code == 0, result.output
     assert "No verdict: the data has no answers" in result.output.replace("\n", " ")
     assert "hue[/] 1 - - -" in " ".join(result.output.split())

@@ -2,9 +2,10 @@ import json
 from dataclasses import fields
 
 import pytest
+import torch
 
 from vcsd import METHODS, Method
-from vcsd.config.recipe import TRAINER_DEFAULTS, Recipe, Section, build_recipe, load_recipe
+from vcsd.config.recipe import TRAINER_DEFAULTS, Recipe, Section, build_data, build_recipe, load_recipe
 from vcsd.errors import ConfigError
 from vcsd.rollout.sampling import Sampling
 
@@ -261,6 +262,20 @@ def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path)
     words = str(error.value)
     assert words.startswith("trainer.accelerator_config = 'missing.json' is refused by transformers: ")
     assert words.endswith("Correct it, or leave it out.")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may compute in bfloat16")
+def test_bfloat16_without_a_gpu_says_how_to_train_on_the_cpu(tmp_path):
+    with pytest.raises(ConfigError, match=r"Set trainer\.bf16=false to train on the CPU"):
+        build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.bf16=true"]).training_arguments()
+
+
+def test_commands_without_a_recipe_take_keys_of_the_data_alone():
+    data = build_data("d", ["data.columns.prompt=Question", "data.columns.id=null", "data.images=pictures"])
+    assert (data.path, data.images, data.columns) == ("d", "pictures", {"prompt": "Question", "id": None})
+    with pytest.raises(ConfigError, match=r"'method.alpha=2' is not a data key") as error:
+        build_data("d", ["method.alpha=2", "prompt=Question"])
+    assert len(error.value.problems) == 2
 
 
 @pytest.mark.parametrize(

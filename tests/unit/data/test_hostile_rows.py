@@ -7,8 +7,10 @@ import pytest
 from PIL import EpsImagePlugin
 
 from tiny_examples import picture
+from tiny_processor import build_processor
 from vcsd.data import Skips, Stream, load_examples
 from vcsd.errors import ConfigError, DataError
+from vcsd.models.encode import encode
 from vcsd.types import Example, user_message
 from vcsd.views.crop import crop
 from vcsd.views.original import load_image
@@ -240,3 +242,32 @@ def test_thousands_of_columns_do_not_flood_the_report(write_jsonl):
     report = load_examples(write_jsonl({**GOOD, **{f"column {number}": 1 for number in range(5000)}})).report()
     assert report.endswith("and 4,980 more.")
     assert len(report) < 1000
+
+
+@pytest.mark.parametrize("column", ["images", "control_images"])
+def test_a_row_of_very_many_images_is_skipped_before_they_are_opened(read, column):
+    row = {"id": "a", "prompt": "?", "images": ["images/a.png"]} | {column: ["nowhere.png"] * 1025}
+    error = read(row)
+    assert error.reason == "malformed_row"
+    assert error.message == "it has 1,025 images, 1,024 are allowed. Split the row."
+
+
+def test_no_row_makes_a_long_error(read):
+    """Each is printed or written to skipped.jsonl; ids, paths and texts of libraries may have any length."""
+    image = picture(8, 6)
+    image.info["file"] = "x" * 1000
+    shown = Example("i" * 5000, images=(image,) * 900, prompt=(user_message("?" * 10**6, num_images=900),))
+    with pytest.raises(DataError) as raised:
+        encode(build_processor(), shown, max_tokens=10)
+    assert len(str(raised.value)) < 2000
+    assert "and 896 more" in encode_error(4, 900)
+    assert "more." not in encode_error(4, 4)
+
+
+def encode_error(num_named, num_images):
+    images = (picture(8, 6),) * num_images
+    shown = Example("a", images=images, prompt=(user_message("?", num_images=num_images),))
+    with pytest.raises(DataError) as raised:
+        encode(build_processor(), shown, max_tokens=1)
+    assert raised.value.message.count("(8 x 6)") == num_named
+    return raised.value.message

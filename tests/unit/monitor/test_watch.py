@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from vcsd.errors import RunError
 from vcsd.loss import Statistics
-from vcsd.monitor import Guard, Signal, Watch, read_lines, thumbnails
+from vcsd.monitor import Guard, Signal, Watch, read_lines, thumbnails, training_bar
 from vcsd.monitor.observation import Observation
 from vcsd.monitor.samples import MOST_TOKENS
 from vcsd.monitor.training_bar import SIX, TrainingBar
@@ -220,7 +221,8 @@ def test_the_bar_shows_the_six_numbers_on_a_terminal_wide_or_not(tmp_path, width
     assert "-:--:--" in screen.getvalue()  # the time left, before there is a pace
 
 
-def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
+def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(training_bar, "LOG_EVERY_SECONDS", math.inf)
     caplog.set_level("INFO", logger="vcsd")
     screen = io.StringIO()
     watch = Watch(tmp_path, Letters(), max_steps=90, bar=TrainingBar(Console(file=screen, force_terminal=False)))
@@ -228,7 +230,23 @@ def test_without_a_terminal_the_same_numbers_go_to_the_log(tmp_path, caplog):
         watch.observe(seen(step, "Seven."))
     assert screen.getvalue() == ""
     assert "step 10 of 90, 0:00:00 left  loss 0.5000 contrast 1.00" in caplog.text
-    assert "step 9 " not in caplog.text
+    assert "step 1 of 90  loss 0.5000" in caplog.text  # a sign of life; the pace is not known yet
+    assert [message.split()[1] for message in caplog.messages if message.startswith("step")] == ["1", "10"]
+
+
+def test_slow_steps_and_the_last_one_are_logged_too(tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="vcsd")
+    seconds = iter([0.0, 50.0, 100.0, 101.0])
+    monkeypatch.setattr(training_bar.time, "monotonic", lambda: next(seconds))
+    bar = TrainingBar(Console(file=io.StringIO(), force_terminal=False))
+    bar.begin(0, 4)
+    for step in range(1, 5):
+        bar.step(step, {"loss": 0.5})
+    assert [message.partition("  ")[0] for message in caplog.messages] == [
+        "step 1 of 4",
+        "step 3 of 4, 0:00:50 left",  # 100 s after the first line
+        "step 4 of 4, 0:00:00 left",
+    ]
 
 
 def test_a_guard_with_own_signals_is_used(tmp_path):

@@ -11,7 +11,7 @@ from vcsd.config.recipe import build_recipe
 from vcsd.views import VIEWS
 from vcsd.views.control import BLUR_FRACTION, NOISE_MEAN, NOISE_STD
 from vcsd.views.hint import HINT
-from vcsd.views.original import MAX_IMAGE_PIXELS
+from vcsd.views.original import MAX_EXAMPLE_PIXELS, MAX_IMAGE_PIXELS
 from vcsd.views.text import DEMONSTRATION, FEEDBACK
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +28,7 @@ def test_the_page_lists_every_view_and_every_constant() -> None:
     constants = {"NOISE_MEAN": NOISE_MEAN, "NOISE_STD": NOISE_STD, "BLUR_FRACTION": BLUR_FRACTION}
     assert all(f"| `{name}` | {value:g} |" in PAGE for name, value in constants.items())
     assert f"{MAX_IMAGE_PIXELS:,} pixels" in PAGE
+    assert f"{MAX_EXAMPLE_PIXELS:,} pixels" in PAGE
 
 
 def test_the_recipe_on_the_page_can_be_read() -> None:

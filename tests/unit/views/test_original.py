@@ -1,7 +1,9 @@
 import io
 import os
+import struct
 import warnings
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -207,3 +209,30 @@ def test_comments_without_end_in_the_header_of_a_ppm_are_refused(tmp_path: Path,
         load_image("a", tmp_path / "a.ppm")
     (tmp_path / "a.ppm").write_bytes(b"P5\n" + comment[:900] + b"\n2 1 255\n\x07\x08" + b"\0" * 2**17)
     assert load_image("a", tmp_path / "a.ppm").size == (2, 1)
+
+
+def test_the_images_of_an_example_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of a kilobyte may name a file of a kilobyte a thousand times, and each copy is decoded."""
+    monkeypatch.setattr("vcsd.views.original.MAX_EXAMPLE_PIXELS", 2 * 96 * 64)
+    assert len(original(example(*[picture(96, 64)] * 2)).images) == 2
+    given = replace(example(*[picture(32, 32)] * 3), control_images=(picture(96, 64),) * 3)
+    for view, shown_example in (("original", example(*[picture(96, 64)] * 9)), ("given", given)):
+        with pytest.raises(DataError, match=r"its first 3 images have 18,432 pixels\. The limit is 12,288") as raised:
+            VIEWS[view](shown_example)
+        assert raised.value.reason == "broken_image"
+
+
+def test_a_tiff_of_tiles_larger_than_itself_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = ((256, 4, 16), (257, 4, 16), (258, 3, 8), (259, 3, 8), (262, 3, 1), (277, 3, 1))
+    tiles = ((322, 4, 40_000), (323, 4, 40_000), (324, 4, 8), (325, 4, 8))
+    tags = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in sides + tiles)
+    file = b"II*\0" + struct.pack("<IH", 8, len(sides + tiles)) + tags + bytes(4)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda *_: pytest.fail("pixels were decoded"))
+    with pytest.raises(DataError, match="its tiles have 40000 x 40000 pixels"):
+        load_image("a", io.BytesIO(file))  # type: ignore[arg-type]
+
+
+def test_a_header_without_end_is_refused_in_memory_too() -> None:
+    """Pillow reads it byte by byte: half a minute for 50 MB."""
+    with pytest.raises(DataError, match="its header has more than 65,536 bytes"):
+        load_image("a", io.BytesIO(b"P6\n#" + b"x" * 2**17))  # type: ignore[arg-type]

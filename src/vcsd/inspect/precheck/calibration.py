@@ -26,6 +26,9 @@ FILE = "calibrated.json"
 FIRST_STEPS = "first_steps.json"
 """What first steps measured again where finished runs did not record it; next to the folder of results."""
 
+TEST_LIST = "paper_dose_runs.json"
+"""A list of runs next to the folder of results. Its bases test the calibration, so they never enter it."""
+
 CHANGED_CHOICES = "changed choices in the first step"
 FEWEST_BASES = 5
 """A statistic that is known for fewer bases is left out."""
@@ -126,12 +129,12 @@ def misses(
     A base is predicted from the other bases alone, as a new one would be: its gain of contrast decoding plus the
     `middle` of what training gained beyond it. The bases are the calibrated ones, unless others are given.
     """
-    bases, found = calibrated() if bases is None else bases, []
+    bases, rows = calibrated() if bases is None else bases, []
     for name, (decoding, training) in bases.items():
         others = {other: pair for other, pair in bases.items() if other != name}
         predicted = decoding + middle(beyond_decoding(others))
-        found.append((name, predicted, training, training - predicted))
-    return sorted(found, key=lambda row: -abs(row[3]))
+        rows.append((name, predicted, training, training - predicted))
+    return sorted(rows, key=lambda row: -abs(row[3]))
 
 
 def calibrate(folder: Path) -> list[Predictor]:
@@ -149,10 +152,12 @@ def calibrate(folder: Path) -> list[Predictor]:
 def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
     """Return the gain of training and the statistics of every base on which VCSD was trained.
 
-    Results with `abilities` belong to lists of runs that are read once, on pages of their own.
+    Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do those of the bases
+    that test the calibration.
     """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    cells = [cell for cell in cells if "abilities" not in cell]
+    tests = _test_bases(folder.parent / TEST_LIST)
+    cells = [cell for cell in cells if "abilities" not in cell and cell["base"] not in tests]
     again = _first_steps(folder.parent / FIRST_STEPS)
     bases: dict[str, dict[str, float]] = {}
     for name in sorted({cell["base"] for cell in cells}):
@@ -168,6 +173,11 @@ def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
     return bases
 
 
+def _test_bases(path: Path) -> set[str]:
+    """The bases of a list of runs; none if there is no list."""
+    return set(json.loads(path.read_text(encoding="utf-8"))["bases"]) if path.is_file() else set()
+
+
 def _first_steps(path: Path) -> dict[tuple[str, int], float]:
     """Changed choices in first steps that were made again, by the hash of the base and the seed."""
     steps = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
@@ -178,19 +188,19 @@ def _of_base(
     before: Mapping[str, object], trained: Sequence[Mapping[str, object]], decoded: Sequence[float]
 ) -> dict[str, float]:
     acc = float(str(before["acc"]))
-    found = {"gain": mean(float(str(cell["acc"])) for cell in trained) - acc, "accuracy of the base": acc}
+    numbers = {"gain": mean(float(str(cell["acc"])) for cell in trained) - acc, "accuracy of the base": acc}
     if decoded:
-        found[DECODING_GAIN] = mean(decoded) - acc
+        numbers[DECODING_GAIN] = mean(decoded) - acc
     for title, key in (("right", "profile"), ("wrong", "profile_of_wrong")):
         own = before.get(key)
         if isinstance(own, dict) and "seen" in own:
-            found[f"contrast of visual words in {title} answers"] = float(own["seen"])
+            numbers[f"contrast of visual words in {title} answers"] = float(own["seen"])
     for title, metric in _FIRST_STEP.items():
         kept = [series for cell in trained if isinstance(series := cell.get("series"), dict)]
         firsts = [series[metric][0] for series in kept if metric in series]
         if firsts:
-            found[title] = mean(firsts)
-    return found
+            numbers[title] = mean(firsts)
+    return numbers
 
 
 _FIRST_STEP = {

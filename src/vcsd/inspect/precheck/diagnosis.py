@@ -189,13 +189,13 @@ def diagnose(
         for view in VIEWS_ASKED
     }
     key = f"{name} {method!r} {max_new_tokens} {FORM}" + ("" if vllm is None else f" {vllm.label}")
-    found = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
+    statistics = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
     errors = {
         question.id: problem
         for index, question in enumerate(questions)
         if (problem := next((said[view][index].error for view in said if said[view][index].error), None)) is not None
     }
-    return Diagnosis(found, {**skipped, **errors})
+    return Diagnosis(statistics, {**skipped, **errors})
 
 
 def _scored(
@@ -208,7 +208,7 @@ def _scored(
 ) -> list[ExampleStatistics]:
     """Score the answers that have no error. What the file holds under the same key is not scored again."""
     known = {record["id"]: record for record in read_lines(path) if record.get("key") == key}
-    lines, found = Lines(path), []
+    lines, statistics = Lines(path), []
     with AskingBar("scoring") as bar:
         bar.begin(sum(question.id in known for question in questions), len(questions))
         for index, question in enumerate(questions):
@@ -220,8 +220,8 @@ def _scored(
                 lines.append(known[question.id])
                 bar.step(is_failed=False)
             stored = {name: value for name, value in known[question.id].items() if name != "key"}
-            found.append(ExampleStatistics(**{**stored, "category": question.example.category}))
-    return found
+            statistics.append(ExampleStatistics(**{**stored, "category": question.example.category}))
+    return statistics
 
 
 def _record(statistics: ExampleStatistics) -> dict[str, object]:
@@ -322,8 +322,8 @@ def is_right(text: str, question: Question) -> bool | None:
     """Whether an answer is that of the data; None if the data has none. An answer that cannot be read is wrong."""
     if not question.gold:
         return None
-    found = _read(text, question)
-    return found is not None and _plain(found) == _plain(question.gold)
+    answer = _read(text, question)
+    return answer is not None and _plain(answer) == _plain(question.gold)
 
 
 def _read(text: str, question: Question) -> str | None:

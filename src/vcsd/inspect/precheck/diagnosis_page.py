@@ -125,15 +125,15 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
     same = diagnosis.mean("same_without_image")
     change = diagnosis.length_change()
     rows = [
-        ["examples", str(len(diagnosis.examples)), f"{len(diagnosis.skipped)} could not be used"],
+        ["examples", str(len(diagnosis.examples)), _skipped(diagnosis)],
         ["contrast", f"{diagnosis.contrast():+.4f} nats", "mean over the tokens of the answers"],
         ["largest contrast", f"{diagnosis.mean('largest_contrast'):+.4f} nats", "of an answer's most visual token"],
         ["support", f"{diagnosis.mean('support_size'):.3f}", "plausible candidates per token"],
         ["entropy", f"{diagnosis.mean('entropy'):.4f} nats", "of the model with the image, per token"],
         ["pull", f"{diagnosis.mean('kl_target_original'):.4f} nats", "KL(target || image) per token"],
         ["changed choices", f"{diagnosis.mean('argmax_changed'):.1%}", "tokens where the target prefers another one"],
-        ["end token, guarded", f"{diagnosis.mean('end_lift'):+.4f} nats", "log target - log image at the answer's end"],
-        ["end token, unguarded", f"{diagnosis.mean('end_lift_unguarded'):+.4f} nats", "the same without the guard"],
+        ["end token, guarded", _lift(diagnosis.mean("end_lift")), "log target - log image at the answer's end"],
+        ["end token, unguarded", _lift(diagnosis.mean("end_lift_unguarded")), "the same without the guard"],
         ["same without image", f"{same:.1%}", "answers that the control does not change"],
         ["length", f"{length['image']:.1f}", f"tokens; {length['contrast']:.1f} by contrast decoding"],
         ["expected change", f"{signed(change[0])}", f"tokens; 95%: {signed(change[1])} to {signed(change[2])}"],
@@ -142,6 +142,19 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
         if value is not None:
             rows.append([f"accuracy, {NAMES[view]}", f"{value:.1f}", "percent of the rows with an answer"])
     return rows
+
+
+def _skipped(diagnosis: Diagnosis) -> str:
+    return f"{len(diagnosis.skipped)} could not be used{'; precheck.json says why' if diagnosis.skipped else ''}"
+
+
+def _lift(nats: float) -> str:
+    """Format the lift of the end token, which is nan if no answer has its end in the support.
+
+    >>> _lift(0.25), _lift(float("nan"))
+    ('+0.2500 nats', 'not measured')
+    """
+    return "not measured" if math.isnan(nats) else f"{nats:+.4f} nats"
 
 
 def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
@@ -188,7 +201,7 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
         if (value := diagnosis.accuracy(view)) is not None
     ]
     ranked = sorted(diagnosis.examples, key=lambda one: -one.largest_contrast)
-    notes = [f"{len(diagnosis.skipped)} examples could not be used."] if diagnosis.skipped else []
+    notes = [f"Examples: {_skipped(diagnosis)}."] if diagnosis.skipped else []
     sections = [
         PageSection(
             "Statistics",

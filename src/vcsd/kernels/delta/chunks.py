@@ -152,7 +152,7 @@ class _DeltaChunks(torch.autograd.Function):
         query, key, value, g, beta, inverse = ctx.saved_tensors
         N, L, H = g.shape
         num_chunks = triton.cdiv(L, ctx.options["C"])
-        found = [
+        input_grads = [
             torch.empty_like(x, memory_format=torch.contiguous_format) if needed else None
             for x, needed in zip((query, key, value, g, beta), ctx.needs_input_grad, strict=False)
         ]
@@ -160,11 +160,11 @@ class _DeltaChunks(torch.autograd.Function):
             with on_device_of(query):
                 _backward_kernel[(N * H * num_chunks,)](
                     *(query, key, value, g, beta, inverse),
-                    *(*(grad.contiguous() for grad in grads), *found, num_chunks, L, H),
+                    *(*(grad.contiguous() for grad in grads), *input_grads, num_chunks, L, H),
                     *(*query.stride()[:3], *key.stride()[:3], *value.stride()[:3]),
                     **ctx.options,
                 )
-        return *found, None, None, None
+        return *input_grads, None, None, None
 
 
 def _options(query: Tensor) -> dict[str, object]:
