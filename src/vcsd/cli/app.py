@@ -93,10 +93,17 @@ _BAD_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EROFS, errno.
 
 
 def main() -> None:
-    """Run the command line. Errors meant for users end it with exit code 2, unforeseen ones with 70."""
+    """Run the command line."""
     guard_terminal()
-    try:
+    with said_errors():
         app()
+
+
+@contextmanager
+def said_errors() -> Iterator[None]:
+    """Say an error and end the process: with exit code 2 if it is meant for users, with 70 if it is unforeseen."""
+    try:
+        yield
     except VcsdError as error:
         _fail(error)
     except OSError as error:
@@ -249,7 +256,8 @@ def train(
 
     loaded = run.load(settings)
     try:
-        with OnSignal() as on_signal, reported(loaded.output):  # a signal must not cut the report and the error short
+        # Errors are said in here: after the death of another rank, a launcher's SIGTERM must not cut them short.
+        with OnSignal() as on_signal, said_errors(), reported(loaded.output):
             trainer = run.train(loaded, callbacks=[on_signal])
             on_signal.raise_if_stopped()
     except KeyboardInterrupt as stop:

@@ -2,9 +2,11 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +17,7 @@ from vcsd.checkpoint.lock import NAME
 from vcsd.cli import app, doctor
 from vcsd.cli.doctor import Finding
 from vcsd.config.recipe import load_recipe
+from vcsd.parallel.ranks import LostRankError
 
 RECIPE = "model: {path: m}\ndata: {path: d}\nmethod: {alpha: 5e-1}\n"
 
@@ -285,3 +288,24 @@ def test_a_command_leaves_a_folder_that_another_process_uses_alone(monkeypatch, 
         assert main(monkeypatch, *arguments, str(tmp_path)) == 2
     assert "is in use by process 7 on elsewhere" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+def test_the_error_of_a_run_is_said_before_a_launchers_signal_can_end_the_process(monkeypatch, tmp_path):
+    """torchrun sends SIGTERM to the other ranks as soon as one has died, so also to one that is about to say so."""
+    handlers = []
+
+    def fail(loaded, callbacks):
+        raise LostRankError("rank 0 of 2 cannot reach the other ranks")
+
+    def listen(text, **more):
+        handlers.append((text, signal.getsignal(signal.SIGTERM)))
+
+    monkeypatch.setattr("vcsd.run.load", lambda settings: SimpleNamespace(output=tmp_path))
+    monkeypatch.setattr("vcsd.run.train", fail)
+    monkeypatch.setattr(app, "say", listen)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    assert main(monkeypatch, "train", str(tmp_path / "recipe.yaml")) == 2
+    ((text, handler),) = handlers
+    assert text == "rank 0 of 2 cannot reach the other ranks"
+    assert handler is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
