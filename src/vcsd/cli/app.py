@@ -255,15 +255,15 @@ def train(
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
     loaded = run.load(settings)
-    try:
-        # Errors are said in here: after the death of another rank, a launcher's SIGTERM must not cut them short.
-        with OnSignal() as on_signal, said_errors(), reported(loaded.output):
-            trainer = run.train(loaded, callbacks=[on_signal])
-            on_signal.raise_if_stopped()
-    except KeyboardInterrupt as stop:
-        by, code = (f" by {stop.signal.name}", stop.exit_code) if isinstance(stop, Stopped) else ("", 130)
-        say_once(f"Stopped{by}. {run.how_to_resume(loaded)}")
-        raise typer.Exit(code) from None
+    with OnSignal() as on_signal:  # to the last word: when another rank ends first, the launcher sends SIGTERM
+        try:
+            with said_errors(), reported(loaded.output):
+                trainer = run.train(loaded, callbacks=[on_signal])
+                on_signal.raise_if_stopped()
+        except KeyboardInterrupt as stop:
+            by, code = (f" by {stop.signal.name}", stop.exit_code) if isinstance(stop, Stopped) else ("", 130)
+            say_once(f"Stopped{by}. {run.how_to_resume(loaded)}")
+            raise typer.Exit(code) from None
     skips = trainer.stream.skips
     if skips.num_skipped:
         say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")

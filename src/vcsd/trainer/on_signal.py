@@ -7,9 +7,9 @@
 SIGTERM, SIGINT   finish the step, save, and stop; a second one stops at once
 SIGUSR1           save after the step, and continue
 
-With several ranks, all of them save and stop after the same step, whichever got the signal. Outside of training,
-SIGTERM and SIGINT stop at once: there is nothing to save. Signals that the program ignores or handles itself are left
-alone.
+With several ranks, all of them save and stop after the same step, whichever got the signal. One that ends first makes
+the launcher signal the others; to these it is the first signal, not a second one. Outside of training, SIGTERM and
+SIGINT stop at once: there is nothing to save. Signals that the program ignores or handles itself are left alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class OnSignal(TrainerCallback):
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
         """The signal that asked the run to stop."""
-        self._stop_time = 0.0
+        self._told_time: float | None = None
+        """When this process got a signal to stop, if it did, and not only another rank."""
         self._wants_save = False
         self._is_training = False
         self._before: dict[signal.Signals, object] = {}
@@ -84,12 +85,15 @@ class OnSignal(TrainerCallback):
         if number == SAVE:
             self._wants_save = True
             return
-        if self.stop is not None and time.monotonic() - self._stop_time < SAME_SECONDS:
+        if self._told_time is not None and time.monotonic() - self._told_time < SAME_SECONDS:
             return
-        if self.stop is not None or not self._is_training:
+        is_stopping = self.stop is not None and self._told_time is None  # for another rank's signal
+        if self._told_time is not None or not (self._is_training or is_stopping):
             raise Stopped(number)
-        self.stop, self._stop_time = signal.Signals(number), time.monotonic()
-        log.warning("%s: stopping after this step and a save. Send it again to stop at once.", self.stop.name)
+        self._told_time = time.monotonic()
+        if not is_stopping:
+            self.stop = signal.Signals(number)
+            log.warning("%s: stopping after this step and a save. Send it again to stop at once.", self.stop.name)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object

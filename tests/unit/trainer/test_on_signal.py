@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,21 @@ def test_a_second_signal_stops_at_once(tmp_path, monkeypatch):
         train(tmp_path, Send(2, signal.SIGTERM, signal.SIGINT))
     assert stop.value.exit_code == 130
     assert checkpoints_of(tmp_path) == {}
+
+
+def test_a_signal_to_another_rank_is_not_the_first_of_two(monkeypatch):
+    """The rank that ends first makes the launcher signal the others, which may still write their report."""
+    monkeypatch.setattr(on_signal, "SAME_SECONDS", 0)
+    monkeypatch.setattr(on_signal, "gathered", lambda own: [own, (signal.SIGTERM, False)])
+    state, control = SimpleNamespace(global_step=2, max_steps=4), SimpleNamespace()
+    with OnSignal() as signals:
+        signals.on_train_begin(None, state, control)
+        signals.on_step_end(None, state, control)
+        assert control.should_training_stop
+        signals.on_train_end(None, state, control)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGTERM)
 
 
 def test_a_signal_that_arrives_twice_in_a_moment_is_one_signal(tmp_path, monkeypatch):
