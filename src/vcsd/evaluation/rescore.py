@@ -6,8 +6,9 @@ for each seed. Together with `predictions.jsonl` this is all that scoring needs,
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.predictions import PredictionFile
@@ -16,7 +17,7 @@ from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
-from vcsd.types import Example, Prediction, Question, user_message
+from vcsd.types import AnswerKind, Example, Prediction, Question, user_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,8 +52,15 @@ def read_asked(run: Path) -> Asked:
         head, *rows = read_lines(path)
         own = {name: own_benchmark(name, tuple(keys)) for name, keys in head["own"].items()}
         questions = tuple(_question(row) for row in rows)
-        keys = tuple(row["keys"] for row in rows)
-        return Asked(head["made_with"], tuple(head["seeds"]), {**ALL_BENCHMARKS, **own}, questions, keys)
+        asked = Asked(
+            head["made_with"],
+            tuple(head["seeds"]),
+            {**ALL_BENCHMARKS, **own},
+            questions,
+            tuple(tuple(row["keys"]) for row in rows),
+        )
+        _check_whole(asked)
+        return asked
     except ConfigError:
         raise
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -61,9 +69,30 @@ def read_asked(run: Path) -> Asked:
         ) from error
 
 
+def _check_whole(asked: Asked) -> None:
+    """Raise ValueError unless every question is there once, with a key for each seed: the rest alone scores otherwise.
+
+    The reports on the data say how many questions of each benchmark were asked.
+    """
+    if not asked.seeds or any(len(keys) != len(asked.seeds) for keys in asked.keys):
+        raise ValueError("a question does not have one key for each seed")
+    names = [(question.benchmark, question.id) for question in asked.questions]
+    if len(set(names)) < len(names):
+        raise ValueError("a question occurs twice")
+    counts = Counter(name for name, _ in names)
+    for name, report in asked.made_with["data"].items():
+        if counts[name] != report["num_asked"]:
+            raise ValueError(f"it has {counts[name]} questions of {name}, {report['num_asked']} were asked")
+    if unknown := [name for name in counts if name not in asked.suites]:
+        raise ValueError(f"it does not say what {unknown[0]} is")
+
+
 def _question(row: Mapping[str, Any]) -> Question:
     example = Example(row["question"], [], [user_message(row["text"], 0)])
-    return Question(example, row["benchmark"], row["kind"], row["gold"], row["options"], row["groups"], row["fields"])
+    if row["kind"] not in get_args(AnswerKind):
+        raise ValueError(f"{row['kind']!r} is no kind of question")
+    cells = [dict(row[name].items()) for name in ("options", "groups", "fields")]
+    return Question(example, row["benchmark"], row["kind"], row["gold"], *cells)
 
 
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
