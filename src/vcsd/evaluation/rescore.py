@@ -97,8 +97,9 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
     """Score the predictions in a folder; write and return a scorecard for each seed."""
-    _refuse_another_reading(out, marking)
-    asked, stored = read_asked(run), PredictionFile(run / "predictions.jsonl")
+    asked = read_asked(run)
+    _refuse_another_reading(out, marking, asked.suites)
+    stored = PredictionFile(run / "predictions.jsonl")
     results = []
     for number, seed in enumerate(asked.seeds):
         answers = [
@@ -112,17 +113,24 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
     return [result.card for result in results]
 
 
-def _refuse_another_reading(out: Path, marking: Marking) -> None:
-    """Raise if a folder holds scores of other rules or another judge: they would be overwritten."""
-    judge = {} if marking.judge is None else marking.judge.about()
+def _refuse_another_reading(out: Path, marking: Marking, suites: Mapping[str, Benchmark]) -> None:
+    """Raise if a folder holds scores of other rules, comparisons or another judge: they would be overwritten."""
     for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
-        card = load_scorecard(path)
-        before = card.made_with.get("judge") or {}
-        is_other = card.mode != "final" and card.rules != marking.rules
-        if (
-            card.mode != marking.mode
-            or is_other
-            or any(before.get(key) != judge.get(key) for key in ("model", "preset"))
-        ):
-            by = f"mode {card.mode}, rules {card.rules}" + (f", judge {before['model']}" if "model" in before else "")
+        if by := _made_otherwise(load_scorecard(path), marking, suites):
             raise ConfigError([f"{out} holds scores made otherwise ({by}). Choose another folder (--out)."])
+
+
+def _made_otherwise(card: Scorecard, marking: Marking, suites: Mapping[str, Benchmark]) -> str | None:
+    """Say how a scorecard was made, if not by this marking."""
+    judge = {} if marking.judge is None else marking.judge.about()
+    before = card.made_with.get("judge") or {}
+    has_other_rules = card.mode != "final" and card.rules != marking.rules
+    has_other_judge = any(before.get(key) != judge.get(key) for key in ("model", "preset"))
+    if card.mode != marking.mode or has_other_rules or has_other_judge:
+        return f"mode {card.mode}, rules {card.rules}" + (f", judge {before['model']}" if "model" in before else "")
+    compared = ", ".join(
+        f"{name} compared by {score.numbers}"
+        for name, score in card.benchmarks.items()
+        if name in suites and score.numbers != marking.numbers(suites[name])
+    )
+    return compared or None

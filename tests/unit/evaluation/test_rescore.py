@@ -209,6 +209,15 @@ def test_scores_of_another_mode_are_not_overwritten(tmp_path):
     assert load_scorecard(tmp_path / "again" / "scorecard.json").mode == "final"
 
 
+def test_scores_of_another_comparison_are_not_overwritten(tmp_path):
+    finished(tmp_path)
+    rescore(tmp_path, Marking("final"), tmp_path / "again")
+    path = tmp_path / "again" / "scorecard.json"
+    path.write_text(path.read_text().replace('"numbers": "official"', '"numbers": "nearest"'))
+    with pytest.raises(ConfigError, match=r"made otherwise \(mine compared by nearest\).*--out"):
+        rescore(tmp_path, Marking("final"), tmp_path / "again")
+
+
 def test_failures_that_every_seed_has_are_counted_for_each(tmp_path):
     finished(tmp_path, seeds=(3, 5))
     with toy_server(lambda request: (200, completion(""))) as server:
