@@ -6,8 +6,9 @@ for each seed. Together with `predictions.jsonl` this is all that scoring needs,
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.predictions import PredictionFile
@@ -16,7 +17,7 @@ from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
-from vcsd.types import Example, Prediction, Question, user_message
+from vcsd.types import AnswerKind, Example, Prediction, Question, user_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,8 +52,15 @@ def read_asked(run: Path) -> Asked:
         head, *rows = read_lines(path)
         own = {name: own_benchmark(name, tuple(keys)) for name, keys in head["own"].items()}
         questions = tuple(_question(row) for row in rows)
-        keys = tuple(row["keys"] for row in rows)
-        return Asked(head["made_with"], tuple(head["seeds"]), {**ALL_BENCHMARKS, **own}, questions, keys)
+        asked = Asked(
+            head["made_with"],
+            tuple(head["seeds"]),
+            {**ALL_BENCHMARKS, **own},
+            questions,
+            tuple(tuple(row["keys"]) for row in rows),
+        )
+        _check_whole(asked)
+        return asked
     except ConfigError:
         raise
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -61,15 +69,37 @@ def read_asked(run: Path) -> Asked:
         ) from error
 
 
+def _check_whole(asked: Asked) -> None:
+    """Raise ValueError unless every question is there once, with a key for each seed: the rest alone scores otherwise.
+
+    The reports on the data say how many questions of each benchmark were asked.
+    """
+    if not asked.seeds or any(len(keys) != len(asked.seeds) for keys in asked.keys):
+        raise ValueError("a question does not have one key for each seed")
+    names = [(question.benchmark, question.id) for question in asked.questions]
+    if len(set(names)) < len(names):
+        raise ValueError("a question occurs twice")
+    counts = Counter(name for name, _ in names)
+    for name, report in asked.made_with["data"].items():
+        if counts[name] != report["num_asked"]:
+            raise ValueError(f"it has {counts[name]} questions of {name}, {report['num_asked']} were asked")
+    if unknown := [name for name in counts if name not in asked.suites]:
+        raise ValueError(f"it does not say what {unknown[0]} is")
+
+
 def _question(row: Mapping[str, Any]) -> Question:
     example = Example(row["question"], [], [user_message(row["text"], 0)])
-    return Question(example, row["benchmark"], row["kind"], row["gold"], row["options"], row["groups"], row["fields"])
+    if row["kind"] not in get_args(AnswerKind):
+        raise ValueError(f"{row['kind']!r} is no kind of question")
+    cells = [dict(row[name].items()) for name in ("options", "groups", "fields")]
+    return Question(example, row["benchmark"], row["kind"], row["gold"], *cells)
 
 
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
     """Score the predictions in a folder; write and return a scorecard for each seed."""
-    _refuse_another_reading(out, marking)
-    asked, stored = read_asked(run), PredictionFile(run / "predictions.jsonl")
+    asked = read_asked(run)
+    _refuse_another_reading(out, marking, asked.suites)
+    stored = PredictionFile(run / "predictions.jsonl")
     results = []
     for number, seed in enumerate(asked.seeds):
         answers = [
@@ -83,17 +113,24 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
     return [result.card for result in results]
 
 
-def _refuse_another_reading(out: Path, marking: Marking) -> None:
-    """Raise if a folder holds scores of other rules or another judge: they would be overwritten."""
-    judge = {} if marking.judge is None else marking.judge.about()
+def _refuse_another_reading(out: Path, marking: Marking, suites: Mapping[str, Benchmark]) -> None:
+    """Raise if a folder holds scores of other rules, comparisons or another judge: they would be overwritten."""
     for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
-        card = load_scorecard(path)
-        before = card.made_with.get("judge") or {}
-        is_other = card.mode != "final" and card.rules != marking.rules
-        if (
-            card.mode != marking.mode
-            or is_other
-            or any(before.get(key) != judge.get(key) for key in ("model", "preset"))
-        ):
-            by = f"mode {card.mode}, rules {card.rules}" + (f", judge {before['model']}" if "model" in before else "")
+        if by := _made_otherwise(load_scorecard(path), marking, suites):
             raise ConfigError([f"{out} holds scores made otherwise ({by}). Choose another folder (--out)."])
+
+
+def _made_otherwise(card: Scorecard, marking: Marking, suites: Mapping[str, Benchmark]) -> str | None:
+    """Say how a scorecard was made, if not by this marking."""
+    judge = {} if marking.judge is None else marking.judge.about()
+    before = card.made_with.get("judge") or {}
+    has_other_rules = card.mode != "final" and card.rules != marking.rules
+    has_other_judge = any(before.get(key) != judge.get(key) for key in ("model", "preset"))
+    if card.mode != marking.mode or has_other_rules or has_other_judge:
+        return f"mode {card.mode}, rules {card.rules}" + (f", judge {before['model']}" if "model" in before else "")
+    compared = ", ".join(
+        f"{name} compared by {score.numbers}"
+        for name, score in card.benchmarks.items()
+        if name in suites and score.numbers != marking.numbers(suites[name])
+    )
+    return compared or None

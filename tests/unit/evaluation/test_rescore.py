@@ -108,6 +108,26 @@ def test_a_folder_without_questions_says_what_to_do(tmp_path):
         read_asked(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda head, rows: [head, *rows[:3]], "it has 3 questions of mine, 4 were asked"),
+        (lambda head, rows: [head, *rows, rows[0]], "a question occurs twice"),
+        (lambda head, rows: [{**head, "seeds": [0, 1]}, *rows], "does not have one key for each seed"),
+        (lambda head, rows: [head, {**rows[0], "keys": []}, *rows[1:]], "does not have one key for each seed"),
+        (lambda head, rows: [{**head, "own": {}}, *rows], "does not say what mine is"),
+        (lambda head, rows: [head, {**rows[0], "options": ["A"]}, *rows[1:]], "AttributeError"),
+        (lambda head, rows: [head, {**rows[0], "kind": "riddle"}, *rows[1:]], "'riddle' is no kind of question"),
+    ],
+)
+def test_questions_that_are_not_whole_are_never_scored(tmp_path, damage, said):
+    finished(tmp_path)
+    head, *rows = (json.loads(line) for line in (tmp_path / ASKED).read_text().splitlines())
+    (tmp_path / ASKED).write_text("".join(f"{json.dumps(line)}\n" for line in damage(head, rows)))
+    with pytest.raises(ConfigError, match=rf"asked.jsonl is damaged.*{said}"):
+        rescore(tmp_path, Marking("final"), tmp_path / "again")
+
+
 def test_the_command_writes_beside_the_run_and_prints_the_scores(tmp_path):
     finished(tmp_path)
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["score", str(tmp_path), "--mode", "exact"])
@@ -189,6 +209,15 @@ def test_scores_of_another_mode_are_not_overwritten(tmp_path):
     assert load_scorecard(tmp_path / "again" / "scorecard.json").mode == "final"
 
 
+def test_scores_of_another_comparison_are_not_overwritten(tmp_path):
+    finished(tmp_path)
+    rescore(tmp_path, Marking("final"), tmp_path / "again")
+    path = tmp_path / "again" / "scorecard.json"
+    path.write_text(path.read_text().replace('"numbers": "official"', '"numbers": "nearest"'))
+    with pytest.raises(ConfigError, match=r"made otherwise \(mine compared by nearest\).*--out"):
+        rescore(tmp_path, Marking("final"), tmp_path / "again")
+
+
 def test_failures_that_every_seed_has_are_counted_for_each(tmp_path):
     finished(tmp_path, seeds=(3, 5))
     with toy_server(lambda request: (200, completion(""))) as server:
@@ -217,6 +246,7 @@ def test_every_seeds_problems_are_printed(tmp_path):
         judged = ["--mode", "judge", "--judge", "wise", "--judge-server", server.url]
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["score", str(tmp_path), *judged])
     assert "Seed 3: The judge gave no useful reply to 1 answers (mine 1)" in shown.output
+    assert "; seed 3, 5;" in shown.output
     assert "unread" in shown.output
     said = " ".join(shown.output.split())
     folder = tmp_path / "scored-judge-strict"

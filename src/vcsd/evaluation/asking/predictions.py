@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from vcsd.types import Question
 
 
+_MOST_TOKENS = 2**31
+
+
 class PredictionFile:
     """The answers in a file, to which new ones are appended. Without a path they are kept in memory.
 
@@ -53,7 +56,7 @@ class PredictionFile:
                 raise ConfigError(
                     [f"{path}, record {number} has no {error}: this is not a file of predictions. Choose another file."]
                 ) from error
-            if not all(isinstance(value, str) for value in (*name, fields["text"])):
+            if not all(isinstance(value, str) for value in (*name, fields["text"])) or not _is_sound(**fields):
                 raise ConfigError([f"{path}, record {number} is not a prediction. Correct or remove the line."])
             self._stored[name] = Prediction(record["question"], **fields)
 
@@ -69,6 +72,12 @@ class PredictionFile:
             fields = asdict(prediction)
             del fields["question_id"]
             self._lines.append({"benchmark": question.benchmark, "question": question.id, "key": key, **fields})
+
+
+def _is_sound(text: str, stop: object, num_tokens: object, error: object) -> bool:
+    """Whether the fields of a record are of their types. A length that no model has would spoil the mean."""
+    is_length = num_tokens is None or (type(num_tokens) is int and 0 <= num_tokens < _MOST_TOKENS)
+    return is_length and stop in ("end", "length", None) and isinstance(error, str | None)
 
 
 def answer_key(

@@ -46,6 +46,8 @@ class DataReport:
     num_asked: int
     num_without_image: int
     doubts: tuple[str, ...] = ()
+    num_unanswerable: int = 0
+    """Questions whose gold option is not offered, a fault of some published files. Every answer to them is wrong."""
 
     def line(self) -> str:
         """Describe the data in one line.
@@ -57,10 +59,11 @@ class DataReport:
         """
         known = " as published" if self.is_published else " (not the published file)" if self.doubts else ""
         asked = "" if self.num_asked == self.num_questions else f", {self.num_asked} asked"
+        hopeless = f", {self.num_unanswerable} without their right option" if self.num_unanswerable else ""
         dropped = f", {self.num_without_image} rows without an image skipped" if self.num_without_image else ""
         return (
             f"{self.benchmark}: {self.file} ({self.kind}), md5 {self.md5}{known}, "
-            f"{self.num_questions} questions{dropped}{asked}"
+            f"{self.num_questions} questions{hopeless}{dropped}{asked}"
         )
 
 
@@ -142,6 +145,8 @@ def load_benchmark(
             f"Its columns: {', '.join(table.columns)}."
         ])  # fmt: skip
     rows = [_recoded(row) for row in table.rows] if jpeg75 and published.is_localized else table.rows
+    is_published = table.md5 == published.md5
+    rows = [replace(row, is_published=True) for row in rows] if is_published else rows
     questions = questions_of(benchmark, rows, style)
     doubts = (*_doubts(benchmark, table, questions), *table.problems[:_FEW])
     if doubts and not allow_unknown_data:
@@ -152,8 +157,9 @@ def load_benchmark(
         ])  # fmt: skip
     chosen = limited(benchmark, questions, limit)
     report = DataReport(
-        *(benchmark.name, table.path.name, table.kind, table.md5, table.md5 == published.md5),
+        *(benchmark.name, table.path.name, table.kind, table.md5, is_published),
         *(len(questions), len(chosen), table.num_without_image, doubts),
+        num_unanswerable=sum(q.kind == "option" and q.gold not in q.options for q in questions),
     )
     return LoadedBenchmark(tuple(chosen), report)
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.aggregate import Tally
 
 
+_ROUNDING = 1e-9
+"""Points. Means over seeds that are equal on paper differ by less than this."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """The score of b minus the score of a, in points, with its paired interval.
@@ -48,7 +52,7 @@ class Difference:
     @property
     def is_doubtful(self) -> bool:
         """Whether the unread answers changed by more than the score, which may therefore have changed by them alone."""
-        return abs(self.unread) > abs(self.difference)
+        return abs(self.unread) > abs(self.difference) + _ROUNDING
 
 
 @dataclass(frozen=True)

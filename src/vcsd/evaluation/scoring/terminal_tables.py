@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -80,7 +81,10 @@ def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
     for card in cards:
         for line in list(remarks(card))[1:]:
             seeds.setdefault(line, []).append(str(card.made_with.get("seed")))
-    yield next(remarks(cards[0]))
+    shared = dict(cards[0].made_with)
+    if len(cards) > 1:
+        shared["seed"] = ", ".join(str(card.made_with.get("seed")) for card in cards)
+    yield next(remarks(replace(cards[0], made_with=shared)))
     for line, those in seeds.items():
         if len(those) == len(cards) > 1 and line in counts:
             yield f"Each seed: {line}"

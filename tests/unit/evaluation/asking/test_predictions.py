@@ -1,5 +1,6 @@
 """An answer belongs to its question and to everything it depends on; a kill loses no more than half a line."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -90,4 +91,19 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         '{"benchmark": [], "question": "0", "key": "k", "text": "", "stop": null, "num_tokens": 1, "error": null}\n'
     )
     with pytest.raises(ConfigError, match="record 1 is not a prediction"):
+        PredictionFile(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("num_tokens", value) for value in ("x", -3, [1], True, 10**400, 1.5)),
+        *(("stop", 5), ("stop", "weird"), ("error", 5), ("text", None)),
+    ],
+)
+def test_a_record_whose_fields_are_of_other_types_is_named(tmp_path, field, value):
+    path = tmp_path / "predictions.jsonl"
+    PredictionFile(path).add(question(), "k", Prediction("0", "said", "end", 2))
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}) + "\n")
+    with pytest.raises(ConfigError, match=r"record 1 is not a prediction. Correct or remove the line"):
         PredictionFile(path)

@@ -1,6 +1,8 @@
 """Benchmarks beside the seven: what is asked, to the letter, and their numbers, worked by hand."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,24 @@ def test_an_open_question_of_mmmu_is_asked_without_options_and_read_with_two(tmp
 def test_an_image_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"row 1 names image 4, but has 1\."):
         questions(tmp_path, "MMMU_DEV_VAL", [{**PLAIN, "question": "See <image 4>", "split": "validation"}])
+
+
+def test_a_published_row_without_its_gold_option_is_asked_and_never_right(tmp_path):
+    # RealWorldQA's file has such rows. VLMEvalKit asks them, and no answer is right.
+    cells = {"C": "", "D": ""}
+    rows = [{**PLAIN, **cells}, {**PLAIN, **cells, "answer": "C"}, {**PLAIN, "A": "", "B": "", "answer": "Yes"}]
+    rows = [{"index": str(n), "image": coded(n), **row} for n, row in enumerate(rows)]
+    path = write_tsv(tmp_path / "RealWorldQA.tsv", rows)
+    benchmark = PUBLISHED["RealWorldQA"]
+    with pytest.raises(ConfigError, match="the answer 'C' is none of its options A, B"):
+        load_benchmark(benchmark, tmp_path, allow_unknown_data=True)
+    md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    found = load_benchmark(replace(benchmark, files=replace(benchmark.published, md5=md5)), tmp_path)
+    assert "3 questions, 2 without their right option" in found.report.line()
+    assert [len(question.options) for question in found.questions] == [2, 2, 0]
+    for mode in ("exact", "final"):
+        card = score(found.questions, [say("0", "B"), say("1", "C"), say("2", "Yes")], mode=mode)
+        assert card.benchmarks["RealWorldQA"].tally.is_right == (True, False, False)
 
 
 def test_mmbench_counts_a_question_once_and_only_if_all_rotations_are_right(tmp_path):

@@ -225,6 +225,19 @@ def test_the_change_in_unread_answers_is_in_points():
     assert change.benchmarks["BLINK"].unread == -25.0
 
 
+def test_as_many_unread_answers_as_lost_points_are_no_doubt_whatever_the_rounding_of_means_over_seeds():
+    questions = [option(f"q{place:02}", "A") for place in range(13)]
+
+    def card(num_right):
+        said = [say(q.id, "A" if place < num_right else "Hmm.") for place, q in enumerate(questions)]
+        return score(questions, {"BLINK": said}, mode="final")
+
+    pairs = [(before, after) for before in range(14) for after in range(14)]
+    changes = [compare([card(a), card(7), card(8)], [card(b), card(5), card(7)]) for a, b in pairs[::5]]
+    assert any(abs(change.acc.unread) > abs(change.acc.difference) for change in changes)  # by rounding
+    assert not any(change.acc.is_doubtful for change in changes)
+
+
 def test_only_scorecards_of_the_same_questions_and_rules_are_compared():
     a = answered([True, False])
     with pytest.raises(ConfigError, match="BLINK: the scorecards are of different questions"):

@@ -67,6 +67,8 @@ class Record:
     images: tuple[Any, ...]
     picture: str = ""
     """Equal for rows that show the same images."""
+    is_published: bool = False
+    """Whether its file has the published checksum, so that its faults are the benchmark's."""
 
     def get(self, column: str) -> str | None:
         """Return a cell, or None if it is missing."""

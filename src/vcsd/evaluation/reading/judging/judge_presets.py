@@ -5,7 +5,8 @@ vlmevalkit   VLMEvalKit's prompts and number of tries: 3 for options, each at te
              MathVista, at 0, 0.5 and so on up to 2
 
 Two things differ from VLMEvalKit on purpose. Where all of its tries fail it draws an option at random; here the answer
-is unresolved and counted. And `b` or `3 people`, which its rules cannot read, are read.
+is unresolved and counted. And `b`, `3 people` or `3.0`, which its rules cannot read, are read; so is "A dog", if an
+option has these words, which it reads as A.
 """
 
 from __future__ import annotations

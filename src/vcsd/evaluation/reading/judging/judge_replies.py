@@ -18,14 +18,15 @@ NOTHING = "<nothing>"
 """The reading of an answer that, according to the judge, settles on nothing. No reply reads like this."""
 
 _NONE = re.compile(r"^\W*(?:none|unknown|n/?a)\W*$", re.IGNORECASE)
-_BEFORE = "`*_$\"'“”‘’ \n\t()[]{}<>,:;!"  # noqa: RUF001  the quotes are meant
-_AFTER = f"{_BEFORE}."
+_BEFORE = "`*_$\"'“”‘’ \n\t()[]{}<>,:;!（）【】「」，：；！、"  # noqa: RUF001  the quotes and Chinese marks are meant
+_AFTER = f"{_BEFORE}.。"
 _NEGATED = re.compile(
     r"(?i:\b(?:not|neither|nor|except|but)|n't)\s+(?i:option\s+|choice\s+)?[\"'*(`$]*(?:[A-Z]|(?i:yes|no))\b"
 )
 """Not B: the letter that a reply denies."""
 _COMMAND = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_WHOLE = re.compile(r"[-+]?\d+\.0+")
 _LIST = re.compile(r"\[[^\[\]]*\]")
 _FRACTION = re.compile(r"\d\s*[/:^*×]\s*\d|\d\s*(?:to|or|and|-)\s*\d")  # noqa: RUF001  the sign is meant
 
@@ -45,7 +46,7 @@ def read_reply(question: Question, reply: str, rules: str) -> str | None:
     if question.kind == "option":
         letter: str | None = plain.upper()
         if letter not in (*question.options, exact.REFUSED):
-            letter = exact.read_option(reply.strip(), question.options, rules)
+            letter = _worded(question, plain) or exact.read_option(reply.strip(), question.options, rules)
         return NOTHING if letter == exact.REFUSED and letter not in question.options else letter
     if _NONE.match(plain):
         return NOTHING
@@ -54,6 +55,12 @@ def read_reply(question: Question, reply: str, rules: str) -> str | None:
     if question.kind == "text":
         return plain or None
     return _only_list(reply) if question.kind == "list" else _number(question, plain)
+
+
+def _worded(question: Question, plain: str) -> str | None:
+    """Return the only option with these words. VLMEvalKit's rules take the article of "A dog" for a letter."""
+    letters = [letter for letter, words in question.options.items() if words.strip().casefold() == plain.casefold()]
+    return letters[0] if len(letters) == 1 else None
 
 
 def _only_list(reply: str) -> str | None:
@@ -74,6 +81,14 @@ def _undressed(reply: str) -> str:
 
 
 def _number(question: Question, plain: str) -> str | None:
+    """Return the only number in a reply, a whole one without decimals: to VLMEvalKit's comparison 3.0 is no integer."""
+    only = _only_number(question, plain)
+    if only is not None and question.kind == "integer" and _WHOLE.fullmatch(only):
+        return only.partition(".")[0]
+    return only
+
+
+def _only_number(question: Question, plain: str) -> str | None:
     """Return the only number in a reply. Units and words around it do not count; a fraction or a range has two."""
     if mathvista_answer.normalise(question, plain) is not None:
         return plain

@@ -11,10 +11,18 @@ TEXT = number("t", "red", kind="text")
 
 
 @pytest.mark.parametrize(
-    "reply", ["B", "b", '"B"', "$B$", "**B**", "(b)", "`B`.", r"\boxed{B}", r"$\boxed{\text{B}}$", "B."]
+    "reply", ["B", "b", '"B"', "$B$", "**B**", "(b)", "`B`.", r"\boxed{B}", r"$\boxed{\text{B}}$", "B.", "B。", "【B】"]
 )
 def test_a_letter_is_read(reply):
     assert read_reply(OPTION, reply, "2026-06") == "B"
+
+
+def test_the_words_of_an_option_are_read_before_a_letter_that_is_an_article():
+    animals = option("q", "B", {"A": "a cat", "B": "a dog", "C": "A cat."})
+    assert read_reply(animals, "A dog.", "2026-06") == "B"
+    assert read_reply(animals, "A", "2026-06") == "A"
+    twins = option("q", "B", {"A": "dog", "B": "Dog"})
+    assert read_reply(twins, "dog", "2026-06") is None
 
 
 @pytest.mark.parametrize(("reply", "found"), [("z", NOTHING), ("The answer is B.", "B"), ("A or B", None), ("e", None)])
@@ -37,6 +45,7 @@ def test_yes_and_no_are_read(reply, found):
     ("reply", "found"),
     [
         *[(reply, "3") for reply in ("3", "3 people", "**3**", "$3$", "Extracted answer: 3", "x = 3.", "3 cm, so 3")],
+        *[(reply, "3") for reply in ("3.0", "3.00 people", "**3.0**")],  # VLMEvalKit compares 3.0 as no integer
         *[("1,234 votes", "1234"), ("-7 degrees", "-7"), ("None", NOTHING), ("`none`", NOTHING)],
         *[(reply, None) for reply in ("3 or 4", "3/4", "3/3", "2^2", "3-4", "two", "between 3 and 4", "")],
     ],
