@@ -100,7 +100,7 @@ def mark(
     unread = [
         index
         for index, verdict in enumerate(verdicts)
-        if _is_open(verdict) and marking.judge.preset.is_answer(answers[index].text)
+        if _is_open(verdict) and marking.judge.preset.asks(answers[index].text, suites[questions[index].benchmark])
     ]
     asked = [(questions[at], answers[at].text, suites[questions[at].benchmark]) for at in unread]
     judgements = marking.judge.read_all(asked, marking.rules)

@@ -22,7 +22,7 @@ from vcsd.evaluation.reading.statements import spoken
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vcsd.evaluation.benchmarks.benchmark import JudgeForm
+    from vcsd.evaluation.benchmarks.benchmark import Benchmark, JudgeForm
     from vcsd.types import JsonObject, Question
 
 _WARMER_BY = 0.5
@@ -46,9 +46,14 @@ class JudgePreset:
         """Build the prompt about an answer."""
         return (strict_prompt if self.name == "strict" else vlmevalkit_prompt)(question, answer, form)
 
-    def is_answer(self, text: str) -> bool:
-        """Whether a judge is asked about a text. Thinking that never ends is no answer, except to VLMEvalKit."""
-        return bool((spoken(text) if self.name == "strict" else text.strip()) or "")
+    def asks(self, text: str, benchmark: Benchmark) -> bool:
+        """Whether a judge is asked about a text that the rules cannot read.
+
+        Thinking that never ends is no answer, except to VLMEvalKit, which in turn has no judge for MME-RealWorld.
+        """
+        if self.name == "strict":
+            return bool(spoken(text))
+        return bool(text.strip()) and not benchmark.is_first_letter
 
     def temperatures(self, form: JudgeForm) -> list[float]:
         """Return the temperature of each try, in order.

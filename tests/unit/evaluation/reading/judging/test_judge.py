@@ -190,6 +190,15 @@ def test_thinking_that_never_ends_is_judged_only_as_vlmevalkit_does():
         assert (len(requests), card.counts.judged, card.counts.unresolved) == (num, num, 1 - num)
 
 
+def test_mme_realworld_is_not_judged_as_vlmevalkit_reads_it_by_rules_alone():
+    question = option("q0", "B", benchmark="MME-RealWorld-Lite")
+    for preset, num in (("strict", 1), ("vlmevalkit", 0)):
+        with serving(lambda request: "B") as (url, requests):
+            made = judged([question], [say("q0", "something green")], judge_at(url, preset=PRESETS[preset]))
+        counts = made.benchmarks["MME-RealWorld-Lite"].counts
+        assert (len(requests), counts.judged, counts.unresolved) == (num, num, 1 - num)
+
+
 def test_an_empty_answer_is_not_judged():
     with serving(lambda request: "B") as (url, requests):
         card = judged(QUESTIONS[:1], [say("q0", " \n")], judge_at(url)).benchmarks["BLINK"]
