@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, shown
-from vcsd.models.nearest_folder import first_part_exists, nearest
+from vcsd.errors import ConfigError, first_part_exists, nearest_path, shown
 from vcsd.models.shapes import SHAPES, known_shape
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
         raise ConfigError(
             [
                 f"{key} = {path!r} is neither a folder nor a model on the hub that can be loaded: {problem}. Check the "
-                f"name (a hub id is ORG/NAME), the network, and the access token.{nearest(path)}"
+                f"name (a hub id is ORG/NAME), the network, and the access token.{nearest_path(path)}"
             ]
         ) from error
 
@@ -92,7 +91,7 @@ def refuse_missing_path(path: str, *, key: str) -> None:
         raise ConfigError(
             [
                 f"{key} = {shown(path, _MAX_PATH)}: there is no such folder. Give one, or a hub id such as ORG/NAME."
-                f"{_without_org(path) or nearest(path)}"
+                f"{_without_org(path) or nearest_path(path)}"
             ]
         )
     if first_part_exists(path) and known_shape(path) is None and local_folder(path) is None:
@@ -100,7 +99,7 @@ def refuse_missing_path(path: str, *, key: str) -> None:
         raise ConfigError(
             [
                 f"{key} = {path!r}: there is no such folder in {parent!r}, which exists, so the hub was not asked."
-                f"{nearest(path)} For a model on the hub: hf download {path} --local-dir {path}"
+                f"{nearest_path(path)} For a model on the hub: hf download {path} --local-dir {path}"
             ]
         )
 

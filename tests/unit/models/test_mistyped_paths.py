@@ -3,9 +3,8 @@
 import huggingface_hub
 import pytest
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, nearest_path
 from vcsd.models.hub import model_folder
-from vcsd.models.nearest_folder import nearest
 
 
 @pytest.fixture
@@ -82,5 +81,5 @@ def test_a_known_model_is_asked_for_although_a_folder_has_the_name_of_its_organi
 
 
 def test_a_mistyped_file_is_answered_with_the_file(asked):
-    assert nearest("runs/nots.txt", wants_file=True) == " Did you mean 'runs/notes.txt'?"
-    assert nearest("nowhere/at/all", wants_file=True) == ""
+    assert nearest_path("runs/nots.txt", wants_file=True) == " Did you mean 'runs/notes.txt'?"
+    assert nearest_path("nowhere/at/all", wants_file=True) == ""
