@@ -99,7 +99,7 @@ def refuse_missing_path(path: str, *, key: str) -> None:
         raise ConfigError(
             [
                 f"{key} = {path!r}: there is no such folder in {parent!r}, which exists, so the hub was not asked."
-                f"{nearest_path(path)} For a model on the hub: hf download {path} --local-dir {path}"
+                f"{nearest_path(path)} If you mean a model on the hub: hf download {path} --local-dir {path}"
             ]
         )
 

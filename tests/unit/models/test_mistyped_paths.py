@@ -56,7 +56,7 @@ def test_an_absolute_path_is_treated_alike(asked, tmp_path):
 
 
 def test_a_folder_without_a_similar_name_is_listed(asked):
-    assert "so the hub was not asked. 'runs' holds folder, other. For a model on the hub: hf download" in refusal(
+    assert "so the hub was not asked. 'runs' holds folder, other. If you mean a model on the hub: hf" in refusal(
         "runs/xyz"
     )
     assert asked == []
