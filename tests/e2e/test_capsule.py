@@ -403,6 +403,18 @@ def test_other_data_are_refused_before_the_first_step(folder, tmp_path, capsys):
     assert not (tmp_path / "again" / "metrics.jsonl").exists()
 
 
+def test_the_shipped_base_has_a_name_in_a_replay(folder, tmp_path, capsys):
+    files = ("--model", "world", "--data", folder / "train.jsonl")
+    assert vcsd("replay", folder / "run" / "capsule.json", *files, "--out", tmp_path / "again") == 2
+    assert "differ from the capsule's" in " ".join(capsys.readouterr().err.split())  # the run had another model
+
+
+def test_a_mistyped_file_of_a_replay_is_answered_with_the_one_that_was_meant(folder, tmp_path, capsys):
+    files = ("--model", folder / "model", "--data", folder / "trian.jsonl")
+    assert vcsd("replay", folder / "run" / "capsule.json", *files, "--out", tmp_path / "again") == 2
+    assert f"does not exist. Did you mean '{folder / 'train.jsonl'}'?" in " ".join(capsys.readouterr().err.split())
+
+
 def test_files_of_the_machine_must_be_named(folder, tmp_path, capsys):
     assert vcsd("replay", folder / "run" / "capsule.json", "--out", tmp_path / "again") == 2
     words = " ".join(capsys.readouterr().err.split())

@@ -240,7 +240,7 @@ def test_an_interrupted_run_says_how_it_goes_on(folder, monkeypatch, capsys):
     code, out, err = vcsd(monkeypatch, capsys, *given)
     assert code == 0, err
     assert "Finished 4 steps." in out
-    assert "(missing_file); see skipped.jsonl." in out
+    assert f"(missing_file); see {folder / 'stopped' / 'skipped.jsonl'}." in out
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -266,7 +266,8 @@ def train(
             raise typer.Exit(code) from None
     skips = trainer.stream.skips
     if skips.num_skipped:
-        say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see skipped.jsonl.")
+        listed = loaded.output / "skipped.jsonl"
+        say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see {listed}.")
     say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
     leave()
 

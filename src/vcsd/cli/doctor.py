@@ -11,14 +11,20 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from math import isclose, log
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import Requirement
+
+import vcsd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 State = Literal["ok", "off", "broken"]
+
+_FOR_CHECKOUTS = ("dev", "docs", "release")
+"""Extras for tests, pages and releases, whose files a wheel lacks."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,13 @@ def _requirement(requirement: Requirement) -> Finding:
 
 
 def _extras() -> list[str]:
-    return list(metadata.metadata("vcsd").get_all("Provides-Extra") or [])
+    """The extras; outside of a checkout without those that only its files need."""
+    extras = list(metadata.metadata("vcsd").get_all("Provides-Extra") or [])
+    return extras if _is_checkout() else [name for name in extras if name not in _FOR_CHECKOUTS]
+
+
+def _is_checkout() -> bool:
+    return (Path(vcsd.__file__).parents[2] / "constraints.txt").is_file()
 
 
 def _extra(name: str) -> Finding:
@@ -104,7 +116,8 @@ def _extra(name: str) -> Finding:
     if not missing:
         return Finding(name, "ok", "installed")
     packages = ", ".join(f"{finding.subject} {finding.detail}" for finding in missing)
-    return Finding(name, "off", f"pip install -c constraints.txt -e '.[{name}]' ({packages})")
+    what = f"-c constraints.txt -e '.[{name}]'" if _is_checkout() else f"'vcsd[{name}]'"
+    return Finding(name, "off", f"pip install {what} ({packages})")
 
 
 def _attempt(subject: str, trial: Callable[[], str]) -> Finding:

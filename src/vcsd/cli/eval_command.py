@@ -222,11 +222,13 @@ def _vllm(
 @contextmanager
 def _model_files(model: str) -> Iterator[Path]:
     """Yield the folder of a model. The student of a run is exported for as long as it is read."""
+    from vcsd.bases.shipped_bases import shipped_base
     from vcsd.checkpoint.export import export, is_run
+    from vcsd.inspect.opened import WORLD
     from vcsd.models.hub import model_folder
 
     if not is_run(Path(model)):
-        yield model_folder(model, key="model")
+        yield shipped_base() if model == WORLD else model_folder(model, key="model")
         return
     with TemporaryDirectory(prefix="vcsd-student-") as folder:
         checkpoint = export(Path(model), Path(folder) / "student")

@@ -12,7 +12,10 @@ _MODEL, _RESULT = "The model", "Results"
 
 Model = Annotated[
     str | None,
-    typer.Argument(help="A model folder, a hub id, a run, or one of its checkpoints. With --server: its name there."),
+    typer.Argument(
+        help="A model folder, a hub id, a run, one of its checkpoints, or world for the shipped base. With --server: "
+        "its name there."
+    ),
 ]
 Tsv = Annotated[
     list[Path] | None,

@@ -23,10 +23,10 @@ DATA_KEYS = "How the data is read, such as data.columns.prompt=Question or data.
 _DEVICES = ("gpu", "cpu")
 
 _TEMPLATE = """\
-# {method_title} on {model_title}. Written by vcsd init.
+# {title}. Written by vcsd init.
 # vcsd train {file} --dry-run shows prompts, memory and time; vcsd train {file} trains, and resumes.
 # Every key that is not here has the paper's value: vcsd config {file} prints them all.
-model:
+{after}model:
   path: {model}
 data:
   path: {data}  # {rows:,} rows
@@ -34,18 +34,34 @@ data:
 prompts_per_step: {prompts}  # the paper uses 32
 rollout:
   num_per_prompt: 8  # responses to each prompt
-  max_new_tokens: 1024  # the longest response
+  max_new_tokens: {max_new_tokens}  # the longest response
 trainer:
   output_dir: {output}
-  max_steps: 90
-  bf16: {bf16}  # bfloat16 needs a GPU
+  max_steps: {max_steps}
+{trainer_keys}  bf16: {bf16}  # bfloat16 needs a GPU
+"""
+
+_WORLD_PROMPTS = 1024
+_WORLD_KEYS = """\
+  learning_rate: 1e-4  # a tiny model learns at a higher rate than the paper's
+  warmup_steps: 5
+  use_cpu: {use_cpu}
+"""
+_AFTER_WORLD = """\
+# Then compare: vcsd eval world --benchmarks world --limit 64; vcsd eval {output} --benchmarks world --limit 64;
+# vcsd eval --compare runs/eval/world runs/eval/{name}
 """
 
 
 def init(
-    model: Annotated[str | None, typer.Option(help="A model folder or hub id; asked for if it is left out.")] = None,
-    data: Annotated[str | None, typer.Option(help="A file, folder or hub dataset of prompts with images.")] = None,
-    device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model folder, a hub id, or world for the shipped base; asked for if left out.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A file, folder or hub dataset of prompts with images; default for world: its own."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one; world: cpu.")] = None,
     out: Annotated[Path, typer.Option(help="The recipe to write.")] = Path("recipe.yaml"),
     overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
@@ -54,35 +70,81 @@ def init(
     Example: `vcsd init --model Qwen/Qwen3-VL-2B-Instruct --data train.jsonl`
 
     Other columns: `vcsd init --model MODEL --data FILE data.columns.prompt=Question data.columns.images=picture`
+
+    To try everything on a CPU, with a tiny model and pictures of its own: `vcsd init --model world`
     """
     from vcsd.config.recipe import build_data, load_recipe
+    from vcsd.inspect.opened import WORLD
 
     if out.exists():
         raise ConfigError([f"{out} exists already. Choose another name (--out), or remove it."])
     model = _asked("model", model, "Model folder or hub id", "Qwen/Qwen3-VL-2B-Instruct")
+    wants_gpu = None if device is None else _is_gpu(device)
+    if model == WORLD and data is None:
+        data = _world_prompts(out)
     data = _asked("data", data, "File of prompts with images", None)
     config = build_data(data, overrides or ())
-    rows = _num_rows(model, config)
-    bf16 = _has_gpu() if device is None else _is_gpu(device)
-    text = _TEMPLATE.format(
-        method_title="VCSD",
-        model_title=" ".join(model.split()),
-        file=out.name,
-        model=json.dumps(model),
-        data=json.dumps(config.path),
-        data_keys=_data_keys(config),
-        rows=rows,
-        prompts=min(32, rows),
-        output=json.dumps(f"runs/{Path(model.rstrip('/')).name}"),
-        bf16=str(bf16).lower(),
-    )
+    _refuse_unusable(model)
+    rows = _num_rows(config)
+    values = _world_values(rows, wants_gpu) if model == WORLD else _values(model, rows, wants_gpu)
+    values |= {"file": out.name, "data": json.dumps(config.path), "data_keys": _data_keys(config)}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        out.write_text(_TEMPLATE.format(rows=rows, **values), encoding="utf-8")
     except OSError as error:
-        raise ConfigError([f"{out} cannot be written: {error}. Choose another place (--out)."]) from error
+        raise _unwritable(out, error) from error
     load_recipe(out)
     say(f"Wrote {out}. Next: vcsd train {out} --dry-run")
+
+
+def _values(model: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
+    """Return what a recipe says about a model of the user's."""
+    return {
+        "title": f"VCSD on {' '.join(model.split())}",
+        "after": "",
+        "model": json.dumps(model),
+        "prompts": min(32, rows),
+        "max_new_tokens": 1024,
+        "output": json.dumps(f"runs/{Path(model.rstrip('/')).name}"),
+        "max_steps": 90,
+        "trainer_keys": "",
+        "bf16": str(_has_gpu() if wants_gpu is None else wants_gpu).lower(),
+    }
+
+
+def _world_values(rows: int, wants_gpu: bool | None) -> dict[str, object]:
+    """Return what a recipe says about the shipped base: the sizes of `vcsd demo`."""
+    from vcsd.bases.shipped_bases import shipped_base
+
+    name = "tiny"
+    output = f"runs/{name}"
+    return {
+        "title": "VCSD on the tiny model that ships with vcsd",
+        "after": _AFTER_WORLD.format(output=output, name=name),
+        "model": json.dumps(str(shipped_base())),
+        "prompts": min(12, rows),
+        "max_new_tokens": 40,
+        "output": json.dumps(output),
+        "max_steps": 60,
+        "trainer_keys": _WORLD_KEYS.format(use_cpu=str(not wants_gpu).lower()),
+        "bf16": "false",
+    }
+
+
+def _world_prompts(out: Path) -> str:
+    """Write the world's training prompts next to the recipe, and return the path of their table."""
+    from vcsd.reproduce.training_prompts import prompts_folder, write_prompts
+
+    try:
+        table = write_prompts(prompts_folder(out.parent / "world_data", _WORLD_PROMPTS), _WORLD_PROMPTS)
+    except OSError as error:
+        raise _unwritable(out, error) from error
+    say(f"Drew {_WORLD_PROMPTS:,} pictures with questions: {table.parent}.")
+    return str(table)
+
+
+def _unwritable(out: Path, error: OSError) -> ConfigError:
+    return ConfigError([f"{out} cannot be written: {error}. Choose another place (--out)."])
 
 
 def _asked(name: str, given: str | None, question: str, default: str | None) -> str:
@@ -104,16 +166,25 @@ def _data_keys(config: DataConfig) -> str:
     return "".join(f"  {name}: {json.dumps(value)}\n" for name, value in values.items()) + hint
 
 
-def _num_rows(model: str, data: DataConfig) -> int:
-    """Check model and data, without loading weights or downloading a model, and count the rows."""
-    from vcsd.data import load_examples
-    from vcsd.models.hub import refuse_quantized_folder, require_image_model
+def _refuse_unusable(model: str) -> None:
+    """Raise a ConfigError if a model cannot be trained. Neither loads weights nor asks the hub."""
+    from vcsd.inspect.opened import WORLD
+    from vcsd.models.hub import refuse_missing_path, refuse_quantized_folder, require_image_model
 
-    if Path(model).is_dir():
-        require_image_model(Path(model))
-        refuse_quantized_folder(Path(model))
-    elif model.count("/") != 1 or model.startswith((".", "/")):
-        raise ConfigError([f"--model {model!r} is neither a folder nor a hub id such as Qwen/Qwen3-VL-2B-Instruct."])
+    if model == WORLD:
+        return
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        require_image_model(folder)
+        refuse_quantized_folder(folder)
+    else:
+        refuse_missing_path(model, key="--model")
+
+
+def _num_rows(data: DataConfig) -> int:
+    """Check the data, and count its rows."""
+    from vcsd.data import load_examples
+
     source = load_examples(**data.for_loading())
     say(source.report(), style="dim")
     return len(source)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, nearest_path
 from vcsd.terminal import say, show_log
 
 if TYPE_CHECKING:
@@ -188,7 +188,9 @@ def capsule(
 
 def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     file: Annotated[Path, typer.Argument(help="A capsule.")],
-    model: Annotated[Path | None, typer.Option(help="The model's folder. Not needed for a hub id.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="The model's folder, or world for the shipped base. Not needed for a hub id.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="The training data.")] = None,
     images: Annotated[Path | None, typer.Option(help="The folder of images, if the recipe named one.")] = None,
     questions: Annotated[Path | None, typer.Option(help="The folder of benchmarks, if the run evaluated.")] = None,
@@ -208,15 +210,18 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     Example: `vcsd replay first.capsule.json --data data/train.jsonl --steps 20`
     """
     show_log()
+    from vcsd.bases.shipped_bases import shipped_base
+    from vcsd.inspect.opened import WORLD
     from vcsd.publish.capsule import read_capsule, seal_of
     from vcsd.publish.replay import Files, recipe_of
     from vcsd.publish.replay import replay as run_again
 
     packed = read_capsule(file, seal)
     folder = Path("runs") / f"replay-{seal_of(packed)[:8]}" if out is None else out
+    model = shipped_base() if str(model) == WORLD else model
     for name, path in (("--model", model), ("--data", data), ("--images", images), ("--questions", questions)):
         if path is not None and not path.exists():
-            raise ConfigError([f"{name} {path} does not exist."])
+            raise ConfigError([f"{name} {path} does not exist.{nearest_path(str(path), wants_file=True)}"])
     recipe = recipe_of(packed, Files(model, data, images, questions), folder)
     try:
         repetition = run_again(packed, recipe, tolerance=tolerance, num_steps=steps)

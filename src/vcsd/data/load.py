@@ -15,7 +15,7 @@ from vcsd.data.formats.vlmevalkit_tsv import COLUMNS as VLMEVALKIT_COLUMNS
 from vcsd.data.formats.vlmevalkit_tsv import VlmevalkitTable, is_vlmevalkit
 from vcsd.data.jsonl import JsonlTable
 from vcsd.data.source import Source
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, nearest_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +93,8 @@ def _open(name: str, *, split: str | None, images: Path | None) -> Table:
         return _open_file(path, images=images)
     if _HUB_ID.fullmatch(name) and path.suffix.lower() not in FORMATS and not path.parent.is_dir():
         return hub_dataset(name, split=split)
-    raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a hub dataset."])
+    hint = nearest_path(name, wants_file=True)
+    raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a hub dataset.{hint}"])
 
 
 _FIXES = {

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, first_part_exists, nearest_path, shown
+from vcsd.models.shapes import SHAPES, known_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +35,8 @@ _NAMES_CODE = re.compile(r"(attn|experts)_implementation")
 _MAX_REASON = 600
 """Characters of an error of transformers that a message shows."""
 
+_MAX_PATH = 200
+
 _FLOATS = re.compile(r"B?F\d")
 """What safetensors calls floating-point numbers, such as F32 and BF16."""
 
@@ -51,13 +54,10 @@ def hub_id(path: str | None) -> str | None:
 
 def model_folder(path: str, *, key: str = "model.path") -> Path:
     """The folder of a model, downloaded if necessary. `key` names the setting in error messages."""
+    refuse_missing_path(path, key=key)
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    if folder.is_file():
-        raise ConfigError([f"{key} = {path!r} is a file. Give the folder of the model, which holds config.json."])
-    if not _HUB_ID.fullmatch(path) and "/" in path:
-        raise ConfigError([f"{key} = {path!r}: there is no such folder. Give one, or a hub id such as ORG/NAME."])
     from huggingface_hub import snapshot_download
 
     try:
@@ -67,9 +67,53 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
         raise ConfigError(
             [
                 f"{key} = {path!r} is neither a folder nor a model on the hub that can be loaded: {problem}. Check the "
-                "name (a hub id is ORG/NAME), the network, and the access token."
+                f"name (a hub id is ORG/NAME), the network, and the access token.{nearest_path(path)}"
             ]
         ) from error
+
+
+def refuse_missing_path(path: str, *, key: str) -> None:
+    """Raise a ConfigError if a model's name is a path of this machine at which there is no folder. Asks nobody.
+
+    Everything is a path that is not ORG/NAME. So is ORG/NAME if there is a folder ORG here, unless the model is known
+    or has been downloaded.
+    """
+    try:
+        folder = Path(path).expanduser()
+        is_folder, is_file = folder.is_dir(), folder.is_file()
+    except (OSError, RuntimeError):  # a name that is too long; ~nobody
+        is_folder, is_file = False, False
+    if is_folder:
+        return
+    if is_file:
+        raise ConfigError([f"{key} = {path!r} is a file. Give the folder of the model, which holds config.json."])
+    if not _HUB_ID.fullmatch(path):
+        raise ConfigError(
+            [
+                f"{key} = {shown(path, _MAX_PATH)}: there is no such folder. Give one, or a hub id such as ORG/NAME."
+                f"{_without_org(path) or nearest_path(path)}"
+            ]
+        )
+    if first_part_exists(path) and known_shape(path) is None and local_folder(path) is None:
+        parent = path.partition("/")[0]
+        raise ConfigError(
+            [
+                f"{key} = {path!r}: there is no such folder in {parent!r}, which exists, so the hub was not asked."
+                f"{nearest_path(path)} If you mean a model on the hub: hf download {path} --local-dir {path}"
+            ]
+        )
+
+
+def _without_org(name: str) -> str:
+    """Say which model of the hub a name without its organization is; empty if none is known.
+
+    >>> _without_org("qwen3-vl-2b-instruct")
+    " Did you mean 'Qwen/Qwen3-VL-2B-Instruct'?"
+    """
+    if name == "world":
+        return " For the shipped base, vcsd init --model world writes a recipe."
+    known = {shape.hub_id.partition("/")[2].lower(): shape.hub_id for shape in SHAPES.values()}
+    return f" Did you mean {known[name.lower()]!r}?" if name.lower() in known else ""
 
 
 def require_image_model(folder: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from vcsd.errors import ConfigError
-from vcsd.models.hub import local_folder, refuse_quantized_folder, refuse_unsafe
+from vcsd.models.hub import local_folder, refuse_missing_path, refuse_quantized_folder, refuse_unsafe
 from vcsd.models.messages.prompt_length import longest_prompt as longest_within_model
 from vcsd.models.shapes import known_shape
 from vcsd.projection.project import CHUNKED_LOSS, Job, Sizes, Step
@@ -37,6 +37,7 @@ def empty_model(recipe: Recipe) -> tuple[Any, str]:
     elif shape is not None:
         config, source = shape.config(), shape.source
     else:
+        refuse_missing_path(path, key="model.path")
         raise ConfigError(
             [f"model.path = {path!r} is neither a folder nor a model on the hub whose shapes are known here."]
         )

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from vcsd import METHODS, __version__
+from vcsd import METHODS, __version__, run
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME
-from vcsd.cli import app, doctor
+from vcsd.cli import app, doctor, init_command
 from vcsd.cli.doctor import Finding
 from vcsd.config.recipe import load_recipe
 from vcsd.parallel.ranks import LostRankError
@@ -269,6 +269,41 @@ def test_init_keeps_the_columns_and_the_folder_of_images_that_it_checked(tmp_pat
     assert result.exit_code == 0, result.output
     data = load_recipe(tmp_path / "a.yaml").data
     assert (data.columns, data.images) == ({"prompt": "Question", "images": "picture"}, str(tmp_path / "pictures"))
+
+
+def test_init_for_the_world_writes_its_pictures_and_a_recipe_that_trains_on_a_cpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_command, "_WORLD_PROMPTS", 4)
+    result = invoke("init", "--model", "world")
+    assert result.exit_code == 0, result.output
+    assert "Drew 4 pictures with questions: world_data/prompts-4-" in result.output
+    overrides = ["trainer.max_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2", "rollout.max_new_tokens=4"]
+    recipe = load_recipe(tmp_path / "recipe.yaml", overrides)
+    assert recipe.model.path == str(shipped_base())
+    assert recipe.trainer["use_cpu"]
+    assert run.train(run.load(recipe)).state.global_step == 1
+
+
+def test_init_for_the_world_takes_other_data_and_writes_no_pictures(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"question": "How many?", "image": "a.png"}\n')
+    given = ["init", "--model", "world", "--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "a.yaml")]
+    assert invoke(*given).exit_code == 0
+    recipe = load_recipe(tmp_path / "a.yaml")
+    assert (recipe.data.path, recipe.prompts_per_step) == (str(tmp_path / "rows.jsonl"), 1)
+    assert not (tmp_path / "world_data").exists()
+
+
+def test_a_wrong_device_stops_init_before_anything_is_written(tmp_path):
+    result = invoke("init", "--model", "world", "--device", "tpu", "--out", str(tmp_path / "a.yaml"))
+    assert "Did you mean 'gpu'?" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_eval_asks_the_shipped_base_by_its_name(tmp_path):
+    given = ["eval", "world", "--benchmarks", "world/small", "--limit", "2", "--out", str(tmp_path)]
+    result = invoke(*given)
+    assert result.exit_code == 0, result.exception
+    assert (tmp_path / "scorecard.json").is_file()
 
 
 @pytest.mark.parametrize(

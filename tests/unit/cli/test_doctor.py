@@ -4,6 +4,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
+import vcsd
 from vcsd.cli import doctor
 
 
@@ -26,6 +27,17 @@ def test_an_extra_that_lacks_a_package_says_how_to_get_it(monkeypatch):
     finding = doctor._extra("peft")
     assert finding.state == "off"
     assert finding.detail.startswith("pip install -c constraints.txt -e '.[peft]' (peft not installed")
+
+
+def test_outside_of_a_checkout_no_advice_needs_its_files(monkeypatch, tmp_path):
+    def version(name):
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(vcsd, "__file__", str(tmp_path / "lib" / "vcsd" / "__init__.py"))
+    monkeypatch.setattr(metadata, "version", version)
+    assert doctor._extra("peft").detail.startswith("pip install 'vcsd[peft]' (peft not installed")
+    assert "peft" in doctor._extras()
+    assert not {"dev", "docs", "release"} & set(doctor._extras())
 
 
 def test_the_requirements_of_an_extra_are_its_own():

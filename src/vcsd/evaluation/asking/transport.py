@@ -171,16 +171,23 @@ class _Response(http.client.HTTPResponse):
 
 
 class _HttpConnection(http.client.HTTPConnection):
-    deadline: _Deadline
+    """Is watched as soon as it exists: a proxy may be slow before the server is reached, and so may TLS."""
+
     response_class = _Response
 
-    def connect(self) -> None:
-        super().connect()
-        self.deadline.watch(self.sock)
+    def __init__(self, *given: Any, deadline: _Deadline, **more: Any) -> None:
+        super().__init__(*given, **more)
+
+        def watched(*given: Any) -> socket.socket:
+            connection = socket.create_connection(*given)
+            deadline.watch(connection)
+            return connection
+
+        self._create_connection = watched
 
 
-class _HttpsConnection(http.client.HTTPSConnection, _HttpConnection):
-    """Is watched before TLS begins: HTTPSConnection.connect calls that of _HttpConnection first."""
+class _HttpsConnection(_HttpConnection, http.client.HTTPSConnection):
+    pass
 
 
 def _watched(kind: type[_HttpConnection], request: urllib.request.Request) -> Callable[..., http.client.HTTPConnection]:
@@ -188,9 +195,7 @@ def _watched(kind: type[_HttpConnection], request: urllib.request.Request) -> Ca
     deadline = request.deadline
 
     def connection(host: str, *, timeout: float) -> http.client.HTTPConnection:
-        made = kind(host, timeout=timeout)
-        made.deadline = deadline
-        return made
+        return kind(host, timeout=timeout, deadline=deadline)
 
     return connection
 

@@ -238,7 +238,8 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
             mine, theirs = getattr(first, key), getattr(card, key)
             if mine != theirs:
                 problems.append(
-                    f"one scorecard was made with {key} {mine!r}, another with {theirs!r}. Score both the same way."
+                    f"one scorecard was made with {key} {mine!r}, another with {theirs!r}. Score both the same way: "
+                    f"vcsd score FOLDER --{key} {mine}"
                 )
         problems += _read_differently(first, card)
         if set(first.benchmarks) != set(card.benchmarks):

@@ -33,6 +33,13 @@ _SHOWN = 300
 MAX_BYTES = 2**28
 """Of a reply. A request has at most a few rollouts, each of a few megabytes with its log-probabilities."""
 
+HEALTH_SECONDS = 10.0
+"""For the whole reply to `/health`. vLLM sends it at once, without a body, however many requests it computes."""
+
+HEALTH_BYTES = 2**16
+CONNECT_SECONDS = 30.0
+"""For a connection. A machine that drops packets would hold each request for minutes."""
+
 _PIECE = 2**16
 _FAILED = 500
 _OK = 200
@@ -74,7 +81,7 @@ def check_url(url: str, key: str = "rollout.server_url") -> str:
 
 
 class ServerClient:
-    """One server. `timeout` is for one request, in seconds: a whole response of the model."""
+    """One server. `timeout` is for one request, in seconds: a whole response of the model. `/health` has its own."""
 
     def __init__(
         self,
@@ -102,26 +109,34 @@ class ServerClient:
 
     def is_ready(self) -> bool:
         """Whether the server answers."""
+        return self._problem(HEALTH_SECONDS) is None
+
+    def _problem(self, seconds: float) -> str | None:
+        """Why the server does not say within `seconds` that it works; None if it does."""
         try:
-            self._ask("GET", "/health", None)
-        except RunError:
-            return False
-        return True
+            self._ask("GET", "/health", None, seconds=min(seconds, self.timeout), max_bytes=HEALTH_BYTES)
+        except RunError as error:
+            return str(error)
+        return None
 
     def wait_until_ready(self, seconds: float, has_ended: Callable[[], str | None] = lambda: None) -> None:
         """Wait for the server, with a countdown in the log. `has_ended` says why it will never answer, if so."""
-        left, told = seconds, False
-        while not self.is_ready():
+        left, tell_at = seconds, round(seconds)
+        while True:
+            began = time.monotonic()
+            if (problem := self._problem(min(HEALTH_SECONDS, max(left, 1.0)))) is None:
+                return
+            left -= time.monotonic() - began  # a server that accepts a request and never replies takes time, too
             if (reason := has_ended()) is not None:
                 raise ServerLostError(reason)
             if left <= 0:
                 raise ServerLostError(
                     f"the vLLM server {self.url} did not answer within {seconds:.0f} s. Start it with "
-                    f"`python -m vcsd.rollout.vllm.serve MODEL_FOLDER`, or correct {self._key}."
+                    f"`python -m vcsd.rollout.vllm.serve MODEL_FOLDER`, or correct {self._key}. The last try: {problem}"
                 )
-            if not told or left % 10 < 1:
+            if round(left) <= tell_at:
                 log.warning("Waiting for the vLLM server %s, for %.0f s more.", self.url, left)
-            told = True
+                tell_at = (round(left) - 1) // 10 * 10
             self._sleep(1.0)
             left -= 1.0
 
@@ -131,22 +146,32 @@ class ServerClient:
         for connection in list(self._open):
             _cut(connection)
 
-    def _ask(self, method: str, path: str, body: object | None) -> Any:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object | None,
+        *,
+        seconds: float | None = None,
+        max_bytes: int | None = None,
+    ) -> Any:
+        seconds = self.timeout if seconds is None else seconds
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
-        connection = http.client.HTTPConnection(self.host, self._port, timeout=self.timeout)
+        connection = http.client.HTTPConnection(self.host, self._port, timeout=min(seconds, CONNECT_SECONDS))
         try:
             connection.connect()
-            with self._watched(connection.sock):
+            connection.sock.settimeout(seconds)
+            with self._watched(connection.sock, seconds):
                 if self._is_closed:  # after connecting, so that `give_up` misses no connection
                     raise ServerLostError(f"requests to the vLLM server {self.url} were given up.")
                 connection.request(method, path, None if body is None else json.dumps(body), headers)
                 with connection.getresponse() as reply:
-                    status, content = reply.status, _read(reply)
+                    status, content = reply.status, _read(reply, max_bytes or MAX_BYTES)
         except (OSError, http.client.HTTPException, ValueError) as error:  # a ValueError: an odd number in the reply
             problem = _short(f"{type(error).__name__}: {error}".encode())
-            raise ServerLostError(f"the vLLM server {self.url} does not answer ({problem}).") from error
+            raise ServerLostError(f"the vLLM server {self.url} does not answer {path} ({problem}).") from error
         finally:
             connection.close()
         if status >= _FAILED or status in _LATER:
@@ -161,30 +186,31 @@ class ServerClient:
         return _parsed(content, self.url)
 
     @contextmanager
-    def _watched(self, connection: socket.socket) -> Iterator[None]:
+    def _watched(self, connection: socket.socket, seconds: float) -> Iterator[None]:
         """Cut a connection when its time is over, however slowly the server sends, or when requests are given up."""
         is_over = threading.Event()
+        too_slow = f"no complete reply within {seconds:g} s"
 
         def end() -> None:
             is_over.set()
             _cut(connection)
 
-        timer = threading.Timer(self.timeout, end)
+        timer = threading.Timer(seconds, end)
         timer.daemon = True
         self._open.add(connection)
         timer.start()
         try:
             yield
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if is_over.is_set():
-                raise TimeoutError("its reply does not end") from error
+            if is_over.is_set() or isinstance(error, TimeoutError):
+                raise TimeoutError(too_slow) from error
             raise
         finally:
             timer.cancel()
             self._open.discard(connection)
         # The connection was cut, and half a reply can look like a whole one.
         if is_over.is_set():
-            raise TimeoutError("its reply does not end")
+            raise TimeoutError(too_slow)
         if self._is_closed:
             raise ConnectionAbortedError("requests were given up")
 
@@ -194,15 +220,15 @@ def _cut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _read(reply: http.client.HTTPResponse) -> bytes:
-    """Return the body of a reply. Raise an OSError if it is cut short or has no end in bytes."""
+def _read(reply: http.client.HTTPResponse, max_bytes: int) -> bytes:
+    """Return the body of a reply. Raise an OSError if it is cut short or longer than `max_bytes`."""
     if reply.length is None and not reply.chunked:  # a head that was cut short looks like this, too
         raise ConnectionError("its reply does not say where it ends")
     content = bytearray()
     while piece := reply.read1(_PIECE):
         content += piece
-        if len(content) > MAX_BYTES:
-            raise OSError(f"its reply has more than {MAX_BYTES // 2**20} MiB")
+        if len(content) > max_bytes:
+            raise OSError(f"its reply has more than {max_bytes:,} bytes")
     if reply.length:
         raise ConnectionError(f"its reply lacks {reply.length} bytes")
     return bytes(content)

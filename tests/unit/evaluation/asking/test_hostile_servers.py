@@ -275,6 +275,23 @@ def test_a_server_that_drips_while_tls_begins_is_given_up_too():
         client(url.replace("http:", "https:"), timeout=0.5).models()
 
 
+def test_a_proxy_that_drips_before_the_server_is_reached_is_given_up_too(monkeypatch):
+    waited_for = []
+
+    def talk(connection, request):
+        assert request.startswith(b"CONNECT server.example:443 ")
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        drip(connection, b"X-Drip: 1\r\n")
+        waited_for.append(request)  # nobody hung up
+
+    with raw_server(talk) as (url, _):
+        monkeypatch.setenv("https_proxy", url.removesuffix("/v1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(RunError, match=r"no complete answer within 0.5 seconds. That was try 2 of 9"):
+            client("https://server.example/v1", timeout=0.5, num_tries=9).models()
+    assert waited_for == []
+
+
 def test_a_server_with_odd_names_and_places_is_no_crash():
     models = {"toy": {"root": "x" * 5000}, "y" * 100_000: {}}
     with toy_server(lambda request: (200, completion("yes")), models=models) as server:

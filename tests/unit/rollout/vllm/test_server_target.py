@@ -1,5 +1,6 @@
 """A server gets weights and requests over HTTP; one that is lost gets them again, and a batch is whole or nothing."""
 
+import select
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from toy_server import raw_server
+from toy_server import LONGEST_TEST, raw_server
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import ConfigError, RunError
 from vcsd.rollout.vllm import file_transfer, server_client
@@ -279,6 +280,57 @@ def test_waiting_counts_down_and_ends(server, caplog):
     assert [text.split(", for ")[1] for text in told] == ["25 s more.", "20 s more.", "10 s more.", "0 s more."][:3]
 
 
+def reply_late(connection, _):
+    """Reply when the longest test is over, unless the client hangs up before."""
+    connection.sendall(HEAD)
+    if select.select([connection], [], [], LONGEST_TEST)[0] == []:
+        connection.sendall(b"Content-Length: 0\r\n\r\n")
+
+
+def test_the_health_of_a_silent_server_has_a_short_deadline_of_its_own(monkeypatch):
+    monkeypatch.setattr(server_client, "HEALTH_SECONDS", 0.2, raising=False)
+    with raw_server(reply_late) as (url, requests):
+        assert not ServerClient(url.removesuffix("/v1"), timeout=2 * LONGEST_TEST).is_ready()
+        assert requests[0].startswith(b"GET /health ")
+
+
+def test_waiting_for_a_silent_server_counts_the_time_of_its_replies_and_says_what_was_wrong(monkeypatch):
+    monkeypatch.setattr(server_client, "HEALTH_SECONDS", 0.5, raising=False)
+    with raw_server(reply_late) as (url, requests):
+        client = ServerClient(url.removesuffix("/v1"), timeout=0.5, sleep=lambda seconds: None)
+        wrong = r"within 3 s\..* The last try: .* /health \(TimeoutError: no complete reply within 0\.5 s\)"
+        with pytest.raises(ServerLostError, match=wrong):
+            client.wait_until_ready(3.0)
+        assert len(requests) < 4  # each costs half a second, and a second's pause
+
+
+def test_a_health_report_without_end_is_given_up():
+    def talk(connection, _):
+        connection.sendall(HEAD + b"Content-Length: 10000000\r\n\r\n" + b" " * 10**7)
+
+    with raw_server(talk) as (url, _):
+        assert "more than 65,536 bytes" in ServerClient(url.removesuffix("/v1"))._problem(20.0)
+
+
+def test_a_reply_with_too_many_headers_is_given_up():
+    reply, lost = HEAD + b"a: b\r\n" * 1000 + b"\r\n", pytest.raises(ServerLostError, match="more than 100 headers")
+    with raw_server(lambda connection, _: connection.sendall(reply)) as (url, _), lost:
+        ServerClient(url.removesuffix("/v1")).get("/weight_info")
+
+
+def test_a_connection_that_is_not_accepted_is_given_up_before_a_reply_would_be(monkeypatch):
+    given = []
+
+    def refuse(address, timeout, *_):
+        given.append(timeout)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with pytest.raises(ServerLostError, match=r"does not answer /weight_info \(TimeoutError: timed out\)"):
+        ServerClient("http://127.0.0.1:9").get("/weight_info")
+    assert given == [server_client.CONNECT_SECONDS]
+
+
 def test_a_server_that_ended_is_not_waited_for():
     client = ServerClient("http://127.0.0.1:9", sleep=lambda seconds: None)
     with pytest.raises(RunError, match="ended with code 1"):
@@ -379,7 +431,7 @@ def test_a_reply_without_end_is_given_up(kind, monkeypatch):
     server = ThreadingHTTPServer(("127.0.0.1", 0), EndlessHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(ServerLostError, match=r"does not answer \(\w+: "):
+        with pytest.raises(ServerLostError, match=r"does not answer /[a-z1-]+ \(\w+: "):
             ServerClient(f"http://127.0.0.1:{server.server_port}").get(f"/{kind}")
     finally:
         server.shutdown()
@@ -472,15 +524,23 @@ def test_a_reply_without_end_ends_in_time_and_when_it_is_given_up(part, is_given
         client = ServerClient(url.removesuffix("/v1"), timeout=60 if is_given_up else 0.3)
         if is_given_up:
             threading.Thread(target=lambda: begun.wait(30) and client.give_up(), daemon=True).start()
-        with pytest.raises(ServerLostError, match="does not answer" if is_given_up else "its reply does not end"):
+        with pytest.raises(
+            ServerLostError, match="does not answer" if is_given_up else "no complete reply within 0.3 s"
+        ):
             client.get("/health")
 
 
 @pytest.mark.parametrize("cut", [HEAD, HEAD + b"Content-Le", HEAD + b"Content-Length: 3\r\n\r\n", HEAD + b"\r\n"])
 def test_a_reply_that_is_cut_short_is_no_reply(cut):
     """An update of the weights would count as done: its reply has no body."""
+
+    def talk(connection, request):
+        if not request.endswith(b"{}"):  # closing before the whole request is read would reset the connection
+            connection.recv(2)
+        connection.sendall(cut)
+
     lost = pytest.raises(ServerLostError, match=r"does not say where it ends|lacks 3 bytes")
-    with raw_server(lambda connection, _: connection.sendall(cut)) as (url, _), lost:
+    with raw_server(talk) as (url, _), lost:
         ServerClient(url.removesuffix("/v1")).post("/update_weights")
 
 
