@@ -26,7 +26,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "reduction": ("response_mean", "token_mean"),
     "teacher": ("ema", "fixed", "current", "periodic"),
 }
-"""Allowed values of the fields that are words."""
+"""Allowed values of the fields that take a word."""
 
 NEEDS = {
     "hint": "answer",
