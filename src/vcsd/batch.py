@@ -87,7 +87,7 @@ def show(
 
 
 def _names() -> Callable[[Encoded, Example], Sequence[Hashable]]:
-    """What names the images of a prompt by a hash of their content, taken once for each of an example's images."""
+    """Return a function that names the images of a prompt by hashes of their content, each computed once."""
     known: dict[int, str] = {}
 
     def digest(image: Image) -> str:
@@ -116,7 +116,7 @@ class Batch:
     contrast: list[Group] | None
     rollouts: tuple[Rollout, ...] = ()
     version: str | None = None
-    """The weights that an engine of its own drew with; None if the student itself drew."""
+    """The version of the weights that a separate engine sampled with; None if the student itself sampled."""
 
     @property
     def num_responses(self) -> int:
@@ -146,7 +146,7 @@ class Batch:
         return [log_p for group in self.student for response in group.log_probs or () for log_p in response]
 
     def sizes(self) -> list[GroupSize]:
-        """What the packing plan needs: the size of each prompt in its longest view, and of its responses."""
+        """Return what the packing plan needs: the size of each prompt in its longest view, and of its responses."""
         views = (self.student, self.target, self.contrast)
         return longest_view([view for view in views if view is not None])
 

@@ -89,7 +89,7 @@ def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, a thousand lists in each other
+    except (ValueError, RecursionError):  # a number with thousands of digits, a thousand nested lists
         return f"(a value of type {type(value).__name__} that is too large to show)"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

@@ -1,7 +1,7 @@
 """What a caller passes to VCSDTrainer, checked and completed: settings and data first, weights last.
 
-A model may be a name, a dataset may be rows, a method may be a word. What TRL's trainers also take and this one does
-not is rejected with what to use instead.
+The model may be given by name, the dataset as rows, the method by name. Arguments of TRL's trainers that this one lacks
+are rejected with advice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Inputs:
     examples: ExampleSource
     processor: Processor
     names: Mapping[str, Any]
-    """Where model and data came from, under the keys of a recipe; what has no name is left out."""
+    """Where model and data came from, under the keys of a recipe; a model without a name is left out."""
 
 
 def default_arguments() -> TrainingArguments:
@@ -77,7 +77,7 @@ def default_arguments() -> TrainingArguments:
 
 
 def check_arguments(args: object) -> TrainingArguments:
-    """Return the arguments, or the paper's if there are none. Raise a ConfigError for fields that nobody would read."""
+    """Return the arguments, or the paper's if there are none. Raise a ConfigError for fields that would be ignored."""
     if args is None:
         return default_arguments()
     if not isinstance(args, TrainingArguments):
@@ -106,7 +106,7 @@ def refuse_file(output: Path) -> None:
 
 
 def as_method(method: Method | str) -> Method:
-    """Return a method given by itself or by its name."""
+    """Return a method, given as such or by name."""
     if isinstance(method, Method):
         return method
     if not isinstance(method, str) or method not in METHODS:
@@ -292,7 +292,7 @@ def _processor(given: Processor | None, folder: Path | None, model: object) -> P
 
 
 def watch_of(args: TrainingArguments, inputs: Inputs, prompts_per_step: int) -> Watch:
-    """Return the monitor of a run that was given none: metrics, samples, a progress bar and the guard."""
+    """Return the default monitor of a run: metrics, samples, a progress bar and the guard."""
     max_steps = args.max_steps
     if max_steps <= 0:
         max_steps = int(max(1, len(inputs.examples) // prompts_per_step) * args.num_train_epochs)

@@ -26,7 +26,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "reduction": ("response_mean", "token_mean"),
     "teacher": ("ema", "fixed", "current", "periodic"),
 }
-"""Allowed values of the fields that are words."""
+"""Allowed values of the fields that take a word."""
 
 NEEDS = {
     "hint": "answer",
@@ -233,8 +233,9 @@ METHODS: Mapping[str, Method] = {
         ),
     )
 }
-"""All methods, at the `paper` preset. `opsd` matches VCSD in everything but what the teacher is shown. `opsd_published`
-is the baseline of the paper's main table, with the conventions of its public code; no preset changes them."""
+"""All methods, at the `paper` preset. `opsd` has VCSD's settings, but its teacher sees the answer and its target has
+neither contrast nor support. `opsd_published` is the baseline of the paper's main table, with the conventions of its
+public code; no preset changes them."""
 
 TRAINER_DEFAULTS: Mapping[str, str | int | float | bool] = {
     "output_dir": "runs/vcsd",

@@ -142,7 +142,7 @@ def train(
         stack.enter_context(entered_by_first(lambda: only_process(output)))  # also shows that the folder is writable
         with without_accelerates_fsdp():
             model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
-        model.name_or_path = recipe.model.path  # a hub id means more than a folder of the cache
+        model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
         model = trained(model, recipe, loaded.arguments.seed)
         trainer = DistillationTrainer(
             model,
@@ -178,7 +178,7 @@ def train(
 
 
 def _describe(loaded: Loaded) -> None:
-    """Write what was asked for, and where it runs. A finished run that is only opened again stays as it is."""
+    """Write the recipe and the machine that runs it. Leave a finished run that is only opened again unchanged."""
     output, latest = loaded.output, latest_checkpoint(loaded.output)
     step = 0 if latest is None else int(latest.name.rpartition("-")[2])
     is_finished = step > 0 and step >= loaded.arguments.max_steps > 0
@@ -197,7 +197,7 @@ def _describe(loaded: Loaded) -> None:
 
 
 _NOT_NUMBERS = ("max_steps", "output_dir", "run_name", "report_to", "logging_", "save_", "metric_for_best", "disable_")
-"""First letters of settings of the trainer that no number of a step depends on."""
+"""Prefixes of trainer settings that do not affect the numbers of a step."""
 
 
 def settings_digest(recipe: Recipe) -> str:

@@ -9,7 +9,7 @@
 `sample` and `distill` are here. Shaping is part of `vcsd.loss`, which never holds a whole target. The update is left to
 `transformers.Trainer`, which calls `Teacher.update` after the optimizer step (`trainer/after_step.py`).
 
-What a step needs besides lives elsewhere: views and prompts in `batch.py`, rows of a bounded size in `models/packed`,
+The rest of a step is elsewhere: views and prompts in `batch.py`, rows of a bounded size in `models/packed`,
 FSDP2 and autocast in `models/inside.py`, cached vision features in `models/features.py`; ranks and their gradients in
 `parallel/`; out-of-memory retries, checks for finite values and logging in `trainer/`.
 """

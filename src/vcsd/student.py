@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def base_dtype(recipe: Recipe, *, is_half: bool) -> torch.dtype:
-    """Return the type of the weights: float32 if they are trained, that of the run's products if adapters are."""
+    """Return the dtype of the weights: float32, or bfloat16 for the frozen base of adapters in a bf16 run."""
     return torch.bfloat16 if recipe.lora.rank is not None and is_half else torch.float32
 
 

@@ -108,9 +108,9 @@ class Teacher:
         return float(gap / size)
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (student, teacher) for every trained parameter, of sharded ones this rank's part.
+        """Yield (student, teacher) for every trained parameter; frozen ones cannot differ.
 
-        Frozen ones cannot differ.
+        Of a sharded parameter, yield this rank's part.
         """
         for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
             if student.requires_grad:
@@ -180,7 +180,7 @@ def fingerprint(tensors: dict[str, Tensor]) -> str:
 
 
 def weights_hash(weights: Iterable[tuple[str, Tensor]]) -> str:
-    """Hash names, types, shapes and some values of weights: quick, and another model differs in all of them."""
+    """Hash names, types, shapes and a few values of each weight: fast, and enough to tell models apart."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in weights:
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
@@ -192,7 +192,7 @@ def weights_hash(weights: Iterable[tuple[str, Tensor]]) -> str:
 
 def raw_bytes(tensor: Tensor, at_once: int = 2**26) -> Iterable[memoryview]:
     """Yield the bytes of a tensor in pieces of `at_once`, copying one piece at a time to the CPU."""
-    gather = getattr(tensor, "full_tensor", None)  # of a tensor that is spread over ranks
+    gather = getattr(tensor, "full_tensor", None)  # a DTensor, sharded over ranks
     whole: Tensor = tensor if gather is None else gather()
     flat = whole.detach().contiguous().view(-1)
     if flat.numel() == 0:

@@ -140,7 +140,7 @@ def refuse_half_pair(example_id: str, name: str, text: str) -> None:
 
 
 def _as_tuple(example_id: str, name: str, values: object) -> tuple[object, ...]:
-    """A frozen copy of a list; a single text, a file's bytes or nothing in its place is an error."""
+    """Return a list as a tuple. Raise a DataError for anything else, such as a single text, bytes or None."""
     if isinstance(values, bytes | bytearray):
         raise DataError(example_id, f"{name} is {type(values).__name__} of {len(values):,} bytes, not a list.")
     if isinstance(values, str) or not isinstance(values, Sequence):

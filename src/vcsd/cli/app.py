@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """Writes out control characters in errors about the command line, which quote it."""
+    """Escapes control characters in usage errors, which quote the command line."""
 
     def invoke(self, ctx: Any) -> Any:
         with _visible_usage_errors():
@@ -61,7 +61,7 @@ def _visible_usage_errors() -> Iterator[None]:
 
 
 def _advice(message: str) -> str:
-    """What to do about mistakes with the command line that its parser only names.
+    """Return advice on usage errors that the parser only names.
 
     >>> _advice("No such option: --trainer.max_steps"), _advice("Got unexpected extra argument(s) (my.tsv)")
     ('. Settings have no dashes: trainer.max_steps=VALUE', '. Questions are passed as --tsv my.tsv')
@@ -101,7 +101,7 @@ def main() -> None:
 
 @contextmanager
 def said_errors() -> Iterator[None]:
-    """Say an error and end the process: with exit code 2 if it is meant for users, with 70 if it is unforeseen."""
+    """Print an error and exit: with code 2 if it is meant for users, with 70 if it is unexpected."""
     try:
         yield
     except VcsdError as error:
@@ -205,7 +205,7 @@ def config(
 
     Example: `vcsd config paper/qwen3_vl_2b method.alpha=0.5`
 
-    Sources: `vcsd config ablations/alpha_2 --sources` says what is the paper's, the authors' code's and ours.
+    Sources: `vcsd config ablations/alpha_2 --sources` shows which values are the paper's, the authors' code's or ours.
     """
     from vcsd.config.recipe import load_recipe
 
@@ -255,7 +255,7 @@ def train(
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
     loaded = run.load(settings)
-    with OnSignal() as on_signal:  # to the last word: when another rank ends first, the launcher sends SIGTERM
+    with OnSignal() as on_signal:  # until the last message: when another rank ends first, the launcher sends SIGTERM
         try:
             with said_errors(), reported(loaded.output):
                 trainer = run.train(loaded, callbacks=[on_signal])

@@ -93,7 +93,7 @@ def _refuse_options(output: Path | None, token: int | None, tiles: int | None) -
 
 
 def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image | Path, str]:
-    """Return the image and the question; for the world, one of its own in place of what is missing."""
+    """Return the image and the question; what is missing comes from the world, if that is the model."""
     from vcsd.inspect.opened import WORLD, world_question
 
     if model == WORLD and (image is None or question is None):

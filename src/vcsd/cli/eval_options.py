@@ -1,4 +1,4 @@
-"""The options of `vcsd eval` and `vcsd score`, in the groups that its help shows."""
+"""The options of `vcsd eval` and `vcsd score`, in the groups that their help shows."""
 
 from __future__ import annotations
 

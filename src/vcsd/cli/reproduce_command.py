@@ -209,7 +209,7 @@ def _reproduce_paper(
             say(line)
         return
     for row in rows:
-        plan.recipe(row)  # a value that some row refuses is said before hours of training
+        plan.recipe(row)  # report a value that some row refuses before hours of training
     try:
         with only_process(out):
             cards = [plan.score(row, say) for row in rows]
@@ -274,7 +274,7 @@ def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: in
 def _announcement(
     requested: Sequence[Experiment], experiments: Sequence[Experiment], results: Results
 ) -> Iterator[str]:
-    """What the command will do: experiments, bases and seeds; and what it skips, with the reason."""
+    """Yield lines on what the command will do: experiments, bases and seeds; and what it skips, and why."""
     from vcsd.reproduce.results import why_not
 
     yield f"Experiments: {', '.join(experiment.name for experiment in experiments)}"

@@ -1,4 +1,4 @@
-"""What happens to an error that nobody foresaw: one sentence on the terminal, and the traceback in a file."""
+"""Report an unexpected error: one sentence on the terminal, and the traceback in a file."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def rank_in_distress() -> int | None:
 
 
 def _regroup() -> None:
-    """Leave a group in which ranks wait for one that will not come, and form a new one."""
+    """Leave a group in which ranks wait for one that will not arrive, and form a new one."""
     store, rank, count = _store(), dist.get_rank(), dist.get_world_size()
     if is_nccl():
         dist.distributed_c10d._abort_process_group()
@@ -96,7 +96,7 @@ def _regroup() -> None:
 
 
 def let_go_in_distress(model: nn.Module) -> None:
-    """Let the collectives of a sharded model end if a rank is in distress. NCCL's are left as they are."""
+    """Make the collectives of a sharded model end if a rank is in distress. NCCL's are left unchanged."""
     if is_nccl():
         return
     for module in model.modules():
@@ -107,7 +107,7 @@ def let_go_in_distress(model: nn.Module) -> None:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Inside this context, a rank in distress aborts the NCCL collectives of this one."""
+    """Abort this rank's NCCL collectives inside this context if another rank is in distress."""
     if not is_nccl():
         yield
         return
@@ -162,7 +162,7 @@ class _ReduceScatter(_Memory):
 
 
 def _wait_for(work: dist.Work) -> None:
-    """Wait for a collective, but not for a rank in distress. NCCL's collectives are waited for by the device."""
+    """Wait for a collective; raise a DistressError if a rank is in distress. For NCCL, the device waits instead."""
     if is_nccl():
         work.wait()
         return

@@ -27,7 +27,7 @@ def all_rollouts(
 ) -> tuple[list[Rollout], LogProbs | None]:
     """Return the rollouts of all ranks in the order of `example_ids`, the prompts of the step, then of their index.
 
-    `log_probs` are those of the own rollouts, if recorded. Raise a RunError if the ranks read different prompts.
+    `log_probs` are those of this rank's rollouts, if recorded. Raise a RunError if the ranks read different prompts.
     """
     if num_ranks() == 1:
         return list(own), log_probs

@@ -3,7 +3,7 @@
 One process   nothing to do
 DDP           rows run in the replica that DDP wraps; then one pass through DDP that touches every trained weight
               averages the gradients. So ranks may have different numbers of rows, rows may leave weights unused, and a
-              rank that runs out of memory can still say so, because no other rank waits for it inside a row.
+              rank that runs out of memory can still report it, because no other rank waits for it inside a row.
 FSDP2         every forward gathers weights, so all ranks run their rows in step; the last backward reduces gradients
 """
 

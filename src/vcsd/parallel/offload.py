@@ -1,11 +1,11 @@
-"""Tensors that live in host memory and visit the device a bucket at a time: Adam's moments, the float32 teacher.
+"""Tensors kept in host memory and copied to the device a bucket at a time: Adam's moments, the float32 teacher.
 
     for visitors in visits(buckets_of_host_tensors, device):     # the next bucket is already on its way
         ...                                                      # change them in place; they are then copied back
 
 Every operation runs on the device, on the same values as if the tensors had stayed there, so the result is the same bit
 for bit. Per trained parameter this moves 8 bytes of moments in and out of the device in every step. On CUDA, host
-memory is page-locked and copies run on streams of their own. Tests compare it with torch's AdamW on a CPU, where both
+memory is page-locked and copies run on separate streams. Tests compare it with torch's AdamW on a CPU, where both
 memories are the same, and on a GPU (`tests/gpu/test_offload_gpu.py`).
 """
 
@@ -118,7 +118,7 @@ def buckets(tensors: Sequence[Tensor], num_bytes: int = BUCKET_BYTES) -> Iterato
 
 
 def visits(homes: Sequence[Sequence[Tensor]], device: torch.device) -> Iterator[list[Tensor]]:
-    """Yield copies of each bucket on the device, and copy them back after use. Run to the end: then all are home."""
+    """Yield copies of each bucket on the device, and copy them back after use. Exhaust it, so that all are copied."""
     copies = _DeviceCopies(device) if device.type == "cuda" else _Copies()
     ahead = copies.fetch(homes[0]) if homes else []
     for number, home in enumerate(homes):
@@ -138,11 +138,11 @@ class _Copies:
         return [tensor.clone() for tensor in home]
 
     def mark(self) -> object:
-        """Remember how far the copies to the device are."""
+        """Record an event after the copies to the device so far."""
         return None
 
     def wait(self, visitors: Sequence[Tensor], arrived: Any) -> None:
-        """Let the computation wait for copies."""
+        """Make the computation wait for the copies."""
 
     def send_home(self, visitors: Sequence[Tensor], home: Sequence[Tensor]) -> None:
         """Copy back to host memory."""
@@ -150,7 +150,7 @@ class _Copies:
             tensor.copy_(visitor)
 
     def finish(self) -> None:
-        """Wait until all is home."""
+        """Wait until everything is back in host memory."""
 
 
 class _DeviceCopies(_Copies):

@@ -1,14 +1,13 @@
-"""Pulse: ranks show each other that they are alive, so that none waits for long for one that is gone.
+"""Pulse: ranks show each other that they are alive, so that none waits long for one that is gone.
 
     with watched_ranks():       # on all ranks
         train()
 
-The ranks that wait for a dead one are told by the launcher or by a closed connection, if by anything: a launcher sees
-its own machine only, connections of GPUs and of a machine without power stay open, and a rank that decodes looks at
-neither. torch itself waits `trainer.ddp_timeout`, half an hour. So every rank counts up a number in the store through
-which the ranks found each other, and looks at the numbers of the others. When one does not change for
-`SILENCE_SECONDS`, or when the store does not answer, the rank says so and ends its process: nothing else would wake
-a thread that waits for a GPU.
+A launcher or a closed connection may tell ranks that another one is dead, but not always: a launcher sees its own
+machine only, connections of GPUs and of a machine without power stay open, and a rank that decodes checks neither.
+torch itself waits `trainer.ddp_timeout`, half an hour. So every rank increases a counter in the store through which the
+ranks found each other, and reads the counters of the others. When one does not change for `SILENCE_SECONDS`, or when
+the store does not answer, the rank says so and ends its process: nothing else would wake a thread that waits for a GPU.
 
 A rank that is alive but never arrives, such as one in an endless loop, keeps its pulse; `ddp_timeout` ends that wait.
 """
@@ -106,7 +105,7 @@ class PulseWatch:
             thread.join(self.every)  # the store may be gone
 
     def beat(self) -> None:
-        """Count up the own number, and look at those of the others."""
+        """Increase this rank's counter, and read those of the others."""
         self.store.add(str(self.rank), 1)
         for rank, last in self.pulses.items():
             pulse = self.store.add(str(rank), 0)  # unlike `get`, it does not wait for the key

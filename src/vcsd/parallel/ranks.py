@@ -153,7 +153,7 @@ def _is_of_collective(error: RuntimeError) -> bool:
 
 
 def lost_message(reason: str, rank: int, count: int) -> str:
-    """Say what happened to a rank whose neighbour no longer answers."""
+    """Return the message of a rank that can no longer reach another one."""
     return (
         f"rank {rank} of {count} cannot reach the other ranks: {reason}. One of them was killed or failed; look for "
         "its message above. The same command resumes from the latest checkpoint."
@@ -161,7 +161,7 @@ def lost_message(reason: str, rank: int, count: int) -> str:
 
 
 def _agreed(run: Callable[[], Value]) -> list[Value]:
-    """Return the results of all ranks, or raise: the own error, or that of the first rank that has one."""
+    """Return the results of all ranks, or raise: this rank's error, or that of the first rank that has one."""
     if num_ranks() == 1:
         return [run()]
     own: Exception | None = None

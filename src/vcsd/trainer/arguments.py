@@ -76,7 +76,7 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 def own_arguments(args: TrainingArguments, prompts_per_step: int, *, is_dry: bool = False) -> TrainingArguments:
     """Copy the arguments and set what a step needs. A ConfigError names every value that is not allowed.
 
-    A dry run may do without the ranks that a run needs.
+    A dry run does not need the ranks that a run needs.
     """
     problems = [
         f"trainer.{name} = {_as_given(name, getattr(args, name))} cannot be set. {advice}"
@@ -125,7 +125,7 @@ def _as_given(name: str, value: object) -> str:
 
 
 def _range_problems(args: TrainingArguments) -> list[str]:
-    """Numbers that transformers accepts, but with which a run would climb its loss or never save."""
+    """Report numbers that transformers accepts, but that would make a run increase its loss or never save."""
     problems = []
     for name in ("seed", "data_seed"):
         seed = getattr(args, name)

@@ -96,7 +96,7 @@ class DrawingTrainer(ResumableTrainer):
             tokenizer=getattr(self.processing_class, "tokenizer", None),
             compute_dtype=torch.bfloat16 if self.args.bf16 and not on_cuda else None,
             use_graph=on_cuda and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM,
-            keeps_broken=True,  # logits that are not finite also make the loss so, which stops the run
+            keeps_broken=True,  # logits that are not finite make the loss not finite too, which stops the run
         )
         if self._vllm_settings is not None:
             self.vllm = self._start_vllm(model, self._vllm_settings)
@@ -197,7 +197,7 @@ class DrawingTrainer(ResumableTrainer):
         self.queue.add(step, self._step_number if batch.version is None else step_of(batch.version), batch)
 
     def waiting_rollouts(self) -> list[WaitingBatch]:
-        """Return the batches that were drawn ahead, those in flight included. An error waits for the next step."""
+        """Return the batches that were drawn ahead, those in flight included. An error is raised in the next step."""
         try:
             self._collect()
         except VcsdError as error:
@@ -210,7 +210,7 @@ class DrawingTrainer(ResumableTrainer):
         return sample(engine, self.queue.prompts[step].items, self.rollout, step - 1, with_log_probs=self._needs_logs)
 
     def _share(self, step: int, engine: RolloutEngine) -> Sampled:
-        """Let an engine answer this rank's share of the prompts of a step, in whichever thread."""
+        """Let an engine answer this rank's share of the prompts of a step. May run in any thread."""
         prompts = self.queue.prompts[step].items
         return sample_share(engine, prompts, self.rollout, step - 1, with_log_probs=self._needs_logs)
 
@@ -220,7 +220,7 @@ class DrawingTrainer(ResumableTrainer):
         return self.method.importance_clip is not None
 
     def note_times(self) -> None:
-        """Write down who did what when in this step, if vLLM samples."""
+        """Record when trainer and sampler worked in this step, if vLLM samples."""
         if self.vllm is None or self._timeline is None:
             return
         sampled, self.vllm.spans = self.vllm.spans, []
@@ -249,5 +249,5 @@ class DrawingTrainer(ResumableTrainer):
 
 
 def not_saved_either(error: RunError) -> str:
-    """Say that the last finished step could not be saved, after the reason for the end of a run."""
+    """Return the sentence, after the reason why a run ended, that its last finished step could not be saved."""
     return f"The last finished step could not be saved either: {error}"

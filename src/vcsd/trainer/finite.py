@@ -1,7 +1,7 @@
 """Find tensors that are not finite, and save the batch that they came from.
 
 The search is cheap: one number per tensor on its own device, and one read of the result. Of sharded tensors, each rank
-looks at its own part, and all ranks return the same names.
+checks its own part, and all ranks return the same names.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
 SIGTERM, SIGINT   finish the step, save, and stop; a second one stops at once
 SIGUSR1           save after the step, and continue
 
-With several ranks, all of them save and stop after the same step, whichever got the signal. One that ends first makes
-the launcher signal the others; to these it is the first signal, not a second one. Outside of training, SIGTERM and
-SIGINT stop at once: there is nothing to save. Signals that the program ignores or handles itself are left alone.
+With several ranks, all of them save and stop after the same step, whichever got the signal. When one ends first, the
+launcher signals the others; they count this as their first signal, not as a second one. Outside of training, SIGTERM
+and SIGINT stop at once: there is nothing to save. Signals that the program ignores or handles itself are left alone.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Stopped(KeyboardInterrupt):
 
 
 class OnSignal(TrainerCallback):
-    """Handles signals while it is entered, in the main thread; Python allows no other to."""
+    """Handle signals inside this context. Works in the main thread only, as Python requires."""
 
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
         """The signal that asked the run to stop."""
         self._told_time: float | None = None
-        """When this process got a signal to stop, if it did, and not only another rank."""
+        """When this process itself got a signal to stop; None if it did not, even if another rank did."""
         self._wants_save = False
         self._is_training = False
         self._before: dict[signal.Signals, object] = {}
@@ -119,7 +119,7 @@ class OnSignal(TrainerCallback):
         self._wants_save = any(wants for _, wants in signals)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
-        """Say that a save is done which a signal asked for, or which it came in time for."""
+        """Log a save that a signal asked for, or that was due when the signal came."""
         self._agree()
         if self.stop is not None:
             control.should_training_stop = True

@@ -112,7 +112,7 @@ class ResumableTrainer(Trainer):
     ) -> TrainOutput:
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
         folder = Path(str(self.args.output_dir))
-        locked = entered_by_first(lambda: only_process(folder))  # all ranks have arrived after it
+        locked = entered_by_first(lambda: only_process(folder))  # a barrier: all ranks have reached this point
         with locked, old_objects_frozen(), watched_ranks(), reported_losses():
             try:
                 return self._train(self._resolve(resume_from_checkpoint), **kwargs)
@@ -430,7 +430,7 @@ def _check_states(folder: Path, *, has_provenance: bool) -> None:
 
 
 def _few(names: Sequence[str]) -> str:
-    """Name the first of a list, and count it."""
+    """Count names, and show the first."""
     return f"{len(names)} ({names[0]}{', ...' if len(names) > 1 else ''})"
 
 

@@ -1,6 +1,6 @@
 """DistillationTrainer: `transformers.Trainer` with one step of the algorithm as its `training_step`.
 
-It takes a loaded model, a processor and Examples. `VCSDTrainer` (`vcsd_trainer.py`) builds one from what people have.
+It takes a loaded model, a processor and Examples. `VCSDTrainer` (`vcsd_trainer.py`) builds one from names and rows.
 
 Trainer's hooks and what they do here (`resumable.py` has those for checkpoints, `drawing.py` draws the rollouts):
 
@@ -157,7 +157,7 @@ class DistillationTrainer(DrawingTrainer):
             super().create_accelerator_and_postprocess()
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
-        """Leave a model where it is if it will be sharded: layer by layer, its shards move to the device."""
+        """Leave a model that will be sharded where it is: its shards move to the device layer by layer."""
         if not self.shards:
             super()._move_model_to_device(model, device)
 
@@ -263,7 +263,7 @@ class DistillationTrainer(DrawingTrainer):
         return loss if self.is_taken else torch.zeros_like(loss)
 
     def _warn_of_broken(self, batch: Batch) -> None:
-        """Log how many rollouts met logits that are not finite. The loss decides whether the step is taken."""
+        """Log how many rollouts ended at logits that are not finite. The loss decides whether the step is taken."""
         broken = [rollout for rollout in batch.rollouts if rollout.stop == "broken"]
         if broken:
             log.warning(

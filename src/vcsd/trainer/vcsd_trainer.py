@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 class VCSDTrainer(DistillationTrainer):
-    """Trains a student by VCSD or a relative of it.
+    """Trains a student with VCSD or another method of `METHODS`.
 
     `model` is a hub id, a folder or a loaded model in float32. `train_dataset` is a list of dictionaries, a
     `datasets.Dataset` or `IterableDataset`, a path, or Examples (docs/data.md). Without `args`, the paper's are used;
-    without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. `monitors` None
-    watches the run and writes its folder; () does not. With `peft_config`, LoRA adapters are trained (docs/lora.md).
-    With `vllm`, vLLM draws the rollouts (docs/vllm.md).
+    without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. Without
+    `monitors`, the run is watched and its folder written; `()` turns that off. With `peft_config`, LoRA adapters are
+    trained (docs/lora.md). With `vllm`, vLLM draws the rollouts (docs/vllm.md).
     """
 
     @said_in_python()
