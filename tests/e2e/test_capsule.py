@@ -122,14 +122,21 @@ def test_a_run_that_was_extended_is_repeated_with_the_evaluation_of_its_first_en
     assert "The capsule was repeated." in out
 
 
-def test_an_evaluation_that_the_recipe_asks_for_cannot_be_left_out(folder, extended, tmp_path, capsys):
-    found = read_capsule(extended / "run" / "capsule.json")
-    found["evaluations"] = [line for line in found["evaluations"] if line["step"] != 4]
-    found["steps"][3] = {name: value for name, value in found["steps"][3].items() if "evaluation" not in name}
-    write_capsule(found, tmp_path / "without.json")
-    copy_run(extended, tmp_path / "again", found)
+@pytest.mark.parametrize(
+    ("is_in_step", "words"),
+    [(True, "evaluation after step 4: the capsule has none"), (False, "step 4: evaluation/acc was None, now ")],
+)
+def test_an_evaluation_that_the_recipe_asks_for_cannot_be_left_out(
+    folder, extended, tmp_path, capsys, is_in_step, words
+):
+    packed = read_capsule(extended / "run" / "capsule.json")
+    packed["evaluations"] = [line for line in packed["evaluations"] if line["step"] != 4]
+    if not is_in_step:
+        packed["steps"][3] = {name: value for name, value in packed["steps"][3].items() if "evaluation" not in name}
+    write_capsule(packed, tmp_path / "without.json")
+    copy_run(extended, tmp_path / "again", packed)
     assert again(folder, tmp_path / "without.json", tmp_path / "again", "--questions", extended / "bench") == 1
-    assert "evaluation after step 4: the capsule has none" in " ".join(capsys.readouterr().out.split())
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def test_every_machine_of_a_resumed_run_is_in_the_capsule(folder, extended, tmp_path, capsys):
@@ -146,6 +153,7 @@ def test_every_machine_of_a_resumed_run_is_in_the_capsule(folder, extended, tmp_
     assert again(folder, run / "capsule.json", tmp_path / "again", "--questions", extended / "bench") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "within 0.05 of each loss (hardware is " in out
+    assert "5 evaluations and the last weights were not compared." in out
     assert '"another machine" there)' in out or "'another machine' there)" in out
 
 
@@ -235,6 +243,7 @@ def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_p
             "teacher.safetensors after step 3",
         ),
         (lambda tree: tree["evaluations"].append({"step": 3, "acc": 99.0}), "evaluation after step 3: Acc was 99.0"),
+        (lambda tree: tree["steps"][1].pop("divergence"), "step 2: divergence was None, now "),
     ],
 )
 def test_invented_results_that_are_sealed_well_are_not_repeated(folder, capsule, tmp_path, capsys, change, words):
@@ -292,6 +301,9 @@ def test_a_replay_that_ends_early_repeats_nothing(folder, capsule, tmp_path, cap
         {"steps": [{"step": 1}, {"step": 2}, {}]},
         {"last_step": 10**15},
         {"evaluations": [{"acc": 50.0}]},
+        {"steps": [{"step": 1}, {"step": 2}, {"step": 3}]},
+        {"weights": {}},
+        {"content": {}},
     ],
 )
 def test_a_capsule_with_nothing_to_compare_is_refused(capsule, tmp_path, change):

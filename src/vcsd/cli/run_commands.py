@@ -243,6 +243,8 @@ def _lines(repetition: Repetition, folder: Path) -> list[str]:
     compared = f"Compared {repetition.num_steps} steps {how}{why}"
     if repetition.is_bitwise:
         compared += f", {repetition.num_evaluations} evaluations and {repetition.num_weights} files of weights"
+    elif repetition.num_evaluations:
+        compared += f"; {repetition.num_evaluations} evaluations and the last weights were not compared"
     if not repetition.differences:
         return [f"{compared}.", f"The capsule was repeated. The run is in {folder}."]
     return [f"{compared}.", "NOT repeated:", *(f"  {difference}" for difference in repetition.differences[:10])]

@@ -125,10 +125,14 @@ def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
 
 
 def _about_steps(capsule: Capsule, path: Path) -> list[str]:
-    """Say what is wrong with the numbers of steps: without them nothing would be compared."""
+    """Say what is missing in steps and hashes: whatever a capsule leaves out would not be compared."""
     numbers, last = [line.get("step") for line in capsule["steps"]], capsule["last_step"]
     if last < 1 or len(numbers) != last or numbers != list(range(1, last + 1)):
         return [f"{path} does not hold the steps 1 to {shown(last)}, so it is not a whole capsule."]
+    if not all("loss" in line and "examples" in line for line in capsule["steps"]):
+        return [f"{path} holds a step without its loss or its rows, so it is not a whole capsule."]
+    if not capsule["weights"] or not {"weights", "data"} <= set(capsule["content"]):
+        return [f"{path} lacks hashes of weights or data, so it is not a whole capsule."]
     if not all(isinstance(line.get("step"), int) for line in capsule["evaluations"]):
         return [f"{path} holds an evaluation without its step, so it is not a whole capsule."]
     return []

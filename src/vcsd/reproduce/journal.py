@@ -5,6 +5,7 @@ A cell records its own seconds, but many cells run in parallel. Only this file s
 
 from __future__ import annotations
 
+import tarfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +13,7 @@ from vcsd.monitor.lines import Lines, read_lines
 from vcsd.monitor.machine import hardware
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from vcsd.reproduce.experiments import Experiment
@@ -85,3 +86,19 @@ def duration(seconds: float) -> str:
     ('42 s', '754 s (12.6 min)')
     """
     return f"{seconds:,.0f} s" if seconds < 120 else f"{seconds:,.0f} s ({seconds / 60:.1f} min)"
+
+
+def pack_results(archive: Path, out: Path, bases: Path, needed: Iterable[str]) -> None:
+    """Pack results, cards, the journal and the `needed` bases. A kill while writing leaves the previous archive.
+
+    Unpacked into a results folder, with its bases in `bases/`, a command continues there (`tar -xzf FILE -C OUT`).
+    """
+    partial = archive.with_name(archive.name + ".partial")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(partial, "w:gz", compresslevel=1) as tar:
+        for name in ("cells", "cards", JOURNAL):
+            if (out / name).exists():
+                tar.add(out / name, name)
+        for name in needed:
+            tar.add(bases / name, f"bases/{name}")
+    partial.replace(archive)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vcsd.evaluation.scoring.student_t import quantile
 
@@ -163,7 +163,7 @@ def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
     for name in sorted({cell["base"] for cell in cells}):
         own = [cell for cell in cells if cell["base"] == name]
         before = [cell for cell in own if cell["variant"] == "base"]
-        trained = [cell for cell in own if cell["variant"] == "VCSD"]
+        trained = _one_per_seed([cell for cell in own if cell["variant"] == "VCSD"])
         if before and trained:
             decoded = [cell["acc"] for cell in own if cell["variant"] == "contrast decoding"]
             bases[name] = _of_base(before[0], trained, decoded)
@@ -171,6 +171,18 @@ def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
             if changed:
                 bases[name].setdefault(CHANGED_CHOICES, mean(changed))
     return bases
+
+
+def _one_per_seed(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Keep one result for each seed: a run that was asked along the way repeats another one, and must not count twice.
+
+    >>> cells = [{"seed": 1, "acc": 50.0}, {"seed": 1, "acc": 50.0, "curve": [{}]}, {"seed": 4, "acc": 52.0}]
+    >>> [cell["seed"] for cell in _one_per_seed(cells)]
+    [1, 4]
+    """
+    plain_last = sorted(cells, key=lambda cell: not cell.get("curve"))
+    by_seed = {cell["seed"]: cell for cell in plain_last}
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def _test_bases(path: Path) -> set[str]:

@@ -155,8 +155,11 @@ def _alpha(experiment: Experiment, results: Results) -> Figure | None:
     axis.grid(axis="y", alpha=0.3)
     for reference in (BASE, OPSD):
         if values := results.acc(reference, group):
-            label = f"{reference.name} (mean)"
+            label = f"{reference.name} (mean; band: 95%)"
             axis.axhline(over_bases(values).mean, color=COLOURS[reference.name], linestyle="--", label=label)
+            change = paired(dict.fromkeys(values, 0.0), values)
+            if change is not None and (ends := interval(change, 0.95)) is not None:
+                axis.axhspan(*ends, color=COLOURS[reference.name], alpha=0.1, linewidth=0)
     axis.set_xlabel("alpha")
     axis.legend(fontsize=8, loc="lower right")
     _within_percent(axis)

@@ -6,6 +6,7 @@ Every base is predicted from the other bases alone. The pre-check itself quotes 
 from __future__ import annotations
 
 import json
+import math
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,8 @@ def precheck_page(out: Path) -> str:
         "## Misses",
         "",
         "The verdict of the pre-check: the gain of contrast decoding plus the median difference of the other bases. In "
-        "points of accuracy, the largest miss first; the base itself is left out of its prediction.",
+        "points of accuracy, the largest miss first; the base itself is left out of its prediction. "
+        + _seeds_left_out(pairs),
         "",
         _instead_of_the_mean(pairs, dose_of(out)),
         "",
@@ -101,12 +103,34 @@ def precheck_page(out: Path) -> str:
         "",
         "Correlation with the gain of training, and the typical miss (root mean square) of a line through the other "
         "bases, next to that of their mean, which needs no statistic. Statistics of the first step are free of labels. "
-        + _made_again(out),
+        "The bases of lists that are read once ([failures](where_it_fails.md), [more bases](more_bases.md)) are not "
+        "among them. " + _made_again(out),
         "",
         _table(out),
         "",
     ]
     return "\n".join(lines)
+
+
+def _seeds_left_out(pairs: Mapping[str, Pair]) -> str:
+    """The typical miss if the other bases of the same pre-training seed, which share lessons, are left out too."""
+    off = []
+    for name, (decoding, training) in pairs.items():
+        others = [gain - own for other, (own, gain) in pairs.items() if _seed(other) != _seed(name)]
+        off.append(training - decoding - median(others) if others else math.nan)
+    return (
+        "Bases of one pre-training seed share lessons; if all of them are left out of each other's predictions, a "
+        f"typical miss is {root_mean_square(off):.1f} points."
+    )
+
+
+def _seed(base: str) -> str:
+    """A base without its dose: family, size and pre-training seed.
+
+    >>> _seed("qwen3_vl-small-11-dose-0.4"), _seed("qwen3_5-small-1")
+    ('qwen3_vl-small-11', 'qwen3_5-small-1')
+    """
+    return base.partition("-dose-")[0]
 
 
 def _by_dose(out: Path, off: list[tuple[str, float, float, float]]) -> str:
@@ -274,6 +298,10 @@ def draw_precheck(out: Path) -> Figure | None:
         axis.plot(*zip(*own, strict=True), "o", color=tone, label=f"dose {dose:g} ({len(own)})", markersize=5)
     ends = [min(0.0, *(min(pair) for pair in pairs.values())) - 2, max(max(pair) for pair in pairs.values()) + 2]
     axis.plot(ends, ends, "--", color="#8a8f98", linewidth=1, label="equal gains")
+    typical = typical_miss(pairs)
+    low, high = ([end + side * typical for end in ends] for side in (-1, 1))
+    label = f"± a typical miss ({typical:.1f})"
+    axis.fill_between(ends, low, high, color="#8a8f98", alpha=0.12, label=label, linewidth=0)
     axis.axhline(0, color="#5f5f5f", linewidth=0.8)
     axis.axvline(0, color="#5f5f5f", linewidth=0.8)
     axis.set_xlabel("points gained by contrast decoding; line at 0: no gain")

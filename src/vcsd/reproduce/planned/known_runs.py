@@ -1,7 +1,8 @@
 """Runs that need not be repeated, even where the bases that they started from are no longer there.
 
 A result names its base and the hash of its weights. A base made again has other weights, so a base with results is
-never made again: its missing runs wait until the base itself is put back.
+not made again by itself: its missing runs wait until the base is put back. If its weights are lost for good, it can be
+made again under the same name, and all its runs are repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vcsd.reproduce.cell import Cell
 from vcsd.reproduce.pages.from_files import RecordedBase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from vcsd.reproduce.cell import Sweep
     from vcsd.reproduce.planned.run_list import PlannedRun, RunList
@@ -49,14 +50,22 @@ class KnownRuns:
             ])  # fmt: skip
 
 
-def known_runs(listed: RunList, folders: Sequence[Path]) -> KnownRuns:
-    """Read the results in some folders, each of which may be missing."""
+def known_runs(listed: RunList, folders: Sequence[Path], lost: Collection[str] = ()) -> KnownRuns:
+    """Read the results in some folders, each of which may be missing.
+
+    The results of `lost` bases count only in the first folder, which has those of the bases that were made again.
+    """
     keys: set[str] = set()
     bases: dict[str, RecordedBase] = {}
-    for path in (path for folder in folders for path in sorted((folder / "cells").glob("*.json"))):
+    paths = [
+        (place, path) for place, folder in enumerate(folders) for path in sorted((folder / "cells").glob("*.json"))
+    ]
+    for place, path in paths:
         result = json.loads(path.read_bytes())
-        keys.add(path.stem)
         name = result.get("base")
+        if place and name in lost:
+            continue
+        keys.add(path.stem)
         if name in listed.bases:
             bases.setdefault(name, RecordedBase(Path(name), result["group"], result["identity"]["base"]))
     return KnownRuns(frozenset(keys), bases)

@@ -66,7 +66,7 @@ def _differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
     axis.set_yticks(range(len(known)), [f"{name} ({change.num_bases})" for name, change in known.items()])
     axis.invert_yaxis()
     axis.grid(axis="x", alpha=0.3)
-    axis.set_xlabel("points; bars: 95% over bases; dots: bases")
+    axis.set_xlabel("points; line at 0: no difference\nbars: 95% over bases; dots: bases")
 
 
 def draw_doses(runs: PlannedResults) -> Figure | None:

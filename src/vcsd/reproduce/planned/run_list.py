@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from vcsd.bases.branch import LAST_STAGE
@@ -69,9 +69,12 @@ class RunList:
     runs: tuple[PlannedRun, ...]
     experiments: tuple[str, ...]
     digest: str
+    commands: Mapping[PlannedRun, str] = field(default_factory=dict)
+    """The command that a result names, if it is not that of the sweep: several lists may be run together."""
 
     def cell(self, run: PlannedRun, folder: Path, sweep: Sweep) -> Cell:
         """The cell of a run, whose base must exist: shipped, or in `folder`."""
+        sweep = replace(sweep, command=self.commands.get(run, sweep.command))
         is_shipped = run.base.startswith(SHIPPED)
         base = shipped_base(run.base.removeprefix(SHIPPED)) if is_shipped else folder / run.base
         return Cell(run.variant, Base(base), run.seed, sweep)
@@ -90,6 +93,24 @@ class RunList:
             if name in used
         }
         return replace(self, bases=bases, runs=tuple(settings.values()))
+
+
+def together(lists: Mapping[str, RunList]) -> RunList:
+    """Several lists as one, in their order, by the command that the results of each name.
+
+    A run that is on two lists belongs to the first. Raise a ConfigError if two lists mean different bases by one name.
+    """
+    bases: dict[str, PlannedBase] = {}
+    commands: dict[PlannedRun, str] = {}
+    for command, listed in lists.items():
+        others = [name for name, base in listed.bases.items() if bases.get(name, base) != base]
+        if others:
+            raise ConfigError([f"{', '.join(others)}: the lists mean different bases. Run them one after the other."])
+        bases.update(listed.bases)
+        commands |= {run: command for run in listed.runs if run not in commands}
+    runs = tuple(dict.fromkeys(run for listed in lists.values() for run in listed.runs))
+    experiments = tuple(dict.fromkeys(name for listed in lists.values() for name in listed.experiments))
+    return RunList(bases, runs, experiments, " ".join(listed.digest for listed in lists.values()), commands)
 
 
 def read_run_list(path: Path) -> RunList:

@@ -1,4 +1,4 @@
-"""Run a list of planned runs in parallel for a limited time. Resumes: finished bases and runs are not repeated.
+"""Run lists of planned runs in parallel for a limited time. Resumes: finished bases and runs are not repeated.
 
     python -m vcsd.reproduce.planned.run_planned docs/results/planned.json --out runs/planned --jobs 14 --minutes 15
     python -m vcsd.reproduce.planned.run_planned docs/results/planned.json --out runs/planned --pretrain cuda
@@ -15,9 +15,15 @@ each.
 All of it is in `OUT/quick`, because its bases have the names of the real ones; it does not use `--bases` and `--known`.
 A base in the folder of bases that was not made as the list says is refused.
 
+Several lists run together, the runs of the first list first; every result names its own list.
+
 `--known` names a folder of results that need not be repeated. Their bases are not made again: a base with missing runs
-must be put back into the folder of bases. Everything that is worth keeping is in `--out`: `cells/`,
-`cards/` and `runs.jsonl`. The exit code is 1 if a run or a base failed.
+must be put back into the folder of bases. If its weights are lost, `--again NAME` makes it again and repeats all its
+runs; its results in `--known` do not count then, and must be moved away before the new ones are put there.
+
+Everything that is worth keeping is in `--out`: `cells/`, `cards/` and `runs.jsonl`. `--archive FILE` packs it about
+once a minute and at the end, with the bases that have missing runs: unpacked into `--out` elsewhere, it resumes there.
+The exit code is 1 if a run or a base failed.
 """
 
 from __future__ import annotations
@@ -42,9 +48,9 @@ from vcsd.errors import ConfigError, VcsdError
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.machine import hardware
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder
+from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder, pack_results
 from vcsd.reproduce.planned.known_runs import known_runs
-from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
+from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
@@ -60,7 +66,7 @@ NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 64
 QUICK_SIZE, QUICK_WORLD = "tiny", ("batch=8", "sight_steps=1", "answer_steps=1", "sway_steps=1")
-POLL_SECONDS = 1.0
+POLL_SECONDS, SAVE_SECONDS = 1.0, 60.0
 
 
 def say(text: str) -> None:
@@ -167,17 +173,26 @@ def refuse_other_base(folder: Path, planned: PlannedBase) -> None:
 
 
 def run_list(
-    listed: RunList, sweep: Sweep, maker: BaseMaker, known: KnownRuns, jobs: int, deadline: float
+    listed: RunList,
+    sweep: Sweep,
+    maker: BaseMaker,
+    known: KnownRuns,
+    jobs: int,
+    deadline: float,
+    save: Callable[[], None] = lambda: None,
 ) -> PoolTally:
-    """Run what is listed until it is done or the time is over."""
+    """Run what is listed until it is done or the time is over. Calls `save` about once a minute."""
     todo = [run for run in listed.runs if not known.has_result(run, sweep)]
     tally = PoolTally(len(todo), len(listed.runs) - len(todo))
     workers: list[Worker] = []
     idle: list[Worker] = []
-    is_last = False
+    is_last, saved = False, time.monotonic()
     try:
         while time.monotonic() < deadline and not is_last:
             maker.advance()
+            if time.monotonic() - saved >= SAVE_SECONDS:
+                save()
+                saved = time.monotonic()
             while len(workers) < jobs and (cell := _next_cell(listed, todo, sweep, maker, known, tally)) is not None:
                 worker = idle.pop() if idle else Worker(sweep.out / "logs", threads=1)
                 worker.start(cell)
@@ -243,10 +258,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m vcsd.reproduce.planned.run_planned", description="Run a list of planned runs."
     )
-    parser.add_argument("list", type=Path)
+    parser.add_argument("lists", type=Path, nargs="+", metavar="list", help="Files of planned runs.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--bases", type=Path, help="Folder for bases. Default: OUT/bases.")
     parser.add_argument("--known", type=Path, help="Results that need not be repeated.")
+    parser.add_argument("--again", nargs="+", default=[], metavar="BASE", help="Bases whose weights are lost.")
+    parser.add_argument("--archive", type=Path, help="Pack results, and bases with missing runs, into this .tar.gz.")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="Where runs compute.")
@@ -261,13 +278,12 @@ def _main(options: argparse.Namespace) -> bool:
     started = time.monotonic()
     if options.jobs < 1 or options.pretrain_jobs < 1 or options.minutes <= 0:
         raise ConfigError(["--jobs, --pretrain-jobs and --minutes must be positive."])
-    listed = read_run_list(options.list)
+    listed = _listed(options)
     if options.quick:
-        listed = listed.quick(QUICK_SIZE, QUICK_WORLD)
         options.out, options.bases, options.known = options.out / "quick", None, None
         options.pretrain = options.pretrain or "cpu"
         say(f"A smoke test, all in {options.out}: no base and no result from elsewhere is used or changed.")
-    sweep = _sweep(options, f"python -m vcsd.reproduce.planned.run_planned {options.list} ({listed.digest})")
+    sweep = _sweep(options, " ".join(dict.fromkeys(listed.commands.values())))
     create_results_folder(options.out)
     bases = options.bases or options.out / "bases"
     num = QUICK_QUESTIONS if options.quick else None
@@ -280,20 +296,50 @@ def _main(options: argparse.Namespace) -> bool:
         f"{len(listed.runs)} runs and {len(listed.bases)} bases are listed, {num_there} bases are there; "
         f"{options.minutes:g} minutes at most."
     )
-    known = known_runs(listed, [options.out, *([options.known] if options.known else [])])
+    known = known_runs(listed, [options.out, *([options.known] if options.known else [])], options.again)
     known.refuse_other_weights(bases)
     maker.used = frozenset(known.bases)
     for name in waiting(listed, sweep, maker, known):
         say(f"{name} has results and missing runs, but is not in {bases}: put it there, since it is not made again.")
-    tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes)
+    save = partial(_save, options.archive, listed, sweep, maker, known)
+    tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes, save)
     keep_cards(bases, options.out)
     wall = time.monotonic() - started
     ran = sorted({run.base for run in listed.runs if maker.has(run.base)})
     _note(listed, sweep, tally, options.jobs, ran, wall)
+    save()
     say(f"{len(tally.keys)} runs finished, {len(tally.failed)} failed, {tally.num_known} known; {wall:.0f} s.")
     for failure in (*tally.failed, *sorted(maker.failed)):
         say(f"FAILED: {failure}")
     return not tally.failed and not maker.failed
+
+
+def _listed(options: argparse.Namespace) -> RunList:
+    """All lists as one. Raise a ConfigError if a base to make again is on none of them."""
+    lists = {path: read_run_list(path) for path in options.lists}
+    if options.quick:
+        lists = {path: each.quick(QUICK_SIZE, QUICK_WORLD) for path, each in lists.items()}
+    listed = together({
+        f"python -m vcsd.reproduce.planned.run_planned {path} ({each.digest})": each for path, each in lists.items()
+    })  # fmt: skip
+    unknown = [name for name in options.again if name not in listed.bases]
+    if unknown:
+        raise ConfigError([f"--again {name} is no base of these lists." for name in unknown])
+    return listed
+
+
+def _save(archive: Path | None, listed: RunList, sweep: Sweep, maker: BaseMaker, known: KnownRuns) -> None:
+    """Pack the results and the bases that runs still need."""
+    if archive is None:
+        return
+    keep_cards(maker.folder, sweep.out)
+    needed = []
+    for run in listed.runs:
+        if run.base in listed.bases and maker.has(run.base):
+            cell = listed.cell(run, maker.folder, sweep)
+            if cell.key not in known.keys and cell.result() is None:
+                needed.append(run.base)
+    pack_results(archive, sweep.out, maker.folder, dict.fromkeys(needed))
 
 
 def _sweep(options: argparse.Namespace, command: str) -> Sweep:

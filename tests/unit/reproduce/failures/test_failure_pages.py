@@ -207,6 +207,29 @@ def test_more_bases_are_judged_family_by_family():
     assert "no verdict" in page
 
 
+def test_bases_that_were_made_again_are_named(tmp_path):
+    runs = made_up(POWER_LIST, without=("qwen3_5-small-26",))
+    runs = replace(runs, runs=replace(runs.runs, out=tmp_path))
+    assert "were lost" not in power_page(runs, None)
+    (tmp_path / "lost" / "cells").mkdir(parents=True)
+    (tmp_path / "lost" / "cells" / "0.json").write_text(json.dumps({"base": "qwen3_5-small-23", "acc": 12.5}))
+    page = power_page(runs, None)
+    assert "The weights of qwen3_5-small-23 were lost before their last run." in page
+    assert "1 result of the first ones is in `lost/cells`, and not used." in page
+    assert "12.5" not in page
+
+
+def test_an_interval_below_zero_that_the_correction_leaves_undecided_is_named():
+    runs = made_up(FAILURE_LIST)
+    assert "Undecided after the correction" not in failures_page(runs)
+    changed = [result for run, result in runs.runs._results.items() if run.variant.name == "VCSD, told prompts"]
+    for loss, result in zip((-1.0, -5.0, -2.0, -9.0, -4.0), changed, strict=True):
+        result["abilities"]["text_only"] += loss
+    page = failures_page(runs)
+    assert "needs no picture: text only -4.20 (95% -8.07 to -0.33" in page
+    assert "not corrected" in page
+
+
 def test_a_family_without_runs_still_counts_in_the_correction():
     whole = made_up(POWER_LIST)
     missing = [name for name, base in whole.runs.listed.bases.items() if base.family != "qwen3_vl"]

@@ -137,9 +137,11 @@ def test_a_page_shows_an_answer_that_no_rule_reads(told):
 
 def test_a_curve_is_a_table_and_a_name_is_one_row(told):
     for variant, gain in zip(EXPERIMENTS["dynamics"].variants, (1, 3), strict=True):
-        points = [{"step": step, "acc": 50.0 + gain * step, "scores": {}} for step in (1, 2)]
+        scores = dict.fromkeys(SEVEN, 50.0)
+        points = [{"step": step, "acc": 50.0 + gain * step, "scores": scores} for step in (1, 2)]
         write(told, variant, [50.0 + 2 * gain] * 3, **{**TRAINED, "curve": points})
     page = experiment_page(EXPERIMENTS["dynamics"], told)
+    assert "\n[The paper's claims](claims.md). Undecided: \"VCSD stays above OPSD" in page.partition("seeds,")[0]
     _, _, after = page.partition("Acc over training, by step:")
     assert row(after, "VCSD") == ["VCSD", "53.0 ± 0.0", "56.0 ± 0.0"]
     table, _, _ = page.partition("Acc run by run")

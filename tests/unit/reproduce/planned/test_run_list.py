@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import BASE, VCSD
 from vcsd.reproduce.planned import run_planned
 from vcsd.reproduce.planned.known_runs import KnownRuns, known_runs
-from vcsd.reproduce.planned.run_list import read_run_list
+from vcsd.reproduce.planned.run_list import read_run_list, together
 from vcsd.reproduce.planned.run_planned import BaseMaker, _next_cell, waiting
 from vcsd.reproduce.pool import PoolTally
 
@@ -132,6 +133,63 @@ def test_a_base_with_results_is_not_made_again_and_its_missing_runs_wait(tmp_pat
         known.refuse_other_weights(maker.folder)
 
 
+def test_a_lost_base_is_made_again_and_all_its_runs_are_repeated(tmp_path):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]}), entry(["base"], {"b": [1]})])
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", "cpu", 1)
+    old, new = ({"base": "a", "group": "g", "identity": {"base": name}} for name in ("old", "new"))
+    for folder, result in (("known", old), ("out", new)):
+        (tmp_path / folder / "cells").mkdir(parents=True)
+        (tmp_path / folder / "cells" / f"{folder}.json").write_text(json.dumps(result))
+    folders = [tmp_path / "nothing yet", tmp_path / "known"]
+    known = known_runs(plan, folders, lost=["a"])
+    assert (known.keys, known.bases) == (frozenset(), {}), "nothing of the first base counts"
+    maker.used = frozenset(known.bases)
+    assert [name for name, _ in maker._todo()] == ["stem qwen3_vl-tiny-1"]
+    assert known_runs(plan, folders).bases["a"].digest == "old"
+    resumed = known_runs(plan, [tmp_path / "out", tmp_path / "known"], lost=["a"])
+    assert resumed.bases["a"].digest == "new", "its new results count when the command resumes"
+    assert resumed.keys == {"out"}
+    assert waiting(plan, sweep, maker, resumed) == ["a"]
+
+
+def test_lists_run_together_and_every_result_names_its_own(tmp_path):
+    first = listed(tmp_path, [entry(["base"], {"a": [1]})])
+    second = listed(tmp_path, [entry(["base", "VCSD"], {"a": [1], "b": [2]})])
+    both = together({"run first": first, "run second": second})
+    assert [(run.variant, run.base) for run in both.runs] == [(BASE, "a"), (BASE, "b"), (VCSD, "a"), (VCSD, "b")]
+    assert [both.commands[run] for run in both.runs] == ["run first", *["run second"] * 3]
+    assert list(dict.fromkeys(both.commands.values())) == ["run first", "run second"]
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    make_base(tmp_path / "bases" / "b")
+    cell, plain = (plan.cell(second.runs[1], tmp_path / "bases", sweep) for plan in (both, second))
+    assert (cell.sweep.command, cell.key) == ("run second", plain.key)
+    other = listed(tmp_path, [], {"a": {**BASES["a"], "seed": 2}})
+    with pytest.raises(ConfigError, match="a: the lists mean different bases"):
+        together({"run first": first, "run other": other})
+
+
+def test_an_archive_has_results_and_the_bases_with_missing_runs(command, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "out" / "bases" / name).mkdir(parents=True)
+    base = make_base(tmp_path / "out" / "bases" / "a")
+    write_planned_card(base, listed(tmp_path, [entry(["base"], {"a": [1]})]).bases["a"])
+    archive = tmp_path / "kept" / "runs.tar.gz"
+    code, _ = command("--archive", str(archive), tally=PoolTally(1, 0))
+    assert code == 0
+    with tarfile.open(archive) as tar:
+        names = tar.getnames()
+        tar.extractall(tmp_path / "elsewhere", filter="data")
+    assert {"cards/a.json", "runs.jsonl", "bases/a/card.json"} <= set(names)
+    assert not [name for name in names if name.startswith("bases/b")]
+    weights = [
+        (folder / "bases" / "a" / "model.safetensors").read_bytes()
+        for folder in (tmp_path / "out", tmp_path / "elsewhere")
+    ]
+    assert weights[0] == weights[1], "it resumes elsewhere from the same weights"
+    assert command("--again", "c", tally=PoolTally(0, 0))[0] == 2
+
+
 def test_a_base_that_was_made_otherwise_is_refused(tmp_path):
     plan = listed(tmp_path, [])
     maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1)
@@ -163,7 +221,7 @@ def command(tmp_path, monkeypatch):
     listed(tmp_path, [entry(["base"], {"a": [1]})])
     made = {}
 
-    def runs_nothing(plan, sweep, maker, known, jobs, deadline):
+    def runs_nothing(plan, sweep, maker, known, jobs, deadline, save):
         made["maker"] = maker
         return made["tally"]
 
