@@ -1,6 +1,7 @@
 """The installed command, run as a user would run it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,22 @@ def test_help_runs_without_torch():
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "Usage: vcsd" in output
     assert output.strip().endswith("heavy: []")
+
+
+@pytest.mark.parametrize(("chosen", "is_off"), [(None, True), ("0", False)])
+def test_the_hubs_telemetry_is_off_unless_the_user_turns_it_on(chosen, is_off):
+    """The client of the hub would ask for a list of coding agents, and name the one it runs under."""
+    code = (
+        "import sys; sys.argv = ['vcsd', '--version']; from vcsd.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "import huggingface_hub.constants; print(huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY)"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("DISABLE_TELEMETRY")}
+    if chosen is not None:
+        environment["HF_HUB_DISABLE_TELEMETRY"] = chosen
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split()[-1] == str(is_off)
 
 
 def test_doctor_finds_this_environment_well():

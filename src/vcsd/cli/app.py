@@ -94,6 +94,7 @@ _BAD_PATH = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EROFS, errno.
 
 def main() -> None:
     """Run the command line."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when a command imports huggingface_hub
     guard_terminal()
     with said_errors():
         app()

@@ -78,6 +78,7 @@ def hub(monkeypatch):
     fake = FakeHub()
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", fake.url)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_TELEMETRY", True)  # as in a process of the command
     monkeypatch.setenv("HF_TOKEN", "hf_not_a_real_token")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     yield fake
