@@ -137,3 +137,14 @@ DRAWN = {
     ("vlm-hallucination", "results_llava.json"): 32,
     ("FLUFFY", "experiments/llava/aokvqa/run1/output.json"): 12,
 }
+DRAWN_AGAIN = {
+    ("MathVista-InternVL", "results/internVL2/output_internVL2-1b-mini.json"): 19,
+    ("vlm-hallucination", "results_internvl2.json"): 10,
+    ("vlm-hallucination", "results_llava.json"): 16,
+    ("EduChat-Math", "outputs/closed-source/Gemini_common.jsonl"): 4,
+    ("EduChat-Math", "outputs/closed-source/Qwen_common.jsonl"): 4,
+    ("EduChat-Math", "outputs/open-source/cogvlm_common.jsonl"): 4,
+    ("EduChat-Math", "outputs/open-source/internlm_common.jsonl"): 4,
+    ("EduChat-Math", "outputs/open-source/mcmd_common.jsonl"): 4,
+}
+"""A second draw, of kinds that are rare in the first: numbers, and Chinese statements to judge."""
