@@ -10,6 +10,8 @@ of these labels were held out from version 3 of the reader; version 4 was develo
 Version 5 was developed on both, version 6 also on the next. `real_answers_version_5.jsonl` holds answers to other
 benchmarks, labelled by someone who did not see version 5, before it read them; `real_answers_version_6.jsonl` further
 answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
+`real_answers_version_7.jsonl` holds answers of nine other repositories, drawn by their hashes and labelled by someone
+who saw neither the reader nor its errors; where a person could also label otherwise, they are marked as debatable.
 `results/labelled_answers_reader_5.json` is what version 5 read, and so on down to version 2.
 """
 
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import answer_files
+import later_answer_files
 from answer_files import LETTERS, Answer, lines
 from vcsd.evaluation.reading import READER, read_answer
 
@@ -42,15 +45,17 @@ COMMITS = {
     "BLINK_Benchmark": "zeyofu/BLINK_Benchmark@2d6a779be4aa1ad0d38d7aa539bcb43b6dd81592",
     "crossmodal-eval": "neilkale/crossmodal-eval@b314d51a0e21ef99c4cb5d84ef464b54b66a88f9",
     **answer_files.COMMITS,
+    **later_answer_files.COMMITS,
 }
 LABELS = Path(__file__).parents[1] / "tests" / "golden" / "real_answers.jsonl"
 LATER = LABELS.with_name("real_answers_later.jsonl")
 FIFTH = LABELS.with_name("real_answers_version_5.jsonl")
 SIXTH = LABELS.with_name("real_answers_version_6.jsonl")
-UNSEEN = {FIFTH: ("version 5", 336), SIXTH: ("version 6", 220)}
-"""The part that these labels are, and how many of them were drawn first; the rest, from harder files, a second time."""
-PARTS = ("open", "held out", "later", "version 5", "version 6")
-CHINESE = ("CMMU", "GAOKAO-MM-llava-moss2")
+SEVENTH = LABELS.with_name("real_answers_version_7.jsonl")
+UNSEEN = {FIFTH: ("version 5", 336), SIXTH: ("version 6", 220), SEVENTH: ("version 7", 494)}
+"""The part that these labels are, and how many were drawn first; the rest, harder or of rarer kinds, a second time."""
+PARTS = ("open", "held out", "later", "version 5", "version 6", "version 7")
+CHINESE = ("CMMU", "GAOKAO-MM-llava-moss2", "EduChat-Math")
 Z = 1.959964
 
 
@@ -133,6 +138,7 @@ FORMATS = {
     "BLINK_Benchmark": _blink,
     "crossmodal-eval": _crossmodal,
     **answer_files.FORMATS,
+    **later_answer_files.FORMATS,
 }
 
 
@@ -219,7 +225,7 @@ def language(row: dict) -> str:
 def judged(clones: Path) -> tuple[list[dict], list[dict], Counter]:
     """Read every labelled answer: rows for the reader, rows for the authors' extraction, and what was skipped."""
     ours, theirs, skipped = [], [], Counter()
-    for label in [*labels(LABELS), *labels(LATER), *labels(FIFTH), *labels(SIXTH)]:
+    for label in [*labels(LABELS), *labels(LATER), *(label for path in UNSEEN for label in labels(path))]:
         answer = answers(clones, label["repository"], label["file"]).get(label["row"])
         if answer is None:
             skipped["missing"] += 1

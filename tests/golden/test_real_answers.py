@@ -10,13 +10,15 @@ import pytest
 
 import answer_files
 import labelled_answers
+import later_answer_files
 from vcsd.evaluation.reading import READER
 
 LABELS = [json.loads(line) for line in labelled_answers.LABELS.read_text(encoding="utf-8").splitlines()]
 LATER = labelled_answers.labels(labelled_answers.LATER)
 FIFTH = labelled_answers.labels(labelled_answers.FIFTH)
 SIXTH = labelled_answers.labels(labelled_answers.SIXTH)
-ALL = LABELS + LATER + FIFTH + SIXTH
+SEVENTH = labelled_answers.labels(labelled_answers.SEVENTH)
+ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
@@ -66,6 +68,56 @@ def test_the_labels_for_version_6_are_other_answers_and_many_are_hard():
     assert set(kinds) == {"option", "integer", "float", "yes_no"}
     assert kinds["float"] >= 50
     assert all(set(label) == set(FIFTH[-1]) for label in SIXTH)
+
+
+def test_the_labels_for_version_7_are_of_new_repositories_and_as_many_of_each_file_as_were_drawn():
+    assert {label["repository"] for label in SEVENTH} == set(later_answer_files.FORMATS)
+    assert not set(later_answer_files.FORMATS) & {label["repository"] for label in LABELS + LATER + FIFTH + SIXTH}
+    by_draw = {"first": later_answer_files.DRAWN, "second": later_answer_files.DRAWN_AGAIN}
+    for draw, drawn in by_draw.items():
+        labelled = Counter((label["repository"], label["file"]) for label in SEVENTH if label["draw"] == draw)
+        assert labelled == drawn
+    models = Counter(label["model"] for label in SEVENTH)
+    assert len(models) >= 25
+    assert max(models.values()) <= 50
+    assert sum(label["language"] == "Chinese" for label in SEVENTH) >= 0.15 * len(SEVENTH)
+    keys = set(FIFTH[-1])
+    assert all(set(label) - {"debatable", "again"} == keys for label in SEVENTH)
+
+
+def test_a_label_for_version_7_is_a_value_of_its_kind_or_none():
+    values = {"option": "[A-J]", "yes_no": "Yes|No", "integer": r"-?\d+", "float": r"-?\d+(\.\d+)?"}
+    readable = [label for label in SEVENTH if label["label"] is not None]
+    assert all(re.fullmatch(values[label["kind"]], label["label"]) for label in readable)
+    assert len(readable) < len(SEVENTH)
+
+
+def test_options_that_are_only_in_a_picture_have_no_words_and_options_in_a_prompt_have(tmp_path):
+    path = tmp_path / "output.json"
+    row = {"question": "Which?", "options": ["A", "two"], "response": "It is A.", "extraction": ""}
+    path.write_text(json.dumps({"math_1": row}))
+    options = {"A": "", "B": "two"}
+    expected = answer_files.Answer("It is A.", options, "Which?", answer_files.NOTHING)
+    assert dict(later_answer_files.emma(tmp_path, path)) == {"math_1": expected}
+    prompt = "Answer.\nQuestions: What is it?\nChoices: a cat, dog.\nAnswer: "
+    row = {"text_input_id": "x", "prompt_multiple choice (aokvqa)": prompt, "output_multiple choice (aokvqa)": "A dog."}
+    path.write_text(json.dumps([row]))
+    expected = answer_files.Answer("A dog.", {"A": "a cat", "B": "dog"}, "What is it?")
+    assert dict(later_answer_files.fluffy(tmp_path, path)) == {"x": expected}
+
+
+def test_the_first_reply_of_a_conversation_is_its_answer_and_only_options_and_statements_are_read(tmp_path):
+    path = tmp_path / "cot.jsonl"
+    messages = ["[Question]\nWho?\n[Choices]\n(A) Ann\n(B) Bob", "Bob, I think.", "Choose.", "(B)"]
+    path.write_text(json.dumps({"id": "1", "choices": ["Ann", "Bob"], "messages": messages}))
+    expected = answer_files.Answer("Bob, I think.", {"A": "Ann", "B": "Bob"}, "Who?")
+    assert dict(later_answer_files.m3cot(tmp_path, path)) == {"1": expected}
+    (tmp_path / "data").mkdir()
+    kinds = json.dumps({"选择题列表": ["1"], "判断题列表": ["2"]})
+    (tmp_path / "data" / "Question_type_index.txt").write_text(kinds, encoding="utf-8")
+    path.write_text("\n".join(json.dumps({"id": row, "answer": "对"}) for row in "123"))
+    found = dict(later_answer_files.cmm_math(tmp_path, path))
+    assert {row: answer.options for row, answer in found.items()} == {"1": dict.fromkeys("ABCD", ""), "2": {}}
 
 
 def test_the_measured_reader_is_the_one_in_use():
