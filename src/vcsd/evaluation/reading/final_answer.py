@@ -9,19 +9,22 @@ before this reader, which must be right on 99% of those it resolves.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
+from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_corrected
+from vcsd.evaluation.reading.further_questions import first_reply
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
     Reading,
     Statement,
     concludes,
     conclusions,
-    first_reply,
+    only_exemplifies,
     plain_signs,
     sentences,
     spoken,
@@ -81,7 +84,7 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     said = spoken(text) or ""
     if "```" in said:
         said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
-    if not said or _PROGRAM.search(said):
+    if not said or _PROGRAM.search(said) or only_exemplifies(said):
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
@@ -178,21 +181,50 @@ _WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
 def _stated(
     text: str, found: list[Statement], read: Callable[[Statement], Reading | None]
 ) -> tuple[Statement, Reading] | None:
-    """Read the last readable statement, unless the one just before it contradicts it. Firm ones outweigh weak ones."""
-    last: tuple[Statement, Reading] | None = None
+    """Read the last readable statement, unless an earlier one contradicts it. Firm ones outweigh weak ones."""
     firm = [statement for statement in found if not statement.is_weak]
-    for statement in firm if len(firm) < len(found) and any(map(read, firm)) else found:
-        reading = read(statement)
-        if reading is None:
-            continue
-        if last is None:
-            last = (statement, reading)
-        elif _overrides(reading, last[1]):
+    counted = firm if len(firm) < len(found) and any(map(read, firm)) else found
+    readable = ((statement, reading) for statement in counted if (reading := read(statement)) is not None)
+    last = next(readable, None)
+    if last is None:
+        return None
+    is_nearest = True
+    for statement, reading in readable:
+        if is_nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
             return (statement, Reading(None, "contradiction"))
-        elif reading.found == last[1].found or statement.start == last[0].start:
+        is_nearest = False
+        if is_corrected(text, statement, last[0]):
             return last
-        else:
-            between = text[statement.start : last[0].start].split()
-            is_contradicted = len(between) <= _WORDS_OF_A_STATEMENT
-            return (statement, Reading(None, "contradiction")) if is_contradicted else last
+        if _is_plain(statement, reading) and _is_other(reading, last[1]) and not is_about_a_part(text, statement):
+            return last if decides(text, last[0]) else (statement, Reading(None, "two answers"))
     return last
+
+
+def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[Statement, Reading]) -> bool:
+    """Whether a statement with another answer stands right before the last one."""
+    if reading.found == last[1].found or statement.start == last[0].start:
+        return False
+    return len(text[statement.start : last[0].start].split()) <= _WORDS_OF_A_STATEMENT
+
+
+def _is_plain(statement: Statement, reading: Reading) -> bool:
+    """Whether a statement gives its answer at once: a letter, a number, or a few words."""
+    if reading.by.endswith(("letter", "stated")) or statement.form in ("boxed", "tag"):
+        return True
+    return reading.by.endswith("words") and len(_CLAUSE_END.split(statement.payload)[0].split()) <= _WORDS_OF_A_STATEMENT
+
+
+_CLAUSE_END = re.compile(r"[.,;:(\n]")
+
+
+def _is_other(reading: Reading, last: Reading) -> bool:
+    """Whether two readings are different answers; numbers that only differ by rounding are not."""
+    if None in (reading.found, last.found) or reading.found == last.found:
+        return False
+    try:
+        return not math.isclose(float(reading.found or 0), float(last.found or 0), rel_tol=_ROUNDING)
+    except ValueError:
+        return True
+
+
+_ROUNDING = 0.01

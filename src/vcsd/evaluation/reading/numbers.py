@@ -37,7 +37,7 @@ _NUMBER = re.compile(
     rf"""
     (?<![A-Za-z0-9_.^√/]) (?<![A-Za-z]-) (?<!\d:) (?P<sign>(?<![\d)])-)?
     (?: (?:(?P<whole>\d{{1,3}})\ )?(?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
-      | (?P<base>\d+)\s*\^\s*\{{?(?P<power>\d{{1,2}})\}}?
+      | (?P<base>\d+)\s*\^\s*\{{?(?P<power>[1-9]\d?)\}}?
       | (?P<plain>{_PLAIN})
         (?: \s*[\u00d7x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
         (?: \s*(?P<scale>thousand|million|billion|万|亿) )?
@@ -111,13 +111,22 @@ def _decimal(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else repr(float(value))
 
 
+_ANGLE = r"(?!100?\b)[1-9]\d\d?(?:\.\d+)?"
+"""The degrees in 60^0, which nobody means as a power. What 10^0 and 2^0 mean is open, unless an angle is named."""
+_ABOUT_ANGLES = re.compile(r"∠|\bangles?\b|\bdegrees?\b|角", re.IGNORECASE)
+_NAMED_ANGLE = re.compile(r"(?<![\d.^])(\d{1,3})\s*\^\s*0(?!\.?\d)(?!\s*[)$]*\s*[=+*/^\u00d7\u00f7])")
 _LATEX = [
     (re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}(?=\s*\})"), r"\1"),  # the unit in \frac{\text{m}}{\text{s}}
     (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
     (re.compile(r"(?<=\d)\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}"), r" \1/\2"),  # 2\frac{1}{2} is 2 1/2
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}+(√-]+|√\d+)\}"), r"\1/\2"),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/(\2)"),
-    (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
+    (re.compile(r"\^\s*\{?\s*(?:\\circ|[°\u2218\u00ba\u02da])\s*\}?|\\degrees?(?![a-z])"), "°"),
+    (re.compile(r"(?<=\d)\s*\^\s*(?:\{\s*\\?(?:text|rm|mathrm)?\s*\{?\s*o\s*\}?\s*\}|o(?![A-Za-z]))"), "°"),  # 60^o
+    (
+        re.compile(rf"(?<![\d.^])({_ANGLE})\s*\^\s*(?:\{{\s*0\s*\}}|0)(?!\.?\d)(?!\s*[\])}}$]*\s*[=+*/^\u00d7\u00f7])"),
+        r"\1°",
+    ),
     (re.compile(r"\^\s*\{\s*(-?\d+)\s*\}"), r"^\1"),
     (re.compile(r"\{~"), "{ "),
     (re.compile(r"(?<=\d[a-z])\{([a-z])\}"), r"\1"),  # 6c{m}^2
@@ -138,6 +147,7 @@ def clean(text: str) -> str:
     if any(sign in text for sign in "\\{^"):
         for pattern, plain in _LATEX:
             text = pattern.sub(plain, text)
+        text = _NAMED_ANGLE.sub(r"\1°", text) if "^" in text and _ABOUT_ANGLES.search(text) else text
     return without_latex(text).strip()
 
 

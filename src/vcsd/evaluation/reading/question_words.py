@@ -42,7 +42,16 @@ class QuestionWords:
         """Whether the question is about what is not so: "What would happen if ...?"."""
         return bool(_IMAGINES.search(self.text))
 
+    @property
+    def asks_for_wrong(self) -> bool:
+        """Whether the question asks for what is wrong: "Which statement is false?"."""
+        return bool(_ASKS_FOR_WRONG.search(self.text))
 
+
+_ASKS_FOR_WRONG = re.compile(
+    r"(?<!\bor\s)\b(?:incorrect|wrong|false(?!\s+or\b)|untrue|not\s+(?:true|correct|right|accurate))\b|(?<!还是)(?<!或)错误|不正确|有误|不对的|不恰当|不符合",
+    re.IGNORECASE,
+)
 _IMAGINES = re.compile(r"\b(?:if|would|were|suppose|imagine)\b|如果|假如|假设|若", re.IGNORECASE)
 NOTHING_ASKED = QuestionWords("")
 

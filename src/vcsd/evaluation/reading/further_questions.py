@@ -1,0 +1,70 @@
+"""Finds where a text stops answering and goes on with questions of its own.
+
+Models that were trained on lists of questions invent further ones. Their answers are not answers to what was asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from vcsd.evaluation.reading.statements import statements
+
+_NEXT_QUESTION = re.compile(
+    r"\n[\s*#]{0,12}(?:(?:next|second|new|another|follow-?up)\s+)?"
+    r"(?:(?:Question|Hint|Human|User|Problem|Exercise|Input|Q|问题|题目)\s*(?:\d+\s*)?:|(?:Problem|Exercise|Question)\s*\d+\.\s)|"
+    r"\n\s{0,4}#{1,6}\s{0,4}(?:Question|Problem|Exercise)\s*\d*\s*\n",
+    re.IGNORECASE,
+)
+_FURTHER = re.compile(
+    r"(?<=[.!?\n])\s{0,4}(?:(?:now|next|here|then|also)\b,?\s*)?(?:(?:here\s+)?(?:is|comes)\s+|"
+    r"(?:let's|let\s+us|let\s+me|we)\s+(?:consider|look\s+at|take|try|ask|answer|turn\s+to)\s+|consider\s+|for\s+)?(?:an?\s+)?"
+    r"\b(?:second|third|next|new|another|further|follow-?up)\s+(?:question|problem|exercise)\b[\w\s]{0,20}:(?=[^?]{2,400}\?)|"
+    r"(?:下一个?|第二个?|第三个?|另一个?|新的?)(?:问题|题目|题)\s*:(?=[^?]{2,200}\?)",
+    re.IGNORECASE,
+)
+"""Now, a second question: ..., also within a line."""
+_NUMBERED_QUESTION = re.compile(
+    r"(?:\n\s{0,4}|(?<=[.!?])\s{1,2}|(?<=[\u4e00-\u9fff][.]))[*#(Qq]{0,3}(\d{1,2})\s?[.):,]\s{0,2}"
+    r"(?=[^\n?]{0,120}?\b(?i:which|what|how|who|whose|where|why)\b|(?i:is|are|was|were|does|do|did|can|has|have)\s|"
+    r"[^\n?]{0,60}?[哪几谁吗什])[^\n?]{2,200}\?(?![\"'A-Za-z0-9])"
+)
+"""2. Which is red? After a stated answer, this is a question of the model's own."""
+_WORDS_OF_A_REPLY = 5
+_SAME_QUESTION = 40
+"""Characters by which a repeated question is recognised."""
+Ends = Literal["whole", "part", "unclear", "foreign"]
+
+
+def first_reply(text: str, asked: str = "") -> tuple[str, Ends]:
+    r"""Return the text before a further question that the model asks itself, and whether that is a whole reply.
+
+    It is only a part if it is very short, announces more, or if the further question is only the one asked, repeated.
+    Before a list of questions that begins with 1 it is unclear: the list may explain the answer. If the text begins
+    with a numbered question too, its reply may be to a foreign one.
+
+    >>> first_reply("The answer is B.\n\nQuestion: How many legs has a spider?\nThe answer is 8.")
+    ('The answer is B.', 'part')
+    """
+    headed = min(filter(None, (_NEXT_QUESTION.search(text), _FURTHER.search(text))), key=re.Match.start, default=None)
+    numbered = _own_question(text[: headed.start()] if headed else text)
+    further = numbered or headed
+    if not further:
+        return text, "whole"
+    reply = text[: further.start()].rstrip()
+    question = further[0].lstrip("\n *#(Qq0123456789.:,)") if numbered else text[further.end() :].lstrip(" *\n")
+    if bool(asked) and question.startswith(asked[:_SAME_QUESTION]):
+        return reply, "part"
+    if numbered:
+        is_foreign = _NUMBERED_QUESTION.match(f"\n{reply}")
+        return reply, "foreign" if is_foreign else "unclear" if numbered[1] == "1" else "whole"
+    is_part = reply.endswith(":") or len(reply.split()) < _WORDS_OF_A_REPLY
+    return reply, "part" if is_part else "whole"
+
+
+def _own_question(text: str) -> re.Match[str] | None:
+    """Find a numbered question after a stated answer."""
+    if "?" not in text:
+        return None
+    numbered = _NUMBERED_QUESTION.search(text)
+    return numbered if numbered and statements(text[: numbered.start()]) else None
