@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
-from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_corrected
+from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected
 from vcsd.evaluation.reading.further_questions import first_reply
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
@@ -58,6 +58,9 @@ UNRESOLVED = Reading(None, "unresolved")
 
 _WORDS_OF_A_STATEMENT = 5
 """Two different statements with at most this many words between them contradict each other."""
+
+_CHARACTERS_OF_A_STATEMENT = 60
+"""The same in Chinese, which has no spaces."""
 
 _PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
 """A program is not an answer: its output is not in the text."""
@@ -188,15 +191,17 @@ def _stated(
     last = next(readable, None)
     if last is None:
         return None
-    is_nearest = True
+    nearest = True
     for statement, reading in readable:
-        if is_nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
+        if nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
             return (statement, Reading(None, "contradiction"))
-        is_nearest = False
-        if is_corrected(text, statement, last[0]):
-            return last
+        nearest = False
+        is_settled = is_corrected(text, statement, last[0]) or (statement.form == "boxed" and reading == last[1])
+        if is_settled:
+            return last  # what was said before does not hold, or led to this box
         if _is_plain(statement, reading) and _is_other(reading, last[1]) and not is_about_a_part(text, statement):
-            return last if decides(text, last[0]) else (statement, Reading(None, "two answers"))
+            is_decided = decides(text, last[0]) or (statement.form == "chosen" and is_alone(text, last[0]))
+            return last if is_decided else (statement, Reading(None, "two answers"))
     return last
 
 
@@ -204,16 +209,21 @@ def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[St
     """Whether a statement with another answer stands right before the last one."""
     if reading.found == last[1].found or statement.start == last[0].start:
         return False
-    return len(text[statement.start : last[0].start].split()) <= _WORDS_OF_A_STATEMENT
+    between = text[statement.start : last[0].start]
+    is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(between) <= _CHARACTERS_OF_A_STATEMENT
+    return is_near and not is_corrected(text, statement, last[0])
 
 
 def _is_plain(statement: Statement, reading: Reading) -> bool:
     """Whether a statement gives its answer at once: a letter, a number, or a few words."""
     if reading.by.endswith(("letter", "stated")) or statement.form in ("boxed", "tag"):
-        return True
-    return reading.by.endswith("words") and len(_CLAUSE_END.split(statement.payload)[0].split()) <= _WORDS_OF_A_STATEMENT
+        return not _ENUMERATED.match(statement.payload)
+    words = _CLAUSE_END.split(statement.payload)[0].split()
+    return reading.by.endswith("words") and len(words) <= _WORDS_OF_A_STATEMENT
 
 
+_ENUMERATED = re.compile(r"1[.)]\s+\W*[A-Za-z\u4e00-\u9fff]")
+"""Here is how I arrived at the answer: 1. I counted ..."""
 _CLAUSE_END = re.compile(r"[.,;:(\n]")
 
 
@@ -222,9 +232,13 @@ def _is_other(reading: Reading, last: Reading) -> bool:
     if None in (reading.found, last.found) or reading.found == last.found:
         return False
     try:
-        return not math.isclose(float(reading.found or 0), float(last.found or 0), rel_tol=_ROUNDING)
+        earlier, later = float(reading.found or 0), float(last.found or 0)
     except ValueError:
         return True
+    is_rounded = math.isclose(earlier, later, rel_tol=_ROUNDING) or (later.is_integer() and abs(earlier - later) < 1)
+    return not (is_rounded or any(math.isclose(earlier, later * scale) for scale in _SCALES))
 
 
 _ROUNDING = 0.01
+_SCALES = (1000, 1e6, 1e9, 0.01, 100)
+"""131.3 thousand, then 131.3: the same number without its unit."""

@@ -174,11 +174,14 @@ def names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
     return bool(first) and letter not in [of for end, of in first if end == longest]
 
 
+_ATTACHED = re.compile(r"[A-Za-z0-9]")
+
+
 def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: bool) -> bool:
     """Whether a letter at the beginning is a label, not an article or the first letter of a word."""
     if rest.lstrip()[:1] == "=" and not is_closed:
         return False
-    if not rest.strip() or is_closed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
+    if not rest.strip() or is_closed or (rest[0] in ".:)" and not _ATTACHED.match(rest, 1)):
         return True
     if letter.islower():
         return rest[0] in "},"

@@ -224,26 +224,33 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
         named = _WORDS_AND_LABEL.fullmatch(line)
         if named and formula(options.get(named["letter"], "")) == formula(named["words"]):
             return Reading(named["letter"], place)
-    if (bare := _BARE.search(sentences(text)[-1])) and bare[1] in options:
+    if (bare := _BARE.search(sentences(text)[-1])) and bare[1] in options and not _begins_another(text, bare[1]):
         return Reading(bare[1], "last sentence")
     bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := lettered(span, options))}
     bold.discard(None)
     return Reading(bold.pop(), "bold") if len(bold) == 1 else None
 
 
+def _begins_another(text: str, letter: str) -> bool:
+    """Whether a text breaks off with "Option B", after a sentence about another option."""
+    others = {found[1] for found in _OPTION.finditer(text)} - {letter}
+    return bool(others) and text[-1] not in ".!*)" and bool(_OPTION.match(sentences(text)[-1]))
+
+
+_OPTION = re.compile(r"(?i:\boption|\bchoice)\s+[*(\"]*([A-H])\b|选项\s*([A-H])")
+
+
 def _after_colon(lines: list[str], options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
-    """Read an option that stands on a line of its own after "... is:", if no other one does."""
-    chosen = set()
-    for before, line, after in zip(lines, lines[1:], [*lines[2:], ""], strict=False):
-        label = _OWN_LINE.fullmatch(line)
-        if not label or not _OPENS_LINE.search(before) or _OWN_LINE.match(after):
-            continue
-        words = options.get(label[1], "")
-        is_denied = not asked.asks_for_wrong and bool(_DENIES.search(before))
-        if not words or formula(words) != formula(label[2]) or is_denied or _ONE_OF_SEVERAL.search(before):
-            return None
-        chosen.add(label[1])
-    return Reading(chosen.pop(), "line after a colon") if len(chosen) == 1 else None
+    """Read an option that stands on a line of its own after "... is:", if no other one follows."""
+    labels = [(place, label) for place, line in enumerate(lines) if (label := _OWN_LINE.fullmatch(line))]
+    if not labels or labels[-1][0] == 0:
+        return None
+    place, label = labels[-1]
+    before, words = lines[place - 1], options.get(label[1], "")
+    if not _OPENS_LINE.search(before) or _ONE_OF_SEVERAL.search(before) or not words:
+        return None
+    is_asked = bool(_DENIES.search(before)) == asked.asks_for_wrong or "答案" in before or "answer" in before.lower()
+    return Reading(label[1], "line after a colon") if is_asked and formula(words) == formula(label[2]) else None
 
 
 _OWN_LINE = re.compile(r"[*(]*([A-H])[).:*]+\s*(\S.*?)[*\s]*")
@@ -282,7 +289,7 @@ def _concluded(text: str, options: Mapping[str, str], asked: QuestionWords) -> R
     if len(chosen) != 1 or (_lists(text, ends) and _named(text[: -len(ends[-1])], options) - chosen):
         return None
     (letter,) = chosen
-    if letter in rivals(text) and any(judgements(ends[-1])):
+    if letter in rivals(text) and any(one.is_right for sentence in ends for one in judgements(sentence)):
         return None
     is_passing = goes_on_with_another(text, text.rfind(ends[-1]) + len(ends[-1]), letter)
     return None if is_passing else Reading(letter, "conclusion")
@@ -325,7 +332,7 @@ def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> 
         if is_denied or _is_term(sentence, found.start(at), letter, options):
             continue
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
-            cued |= {letter, *_joined(after, options)}
+            cued |= {letter, *_joined(after, options), *_judged_with(letter, sentence)}
     named = _named(sentence, options)
     if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
         named |= _named(aside, options)
@@ -362,6 +369,11 @@ def _is_term(sentence: str, start: int, letter: str, options: Mapping[str, str])
     rest, is_closed = after[len(closing) :], bool(set(closing) & set(")]}"))
     is_part = bool(TIMES.match(after)) or continues_formula(rest, is_closed=is_closed)
     return (is_part and not has_own(letter, rest, options)) or is_argument(sentence, start)
+
+
+def _judged_with(letter: str, sentence: str) -> set[str]:
+    """Return the letters that are called right together with this one: 选项A和B是正确的."""
+    return {other for one in judgements(sentence) if letter in one.letters for other in one.letters}
 
 
 def _joined(after: str, options: Mapping[str, str]) -> set[str]:

@@ -280,10 +280,9 @@ def _chosen(text: str) -> Iterator[Statement]:
     for said in praise:
         other = _IN_BRACKETS.match(text, said.end())
         is_other = other and other[1] != said["letter"]  # "Point D is the correct point (C)"
-        if is_other or _ONLY_IF.match(text, said.end()) or goes_on_with_another(text, said.end(), said["letter"]):
-            continue
         is_verdict = bool(_VERDICT.search(said[0])) and not _ANSWER_AFTER.match(text, said.end())
-        if is_verdict and said["letter"] in others:
+        is_passing = said["letter"] in others or goes_on_with_another(text, said.end(), said["letter"])
+        if is_other or _ONLY_IF.match(text, said.end()) or (is_verdict and is_passing):
             continue
         if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
             after = text[said.end() : said.end() + PAYLOAD_LENGTH]
