@@ -12,20 +12,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vcsd.evaluation.reading.statements import Statement
 
-_CORRECTS = re.compile(
+_TAKES_BACK = re.compile(
     r"""
-    \b(?:wait|actually|correct(?:ion|ed|ing)|oops|sorry|apolog\w+|on\s+second\s+thoughts?|in\s+fact|hmm+|instead|rather|
-       mistake[ns]?|mistook|errors?|erroneous\w*|wrong(?:ly)?|incorrect(?:ly)?|reconsider\w*|re-?evaluat\w*|re-?check\w*|
-       re-?examin\w*|re-?calculat\w*|re-?count\w*|re-?do|re-?think|re-?assess\w*|re-?read\w*|re-?visit\w*|revis\w+|
-       double-?\s?check\w*|initial(?:ly)?|at\s+first|previous(?:ly)?|misread|misinterpret\w*|overlooked|looking\s+again|
-       closer\s+(?:look|inspection)|not\s+(?:correct|right|true)|try\s+again|once\s+more|doesn't\s+match|does\s+not\s+match|
-       none\s+of\s+the|clos(?:est|er)\s+(?:to|option|choice|match|answer|one)|nearest|
-       (?:do|does)(?:\s+not|n't)\s+(?:include|contain|list|appear)|not\s+(?:listed|among|one\s+of|available|an\s+option))\b
-  | \bno\s*[,!] | \bno\.\s | \b(?:so|therefore|thus|hence)\b,?\s+the\s+(?:correct|right|actual|true)\b
-  | \b(?:correct|right|actual|true)\s+(?:final\s+)?(?:answer|option|choice|value|result)\b
-  | 更正|纠正|修正|重新|实际上|其实|事实上|不对|错了|错误|有误|等等|再看|再次|仔细看|应该是|正确的?(?:答案|选项)
+    \b(?:wait|actually|correction|correct(?:ed|ing)\s+(?:my|this|that|the)|oops|sorry|apolog\w+|on\s+second\s+thoughts?|
+       in\s+fact|hmm+|mistook|reconsider\w*|re-?evaluat\w*|re-?check\w*|re-?examin\w*|re-?calculat\w*|re-?count\w*|re-?do|
+       re-?think|re-?assess\w*|re-?visit\w*|revis(?:ed?|ing|ion)|double-?\s?check\w*|initial(?:ly)?|at\s+first|
+       previous(?:ly)?|misread|misinterpret\w*|overlooked|looking\s+again|closer\s+(?:look|inspection)|try\s+again)\b
+  | \b(?:made|was|is|contains?|an?)\s+(?:an?\s+|my\s+)?(?:mistake|error)\b
+  | \b(?:this|that|it|which|I|we|answer|result)\s+(?:is|was|were|am|seems?)\s+(?:\w+\s+)?(?:wrong|incorrect|mistaken|not\s+(?:correct|right))\b
+  | \bno\s*[,!] | (?<=[.!?]\s)No\.\s
+  | 更正|纠正|修正|重新|实际上|其实|事实上|(?<=[.,])不对|错了|(?:这个?|上述|之前的?|前面的?)答案?[^.]{0,3}(?:错误|有误)|等等|再看|再次|仔细看
     """,
     re.IGNORECASE | re.VERBOSE,
+)
+"""What was said before does not hold."""
+_CHOOSES_NEAREST = re.compile(
+    r"\b(?:clos(?:est|er)\s+(?:to|option|choice|match|answer|one)|nearest|"
+    r"(?:do|does)(?:\s+not|n't)\s+(?:include|contain|list|appear|match)|"
+    r"not\s+(?:listed|among|one\s+of|available|an\s+option)|none\s+of\s+the)\b",
+    re.IGNORECASE,
+)
+"""39.99 is not among the options, so the closest one is chosen."""
+_CORRECT = re.compile(
+    r"\b(?:correct|right|actual|true)\s+(?:final\s+)?(?:answer|option|choice|value|result)\b|正确的?(?:答案|选项)", re.IGNORECASE
 )
 _FINALLY = re.compile(r"\W*(?:my\s+|the\s+|our\s+)?(?:final|concluding)\b|最终|最后", re.IGNORECASE)
 _FINAL_BEFORE = re.compile(r"\bfinal\W*$|最[终后]\W*$", re.IGNORECASE)
@@ -44,7 +53,21 @@ _NEAR = 30
 
 def is_corrected(text: str, earlier: Statement, later: Statement) -> bool:
     """Whether the text says between two statements, or with the later one, that the earlier one does not hold."""
-    return bool(_CORRECTS.search(text, earlier.start, _end(text, later.start)))
+    said = _SENTENCE_END.search(text, earlier.start)
+    start, end = said.end() if said else earlier.start, _end(text, later.start)
+    if is_taken_back(text, earlier, later) or _CHOOSES_NEAREST.search(text, start, later.start):
+        return True
+    is_corrected_now = _CORRECT.search(text, later.start, end) or _CORRECT.search(text, max(start, later.start - _NEAR), end)
+    return bool(is_corrected_now) and not _CORRECT.search(text, max(0, earlier.start - _NEAR), start)
+
+
+def is_taken_back(text: str, earlier: Statement, later: Statement) -> bool:
+    """Whether a word of correction stands between two statements."""
+    said = _SENTENCE_END.search(text, earlier.start)
+    return bool(_TAKES_BACK.search(text, said.end() if said else earlier.start, later.start))
+
+
+_SENTENCE_END = re.compile(r"[.!?;]|\n")
 
 
 def _end(text: str, start: int) -> int:
@@ -54,7 +77,7 @@ def _end(text: str, start: int) -> int:
 
 def takes_back(text: str) -> bool:
     """Whether a text has a word of correction: wait, actually, 更正."""
-    return bool(_CORRECTS.search(text))
+    return bool(_TAKES_BACK.search(text) or _CHOOSES_NEAREST.search(text))
 
 
 def decides(text: str, statement: Statement) -> bool:

@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
-from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected
-from vcsd.evaluation.reading.further_questions import first_reply
+from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected, is_taken_back, takes_back
+from vcsd.evaluation.reading.further_questions import first_reply, reply_to_repeated
+from vcsd.evaluation.reading.option_labels import says_another
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
     Reading,
@@ -91,6 +92,9 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
+    repeated = reply_to_repeated(said, question.text)
+    if repeated is not None:
+        return _read(repeated, kind, options, question) if repeated else UNRESOLVED
     reply, ends = first_reply(said, question.text)
     reading = _read(reply, kind, options, question)
     if ends == "whole" or (ends == "part" and reading.found is not None):
@@ -109,6 +113,8 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
         ends_imagining = len(found) < len(everything) and everything[0].start >= said.rfind(sentences(said)[-1])
         rest = said if asked.imagines else without_imagined(said)
         return (None if ends_imagining or not rest else of_text(rest)) or UNRESOLVED
+    if _opens_otherwise(said, kind, choices, asked, stated):
+        return Reading(None, "two answers")
     if kind in ("integer", "float") and _is_taken_back(said, *stated):
         return Reading(None, "contradiction")
     if kind in ("integer", "float") and _is_preamble(*stated):
@@ -116,6 +122,25 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
         is_agreed = concluded is not None and concluded.found == stated[1].found
         return stated[1] if is_agreed else Reading(None, "contradiction")
     return stated[1]
+
+
+def _opens_otherwise(
+    said: str,
+    kind: AnswerKind,
+    choices: Mapping[str, str],
+    asked: QuestionWords,
+    stated: tuple[Statement, Reading],
+) -> bool:
+    """Whether a text opens with an answer, and states another one later without a word of correction."""
+    statement, reading = stated
+    if reading.found is None or statement.start == 0 or decides(said, statement) or takes_back(said):
+        return False
+    first: Reading | None = None
+    if kind == "option":
+        first = options.opening(said, choices)
+    elif kind == "yes_no":
+        first = yes_no.read_stated(said, asked)
+    return first is not None and _is_other(first, reading)
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
@@ -140,7 +165,7 @@ def _readers(
 ) -> tuple[Callable[[Statement], Reading | None], Reader]:
     if kind == "option":
         read_text = partial(options.read_text, options=choices, asked=asked)
-        return _strict(partial(options.read_stated, options=choices, asked=asked)), read_text
+        return partial(_option_stated, choices=choices, asked=asked), read_text
     if kind == "yes_no":
         return _strict(partial(yes_no.read_stated, asked=asked)), partial(yes_no.read_text, asked=asked)
     if kind in ("integer", "float"):
@@ -160,6 +185,15 @@ def _strict(read: Reader) -> Callable[[Statement], Reading | None]:
         return reading and Reading(reading.found, f"{statement.form}, {reading.by}")
 
     return of
+
+
+def _option_stated(statement: Statement, choices: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    if statement.is_verdict and asked.asks_for_wrong:
+        return None
+    reading = _strict(partial(options.read_stated, options=choices, asked=asked))(statement)
+    if reading and reading.found and says_another(statement.after, reading.found, choices):
+        return Reading(None, "words of another option")
+    return reading
 
 
 def _number_stated(statement: Statement, asked: QuestionWords) -> Reading | None:
@@ -211,7 +245,7 @@ def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[St
         return False
     between = text[statement.start : last[0].start]
     is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(between) <= _CHARACTERS_OF_A_STATEMENT
-    return is_near and not is_corrected(text, statement, last[0])
+    return is_near and not is_taken_back(text, statement, last[0])
 
 
 def _is_plain(statement: Statement, reading: Reading) -> bool:

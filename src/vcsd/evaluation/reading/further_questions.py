@@ -68,3 +68,35 @@ def _own_question(text: str) -> re.Match[str] | None:
         return None
     numbered = _NUMBERED_QUESTION.search(text)
     return numbered if numbered and statements(text[: numbered.start()]) else None
+
+
+_QUESTION = re.compile(
+    r"(?:^|\n|(?<=[.!?])\s|(?<=[\u4e00-\u9fff][.?]))[\s\u200b]{0,4}(?P<lead>[*#(-]{0,3}(?:(?:Question|Q|问题|题目)?\s?\d{0,2}\s?[.):]|[-*•])?)\s{0,3}"
+    r"(?P<words>[^\n?.!:]{4,200}\?)(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_FEWEST_CHARACTERS = 5
+_SIGNS = re.compile(r"[\W_]+")
+
+
+def reply_to_repeated(text: str, asked: str) -> str | None:
+    r"""Return the reply to the question asked, if a text begins with it and goes on with others; None if it does not.
+
+    >>> reply_to_repeated("1. Is it red?\nYes.\n2. Is it round?\nNo.", "Is it red?")
+    'Yes.'
+    """
+    questions = [*_QUESTION.finditer(text)] if asked and text.count("?") > 1 else []
+    if len(questions) < 2 or questions[0].start() > 0 or not _is_same(questions[0]["words"], asked):  # noqa: PLR2004
+        return None
+    opening = _SIGNS.sub(" ", questions[0]["words"].lower()).split()[:1]
+    for question in questions[1:]:
+        is_alike = bool(question["lead"]) or _SIGNS.sub(" ", question["words"].lower()).split()[:1] == opening
+        is_alike = is_alike or text[question.end() : question.end() + 1] == "\n"
+        if is_alike and not _is_same(question["words"], asked):
+            return text[questions[0].end() : question.start()].strip()
+    return None
+
+
+def _is_same(question: str, asked: str) -> bool:
+    said, own = _SIGNS.sub("", question.lower()), _SIGNS.sub("", asked.lower())
+    return len(said) >= _FEWEST_CHARACTERS and (own.startswith(said) or said.startswith(own[:_SAME_QUESTION]))

@@ -13,8 +13,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from vcsd.evaluation.reading.corrections import takes_back
 from vcsd.evaluation.reading.formulas import is_factor
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Place, QuestionWords, repeats_question
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Place, QuestionWords, counts_everything, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
     Reading,
@@ -243,6 +244,10 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
     is_list = (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
     ends = [] if is_list else conclusions(text, has_ended=_has_ended(text) and not is_broken)
     readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := _concluded(sentence, asked))]
+    if explained := _before_explanation(text, asked):
+        return explained if all(reading.found == explained.found for reading in readings) else None
+    if counts_everything(text, asked):
+        return None
     direct = _direct(text, asked)
     if not readings:
         is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
@@ -254,16 +259,46 @@ def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None
     return readings[-1]
 
 
+def _before_explanation(text: str, asked: QuestionWords) -> Reading | None:
+    """Read a first line that is followed by a heading "Explanation:", even if the explanation breaks off."""
+    said = _EXPLAINED_LATER.match(text)
+    if not said or len(sentences(said["answer"])) > 1 or refuses(said["answer"]):
+        return None
+    reading = _concluded(said["answer"], asked)
+    return reading and Reading(reading.found, "before the explanation")
+
+
+_EXPLAINED_LATER = re.compile(
+    r"(?P<answer>[^\n:]{1,100}?)\s*\n\s*[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution)"
+    r"[*\u3011]{0,3}\s*:",
+    re.IGNORECASE,
+)
+
+
 def _opens_otherwise(text: str, reading: Reading) -> bool:
-    """Whether a text begins with an equation, and ends with another value for the same left side."""
+    """Whether a text begins with a value, and ends with another one of the same thing, without a word of correction."""
     lines = [line for line in text.splitlines() if line.strip()]
     left = _LEFT.match(lines[0]) if len(lines) > 1 else None
     opening = _concluded(lines[0]) if left and len(lines[0]) <= _SHORT_LINE else None
-    if not left or opening is None or opening.found == reading.found:
+    if left and opening is not None and opening.found != reading.found:
+        return f"{_TYPESET.sub('', left[1])}=" in _TYPESET.sub("", lines[-1])
+    pieces = sentences(text)
+    subject = _subject(pieces[0])
+    if len(pieces) < _FIRST_SENTENCES or not subject or _subject(pieces[-1]) != subject or takes_back(text):
         return False
-    return f"{_TYPESET.sub('', left[1])}=" in _TYPESET.sub("", lines[-1])
+    first = _concluded(pieces[0])
+    return first is not None and first.found != reading.found
 
 
+def _subject(sentence: str) -> str:
+    """Return what stands before the only number of a sentence: "the angle is"; "" if that names nothing."""
+    found = numbers(sentence)
+    subject = _CONNECTS.sub("", sentence[: found[0].start]).strip(" *$").lower() if len(found) == 1 else ""
+    return "" if _NAMES_NOTHING.fullmatch(subject) else subject
+
+
+_CONNECTS = re.compile(r"^(?:(?:so|therefore|thus|hence|finally|then|because)\b|所以|因此|故|即|[\s,])+", re.IGNORECASE)
+_NAMES_NOTHING = re.compile(r"\W*(?:(?:there|it|this|that|they|we|he|she|x|y)\b.*|\w{0,2}\W*)", re.IGNORECASE | re.DOTALL)
 _TYPESET = re.compile(r"[\s\\$]")
 _ONLY_DIGITS = re.compile(r"[-\d.,;:/\s]+")
 """1 3 5: a row of numbers is not one of them."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers
 from vcsd.evaluation.reading.formulas import continues_formula
-from vcsd.evaluation.reading.option_words import formula, patterns
+from vcsd.evaluation.reading.option_words import formula, mentions, patterns
 from vcsd.evaluation.reading.statements import PAYLOAD_LENGTH, Reading, sentences
 
 if TYPE_CHECKING:
@@ -146,6 +146,17 @@ def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
     return bool(is_none) or names_another(rest, letter, options)
 
 
+def says_another(after: str, letter: str, options: Mapping[str, str]) -> bool:
+    """Whether the text after a letter says that the answer is another option's words: "A is correct: it is green"."""
+    piece = " ".join(sentences(after[:PAYLOAD_LENGTH])[:2])
+    named = set(mentions(piece, options)) if piece else set()
+    if not named or letter in named:
+        return False
+    places = [(of, found.start()) for of, pattern in patterns(tuple(options.items())) for found in pattern.finditer(piece)]
+    return any(of in named and _IS_BEFORE.search(piece[:start]) for of, start in places)
+
+
+_IS_BEFORE = re.compile(r"(?:是|为|\b(?:is|are|was|were))\s*(?:(?:the|an?|really|indeed|in\s+fact)\s+)*$", re.IGNORECASE)
 _REPEATED = re.compile(r"([A-Z])(?:,\s*\1){2,}(?![A-Za-z])")
 """A, A, A: an answer to several questions, or a loop."""
 _NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")

@@ -129,7 +129,7 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     ticked = {found[1] or found[2] for found in ticks} & set(options)
     if len(ticked) == 1:
         return Reading(ticked.pop(), "tick")
-    if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) for line in lines)):
+    if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) or line.endswith(":") for line in lines)):
         return None  # a list of options chooses none
     letters = _polar(options)
     if letters and (said := yes_no.read_text(text)):
@@ -137,6 +137,18 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     reading = alone or _labelled(text, lines, labels, options) or _after_colon(lines, options, asked)
     reading = reading or _called_wrong(text, options, asked) or _concluded(text, options, asked)
     return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
+
+
+def opening(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read the label that stands alone on the first of several lines, if no other line has one; else Yes or No."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if letters := _polar(options):
+        said = yes_no.read_stated(text)
+        return said and Reading(letters.get(said.found or ""), "opening")
+    labels = {label.upper() for label in _LABEL_LINE.findall(text)} & set(options)
+    if len(lines) < 2 or len(labels) != 1 or not _ALONE.match(lines[0]):  # noqa: PLR2004
+        return None
+    return lettered(lines[0], options)
 
 
 def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:

@@ -85,6 +85,30 @@ def repeats_question(sentence: str, asked: QuestionWords) -> bool:
 
 
 _MOST_WORDS = 0.7
+_SOURCE = r"(?:chart|graph|picture|image|figure|photo|plot|diagram|table|scene|drawing)"
+_COUNTS = re.compile(
+    rf"\W*(?:(?:the|this)\s+(?:\w+\s+)?{_SOURCE}\s+(?:has|shows?|contains?|depicts?|displays?|includes?|consists\s+of)\b|"
+    rf"there\s+(?:are|is)\b(?=.*\b(?:in|on)\s+(?:the|this)\s+{_SOURCE}\W*$))[^.]*\W*",
+    re.IGNORECASE,
+)
+_HOW_MANY = re.compile(r"\bhow\s+many\s+\w+\b(?P<rest>[^?]*)", re.IGNORECASE)
+_SEEN = re.compile(rf"{_SOURCE}|visible|shown|seen|see|present|total|displayed|altogether|depicted|listed|different", re.IGNORECASE)
+
+
+def counts_everything(text: str, asked: QuestionWords) -> bool:
+    """Whether a text is one sentence that counts everything in a picture, though the question asks only for some of it.
+
+    >>> counts_everything("The chart has 10 bars.", QuestionWords("How many bars are higher than 30?"))
+    True
+    """
+    question = _HOW_MANY.search(asked.text)
+    if not question or not _COUNTS.fullmatch(text):
+        return False
+    words = {_stem(word) for word in _WORD.findall(question["rest"]) if not _FILLER.fullmatch(word)}
+    words = {word for word in words if not _SEEN.fullmatch(word)}
+    return bool(words) and not words & {_stem(word) for word in _WORD.findall(text)}
+
+
 
 _BEFORE = re.compile(r"([A-Za-z]+|[=<>])[\s$(]*$")
 _AFTER = re.compile(r"[\s-]*([A-Za-z]+|%)")

@@ -299,7 +299,13 @@ def _praised_in_chinese(text: str) -> Iterator[Statement]:
         return
     (letter,), last = letters, praised[-1]
     if not goes_on_with_another(text, last.end, letter):
-        yield Statement(letter, last.start, "chosen", after=text[last.end : last.end + PAYLOAD_LENGTH], is_verdict=True)
+        is_verdict = not _ANSWER_BEFORE.search(text[max(0, last.start - _NEAR_LABEL) : last.start])
+        after = text[last.end : last.end + PAYLOAD_LENGTH]
+        yield Statement(letter, last.start, "chosen", after=after, is_verdict=is_verdict)
+
+
+_ANSWER_BEFORE = re.compile(r"答案[^.\n]{0,8}$")
+_NEAR_LABEL = 20
 
 
 _LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
