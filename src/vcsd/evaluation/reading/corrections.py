@@ -39,7 +39,8 @@ _CORRECT = re.compile(
 _FINALLY = re.compile(r"\W*(?:my\s+|the\s+|our\s+)?(?:final|concluding)\b|最终|最后", re.IGNORECASE)
 _FINAL_BEFORE = re.compile(r"\bfinal\W*$|最[终后]\W*$", re.IGNORECASE)
 _OF_A_PART = re.compile(
-    r"\b(?:partial|intermediate|sub|first|second|third|previous|next|other|each|possible|another|preliminary)[\s-]+$",
+    r"\b(?:partial|intermediate|sub|first|second|third|previous|next|other|each|possible|another|preliminary)[\s-]+$|"
+    r"\bmethod\b[^.\n]{0,12}$",
     re.IGNORECASE,
 )
 _TO_A_PART = re.compile(
@@ -48,6 +49,8 @@ _TO_A_PART = re.compile(
     re.IGNORECASE,
 )
 """The answer to the first part is ...: not yet the answer."""
+_ROUNDABOUT = re.compile(r",|\b(?:which|can|by|determined|found|if|method)\b", re.IGNORECASE)
+"""The answer can be found by looking at the largest city, which is ..."""
 _NEAR = 30
 
 
@@ -91,7 +94,8 @@ def decides(text: str, statement: Statement) -> bool:
 def is_about_a_part(text: str, statement: Statement) -> bool:
     """Whether a statement answers only a part of the question: "the answer to part (a) is 12"."""
     before = text[max(0, statement.start - _NEAR) : statement.start]
-    return bool(_OF_A_PART.search(before) or _TO_A_PART.match(text, statement.start))
+    head = text[statement.start :].partition(statement.payload[:_NEAR] or "\n")[0]
+    return bool(_OF_A_PART.search(before) or _TO_A_PART.match(head) or _ROUNDABOUT.search(head))
 
 
 def is_alone(text: str, statement: Statement) -> bool:

@@ -19,6 +19,7 @@ from vcsd.evaluation.reading import numbers, options, yes_no
 from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected, is_taken_back, takes_back
 from vcsd.evaluation.reading.further_questions import first_reply, reply_to_repeated
 from vcsd.evaluation.reading.option_labels import says_another
+from vcsd.evaluation.reading.option_words import formula
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
     Reading,
@@ -60,8 +61,9 @@ UNRESOLVED = Reading(None, "unresolved")
 _WORDS_OF_A_STATEMENT = 5
 """Two different statements with at most this many words between them contradict each other."""
 
-_CHARACTERS_OF_A_STATEMENT = 60
+_HAN_OF_A_STATEMENT = 12
 """The same in Chinese, which has no spaces."""
+_HAN = re.compile(r"[\u4e00-\u9fff]")
 
 _PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
 """A program is not an answer: its output is not in the text."""
@@ -108,7 +110,8 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
     of_statement, of_text = _readers(kind, choices, asked)
     everything = statements(said)
     found = [one for one in everything if not one.is_void and (asked.imagines or not one.is_imagined)]
-    stated = _stated(said, [one for one in found if kind == "option" or one.form != "chosen"], of_statement)
+    counted = [one for one in found if kind == "option" or one.form != "chosen"]
+    stated = _stated(said, counted, of_statement, choices)
     if stated is None:
         ends_imagining = len(found) < len(everything) and everything[0].start >= said.rfind(sentences(said)[-1])
         rest = said if asked.imagines else without_imagined(said)
@@ -140,7 +143,7 @@ def _opens_otherwise(
         first = options.opening(said, choices)
     elif kind == "yes_no":
         first = yes_no.read_stated(said, asked)
-    return first is not None and _is_other(first, reading)
+    return first is not None and _is_other(first, reading, choices)
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
@@ -216,7 +219,7 @@ _WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
 
 
 def _stated(
-    text: str, found: list[Statement], read: Callable[[Statement], Reading | None]
+    text: str, found: list[Statement], read: Callable[[Statement], Reading | None], choices: Mapping[str, str]
 ) -> tuple[Statement, Reading] | None:
     """Read the last readable statement, unless an earlier one contradicts it. Firm ones outweigh weak ones."""
     firm = [statement for statement in found if not statement.is_weak]
@@ -233,7 +236,9 @@ def _stated(
         is_settled = is_corrected(text, statement, last[0]) or (statement.form == "boxed" and reading == last[1])
         if is_settled:
             return last  # what was said before does not hold, or led to this box
-        if _is_plain(statement, reading) and _is_other(reading, last[1]) and not is_about_a_part(text, statement):
+        if not _is_plain(statement, reading, choices) or is_about_a_part(text, statement):
+            continue
+        if _is_other(reading, last[1], choices):
             is_decided = decides(text, last[0]) or (statement.form == "chosen" and is_alone(text, last[0]))
             return last if is_decided else (statement, Reading(None, "two answers"))
     return last
@@ -244,29 +249,35 @@ def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[St
     if reading.found == last[1].found or statement.start == last[0].start:
         return False
     between = text[statement.start : last[0].start]
-    is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(between) <= _CHARACTERS_OF_A_STATEMENT
+    is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(_HAN.findall(between)) <= _HAN_OF_A_STATEMENT
     return is_near and not is_taken_back(text, statement, last[0])
 
 
-def _is_plain(statement: Statement, reading: Reading) -> bool:
-    """Whether a statement gives its answer at once: a letter, a number, or a few words."""
+def _is_plain(statement: Statement, reading: Reading, choices: Mapping[str, str]) -> bool:
+    """Whether a statement gives its answer at once: a letter, a number, or the words of an option."""
+    if _ENUMERATED.match(statement.payload):
+        return False
     if reading.by.endswith(("letter", "stated")) or statement.form in ("boxed", "tag"):
-        return not _ENUMERATED.match(statement.payload)
-    words = _CLAUSE_END.split(statement.payload)[0].split()
-    return reading.by.endswith("words") and len(words) <= _WORDS_OF_A_STATEMENT
+        return True
+    clause, words = _CLAUSE_END.split(statement.payload)[0], choices.get(reading.found or "", "")
+    is_short = len(clause.split()) <= len(words.split()) + 2
+    return reading.by.endswith("words") and is_short and formula(words) in formula(clause)
 
 
-_ENUMERATED = re.compile(r"1[.)]\s+\W*[A-Za-z\u4e00-\u9fff]")
-"""Here is how I arrived at the answer: 1. I counted ..."""
+_ENUMERATED = re.compile(r"1[.)]\s+\W*[A-Za-z\u4e00-\u9fff]|[-\u2022]\s")
+"""Here is how I arrived at the answer: 1. I counted ... A list explains, and gives no answer at once."""
 _CLAUSE_END = re.compile(r"[.,;:(\n]")
 
 
-def _is_other(reading: Reading, last: Reading) -> bool:
+def _is_other(reading: Reading, last: Reading, choices: Mapping[str, str]) -> bool:
     """Whether two readings are different answers; numbers that only differ by rounding are not."""
-    if None in (reading.found, last.found) or reading.found == last.found:
+    if reading.found is None or last.found is None or reading.found == last.found:
+        return False
+    words = [formula(choices.get(one, "")) for one in (reading.found, last.found)]
+    if words[0] and words[0] == words[1]:
         return False
     try:
-        earlier, later = float(reading.found or 0), float(last.found or 0)
+        earlier, later = float(reading.found), float(last.found)
     except ValueError:
         return True
     is_rounded = math.isclose(earlier, later, rel_tol=_ROUNDING) or (later.is_integer() and abs(earlier - later) < 1)

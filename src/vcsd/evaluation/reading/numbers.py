@@ -286,6 +286,8 @@ def _opens_otherwise(text: str, reading: Reading) -> bool:
     subject = _subject(pieces[0])
     if len(pieces) < _FIRST_SENTENCES or not subject or _subject(pieces[-1]) != subject or takes_back(text):
         return False
+    if len(pieces[-1][numbers(pieces[-1])[0].end :].split()) > _WORDS_OF_A_UNIT:
+        return False
     first = _concluded(pieces[0])
     return first is not None and first.found != reading.found
 

@@ -148,7 +148,8 @@ def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
 
 def says_another(after: str, letter: str, options: Mapping[str, str]) -> bool:
     """Whether the text after a letter says that the answer is another option's words: "A is correct: it is green"."""
-    piece = " ".join(sentences(after[:PAYLOAD_LENGTH])[:2])
+    piece = " ".join(sentences(after[:PAYLOAD_LENGTH])[:2]).replace("的", "")
+    options = {of: words.replace("的", "") for of, words in options.items()}  # 航班减少 is said as 航班的减少 too
     named = set(mentions(piece, options)) if piece else set()
     if not named or letter in named:
         return False

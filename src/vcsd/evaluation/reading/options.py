@@ -134,9 +134,14 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     letters = _polar(options)
     if letters and (said := yes_no.read_text(text)):
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
-    reading = alone or _labelled(text, lines, labels, options) or _after_colon(lines, options, asked)
+    is_verdict = asked.asks_for_wrong and _CALLED_RIGHT.search(lines[-1])
+    reading = alone or (None if is_verdict else _labelled(text, lines, labels, options))
+    reading = reading or _after_colon(lines, options, asked)
     reading = reading or _called_wrong(text, options, asked) or _concluded(text, options, asked)
     return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
+
+
+_CALLED_RIGHT = re.compile(r"正确的?\W*$|\b(?:is|are)\s+(?:correct|right|true)\W*$")
 
 
 def opening(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -146,9 +151,14 @@ def opening(text: str, options: Mapping[str, str]) -> Reading | None:
         said = yes_no.read_stated(text)
         return said and Reading(letters.get(said.found or ""), "opening")
     labels = {label.upper() for label in _LABEL_LINE.findall(text)} & set(options)
-    if len(lines) < 2 or len(labels) != 1 or not _ALONE.match(lines[0]):  # noqa: PLR2004
+    label = _ONLY_LINE.fullmatch(lines[0])
+    if len(lines) < 2 or len(labels) != 1 or not label or label[1] not in options:  # noqa: PLR2004
         return None
-    return lettered(lines[0], options)
+    is_own = not label[2] or formula(label[2]) == formula(options[label[1]])
+    return Reading(label[1], "opening") if is_own else None
+
+
+_ONLY_LINE = re.compile(r"[*(]*([A-H])[).:*]*\s*(.*?)[*\s]*")
 
 
 def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:

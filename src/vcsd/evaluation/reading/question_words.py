@@ -92,7 +92,7 @@ _COUNTS = re.compile(
     re.IGNORECASE,
 )
 _HOW_MANY = re.compile(r"\bhow\s+many\s+\w+\b(?P<rest>[^?]*)", re.IGNORECASE)
-_SEEN = re.compile(rf"{_SOURCE}|visible|shown|seen|see|present|total|displayed|altogether|depicted|listed|different", re.IGNORECASE)
+_SEEN = re.compile(rf"{_SOURCE}|visible|shown|seen|see|you|find|identify|count|observe|spot|present|total|displayed|altogether|depicted|listed|different", re.IGNORECASE)
 
 
 def counts_everything(text: str, asked: QuestionWords) -> bool:
