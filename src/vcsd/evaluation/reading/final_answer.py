@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, options, yes_no
 from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected, is_taken_back, takes_back
-from vcsd.evaluation.reading.further_questions import first_reply, reply_to_repeated
+from vcsd.evaluation.reading.further_questions import before_other_options, first_reply, reply_to_repeated
 from vcsd.evaluation.reading.option_labels import says_another
 from vcsd.evaluation.reading.option_words import formula
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
@@ -37,7 +37,7 @@ from vcsd.evaluation.reading.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 6
+READER = 7
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -54,6 +54,11 @@ READER = 6
    reported, "yes, if ...", what would be, praise of one option in a text that breaks off at the next, another value for
    the same left side, and answers to further questions within a line are not answers; <CONCLUSION>, "Assistant:" and
    "Figure B" are read.
+7: Options that are judged one by one choose none if several are called right, or the text breaks off before the next;
+   an option that is called wrong is chosen only if the question asks for it; different answers in one text without a
+   word of correction, text that is only an example, the answers to further questions after a repeated one, and a
+   count of everything are not answers; degrees written as a power, an option on a line of its own after a colon, a
+   value before its explanation, and "True" on a line of its own are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
@@ -94,9 +99,12 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
+    said = before_other_options(said, options) if kind == "option" else said
     repeated = reply_to_repeated(said, question.text)
     if repeated is not None:
         return _read(repeated, kind, options, question) if repeated else UNRESOLVED
+    if not said:
+        return UNRESOLVED
     reply, ends = first_reply(said, question.text)
     reading = _read(reply, kind, options, question)
     if ends == "whole" or (ends == "part" and reading.found is not None):

@@ -6,9 +6,13 @@ Models that were trained on lists of questions invent further ones. Their answer
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from vcsd.evaluation.reading.option_words import formula
 from vcsd.evaluation.reading.statements import statements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NEXT_QUESTION = re.compile(
     r"\n[\s*#]{0,12}(?:(?:next|second|new|another|follow-?up)\s+)?"
@@ -100,3 +104,23 @@ def reply_to_repeated(text: str, asked: str) -> str | None:
 def _is_same(question: str, asked: str) -> bool:
     said, own = _SIGNS.sub("", question.lower()), _SIGNS.sub("", asked.lower())
     return len(said) >= _FEWEST_CHARACTERS and (own.startswith(said) or said.startswith(own[:_SAME_QUESTION]))
+
+
+_OTHER_LIST = re.compile(
+    r"(?:^|\n)(?P<question>[^\n]{4,300}(?:\?|\(\s*\)|[是为]:?))[ \t]*\n+(?P<list>(?:[\s*(]*[A-H][).:][^\n]{1,60}(?:\n+|$)){3,})"
+)
+_ITEM = re.compile(r"^[\s*(]*([A-H])[).:]\s*(.*?)\s*$", re.MULTILINE)
+
+
+def before_other_options(text: str, options: Mapping[str, str]) -> str:
+    r"""Return the text before a question with options of its own, none of which is one of those given; else the text.
+
+    >>> before_other_options("Which fruit?\nA. fig\nB. plum\nC. pear\nAnswer: C", {"A": "red", "B": "blue"})
+    ''
+    """
+    own = [formula(words) for words in options.values() if words]
+    for listed in _OTHER_LIST.finditer(text) if own else ():
+        items = [formula(words) for _, words in _ITEM.findall(listed["list"])]
+        if not any(item and (item in words or words in item) for item in items for words in own):
+            return text[: listed.start()].strip()
+    return text

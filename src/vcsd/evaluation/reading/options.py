@@ -134,13 +134,20 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     letters = _polar(options)
     if letters and (said := yes_no.read_text(text)):
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
-    is_verdict = asked.asks_for_wrong and _CALLED_RIGHT.search(lines[-1])
-    reading = alone or (None if is_verdict else _labelled(text, lines, labels, options))
+    reading = alone or (None if _is_other_line(lines, asked) else _labelled(text, lines, labels, options))
     reading = reading or _after_colon(lines, options, asked)
     reading = reading or _called_wrong(text, options, asked) or _concluded(text, options, asked)
     return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
 
 
+def _is_other_line(lines: list[str], asked: QuestionWords) -> bool:
+    """Whether the last line is called right or wrong, and the question asks for the other."""
+    if asked.asks_for_wrong:
+        return bool(_CALLED_RIGHT.search(lines[-1]))
+    return len(lines) > 1 and lines[-2].endswith(":") and bool(_WRONG_HEAD.search(lines[-2]))
+
+
+_WRONG_HEAD = re.compile(r"\b(?:wrong|incorrect|false|untrue|worst)\b|错误|不正确|有误", re.IGNORECASE)
 _CALLED_RIGHT = re.compile(r"正确的?\W*$|\b(?:is|are)\s+(?:correct|right|true)\W*$")
 
 
@@ -311,7 +318,8 @@ def _concluded(text: str, options: Mapping[str, str], asked: QuestionWords) -> R
     if len(chosen) != 1 or (_lists(text, ends) and _named(text[: -len(ends[-1])], options) - chosen):
         return None
     (letter,) = chosen
-    if letter in rivals(text) and any(one.is_right for sentence in ends for one in judgements(sentence)):
+    praised = [one for sentence in ends for one in judgements(sentence) if one.is_right]
+    if praised and (letter in rivals(text) or (asked.asks_for_wrong and any(letter in one.letters for one in praised))):
         return None
     is_passing = goes_on_with_another(text, text.rfind(ends[-1]) + len(ends[-1]), letter)
     return None if is_passing else Reading(letter, "conclusion")

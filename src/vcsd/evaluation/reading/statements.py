@@ -124,7 +124,7 @@ _DECLARED = re.compile(
       | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
       | (?<![A-Z\s个该])(?:选项|选择)\s*(?:应该|应当|应)?\s*(?:是|为|[:=])[:=*\s]*
       | ^\s*选项\s*[:=][:=*\s]*
-      | 正确的\s*(?:应该|应当|应)?\s*(?:是|为)\s*[:*(]*(?=[A-H](?![A-Za-z]))
+      | (?<!不)正确的\s*(?:应该|应当|应)?\s*(?:是|为)\s*[:*(]*(?=[A-H](?![A-Za-z]))
     )
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
@@ -284,7 +284,8 @@ def _chosen(text: str) -> Iterator[Statement]:
         is_passing = said["letter"] in others or goes_on_with_another(text, said.end(), said["letter"])
         if is_other or _ONLY_IF.match(text, said.end()) or (is_verdict and is_passing):
             continue
-        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
+        before = _sentence_before(text, said.start())
+        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]) and not _IN_DOUBT.search(before):
             after = text[said.end() : said.end() + PAYLOAD_LENGTH]
             is_vague = bool(_VAGUE.match(text, said.end()))
             yield Statement(said["letter"], said.start(), "chosen", is_vague, after=after, is_verdict=is_verdict)
