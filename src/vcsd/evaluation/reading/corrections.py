@@ -19,9 +19,11 @@ _TAKES_BACK = re.compile(
        re-?think|re-?assess\w*|re-?visit\w*|revis(?:ed?|ing|ion)|double-?\s?check\w*|initial(?:ly)?|at\s+first|
        previous(?:ly)?|misread|misinterpret\w*|overlooked|looking\s+again|closer\s+(?:look|inspection)|try\s+again)\b
   | \b(?:made|was|is|contains?|an?)\s+(?:an?\s+|my\s+)?(?:mistake|error)\b
-  | \b(?:this|that|it|which|I|we|answer|result)\s+(?:is|was|were|am|seems?)\s+(?:\w+\s+)?(?:wrong|incorrect|mistaken|not\s+(?:correct|right))\b
+  | \b(?:this|that|it|which|I|we|answer|result)\s+(?:is|was|were|am|seems?)\s+(?:\w+\s+)?
+       (?:wrong|incorrect|mistaken|not\s+(?:correct|right))\b
   | \bno\s*[,!] | (?<=[.!?]\s)No\.\s
-  | 更正|纠正|修正|重新|实际上|其实|事实上|(?<=[.,])不对|错了|(?:这个?|上述|之前的?|前面的?)答案?[^.]{0,3}(?:错误|有误)|等等|再看|再次|仔细看
+  | 更正|纠正|修正|重新|实际上|其实|事实上|(?<=[.,])不对|错了|等等|再看|再次|仔细看
+  | (?:这个?|上述|之前的?|前面的?)答案?[^.]{0,3}(?:错误|有误)
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -34,7 +36,8 @@ _CHOOSES_NEAREST = re.compile(
 )
 """39.99 is not among the options, so the closest one is chosen."""
 _CORRECT = re.compile(
-    r"\b(?:correct|right|actual|true)\s+(?:final\s+)?(?:answer|option|choice|value|result)\b|正确的?(?:答案|选项)", re.IGNORECASE
+    r"\b(?:correct|right|actual|true)\s+(?:final\s+)?(?:answer|option|choice|value|result)\b|正确的?(?:答案|选项)",
+    re.IGNORECASE,
 )
 _FINALLY = re.compile(r"\W*(?:my\s+|the\s+|our\s+)?(?:final|concluding)\b|最终|最后", re.IGNORECASE)
 _FINAL_BEFORE = re.compile(r"\bfinal\W*$|最[终后]\W*$", re.IGNORECASE)
@@ -60,7 +63,9 @@ def is_corrected(text: str, earlier: Statement, later: Statement) -> bool:
     start, end = said.end() if said else earlier.start, _end(text, later.start)
     if is_taken_back(text, earlier, later) or _CHOOSES_NEAREST.search(text, start, later.start):
         return True
-    is_corrected_now = _CORRECT.search(text, later.start, end) or _CORRECT.search(text, max(start, later.start - _NEAR), end)
+    is_corrected_now = _CORRECT.search(text, later.start, end) or _CORRECT.search(
+        text, max(start, later.start - _NEAR), end
+    )
     return bool(is_corrected_now) and not _CORRECT.search(text, max(0, earlier.start - _NEAR), start)
 
 

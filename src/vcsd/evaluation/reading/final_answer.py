@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading import numbers, options, yes_no
-from vcsd.evaluation.reading.corrections import decides, is_about_a_part, is_alone, is_corrected, is_taken_back, takes_back
+from vcsd.evaluation.reading import number_texts, numbers, options, yes_no
+from vcsd.evaluation.reading.corrections import (
+    decides,
+    is_about_a_part,
+    is_alone,
+    is_corrected,
+    is_taken_back,
+    takes_back,
+)
 from vcsd.evaluation.reading.further_questions import before_other_options, first_reply, reply_to_repeated
 from vcsd.evaluation.reading.option_labels import says_another
 from vcsd.evaluation.reading.option_words import formula
@@ -180,7 +187,7 @@ def _readers(
     if kind == "yes_no":
         return _strict(partial(yes_no.read_stated, asked=asked)), partial(yes_no.read_text, asked=asked)
     if kind in ("integer", "float"):
-        return partial(_number_stated, asked=asked), partial(numbers.read_text, asked=asked)
+        return partial(_number_stated, asked=asked), partial(number_texts.read_text, asked=asked)
     if kind == "list":
         return _strict(numbers.read_list), numbers.read_list
     return _text_stated, lambda text: Reading(text, "text")
@@ -241,7 +248,9 @@ def _stated(
         if nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
             return (statement, Reading(None, "contradiction"))
         nearest = False
-        is_settled = is_corrected(text, statement, last[0]) or (statement.form == "boxed" and reading == last[1])
+        is_settled = is_corrected(text, statement, last[0]) or (
+            statement.form == "boxed" and reading.found == last[1].found
+        )
         if is_settled:
             return last  # what was said before does not hold, or led to this box
         if not _is_plain(statement, reading, choices) or is_about_a_part(text, statement):

@@ -90,7 +90,7 @@ def reply_to_repeated(text: str, asked: str) -> str | None:
     'Yes.'
     """
     questions = [*_QUESTION.finditer(text)] if asked and text.count("?") > 1 else []
-    if len(questions) < 2 or questions[0].start() > 0 or not _is_same(questions[0]["words"], asked):  # noqa: PLR2004
+    if len(questions) < 2 or questions[0].start() > 0 or not _is_same(questions[0]["words"], asked):
         return None
     opening = _SIGNS.sub(" ", questions[0]["words"].lower()).split()[:1]
     for question in questions[1:]:
@@ -107,7 +107,8 @@ def _is_same(question: str, asked: str) -> bool:
 
 
 _OTHER_LIST = re.compile(
-    r"(?:^|\n)(?P<question>[^\n]{4,300}(?:\?|\(\s*\)|[是为]:?))[ \t]*\n+(?P<list>(?:[\s*(]*[A-H][).:][^\n]{1,60}(?:\n+|$)){3,})"
+    r"(?:^|\n)(?P<question>[^\n]{4,300}(?:\?|\(\s*\)|[是为]:?))[ \t]*\n+"
+    r"(?P<list>(?:[\s*(]*[A-H][).:][^\n]{1,60}(?:\n+|$)){3,})"
 )
 _ITEM = re.compile(r"^[\s*(]*([A-H])[).:]\s*(.*?)\s*$", re.MULTILINE)
 

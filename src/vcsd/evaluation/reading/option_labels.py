@@ -153,11 +153,15 @@ def says_another(after: str, letter: str, options: Mapping[str, str]) -> bool:
     named = set(mentions(piece, options)) if piece else set()
     if not named or letter in named:
         return False
-    places = [(of, found.start()) for of, pattern in patterns(tuple(options.items())) for found in pattern.finditer(piece)]
+    places = [
+        (of, found.start()) for of, pattern in patterns(tuple(options.items())) for found in pattern.finditer(piece)
+    ]
     return any(of in named and _IS_BEFORE.search(piece[:start]) for of, start in places)
 
 
-_IS_BEFORE = re.compile(r"(?:是|为|\b(?:is|are|was|were))\s*(?:(?:the|an?|really|indeed|in\s+fact)\s+)*$", re.IGNORECASE)
+_IS_BEFORE = re.compile(
+    r"(?:是|为|\b(?:is|are|was|were))\s*(?:(?:the|an?|really|indeed|in\s+fact)\s+)*$", re.IGNORECASE
+)
 _REPEATED = re.compile(r"([A-Z])(?:,\s*\1){2,}(?![A-Za-z])")
 """A, A, A: an answer to several questions, or a loop."""
 _NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")

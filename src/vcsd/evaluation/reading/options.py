@@ -159,7 +159,7 @@ def opening(text: str, options: Mapping[str, str]) -> Reading | None:
         return said and Reading(letters.get(said.found or ""), "opening")
     labels = {label.upper() for label in _LABEL_LINE.findall(text)} & set(options)
     label = _ONLY_LINE.fullmatch(lines[0])
-    if len(lines) < 2 or len(labels) != 1 or not label or label[1] not in options:  # noqa: PLR2004
+    if len(lines) < 2 or len(labels) != 1 or not label or label[1] not in options:
         return None
     is_own = not label[2] or formula(label[2]) == formula(options[label[1]])
     return Reading(label[1], "opening") if is_own else None
@@ -249,7 +249,7 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
     labels = labels & set(options)
     for line, place, pattern in ((lines[-1], "last line", _ALONE), (lines[0], "first line", _ALONE_AT_FIRST)):
         if len(labels) <= 1 and pattern.match(line) and (said := lettered(line, options)):
-            return Reading(said.found, place)
+            return None if said.found in _rejected_beside(text, line) else Reading(said.found, place)
         named = _WORDS_AND_LABEL.fullmatch(line)
         if named and formula(options.get(named["letter"], "")) == formula(named["words"]):
             return Reading(named["letter"], place)
@@ -258,6 +258,13 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
     bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := lettered(span, options))}
     bold.discard(None)
     return Reading(bold.pop(), "bold") if len(bold) == 1 else None
+
+
+def _rejected_beside(text: str, line: str) -> set[str]:
+    """Return the label of a line without an end, if the text has called another option right: it was broken off."""
+    right = {letter for one in judgements(text) if one.is_right for letter in one.letters}
+    label = _OPTION.fullmatch(line)
+    return {label[1] or label[2]} - right if right and label else set()
 
 
 def _begins_another(text: str, letter: str) -> bool:
@@ -284,9 +291,7 @@ def _after_colon(lines: list[str], options: Mapping[str, str], asked: QuestionWo
 
 _OWN_LINE = re.compile(r"[*(]*([A-H])[).:*]+\s*(\S.*?)[*\s]*")
 _OPENS_LINE = re.compile(r"(?:\b(?:is|are|be)|是|为|选)\s*\**:\**$", re.IGNORECASE)
-_DENIES = re.compile(
-    r"\b(?:not|wrong|incorrect|false|untrue|except|least|worst)\b|n't\b|不|错|除", re.IGNORECASE
-)
+_DENIES = re.compile(r"\b(?:not|wrong|incorrect|false|untrue|except|least|worst)\b|n't\b|不|错|除", re.IGNORECASE)
 
 
 def _called_wrong(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
@@ -358,7 +363,12 @@ def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> 
         is_said = not is_aside or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
         is_said = is_said or (at == _IN_BRACKETS and letter in options and names_another(after, letter, options))
         is_denied = _NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after)
-        is_denied = is_denied or _BREAKS_OFF.match(after) or letter in wrong or _is_wrong_one(sentence[: found.start(at)], asked)
+        is_denied = (
+            is_denied
+            or _BREAKS_OFF.match(after)
+            or letter in wrong
+            or _is_wrong_one(sentence[: found.start(at)], asked)
+        )
         if is_denied or _is_term(sentence, found.start(at), letter, options):
             continue
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):

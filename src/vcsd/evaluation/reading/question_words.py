@@ -92,7 +92,10 @@ _COUNTS = re.compile(
     re.IGNORECASE,
 )
 _HOW_MANY = re.compile(r"\bhow\s+many\s+\w+\b(?P<rest>[^?]*)", re.IGNORECASE)
-_SEEN = re.compile(rf"{_SOURCE}|visible|shown|seen|see|you|find|identify|count|observe|spot|present|total|displayed|altogether|depicted|listed|different", re.IGNORECASE)
+_SEEN = re.compile(
+    rf"{_SOURCE}|visible|shown|seen|see|you|find|identify|count|observe|spot|present|total|displayed|altogether|depicted|listed|different",
+    re.IGNORECASE,
+)
 
 
 def counts_everything(text: str, asked: QuestionWords) -> bool:
@@ -107,7 +110,6 @@ def counts_everything(text: str, asked: QuestionWords) -> bool:
     words = {_stem(word) for word in _WORD.findall(question["rest"]) if not _FILLER.fullmatch(word)}
     words = {word for word in words if not _SEEN.fullmatch(word)}
     return bool(words) and not words & {_stem(word) for word in _WORD.findall(text)}
-
 
 
 _BEFORE = re.compile(r"([A-Za-z]+|[=<>])[\s$(]*$")
