@@ -26,14 +26,14 @@ class Judgement:
 
 _ENGLISH = re.compile(
     r"(?<![\w'])(?:(?i:options?|choices?|statements?|answers?)\s+)?[*(\"]*"
-    r"(?P<letters>[A-H](?:[)*\"]*\s*(?:,\s*(?:and|or)\b|,|&|/|\band\b|\bor\b|\bnor\b)\s*(?:(?i:options?|choices?)\s+)?[*(\"]*[A-H])*)"
+    r"(?P<letters>[A-H](?:[)*\"]*\s*(?:,\s*(?:and|or)\b|,|&|/|\band\b|\bor\b|\bnor\b)\s*(?:(?i:options?|choices?)\s+)?[*(\"]*[A-H]){0,7})"
     r"(?![A-Za-z])[)*\".:]*\s+(?:is|are|was|were|seems?|appears?|looks?|must\s+be)(?P<short>n't)?\s+"
     r"(?:(?:to\s+be|also|both|all|clearly|indeed|therefore|thus|the|an?|likely|most|only|obviously|definitely|(?P<not>not))\s+)*"
     r"(?:(?P<right>correct|right(?!\s+(?!answer|choice|option|one\b|because|since|as\b|and\b|but\b|too\b)\w)|true|accurate|valid)"
     r"|(?P<wrong>incorrect|wrong|false|inaccurate|invalid|untrue|ruled\s+out|excluded|eliminated))\b(?!\?)"
 )
 _CHINESE = re.compile(
-    r"(?<![A-Za-z])(?P<letters>[A-H](?:[)*]*\s*(?:选项|项)?\s*(?:以及|和|与|及|或|,)\s*(?:选项)?\s*[*(]*[A-H])*)(?![A-Za-z])"
+    r"(?<![A-Za-z])(?P<letters>[A-H](?:[)*]*\s*(?:选项|项)?\s*(?:以及|和|与|及|或|,)\s*(?:选项)?\s*[*(]*[A-H]){0,7})(?![A-Za-z])"
     r"[)*]*\s*(?:选项|项)?\s*[:,]?\s*(?:[两二三四]个?(?:选项|项)|的?(?:说法|描述|叙述|表述|结论|观点))?\s*(?:都|均|也|就|才|则|显然|应该|应)*\s*(?:是|为)?\s*"
     r"(?:(?P<not>不)?(?P<right>正确|对(?![应于称])|符合)|(?P<wrong>错误|错|有误|被?排除|不成立))"
     r"(?!的?\s*(?:吗|么|选项|答案|一项|是)|与否|性)"

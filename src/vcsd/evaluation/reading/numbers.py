@@ -354,6 +354,7 @@ def _values(clause: str, found: list[Number]) -> list[Number]:
 
 
 def is_in_formula(text: str, number: Number) -> bool:
+    """Whether a number is only a part of a formula with letters."""
     return is_factor(text, number.start, number.end)
 
 

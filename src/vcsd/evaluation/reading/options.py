@@ -362,10 +362,10 @@ def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> 
         is_aside = at == _IN_BRACKETS or sentence[: found.start()].endswith("(")
         is_said = not is_aside or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
         is_said = is_said or (at == _IN_BRACKETS and letter in options and names_another(after, letter, options))
-        is_denied = _NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after)
+        is_denied = bool(_NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after))
         is_denied = (
             is_denied
-            or _BREAKS_OFF.match(after)
+            or bool(_BREAKS_OFF.match(after))
             or letter in wrong
             or _is_wrong_one(sentence[: found.start(at)], asked)
         )

@@ -10,17 +10,20 @@ COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
 HAN = {"A": "红色", "B": "绿色", "C": "蓝色"}
 
 
+LAMP, CUPS, RED = "What colour is the lamp?", "How many cups are there?", "Is the cup red?"
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "asked", "found"),
     [
-        ("1. What colour is the lamp?\nIt is green.\n2. What colour is the table?\nIt is blue.", "option", "What colour is the lamp?", "B"),
-        ("What colour is the lamp?\nThe answer is B.\nWhat colour is the wall?\nThe answer is C.", "option", "What colour is the lamp?", "B"),
-        ("1. What colour is the lamp?\n2. What colour is the table?\nIt is blue.", "option", "What colour is the lamp?", None),
-        ("How many cups are there? 4 cups. How many plates are there? 6 plates.", "integer", "How many cups are there?", "4"),
-        ("- Is the cup red?\nYes.\n- Is the plate red?\nNo.\n- Is the fork red?\nNo.", "yes_no", "Is the cup red?", "Yes"),
-        ("How many cups are there? The answer is 4.", "integer", "How many cups are there?", "4"),
+        ("1. What colour is the lamp?\nIt is green.\n2. What colour is the table?\nIt is blue.", "option", LAMP, "B"),
+        ("What colour is the lamp?\nThe answer is B.\nWhat colour is the wall?\nThe answer is C.", "option", LAMP, "B"),
+        ("1. What colour is the lamp?\n2. What colour is the table?\nIt is blue.", "option", LAMP, None),
+        ("How many cups are there? 4 cups. How many plates are there? 6 plates.", "integer", CUPS, "4"),
+        ("- Is the cup red?\nYes.\n- Is the plate red?\nNo.\n- Is the fork red?\nNo.", "yes_no", RED, "Yes"),
+        ("How many cups are there? The answer is 4.", "integer", CUPS, "4"),
     ],
-)  # fmt: skip
+)
 def test_only_the_reply_to_the_repeated_question_counts(text, kind, asked, found):
     assert read_answer(text, kind, COLOURS if kind == "option" else {}, asked).found == found
 
