@@ -10,7 +10,8 @@ of these labels were held out from version 3 of the reader; version 4 was develo
 Version 5 was developed on both, version 6 also on the next. `real_answers_version_5.jsonl` holds answers to other
 benchmarks, labelled by someone who did not see version 5, before it read them; `real_answers_version_6.jsonl` further
 answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
-Version 7 was developed on all of them. `results/labelled_answers_reader_6.json` is what version 6 read, and so on down to version 2.
+Version 7 was developed on all of them. `results/labelled_answers_reader_6.json` is what version 6 read,
+and so on down to version 2.
 """
 
 from __future__ import annotations

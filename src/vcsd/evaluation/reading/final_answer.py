@@ -151,14 +151,14 @@ def _opens_otherwise(
 ) -> bool:
     """Whether a text opens with an answer, and states another one later without a word of correction."""
     statement, reading = stated
-    if reading.found is None or statement.start == 0 or decides(said, statement) or takes_back(said):
+    if reading.found is None or statement.start == 0 or decides(said, statement):
         return False
     first: Reading | None = None
     if kind == "option":
         first = options.opening(said, choices)
     elif kind == "yes_no":
         first = yes_no.read_stated(said, asked)
-    return first is not None and _is_other(first, reading, choices)
+    return first is not None and _is_other(first, reading, choices) and not takes_back(said)
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:

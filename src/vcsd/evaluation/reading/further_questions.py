@@ -110,6 +110,7 @@ _OTHER_LIST = re.compile(
     r"(?:^|\n)(?P<question>[^\n]{4,300}(?:\?|\(\s*\)|[是为]:?))[ \t]*\n+"
     r"(?P<list>(?:[\s*(]*[A-H][).:][^\n]{1,60}(?:\n+|$)){3,})"
 )
+_THIRD = re.compile(r"\n[\s*(]*C[).:]")
 _ITEM = re.compile(r"^[\s*(]*([A-H])[).:]\s*(.*?)\s*$", re.MULTILINE)
 
 
@@ -119,7 +120,7 @@ def before_other_options(text: str, options: Mapping[str, str]) -> str:
     >>> before_other_options("Which fruit?\nA. fig\nB. plum\nC. pear\nAnswer: C", {"A": "red", "B": "blue"})
     ''
     """
-    own = [formula(words) for words in options.values() if words]
+    own = [formula(words) for words in options.values() if words] if _THIRD.search(text) else []
     for listed in _OTHER_LIST.finditer(text) if own else ():
         items = [formula(words) for _, words in _ITEM.findall(listed["list"])]
         if not any(item and (item in words or words in item) for item in items for words in own):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,16 +42,26 @@ _CHINESE = re.compile(
 _EXCLUDES = re.compile(
     r"排除[了掉]?\s*(?:选项)?\s*(?P<letters>[A-H](?:\s*(?:选项|项)?\s*(?:以及|和|与|及|或|,)\s*(?:选项)?\s*[A-H])*)(?P<not>)(?P<right>(?!))?"
 )
-_CUES = ("is", "are", "was", "were", "seem", "appear", "look", "must")
+_CUES = ("correct", "right", "true", "ccurate", "valid", "wrong", "false", "ruled", "excluded", "eliminated")
 _HAN_CUES = ("正确", "对", "符合", "错", "有误", "排除", "不成立")
 
 
-def judgements(text: str) -> Iterator[Judgement]:
+def judgements(text: str) -> tuple[Judgement, ...]:
     """Find the judgements in a text.
 
     >>> [(sorted(one.letters), one.is_right) for one in judgements("A is right. Options B and C are not correct.")]
     [(['A'], True), (['B', 'C'], False)]
     """
+    return _judgements(text)
+
+
+@lru_cache(maxsize=64)
+def _judgements(text: str) -> tuple[Judgement, ...]:
+    """Find the judgements. The readers ask for those of one text several times."""
+    return tuple(_find(text))
+
+
+def _find(text: str) -> Iterator[Judgement]:
     for pattern, cues in ((_ENGLISH, _CUES), (_CHINESE, _HAN_CUES), (_EXCLUDES, _HAN_CUES)):
         for said in pattern.finditer(text) if any(cue in text for cue in cues) else ():
             is_denied = bool(said["not"] or (pattern is _ENGLISH and said["short"]))
