@@ -10,9 +10,9 @@ of these labels were held out from version 3 of the reader; version 4 was develo
 Version 5 was developed on both, version 6 also on the next. `real_answers_version_5.jsonl` holds answers to other
 benchmarks, labelled by someone who did not see version 5, before it read them; `real_answers_version_6.jsonl` further
 answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
-`real_answers_version_7.jsonl` holds answers of nine other repositories, drawn by their hashes and labelled by someone
-who saw neither the reader nor its errors; where a person could also label otherwise, they are marked as debatable.
-`results/labelled_answers_reader_5.json` is what version 5 read, and so on down to version 2.
+Version 7 was developed on all of these. `real_answers_version_7.jsonl` holds answers of nine other repositories, drawn
+by their hashes and labelled without a look at the reader or its errors; labels that may be disputed are marked as
+debatable. `results/labelled_answers_reader_6.json` is what version 6 read, and so on down to version 2.
 """
 
 from __future__ import annotations

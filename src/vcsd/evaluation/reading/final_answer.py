@@ -9,19 +9,31 @@ before this reader, which must be right on 99% of those it resolves.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading import numbers, options, yes_no
+from vcsd.evaluation.reading import number_texts, numbers, options, yes_no
+from vcsd.evaluation.reading.corrections import (
+    decides,
+    is_about_a_part,
+    is_alone,
+    is_corrected,
+    is_taken_back,
+    takes_back,
+)
+from vcsd.evaluation.reading.further_questions import before_other_options, first_reply, reply_to_repeated
+from vcsd.evaluation.reading.option_labels import says_another
+from vcsd.evaluation.reading.option_words import formula
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
 from vcsd.evaluation.reading.statements import (
     Reading,
     Statement,
     concludes,
     conclusions,
-    first_reply,
+    only_exemplifies,
     plain_signs,
     sentences,
     spoken,
@@ -32,7 +44,7 @@ from vcsd.evaluation.reading.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 6
+READER = 7
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -49,12 +61,21 @@ READER = 6
    reported, "yes, if ...", what would be, praise of one option in a text that breaks off at the next, another value for
    the same left side, and answers to further questions within a line are not answers; <CONCLUSION>, "Assistant:" and
    "Figure B" are read.
+7: Options that are judged one by one choose none if several are called right, or the text breaks off before the next;
+   an option that is called wrong is chosen only if the question asks for it; different answers in one text without a
+   word of correction, text that is only an example, the answers to further questions after a repeated one, and a
+   count of everything are not answers; degrees written as a power, an option on a line of its own after a colon, a
+   value before its explanation, and "True" on a line of its own are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
 
 _WORDS_OF_A_STATEMENT = 5
 """Two different statements with at most this many words between them contradict each other."""
+
+_HAN_OF_A_STATEMENT = 12
+"""The same in Chinese, which has no spaces."""
+_HAN = re.compile(r"[\u4e00-\u9fff]")
 
 _PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
 """A program is not an answer: its output is not in the text."""
@@ -81,10 +102,16 @@ def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None =
     said = spoken(text) or ""
     if "```" in said:
         said = _FENCED.sub(lambda block: "" if _PROGRAM.search(block[0]) else block[0], said).strip()
-    if not said or _PROGRAM.search(said):
+    if not said or _PROGRAM.search(said) or only_exemplifies(said):
         return UNRESOLVED
     question = QuestionWords.of(asked) if asked else NOTHING_ASKED
     options = {letter: plain_signs(words) for letter, words in (choices or {}).items()}
+    said = before_other_options(said, options) if kind == "option" else said
+    repeated = reply_to_repeated(said, question.text)
+    if repeated is not None:
+        return _read(repeated, kind, options, question) if repeated else UNRESOLVED
+    if not said:
+        return UNRESOLVED
     reply, ends = first_reply(said, question.text)
     reading = _read(reply, kind, options, question)
     if ends == "whole" or (ends == "part" and reading.found is not None):
@@ -98,11 +125,14 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
     of_statement, of_text = _readers(kind, choices, asked)
     everything = statements(said)
     found = [one for one in everything if not one.is_void and (asked.imagines or not one.is_imagined)]
-    stated = _stated(said, [one for one in found if kind == "option" or one.form != "chosen"], of_statement)
+    counted = [one for one in found if kind == "option" or one.form != "chosen"]
+    stated = _stated(said, counted, of_statement, choices)
     if stated is None:
         ends_imagining = len(found) < len(everything) and everything[0].start >= said.rfind(sentences(said)[-1])
         rest = said if asked.imagines else without_imagined(said)
         return (None if ends_imagining or not rest else of_text(rest)) or UNRESOLVED
+    if _opens_otherwise(said, kind, choices, asked, stated):
+        return Reading(None, "two answers")
     if kind in ("integer", "float") and _is_taken_back(said, *stated):
         return Reading(None, "contradiction")
     if kind in ("integer", "float") and _is_preamble(*stated):
@@ -110,6 +140,25 @@ def _read(said: str, kind: AnswerKind, choices: Mapping[str, str], asked: Questi
         is_agreed = concluded is not None and concluded.found == stated[1].found
         return stated[1] if is_agreed else Reading(None, "contradiction")
     return stated[1]
+
+
+def _opens_otherwise(
+    said: str,
+    kind: AnswerKind,
+    choices: Mapping[str, str],
+    asked: QuestionWords,
+    stated: tuple[Statement, Reading],
+) -> bool:
+    """Whether a text opens with an answer, and states another one later without a word of correction."""
+    statement, reading = stated
+    if reading.found is None or statement.start == 0 or decides(said, statement):
+        return False
+    first: Reading | None = None
+    if kind == "option":
+        first = options.opening(said, choices)
+    elif kind == "yes_no":
+        first = yes_no.read_stated(said, asked)
+    return first is not None and _is_other(first, reading, choices) and not takes_back(said)
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
@@ -134,11 +183,11 @@ def _readers(
 ) -> tuple[Callable[[Statement], Reading | None], Reader]:
     if kind == "option":
         read_text = partial(options.read_text, options=choices, asked=asked)
-        return _strict(partial(options.read_stated, options=choices, asked=asked)), read_text
+        return partial(_option_stated, choices=choices, asked=asked), read_text
     if kind == "yes_no":
         return _strict(partial(yes_no.read_stated, asked=asked)), partial(yes_no.read_text, asked=asked)
     if kind in ("integer", "float"):
-        return partial(_number_stated, asked=asked), partial(numbers.read_text, asked=asked)
+        return partial(_number_stated, asked=asked), partial(number_texts.read_text, asked=asked)
     if kind == "list":
         return _strict(numbers.read_list), numbers.read_list
     return _text_stated, lambda text: Reading(text, "text")
@@ -154,6 +203,15 @@ def _strict(read: Reader) -> Callable[[Statement], Reading | None]:
         return reading and Reading(reading.found, f"{statement.form}, {reading.by}")
 
     return of
+
+
+def _option_stated(statement: Statement, choices: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    if statement.is_verdict and asked.asks_for_wrong:
+        return None
+    reading = _strict(partial(options.read_stated, options=choices, asked=asked))(statement)
+    if reading and reading.found and says_another(statement.after, reading.found, choices):
+        return Reading(None, "words of another option")
+    return reading
 
 
 def _number_stated(statement: Statement, asked: QuestionWords) -> Reading | None:
@@ -176,23 +234,73 @@ _WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
 
 
 def _stated(
-    text: str, found: list[Statement], read: Callable[[Statement], Reading | None]
+    text: str, found: list[Statement], read: Callable[[Statement], Reading | None], choices: Mapping[str, str]
 ) -> tuple[Statement, Reading] | None:
-    """Read the last readable statement, unless the one just before it contradicts it. Firm ones outweigh weak ones."""
-    last: tuple[Statement, Reading] | None = None
+    """Read the last readable statement, unless an earlier one contradicts it. Firm ones outweigh weak ones."""
     firm = [statement for statement in found if not statement.is_weak]
-    for statement in firm if len(firm) < len(found) and any(map(read, firm)) else found:
-        reading = read(statement)
-        if reading is None:
-            continue
-        if last is None:
-            last = (statement, reading)
-        elif _overrides(reading, last[1]):
+    counted = firm if len(firm) < len(found) and any(map(read, firm)) else found
+    readable = ((statement, reading) for statement in counted if (reading := read(statement)) is not None)
+    last = next(readable, None)
+    if last is None:
+        return None
+    nearest = True
+    for statement, reading in readable:
+        if nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
             return (statement, Reading(None, "contradiction"))
-        elif reading.found == last[1].found or statement.start == last[0].start:
-            return last
-        else:
-            between = text[statement.start : last[0].start].split()
-            is_contradicted = len(between) <= _WORDS_OF_A_STATEMENT
-            return (statement, Reading(None, "contradiction")) if is_contradicted else last
+        nearest = False
+        is_settled = is_corrected(text, statement, last[0]) or (
+            statement.form == "boxed" and reading.found == last[1].found
+        )
+        if is_settled:
+            return last  # what was said before does not hold, or led to this box
+        if not _is_plain(statement, reading, choices) or is_about_a_part(text, statement):
+            continue
+        if _is_other(reading, last[1], choices):
+            is_decided = decides(text, last[0]) or (statement.form == "chosen" and is_alone(text, last[0]))
+            return last if is_decided else (statement, Reading(None, "two answers"))
     return last
+
+
+def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[Statement, Reading]) -> bool:
+    """Whether a statement with another answer stands right before the last one."""
+    if reading.found == last[1].found or statement.start == last[0].start:
+        return False
+    between = text[statement.start : last[0].start]
+    is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(_HAN.findall(between)) <= _HAN_OF_A_STATEMENT
+    return is_near and not is_taken_back(text, statement, last[0])
+
+
+def _is_plain(statement: Statement, reading: Reading, choices: Mapping[str, str]) -> bool:
+    """Whether a statement gives its answer at once: a letter, a number, or the words of an option."""
+    if _ENUMERATED.match(statement.payload):
+        return False
+    if reading.by.endswith(("letter", "stated")) or statement.form in ("boxed", "tag"):
+        return True
+    clause, words = _CLAUSE_END.split(statement.payload)[0], choices.get(reading.found or "", "")
+    is_short = len(clause.split()) <= len(words.split()) + 2
+    return reading.by.endswith("words") and is_short and formula(words) in formula(clause)
+
+
+_ENUMERATED = re.compile(r"1[.)]\s+\W*[A-Za-z\u4e00-\u9fff]|[-\u2022]\s")
+"""Here is how I arrived at the answer: 1. I counted ... A list explains, and gives no answer at once."""
+_CLAUSE_END = re.compile(r"[.,;:(\n]")
+
+
+def _is_other(reading: Reading, last: Reading, choices: Mapping[str, str]) -> bool:
+    """Whether two readings are different answers; numbers that only differ by rounding are not."""
+    if reading.found is None or last.found is None or reading.found == last.found:
+        return False
+    words = [formula(choices.get(one, "")) for one in (reading.found, last.found)]
+    if words[0] and words[0] == words[1]:
+        return False
+    try:
+        earlier, later = float(reading.found), float(last.found)
+    except ValueError:
+        return True
+    is_rounded = math.isclose(earlier, later, rel_tol=_ROUNDING) or (later.is_integer() and abs(earlier - later) < 1)
+    return not (is_rounded or any(math.isclose(earlier, later * scale) for scale in _SCALES))
+
+
+_ROUNDING = 0.01
+_SCALES = (1000, 1e6, 1e9, 0.01, 100)
+"""131.3 thousand, then 131.3: the same number without its unit."""

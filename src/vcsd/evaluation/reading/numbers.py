@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from vcsd.evaluation.reading.formulas import is_factor
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, Place, QuestionWords, repeats_question
+from vcsd.evaluation.reading.question_words import (
+    NOTHING_ASKED,
+    Place,
+    QuestionWords,
+)
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
     Reading,
-    concludes,
-    conclusions,
-    is_complete,
     sentences,
     without_latex,
 )
@@ -29,16 +30,16 @@ _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _TEENS = ["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
 _WORDS = {word: value for value, word in enumerate(_UNITS + _TEENS)} | _TENS
-_CHINESE = {word: value for value, word in enumerate("零一二三四五六七八九十")} | {"两": 2}
+CHINESE = {word: value for value, word in enumerate("零一二三四五六七八九十")} | {"两": 2}
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "万": 10**4, "亿": 10**8}
 
-_PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
+PLAIN_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
     rf"""
     (?<![A-Za-z0-9_.^√/]) (?<![A-Za-z]-) (?<!\d:) (?P<sign>(?<![\d)])-)?
     (?: (?:(?P<whole>\d{{1,3}})\ )?(?P<top>\d+)\s*/\s*(?P<bottom>[1-9]\d*)(?!\d|\.\d)
-      | (?P<base>\d+)\s*\^\s*\{{?(?P<power>\d{{1,2}})\}}?
-      | (?P<plain>{_PLAIN})
+      | (?P<base>\d+)\s*\^\s*\{{?(?P<power>[1-9]\d?)\}}?
+      | (?P<plain>{PLAIN_NUMBER})
         (?: \s*[\u00d7x*]\s*10\s*\^\s*\{{?(?P<tens>-?\d{{1,2}})\}}? | [eE](?P<e>[+-]?\d{{1,2}})(?!\w) )?
         (?: \s*(?P<scale>thousand|million|billion|万|亿) )?
     )
@@ -111,13 +112,22 @@ def _decimal(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else repr(float(value))
 
 
+_ANGLE = r"(?!100?\b)[1-9]\d\d?(?:\.\d+)?"
+"""The degrees in 60^0, which nobody means as a power. What 10^0 and 2^0 mean is open, unless an angle is named."""
+_ABOUT_ANGLES = re.compile(r"∠|\bangles?\b|\bdegrees?\b|角", re.IGNORECASE)
+_NAMED_ANGLE = re.compile(r"(?<![\d.^])(\d{1,3})\s*\^\s*0(?!\.?\d)(?!\s*[)$]*\s*[=+*/^\u00d7\u00f7])")
 _LATEX = [
     (re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}(?=\s*\})"), r"\1"),  # the unit in \frac{\text{m}}{\text{s}}
     (re.compile(r"(?:\\sqrt|√)\s*\{([^{}]*)\}"), r"√\1"),
     (re.compile(r"(?<=\d)\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}"), r" \1/\2"),  # 2\frac{1}{2} is 2 1/2
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}+(√-]+|√\d+)\}"), r"\1/\2"),
     (re.compile(r"\\[dt]?frac\s*\{([^{}]+)\}\s*\{([^{}]+)\}"), r"\1/(\2)"),
-    (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree"), "°"),
+    (re.compile(r"\^\s*\{?\s*(?:\\circ|[°\u2218\u00ba\u02da])\s*\}?|\\degrees?(?![a-z])"), "°"),
+    (re.compile(r"(?<=\d)\s*\^\s*(?:\{\s*\\?(?:text|rm|mathrm)?\s*\{?\s*o\s*\}?\s*\}|o(?![a-z]))"), "°"),  # 60^o
+    (
+        re.compile(rf"(?<![\d.^])({_ANGLE})\s*\^\s*(?:\{{\s*0\s*\}}|0)(?!\.?\d)(?!\s*[\])}}$]*\s*[=+*/^\u00d7\u00f7])"),
+        r"\1°",
+    ),
     (re.compile(r"\^\s*\{\s*(-?\d+)\s*\}"), r"^\1"),
     (re.compile(r"\{~"), "{ "),
     (re.compile(r"(?<=\d[a-z])\{([a-z])\}"), r"\1"),  # 6c{m}^2
@@ -138,6 +148,7 @@ def clean(text: str) -> str:
     if any(sign in text for sign in "\\{^"):
         for pattern, plain in _LATEX:
             text = pattern.sub(plain, text)
+        text = _NAMED_ANGLE.sub(r"\1°", text) if "^" in text and _ABOUT_ANGLES.search(text) else text
     return without_latex(text).strip()
 
 
@@ -159,7 +170,7 @@ _EQUATIONS = re.compile(r"[A-Za-z]\w?\s*=\s*-?[\d.]+\s*(?:,|;|and)\s*[A-Za-z]\w?
 _WEIGHT = re.compile(r"\d\s?mg(?![A-Za-z}])")
 """2mg in a formula: a mass times g, not milligrams."""
 _OPERATOR = re.compile(r"[^\w.,;]*[+*/\u00d7\u00f7^=-]\s*[$£€(\d]")
-_SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")
+SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")
 
 
 def read_boxed(payload: str) -> Reading:
@@ -167,7 +178,7 @@ def read_boxed(payload: str) -> Reading:
     text, left = clean(payload).rpartition("=")[2], clean(payload).partition("=")[0]
     is_open = "=" in payload and _CURVE.search(left)
     found = [] if is_open or is_calculation(text) or _WEIGHT.search(payload) else numbers(text)
-    found = [] if any(_is_factor(text, number) for number in found) else found
+    found = [] if any(is_in_formula(text, number) for number in found) else found
     return Reading(found[0].value if len(found) == 1 else None, "boxed")
 
 
@@ -185,11 +196,11 @@ def is_calculation(text: str) -> bool:
 
 def read_stated(payload: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the number in a statement; `found` is None if it offers several."""
-    text = _own_numbers(clean(payload).replace("**", ""), asked)
+    text = own_numbers(clean(payload).replace("**", ""), asked)
     opening = _LEAD.match(text)[0]  # type: ignore[index]
     lead = text[len(opening) :]
-    if lead.rstrip(".") in _CHINESE:
-        return Reading(str(_CHINESE[lead.rstrip(".")]), "stated")
+    if lead.rstrip(".") in CHINESE:
+        return Reading(str(CHINESE[lead.rstrip(".")]), "stated")
     if _WHETHER.match(lead):
         return Reading(None, "yes or no")
     if leading := _leading(lead, is_bound=bool(_BOUND.search(opening))):
@@ -199,7 +210,7 @@ def read_stated(payload: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
     first = (sentences(lead) or [""])[0]
     if refuses(f"it is {first}") or (_VARIABLE.search(first) and "=" not in first):
         return Reading(None, "no number")
-    return _concluded(first)
+    return concluded(first)
 
 
 def _leading(lead: str, *, is_bound: bool) -> Reading | None:
@@ -212,51 +223,11 @@ def _leading(lead: str, *, is_bound: bool) -> Reading | None:
     if _OR_ANOTHER.match(after) and not is_sum:
         return Reading(None, "several numbers")
     is_bound = is_bound and not after.startswith(">")
-    if is_bound or (_RELATIVE.match(after) and not is_sum) or _is_factor(lead, found[0]):
+    if is_bound or (_RELATIVE.match(after) and not is_sum) or is_in_formula(lead, found[0]):
         return Reading(None, "no number")
     return None if _OPERATOR.match(after) else Reading(found[0].value, "stated")
 
 
-def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
-    """Read the number that a text without a statement concludes with."""
-    is_broken = "\\" in text and len(_DOLLAR.findall(text)) % 2 == 1  # a formula that never ends
-    bold = _bold(clean(text))
-    text = _own_numbers(clean(text).replace("**", ""), asked)
-    if alone := _alone(text.rstrip(".")):
-        return alone if alone.found else None
-    if bold is not None:
-        return Reading(bold, "bold")
-    if len(text) <= _SHORT_ANSWER and [number.start for number in numbers(text)] == [0]:
-        asked = NOTHING_ASKED  # "150" alone answers, even if the question names it
-    lines = text.splitlines()[-2:]
-    lefts = {left[1] for line in lines if (left := _LEFT.match(line))}
-    is_list = (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
-    ends = [] if is_list else conclusions(text, has_ended=_has_ended(text) and not is_broken)
-    readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := _concluded(sentence, asked))]
-    direct = _direct(text, asked)
-    if not readings:
-        is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
-        return Reading(direct, "direct answer") if is_open and not refuses(text) else None
-    if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
-        return None
-    if len({float(reading.found or 0) for reading in readings}) > 1 or _opens_otherwise(text, readings[-1]):
-        return None
-    return readings[-1]
-
-
-def _opens_otherwise(text: str, reading: Reading) -> bool:
-    """Whether a text begins with an equation, and ends with another value for the same left side."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    left = _LEFT.match(lines[0]) if len(lines) > 1 else None
-    opening = _concluded(lines[0]) if left and len(lines[0]) <= _SHORT_LINE else None
-    if not left or opening is None or opening.found == reading.found:
-        return False
-    return f"{_TYPESET.sub('', left[1])}=" in _TYPESET.sub("", lines[-1])
-
-
-_TYPESET = re.compile(r"[\s\\$]")
-_ONLY_DIGITS = re.compile(r"[-\d.,;:/\s]+")
-"""1 3 5: a row of numbers is not one of them."""
 _REFERENCE = re.compile(
     r"\b(row|column|step|figure|fig|table|option|choice|question|problem|part|line|page|section|equation|method|item)"
     r"\.?\s+(?:no\.?\s*)?\d+\b|\b(?:\d+|two|three|four|five|six)\s+(steps)\b|(第)\s*\d+|\d+\s*(步)",
@@ -264,7 +235,7 @@ _REFERENCE = re.compile(
 )
 
 
-def _own_numbers(text: str, asked: QuestionWords) -> str:
+def own_numbers(text: str, asked: QuestionWords) -> str:
     """Remove references such as "Figure 3" and "in 2 steps" from a text, unless the question is about them."""
     if not asked.text:
         return text
@@ -276,98 +247,14 @@ def _own_numbers(text: str, asked: QuestionWords) -> str:
     return _REFERENCE.sub(lambda found: found[0] if is_asked(found) else "it", text)
 
 
-def _alone(text: str) -> Reading | None:
-    """Read a text that is nothing but a number; `found` is None if it is a row of them."""
-    if _SPACED.fullmatch(text):
-        return Reading(text.replace(" ", ""), "only number")
-    if text in _CHINESE:
-        return Reading(str(_CHINESE[text]), "only number")
-    return Reading(None, "several numbers") if _ONLY_DIGITS.fullmatch(text) and len(numbers(text)) != 1 else None
-
-
-def _differs(sentence: str, value: str) -> bool:
-    """Whether a sentence concludes with something else than a value."""
-    reading = _concluded(sentence) if concludes(sentence) else None
-    return concludes(sentence) and (reading is None or reading.found != value)
-
-
-_DOLLAR = re.compile(r"(?<!\\)\$")
-_FIRST_SENTENCES = 3
-_SHORT_ANSWER = 12
-"""Characters of a number that is the whole answer, with its unit."""
-_ASSERTED = re.compile(
-    r"\b(?:is|are|was|were|be|equals?|total\s+of)\b[^,;]*\d|\b(?:there|it)\s+(?:is|are)\b", re.IGNORECASE
-)
-
-
-def _direct(text: str, asked: QuestionWords) -> str | None:
-    """Return the number of a first sentence that repeats the question and says what it asks for."""
-    if not asked.text:
-        return None
-    for sentence in sentences(text)[:_FIRST_SENTENCES]:
-        reading = _concluded(sentence, asked) if repeats_question(sentence, asked) else None
-        if reading and reading.by != "equation" and _ASSERTED.search(sentence):
-            return reading.found
-    return None
-
-
-_ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|\(?[a-h]\)|[^:=\n]{{1,40}}:\s*[$£€]?(?:{_PLAIN})\W*\w*\W*$)")
-"""A line of a list. Its last item is no more likely to be the answer than its first."""
-_FINAL = re.compile(r"\b(?:final|therefore|thus|hence|total)\b", re.IGNORECASE)
-_LEFT = re.compile(r"^\W*([^=\n]{1,20}?)\s*=")
-_BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
-
-
-def _bold(text: str) -> str | None:
-    """Return the only number in bold, unless a new number comes after it.
-
-    >>> _bold("so it is **7** apples."), _bold("**7** apples and 3 pears, so 10")
-    ('7', None)
-    """
-    spans = [
-        (span.end(), found[0].value)
-        for span in _BOLD.finditer(text)
-        if (found := numbers(span[1])) and not _is_factor(span[1], found[0])
-    ]
-    if len({value for _, value in spans}) != 1:
-        return None
-    end, value = spans[-1]
-    known = {number.value for number in numbers(text[:end].replace("**", ""))}
-    if {number.value for number in numbers(text[end:])} <= known:
-        return value
-    last = _concluded(sentences(text[end:])[-1].replace("**", ""))
-    return value if last and last.found == value else None
-
-
-def _has_ended(text: str) -> bool:
-    """Whether a text is complete: it ends with punctuation, or with a number and at most one word as its unit."""
-    if text.rstrip("*_`\"')]} ")[-1:] in (".", "!", "?"):
-        return True
-    found = numbers(text)
-    if not found:
-        return False
-    line = text.splitlines()[-1]
-    before, after = text[: found[-1].start], text[found[-1].end :]
-    is_short = len(line) <= _SHORT_LINE and (not _HAN.search(line) or len(found) == 1)
-    is_one = not _HAN.search(line) or (len(text) <= _ONE_SENTENCE and len(sentences(text)) == 1)
-    is_short = is_short or bool(is_one and (_IS.search(before) or _SIGN.search(before)))
-    is_last = len(after.split()) <= 1 and len(after) <= _SHORT_UNIT and not re.search(r"[,;]", after)
-    return (is_short and is_last) or (is_complete(text) and found[0].start == 0)
-
-
-_SHORT_UNIT = 20
-_ONE_SENTENCE = 80
-"""A longer text in Chinese that ends with a number was cut off more often than not."""
-_SHORT_LINE = 40
-"""A longer line that ends with a number and no full stop may have been cut off in the middle of a number."""
-_SIGN = re.compile(r"[=≈:]\s*[$£€(]*\s*$")
+SIGN = re.compile(r"[=≈:]\s*[$£€(]*\s*$")
 
 
 _ASIDE = re.compile(r"(?<!/)\((?!\s*\d*[a-z]\w?\s*[-+*/^])[^()]*\)")
 _NEGATED = re.compile(
     r"(?:(?:\b(?:not|than|instead\s+of|above|below|at\s+least|at\s+most|over|under|can(?:not|'t)\s+be)|n't)\s+|"
     r"[<>\u2264\u2265]\s*|"
-    rf"(?:不是|并非|不到|至少|至多|最多|大于|小于|超过|少于|多于)\s*)[$£€]?(?:{_PLAIN})%?",
+    rf"(?:不是|并非|不到|至少|至多|最多|大于|小于|超过|少于|多于)\s*)[$£€]?(?:{PLAIN_NUMBER})%?",
     re.IGNORECASE,
 )
 _REASON = re.compile(
@@ -376,7 +263,7 @@ _REASON = re.compile(
     re.IGNORECASE,
 )
 _EXPLAINED = re.compile(
-    rf"(?P<kept>\b(?:is|are|was|were)\s+[$£€]?(?:{_PLAIN})%?(?:\s+\w+){{0,2}}),\s+which\s+"
+    rf"(?P<kept>\b(?:is|are|was|were)\s+[$£€]?(?:{PLAIN_NUMBER})%?(?:\s+\w+){{0,2}}),\s+which\s+"
     r"(?!is\b|are\b|was\b|equal|give|mean|make|leave|result|add|bring|total|correspond)[a-z]+\b[^,;=]*$",
     re.IGNORECASE,
 )
@@ -399,7 +286,7 @@ _CALCULATES = re.compile(
 )
 _CALL = re.compile(r"\b[A-Za-z]'?\(\s*-?\d+(?:\.\d+)?\s*\)")
 """f(4): the argument of a function."""
-_GIVEN = rf"[A-Za-z]\w?\s*=\s*-?(?:{_PLAIN})"
+_GIVEN = rf"[A-Za-z]\w?\s*=\s*-?(?:{PLAIN_NUMBER})"
 _AT = re.compile(rf"\b(?:at|when|if|for|where|with|given)\s+{_GIVEN}(?:\s*(?:,|and)\s*{_GIVEN})*", re.IGNORECASE)
 """At x = 2: where a value is taken."""
 _OVER = re.compile(r"π\s*/\s*\d+")
@@ -408,14 +295,14 @@ _YEAR = re.compile(r"\b(?:after|before|since|until|in|during|year)\s+(?:the\s+ye
 _ASKS_YEAR = re.compile(r"\s*(?:in\s+)?(?:which|what)\s+year\b", re.IGNORECASE)
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9])[a-z]\s*[/+*^-]|[/+*^-]\s*\(?[a-z](?![A-Za-z])")
 _WHETHER = re.compile(r"(?:yes|no)\b\s*[,.;]", re.IGNORECASE)
-_IS = re.compile(
+IS = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals|total\s+of|leaves|gives(?:\s+us)?)\b|[:≈]|是|为|等于|共有?)\s*[^\w\s]*\s*$",
     re.IGNORECASE,
 )
-_HAN = re.compile(r"[\u4e00-\u9fff]")
+HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
-def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
+def concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read a sentence's conclusion: the right side of its last equation, its only number, or its last one."""
     sentence = _EXPLAINED.sub(r"\g<kept>", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
     sentence = _REASON.sub("", sentence)
@@ -428,7 +315,7 @@ def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
         if not _LATER_IS.search(right):
             return _equals(right)
         sentence = right[right.rindex(_LATER_IS.findall(right)[-1]) :]
-    clause = re.split(r";|,(?!\d)" if _HAN.search(sentence) else ";", _ASIDE.sub("", sentence))[-1]
+    clause = re.split(r";|,(?!\d)" if HAN.search(sentence) else ";", _ASIDE.sub("", sentence))[-1]
     clause = clause if numbers(clause) else sentence
     found = _values(clause, _own(clause, asked))
     if none := _NONE.search(sentence):
@@ -440,15 +327,15 @@ def _concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
         is_pair = len(found) > 1 and _PAIR.search(clause[found[0].end : found[-1].start])
         is_operand = _OPERAND.search(clause[: found[0].start])
         return None if is_pair or is_operand else Reading(found[0].value, "one number")
-    said = [number for number in found if _IS.search(clause[: number.start])]
+    said = [number for number in found if IS.search(clause[: number.start])]
     ends = len({number.value for number in said}) == 1 and said[-1] is found[-1]
-    ends = ends and len(clause[found[-1].end :].split()) <= _WORDS_OF_A_UNIT
+    ends = ends and len(clause[found[-1].end :].split()) <= WORDS_OF_A_UNIT
     return Reading(found[-1].value, "last number") if ends else None
 
 
 _NONE = re.compile(r"\bthere\s+(?:is|are|was|were|would\s+be|will\s+be)\s+no\s+(?:\w+\s+)?(\w{3,})", re.IGNORECASE)
 _LATER_IS = re.compile(r"\b(?:is|equals)\b")
-_WORDS_OF_A_UNIT = 2
+WORDS_OF_A_UNIT = 2
 
 
 def _equals(right: str) -> Reading | None:
@@ -456,17 +343,18 @@ def _equals(right: str) -> Reading | None:
     right = right[_LEAD.match(right).end() :]  # type: ignore[union-attr]
     found = numbers(right)
     is_single = len({number.value for number in found}) == 1 and found[0].start == 0
-    return Reading(found[0].value, "equation") if is_single and not _is_factor(right, found[0]) else None
+    return Reading(found[0].value, "equation") if is_single and not is_in_formula(right, found[0]) else None
 
 
 def _values(clause: str, found: list[Number]) -> list[Number]:
     """Return the numbers that are no part of a formula with letters; none if the last one is a part."""
-    if found and _is_factor(clause, found[-1]):
+    if found and is_in_formula(clause, found[-1]):
         return []
-    return [number for number in found if not _is_factor(clause, number)]
+    return [number for number in found if not is_in_formula(clause, number)]
 
 
-def _is_factor(text: str, number: Number) -> bool:
+def is_in_formula(text: str, number: Number) -> bool:
+    """Whether a number is only a part of a formula with letters."""
     return is_factor(text, number.start, number.end)
 
 
@@ -487,14 +375,14 @@ def _own(clause: str, asked: QuestionWords) -> list[Number]:
 
 def _is_echo(clause: str, number: Number, places: list[Place]) -> bool:
     before = clause[: number.start]
-    is_asserted = bool(_IS.search(before) or _SIGN.search(before) or not re.search(r"\w", before))
+    is_asserted = bool(IS.search(before) or SIGN.search(before) or not re.search(r"\w", before))
     place = Place.of(clause, number.value, number.start, number.end)
     return any(place.echoes(other, is_asserted=is_asserted) for other in places)
 
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _ROUND = re.compile(r"\(([^()]*,[^()]*)\)")
-_BETWEEN = re.compile(rf"\bbetween\s+({_PLAIN})\s+and\s+({_PLAIN})", re.IGNORECASE)
+_BETWEEN = re.compile(rf"\bbetween\s+({PLAIN_NUMBER})\s+and\s+({PLAIN_NUMBER})", re.IGNORECASE)
 
 
 def read_list(text: str) -> Reading | None:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
 from vcsd.evaluation.reading.formulas import continues_formula, has_variable, is_argument, is_operand
-from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions, patterns
+from vcsd.evaluation.reading.judgements import called_wrong, goes_on_with_another, judgements, rivals
+from vcsd.evaluation.reading.option_labels import CLOSERS, NONE_OF, TICKS, TIMES, has_own, lettered, names_another
+from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
-    PAYLOAD_LENGTH,
     Reading,
     concludes,
     conclusions,
-    goes_on_with_another,
     is_complete,
     sentences,
 )
@@ -28,42 +28,18 @@ from vcsd.evaluation.reading.statements import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TICKS = "✓✔✅☑"
-_MARKS = " \t*_\"'`$([{<:-#>" + _TICKS
-_FILLER = re.compile(
-    r"(?:most\s+likely|likely|probably|clearly|indeed|simply|definitely|actually|therefore|thus|hence|either|both|"
-    r"the\s+letter|letter|the\s+option|option|choice|选项|选择|选)(?![a-z])[\s,:*(\"]*",
-    re.IGNORECASE,
-)
-_LETTER = re.compile(r"([A-Za-z])(?!'?[A-Za-z0-9_])")
-_CLOSERS = re.compile(r"[)\]}*_\"'`$>]*")
-_GOES_ON = re.compile(r"\s+(?:because|since|as|is|or|and|with|given|for|due|based|although|but|if|\()(?![a-z])")
-_ANOTHER = re.compile(
-    r"\s*(?:,\s*(?:and|or)\b|,|/|&|\band\b|\bor\b|和|或|与|或者|及)\s*(?:(?:maybe|perhaps|possibly|even|also|option)\s*)?"
-    r"[*(\"]*([A-Z])(?![A-Za-z])"
-)
-
-_SEQUENCE = re.compile(
-    r"\s*(?:[;:!]|-+>|\u2192|>)\s*[*(\"]*([A-Z])(?![A-Za-z])(?!\s+[a-z]{2})|\s+([A-Z])(?=\s+[A-Z]\b|\W*(?:$|\n))"
-)
-"""B; C, B -> C, B A C D: an order of labels chooses none of them."""
-_LISTED = re.compile(
-    r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?(?:\(([A-Z])\)|([B-HJ-Z])(?=\s*\(|\s*[.,:;)]|\s*$|\s+(?:are|both)\b))"
-)
-_NONE_OF = re.compile(r"[\s.:,*\"'-]*(?:none|neither)\b", re.IGNORECASE)
-
 
 def read_stated(payload: str, options: Mapping[str, str], asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read the option in a statement; `found` is None if it names several or an unknown one."""
     text = numbers.clean(payload)
     if (letters := _polar(options)) and (said := yes_no.read_stated(payload, asked)):
         return Reading(letters.get(said.found or ""), "words")
-    if reading := _typed(payload, options) or _lettered(text, options) or _set_alike(payload, options):
+    if reading := _typed(payload, options) or lettered(text, options) or _set_alike(payload, options):
         return reading
     if "\\" in text or "/(" in text:  # a formula that is none of the options, though it may contain the signs of one
         return None
     reading = _worded(text, options) or _valued(text, options)
-    return reading or (Reading(None, "none of them") if _NONE_OF.match(text) else None)
+    return reading or (Reading(None, "none of them") if NONE_OF.match(text) else None)
 
 
 def _typed(payload: str, options: Mapping[str, str]) -> Reading | None:
@@ -72,148 +48,6 @@ def _typed(payload: str, options: Mapping[str, str]) -> Reading | None:
     said = {typed for typed in (formula(payload), formula(first)) if len(re.findall(r"\w", typed)) > 1}
     alike = [letter for letter, words in options.items() if formula(words) in said]
     return Reading(alike[0], "words") if len({options[letter] for letter in alike}) == 1 else None
-
-
-def _lettered(text: str, options: Mapping[str, str]) -> Reading | None:
-    """Read an option's letter at the beginning of a text."""
-    lead = text.lstrip(_MARKS)
-    while filler := _FILLER.match(lead):
-        lead = lead[filler.end() :].lstrip(_MARKS)
-    found = _LETTER.match(lead)
-    if not found:
-        return None
-    letter, after = found[1], lead[found.end() :]
-    if (prime := _PRIME.match(after)) and "'" not in text[: len(text) - len(lead)]:
-        return _primed(letter + prime[0], options)
-    return _label(text[: len(text) - len(lead)], letter, after, options)
-
-
-def _label(before: str, letter: str, after: str, options: Mapping[str, str]) -> Reading | None:
-    """Read a letter, given what stands before and after it."""
-    closing = _CLOSERS.match(after)[0]  # type: ignore[index]
-    rest = after[len(closing) :]
-    is_closed = bool(set(closing) & set(")]}"))
-    is_part = _is_part(before, after, rest, is_closed=is_closed)
-    if is_part and not _has_own(letter, rest, options):
-        return Reading(None, "part of a formula") if letter in options else None
-    if not _is_label(letter, rest, options, is_closed=is_closed):
-        return None
-    letter = letter.upper()
-    if letter not in options:
-        return None if letter == "I" else Reading(None, "letter")
-    if _is_rejected(letter, rest) and not _REJECTED.search(options[letter]):
-        return None
-    return Reading(None, "label in doubt") if _is_doubtful(letter, rest, options) else Reading(letter, "letter")
-
-
-_PRIME = re.compile(r"(?:\s?\^\s?\{?\s?(?:\\prime\s?|')+\}?|['\u2032\u2033]+)(?!\w)")
-"""B': another point than B."""
-
-
-def _primed(point: str, options: Mapping[str, str]) -> Reading:
-    """Read a letter with a prime: an option only if its words are just this."""
-    same = [letter for letter, words in options.items() if _plain_primes(words) == _plain_primes(point)]
-    return Reading(same[0] if len(same) == 1 else None, "letter with a prime")
-
-
-def _plain_primes(words: str) -> str:
-    return re.sub(r"[\s${}^.]", "", words.replace("\\prime", "'").replace("\u2032", "'").replace("\u2033", "''"))
-
-
-def _is_rejected(letter: str, rest: str) -> bool:
-    """Whether the words after a label reject it, not another one: "B. C is wrong" keeps B."""
-    other = _ANOTHER_IS.match(rest)
-    is_other = other is not None and other[1] != letter
-    is_other = is_other or bool(_NEW_SUBJECT.match(rest))
-    return not is_other and bool(_REJECTED.search(" ".join(rest.split()[:6])))
-
-
-_ANOTHER_IS = re.compile(
-    r"[.!,;]?\s*(?:(?:and|but|since|because|as)\s+)?(?:option\s+)?\(?([A-Z])\)?\s*(?:is|was|can|could|does|seems)",
-    re.IGNORECASE,
-)
-
-
-_NEW_STATEMENT = re.compile(r"[.!?]\s*(?:the\s+answer|答案)", re.IGNORECASE)
-_NEW_SUBJECT = re.compile(r"[.!?]\s+(?:the\s+(?:answer|others?)|others?|it|this)\b", re.IGNORECASE)
-
-
-def _is_part(before: str, after: str, rest: str, *, is_closed: bool) -> bool:
-    """Whether a letter is only a part of a formula: -B, B*C, B + C; `rest` is what comes after quotes and brackets."""
-    is_product = bool(_TIMES.match(after))
-    return before.endswith("-") or is_product or continues_formula(rest, is_closed=is_closed)
-
-
-_TIMES = re.compile(r"\*[A-Za-z0-9(]")
-
-
-def _has_own(letter: str, rest: str, options: Mapping[str, str]) -> bool:
-    """Whether a label is followed by the words of its own option: "B = 3", "B (3)", "B - x + 1"."""
-    own = dict(patterns(tuple(options.items()))).get(letter)
-    words = rest.lstrip(" .:),*_=/>\u2192\u2013\u2014-")
-    if own and (own.match(words) or own.match(words.lstrip("( ")) or own.match(rest.lstrip(" "))):
-        return True
-    values = [number.value for number in numbers.numbers(numbers.clean(options.get(letter, "")))]
-    said = numbers.numbers(words)
-    return bool(said) and said[0].start == 0 and [said[0].value] == values
-
-
-def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
-    """Whether the text after a label contradicts it: with another label, or with the words of another option."""
-    if len(own := formula(options[letter])) > 1 and own == formula(rest.strip(" .:),")):
-        return False
-    first = "" if _NEW_STATEMENT.match(rest) else (sentences(rest[:PAYLOAD_LENGTH]) or [""])[0]
-    ordered = None if _has_own(letter, rest, options) else _SEQUENCE.match(rest)
-    others = _ANOTHER.match(rest) or ordered or _LISTED.search(first)
-    if others and others[others.lastindex or 1] in set(options) - {letter}:
-        return True
-    if _is_listed(letter, rest, options) or _REPEATED.match(letter + rest):
-        return True
-    is_none = _NONE_OF.match(rest) and not _NONE_OF.match(options[letter])
-    return bool(is_none) or _names_another(rest, letter, options)
-
-
-_REPEATED = re.compile(r"([A-Z])(?:,\s*\1){2,}(?![A-Za-z])")
-"""A, A, A: an answer to several questions, or a loop."""
-_NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")
-
-
-def _is_listed(letter: str, rest: str, options: Mapping[str, str]) -> bool:
-    """Whether the option after a label is followed by the next one: "A. red B. green" lists them."""
-    words = rest.lstrip(' .:),*_("-')
-    own = dict(patterns(tuple(options.items()))).get(letter)
-    end = own.match(words) if own else None
-    following = _NEXT_LABEL.match(words, end.end()) if end else None
-    return bool(following) and following[1] in set(options) - {letter}  # type: ignore[index]
-
-
-_PHRASE_END = re.compile(r"\s(?=[a-z]{2})|[.,;](?:\s|$)|\n")
-
-
-def _names_another(rest: str, letter: str, options: Mapping[str, str]) -> bool:
-    """Whether the text after a label begins with the words of another option, such as "C. 3.5" for D's 3.5."""
-    words = re.sub(r"^-\s+", "", rest.lstrip(' .:),*_("'))
-    own = formula(options[letter])
-    if own and formula(_PHRASE_END.split(words)[0]) == own:
-        return False
-    first = [(found.end(), of) for of, pattern in patterns(tuple(options.items())) if (found := pattern.match(words))]
-    longest = max(first, default=(0, letter))[0]
-    return bool(first) and letter not in [of for end, of in first if end == longest]
-
-
-def _is_label(letter: str, rest: str, options: Mapping[str, str], *, is_closed: bool) -> bool:
-    """Whether a letter at the beginning is a label, not an article or the first letter of a word."""
-    if rest.lstrip()[:1] == "=" and not is_closed:
-        return False
-    if not rest.strip() or is_closed or (rest[0] in ".:)" and not rest[1:2].isalnum()):
-        return True
-    if letter.islower():
-        return rest[0] in "},"
-    if rest[0] != " ":
-        return rest[0] in ",;!?-/&(\n" or not rest[0].isascii()
-    words = options.get(letter, "").casefold()
-    names_option = bool(words) and rest.strip().casefold().startswith(words.rstrip("."))
-    return letter not in "AI" or names_option or bool(_GOES_ON.match(rest)) or not rest.lstrip()[0].islower()
 
 
 def _worded(text: str, options: Mapping[str, str]) -> Reading | None:
@@ -274,13 +108,6 @@ _CONTRAST = re.compile(
 )
 _CANNOT = re.compile(r"^\W*the\s+others?\b|\bon\s+the\s+other\s+hand\b|\bcannot\s+(?:be|determine)", re.IGNORECASE)
 _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incorrect|false|ruled)")
-_REJECTED = re.compile(
-    r"\b(?:is|are|was|can\s+be)\s+(?:wrong|incorrect|ruled\s+out|excluded|eliminated)\b|"
-    r"\b(?:is|are|was)(?:\s+not|n't)\s+(?:the\s+|an?\s+)?(?:correct|right|best|valid|answer)\b|"
-    r"\bcan(?:\s?not|'t)\s+be\s+(?:the\s+)?(?:correct|right|best|true|answer|it)\b|\b(?:seems?|looks?)\s+(?:wrong|incorrect|unlikely)\b|"
-    r"\bdo(?:es)?(?:\s+not|n't)\s+(?:fit|match|work|apply|hold|seem)\b",
-    re.IGNORECASE,
-)
 _NOT_CHOSEN_HAN = re.compile(r"(?:不|别|勿|非|排除|除了?)(?:应该?|能|会|可以?)?$")
 _WRONG_HAN = re.compile(r"[)*\s]*(?:选项|项)?\s*(?:是|为|就)?\s*(?:不(?!同)|错|有误|被?排除)")
 _LABEL_LINE = re.compile(
@@ -302,13 +129,43 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
     ticked = {found[1] or found[2] for found in ticks} & set(options)
     if len(ticked) == 1:
         return Reading(ticked.pop(), "tick")
-    if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) for line in lines)):
+    if not lines or (len(labels) > 1 and all(_LABEL_LINE.match(line) or line.endswith(":") for line in lines)):
         return None  # a list of options chooses none
     letters = _polar(options)
     if letters and (said := yes_no.read_text(text)):
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
-    reading = alone or _labelled(text, lines, labels, options) or _concluded(text, options)
+    reading = alone or (None if _is_other_line(lines, asked) else _labelled(text, lines, labels, options))
+    reading = reading or _after_colon(lines, options, asked)
+    reading = reading or _called_wrong(text, options, asked) or _concluded(text, options, asked)
     return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
+
+
+def _is_other_line(lines: list[str], asked: QuestionWords) -> bool:
+    """Whether the last line is called right or wrong, and the question asks for the other."""
+    if asked.asks_for_wrong:
+        return bool(_CALLED_RIGHT.search(lines[-1]))
+    return len(lines) > 1 and lines[-2].endswith(":") and bool(_WRONG_HEAD.search(lines[-2]))
+
+
+_WRONG_HEAD = re.compile(r"\b(?:wrong|incorrect|false|untrue|worst)\b|错误|不正确|有误", re.IGNORECASE)
+_CALLED_RIGHT = re.compile(r"正确的?\W*$|\b(?:is|are)\s+(?:correct|right|true)\W*$")
+
+
+def opening(text: str, options: Mapping[str, str]) -> Reading | None:
+    """Read the label that stands alone on the first of several lines, if no other line has one; else Yes or No."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if letters := _polar(options):
+        said = yes_no.read_stated(text)
+        return said and Reading(letters.get(said.found or ""), "opening")
+    labels = {label.upper() for label in _LABEL_LINE.findall(text)} & set(options)
+    label = _ONLY_LINE.fullmatch(lines[0])
+    if len(lines) < 2 or len(labels) != 1 or not label or label[1] not in options:
+        return None
+    is_own = not label[2] or formula(label[2]) == formula(options[label[1]])
+    return Reading(label[1], "opening") if is_own else None
+
+
+_ONLY_LINE = re.compile(r"[*(]*([A-H])[).:*]*\s*(.*?)[*\s]*")
 
 
 def _by_question(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
@@ -356,10 +213,10 @@ def _direct(text: str, options: Mapping[str, str], asked: QuestionWords) -> str 
         return None
     echoed = set(mentions(asked.text, options))
     for place, sentence in enumerate(pieces[:_FIRST_SENTENCES]):
-        chosen = _chosen(sentence, options)
+        chosen = _chosen(sentence, options, asked)
         if len(chosen) != 1 or chosen & echoed or _INTRODUCES.search(sentence) or not repeats_question(sentence, asked):
             continue
-        later = {letter for end in pieces[place + 1 :][-_LAST_SENTENCES:] for letter in _chosen(end, options)}
+        later = {letter for end in pieces[place + 1 :][-_LAST_SENTENCES:] for letter in _chosen(end, options, asked)}
         return chosen.pop() if later <= chosen else None
     return None
 
@@ -375,8 +232,8 @@ _BARE = re.compile(
 _SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
 _WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
 _TICKED = re.compile(
-    rf"(?<!not\s)(?:[{_TICKS}]\ufe0f?|\[[xX]\])\s*[*(]*([A-Z])\b(?!\s+(?:is|are|was|has|does|can)\b)|"
-    rf"^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{_TICKS}]\ufe0f?[^\w\n]*$",
+    rf"(?<!not\s)(?:[{TICKS}]\ufe0f?|\[[xX]\])\s*[*(]*([A-Z])\b(?!\s+(?:is|are|was|has|does|can)\b)|"
+    rf"^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{TICKS}]\ufe0f?[^\w\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 
@@ -391,27 +248,84 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
     """Read a label that stands alone: on the last or first line, after an option's words, or in bold."""
     labels = labels & set(options)
     for line, place, pattern in ((lines[-1], "last line", _ALONE), (lines[0], "first line", _ALONE_AT_FIRST)):
-        if len(labels) <= 1 and pattern.match(line) and (said := _lettered(line, options)):
-            return Reading(said.found, place)
+        if len(labels) <= 1 and pattern.match(line) and (said := lettered(line, options)):
+            return None if said.found in _rejected_beside(text, line) else Reading(said.found, place)
         named = _WORDS_AND_LABEL.fullmatch(line)
         if named and formula(options.get(named["letter"], "")) == formula(named["words"]):
             return Reading(named["letter"], place)
-    if (bare := _BARE.search(sentences(text)[-1])) and bare[1] in options:
+    if (bare := _BARE.search(sentences(text)[-1])) and bare[1] in options and not _begins_another(text, bare[1]):
         return Reading(bare[1], "last sentence")
-    bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := _lettered(span, options))}
+    bold = {said.found for span in _BOLD.findall(text) if _ALONE.match(span) and (said := lettered(span, options))}
     bold.discard(None)
     return Reading(bold.pop(), "bold") if len(bold) == 1 else None
 
 
-def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
+def _rejected_beside(text: str, line: str) -> set[str]:
+    """Return the label of a line without an end, if the text has called another option right: it was broken off."""
+    right = {letter for one in judgements(text) if one.is_right for letter in one.letters}
+    label = _OPTION.fullmatch(line)
+    return {label[1] or label[2]} - right if right and label else set()
+
+
+def _begins_another(text: str, letter: str) -> bool:
+    """Whether a text breaks off with "Option B", after a sentence about another option."""
+    others = {found[1] for found in _OPTION.finditer(text)} - {letter}
+    return bool(others) and text[-1] not in ".!*)" and bool(_OPTION.match(sentences(text)[-1]))
+
+
+_OPTION = re.compile(r"(?i:\boption|\bchoice)\s+[*(\"]*([A-H])\b|选项\s*([A-H])")
+
+
+def _after_colon(lines: list[str], options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    """Read an option that stands on a line of its own after "... is:", if no other one follows."""
+    labels = [(place, label) for place, line in enumerate(lines) if (label := _OWN_LINE.fullmatch(line))]
+    if not labels or labels[-1][0] == 0:
+        return None
+    place, label = labels[-1]
+    before, words = lines[place - 1], options.get(label[1], "")
+    if not _OPENS_LINE.search(before) or _ONE_OF_SEVERAL.search(before) or not words:
+        return None
+    is_asked = bool(_DENIES.search(before)) == asked.asks_for_wrong or "答案" in before or "answer" in before.lower()
+    return Reading(label[1], "line after a colon") if is_asked and formula(words) == formula(label[2]) else None
+
+
+_OWN_LINE = re.compile(r"[*(]*([A-H])[).:*]+\s*(\S.*?)[*\s]*")
+_OPENS_LINE = re.compile(r"(?:\b(?:is|are|be)|是|为|选)\s*\**:\**$", re.IGNORECASE)
+_DENIES = re.compile(r"\b(?:not|wrong|incorrect|false|untrue|except|least|worst)\b|n't\b|不|错|除", re.IGNORECASE)
+
+
+def _called_wrong(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
+    """Read the only option that a text calls wrong and concludes with, if the question asks for the wrong one."""
+    if not asked.asks_for_wrong:
+        return None
+    ends = conclusions(text, has_ended=is_complete(text))
+    wrong = called_wrong(text) | {one[1] for one in _WRONG_IS.finditer(text)}
+    concluded = ends and (_WRONG_IS.search(ends[-1]) or any(not one.is_right for one in judgements(ends[-1])))
+    if len(wrong) != 1 or not wrong <= set(options) or not concluded or _IN_DOUBT.search(ends[-1]):
+        return None
+    return Reading(next(iter(wrong)), "called wrong")
+
+
+_WRONG_IS = re.compile(
+    r"(?:错误|不正确|有误|不对)的?(?:选项|叙述|说法|描述|表述|结论|一项)?\s*(?:应该|应)?(?:是|为)\s*:?\s*[*(]*([A-H])(?![A-Za-z])"
+    r"(?![)*]*\s*(?:选项|项)?\s*(?:和|与|或|及|,\s*[A-H]))"
+)
+_IN_DOUBT = re.compile(r"\b(?:may|might|could|perhaps|possibly|if|whether)\b|可能|也许|如果|是否", re.IGNORECASE)
+
+
+def _concluded(text: str, options: Mapping[str, str], asked: QuestionWords) -> Reading | None:
     """Read the conclusion of a text without label or statement: "B is correct", "I'd say B", or the last option."""
     ends = conclusions(text, has_ended=is_complete(text) or ends_with_option(text, options))
     if not ends and any(refuses(f"it is {words}") for words in options.values()):
         ends = sentences(text)[-1:]  # "cannot be determined" is one of the options
-    chosen = {letter for sentence in ends if not _LABEL_LINE.match(sentence) for letter in _chosen(sentence, options)}
+    ends = [sentence for sentence in ends if not _LABEL_LINE.match(sentence)]
+    chosen = {letter for sentence in ends for letter in _chosen(sentence, options, asked)}
     if len(chosen) != 1 or (_lists(text, ends) and _named(text[: -len(ends[-1])], options) - chosen):
         return None
-    letter = chosen.pop()
+    (letter,) = chosen
+    praised = [one for sentence in ends for one in judgements(sentence) if one.is_right]
+    if praised and (letter in rivals(text) or (asked.asks_for_wrong and any(letter in one.letters for one in praised))):
+        return None
     is_passing = goes_on_with_another(text, text.rfind(ends[-1]) + len(ends[-1]), letter)
     return None if is_passing else Reading(letter, "conclusion")
 
@@ -419,14 +333,26 @@ def _concluded(text: str, options: Mapping[str, str]) -> Reading | None:
 def _lists(text: str, ends: list[str]) -> bool:
     """Whether the last sentence only continues the ones before it: it has their first words, and prefers nothing."""
     before, last = sentences(text)[-2:-1], ends[-1]
-    alike = bool(before) and before[0].split()[:2] == last.split()[:2]
+    alike = bool(before) and _opening(before[0]) == _opening(last)
     return alike and not concludes(last) and not _FAVOURS.search(last)
 
 
-def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
+def _opening(sentence: str) -> list[str]:
+    """Return the first words of a sentence; in Chinese, which has no spaces, its first characters."""
+    return [sentence[:_FIRST_CHARACTERS]] if _HAN.match(sentence) else sentence.split()[:2]
+
+
+_FIRST_CHARACTERS = 5
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+
+
+def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> set[str]:
     """Find the options that a concluding sentence names, by letter or by words. If the two disagree, return both."""
     if _CANNOT.search(sentence) or sentence.rstrip(" *_\"')").endswith("?"):
         return set()
+    if _ONE_OF_SEVERAL.search(sentence) and not _ONE_OF_SEVERAL.search(asked.text):
+        return set()
+    wrong = frozenset[str]().union(*(one.letters for one in judgements(sentence) if not one.is_right))
     other = _CONTRAST.search(sentence)
     sentence, aside = (sentence[: other.start()], sentence[other.start() :]) if other else (sentence, "")
     cued = set()
@@ -435,25 +361,59 @@ def _chosen(sentence: str, options: Mapping[str, str]) -> set[str]:
         letter, before, after = found[at], sentence[: found.start(at)].rstrip(' (*"'), sentence[found.end() :]
         is_aside = at == _IN_BRACKETS or sentence[: found.start()].endswith("(")
         is_said = not is_aside or (_FAVOURS.search(sentence) and not _DISFAVOURS.search(sentence))
-        is_said = is_said or (at == _IN_BRACKETS and letter in options and _names_another(after, letter, options))
-        is_denied = _NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after)
+        is_said = is_said or (at == _IN_BRACKETS and letter in options and names_another(after, letter, options))
+        is_denied = bool(_NOT_CHOSEN_HAN.search(sentence[: found.start()]) or _WRONG_HAN.match(after))
+        is_denied = (
+            is_denied
+            or bool(_BREAKS_OFF.match(after))
+            or letter in wrong
+            or _is_wrong_one(sentence[: found.start(at)], asked)
+        )
         if is_denied or _is_term(sentence, found.start(at), letter, options):
             continue
         if letter in options and is_said and not _WRONG.match(after) and not _NOT_CHOSEN.search(f"{before} "):
-            cued |= {letter, *_joined(after, options)}
+            cued |= {letter, *_joined(after, options), *_judged_with(letter, sentence)}
     named = _named(sentence, options)
     if named and not _FAVOURS.search(sentence):  # "left, while the other is right" prefers neither
         named |= _named(aside, options)
     return cued | named
 
 
+_BREAKS_OFF = re.compile(r"[)*\"\s]*(?:选项|项)?\s*(?:是|为|is|are)\s*$")
+_ONE_OF_SEVERAL = re.compile(
+    r"\bone\s+of\s+(?:the|its|these|those|many|several)\s+(?:\w+\s+){0,2}(?:factor|reason|cause|purpose|example|way|element)s\b|"
+    r"之一(?:是|为|就是)",
+    re.IGNORECASE,
+)
+"""One of the reasons is the terrain: others may follow."""
+_WRONG_ONE = re.compile(
+    r"(?P<article>\b(?:an?|one|another|some|any)\s+)?(?:\w+\s+)?\b(?:wrong|incorrect|false|untrue|worst|invalid|least\s+\w+)\b"
+    r"(?:(?!\b(?:so|therefore|thus|hence|leav\w+|but|and|because|since|as|than|if)\b)[^.,;:])*$",
+    re.IGNORECASE,
+)
+"""The wrong option is ...: what follows is chosen only if the question asks for it."""
+
+
+def _is_wrong_one(before: str, asked: QuestionWords) -> bool:
+    wrong = _WRONG_ONE.search(before)
+    if not wrong:
+        return False
+    is_asked = asked.asks_for_wrong or ("least" in wrong[0].lower() and "least" in asked.text.lower())
+    return bool(wrong["article"]) or not is_asked
+
+
 def _is_term(sentence: str, start: int, letter: str, options: Mapping[str, str]) -> bool:
     """Whether a letter in a sentence is only a part of a formula: the result is B+C, P(B) is 0.5."""
     after = sentence[start + 1 :]
-    closing = _CLOSERS.match(after)[0]  # type: ignore[index]
+    closing = CLOSERS.match(after)[0]  # type: ignore[index]
     rest, is_closed = after[len(closing) :], bool(set(closing) & set(")]}"))
-    is_part = bool(_TIMES.match(after)) or continues_formula(rest, is_closed=is_closed)
-    return (is_part and not _has_own(letter, rest, options)) or is_argument(sentence, start)
+    is_part = bool(TIMES.match(after)) or continues_formula(rest, is_closed=is_closed)
+    return (is_part and not has_own(letter, rest, options)) or is_argument(sentence, start)
+
+
+def _judged_with(letter: str, sentence: str) -> set[str]:
+    """Return the letters that are called right together with this one: 选项A和B是正确的."""
+    return {other for one in judgements(sentence) if letter in one.letters for other in one.letters}
 
 
 def _joined(after: str, options: Mapping[str, str]) -> set[str]:

@@ -42,7 +42,16 @@ class QuestionWords:
         """Whether the question is about what is not so: "What would happen if ...?"."""
         return bool(_IMAGINES.search(self.text))
 
+    @property
+    def asks_for_wrong(self) -> bool:
+        """Whether the question asks for what is wrong: "Which statement is false?"."""
+        return bool(_ASKS_FOR_WRONG.search(self.text))
 
+
+_ASKS_FOR_WRONG = re.compile(
+    r"(?<!\bor\s)\b(?:incorrect|wrong|false(?!\s+or\b)|untrue|not\s+(?:true|correct|right|accurate))\b|(?<!还是)(?<!或)错误|不正确|有误|不对的|不恰当|不符合",
+    re.IGNORECASE,
+)
 _IMAGINES = re.compile(r"\b(?:if|would|were|suppose|imagine)\b|如果|假如|假设|若", re.IGNORECASE)
 NOTHING_ASKED = QuestionWords("")
 
@@ -76,6 +85,32 @@ def repeats_question(sentence: str, asked: QuestionWords) -> bool:
 
 
 _MOST_WORDS = 0.7
+_SOURCE = r"(?:chart|graph|picture|image|figure|photo|plot|diagram|table|scene|drawing)"
+_COUNTS = re.compile(
+    rf"\W*(?:(?:the|this)\s+(?:\w+\s+)?{_SOURCE}\s+(?:has|shows?|contains?|depicts?|displays?|includes?|consists\s+of)\b|"
+    rf"there\s+(?:are|is)\b(?=.*\b(?:in|on)\s+(?:the|this)\s+{_SOURCE}\W*$))[^.]*\W*",
+    re.IGNORECASE,
+)
+_HOW_MANY = re.compile(r"\bhow\s+many\s+\w+\b(?P<rest>[^?]*)", re.IGNORECASE)
+_SEEN = re.compile(
+    rf"{_SOURCE}|visible|shown|seen|see|you|find|identify|count|observe|spot|present|total|displayed|altogether|depicted|listed|different",
+    re.IGNORECASE,
+)
+
+
+def counts_everything(text: str, asked: QuestionWords) -> bool:
+    """Whether a text is one sentence that counts everything in a picture, though the question asks only for some of it.
+
+    >>> counts_everything("The chart has 10 bars.", QuestionWords("How many bars are higher than 30?"))
+    True
+    """
+    question = _HOW_MANY.search(asked.text)
+    if not question or not _COUNTS.fullmatch(text):
+        return False
+    words = {_stem(word) for word in _WORD.findall(question["rest"]) if not _FILLER.fullmatch(word)}
+    words = {word for word in words if not _SEEN.fullmatch(word)}
+    return bool(words) and not words & {_stem(word) for word in _WORD.findall(text)}
+
 
 _BEFORE = re.compile(r"([A-Za-z]+|[=<>])[\s$(]*$")
 _AFTER = re.compile(r"[\s-]*([A-Za-z]+|%)")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from vcsd.evaluation.reading.judgements import goes_on_with_another, judgements, rivals
 from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Statement:
     """If the lamp were off, the answer would be ...: counts only if the question imagines something too."""
     is_void: bool = False
     """An example, or what a reference says: never counts, nor does its sentence at the end of a text."""
+    after: str = ""
+    """What stands after the praise of an option."""
+    is_verdict: bool = False
+    """B is correct: chooses nothing if the question asks for the wrong one."""
 
 
 _PLAIN: dict[int, str | int] = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}  # full width to half
@@ -104,66 +109,6 @@ def spoken(text: str) -> str | None:
     return said
 
 
-_NEXT_QUESTION = re.compile(
-    r"\n[\s*#]{0,12}(?:(?:next|second|new|another|follow-?up)\s+)?"
-    r"(?:(?:Question|Hint|Human|User|Problem|Exercise|Input|Q|问题|题目)\s*(?:\d+\s*)?:|(?:Problem|Exercise|Question)\s*\d+\.\s)|"
-    r"\n\s{0,4}#{1,6}\s{0,4}(?:Question|Problem|Exercise)\s*\d*\s*\n",
-    re.IGNORECASE,
-)
-_FURTHER = re.compile(
-    r"(?<=[.!?\n])\s{0,4}(?:(?:now|next|here|then|also)\b,?\s*)?(?:(?:here\s+)?(?:is|comes)\s+|"
-    r"(?:let's|let\s+us|let\s+me|we)\s+(?:consider|look\s+at|take|try|ask|answer|turn\s+to)\s+|consider\s+|for\s+)?(?:an?\s+)?"
-    r"\b(?:second|third|next|new|another|further|follow-?up)\s+(?:question|problem|exercise)\b[\w\s]{0,20}:(?=[^?]{2,400}\?)|"
-    r"(?:下一个?|第二个?|第三个?|另一个?|新的?)(?:问题|题目|题)\s*:(?=[^?]{2,200}\?)",
-    re.IGNORECASE,
-)
-"""Now, a second question: ..., also within a line."""
-_NUMBERED_QUESTION = re.compile(
-    r"(?:\n\s{0,4}|(?<=[.!?])\s{1,2}|(?<=[\u4e00-\u9fff][.]))[*#(Qq]{0,3}(\d{1,2})\s?[.):,]\s{0,2}"
-    r"(?=[^\n?]{0,120}?\b(?i:which|what|how|who|whose|where|why)\b|(?i:is|are|was|were|does|do|did|can|has|have)\s|"
-    r"[^\n?]{0,60}?[哪几谁吗什])[^\n?]{2,200}\?(?![\"'A-Za-z0-9])"
-)
-"""2. Which is red? After a stated answer, this is a question of the model's own."""
-_WORDS_OF_A_REPLY = 5
-_SAME_QUESTION = 40
-"""Characters by which a repeated question is recognised."""
-Ends = Literal["whole", "part", "unclear", "foreign"]
-
-
-def first_reply(text: str, asked: str = "") -> tuple[str, Ends]:
-    r"""Return the text before a further question that the model asks itself, and whether that is a whole reply.
-
-    It is only a part if it is very short, announces more, or if the further question is only the one asked, repeated.
-    Before a list of questions that begins with 1 it is unclear: the list may explain the answer. If the text begins
-    with a numbered question too, its reply may be to a foreign one.
-
-    >>> first_reply("The answer is B.\n\nQuestion: How many legs has a spider?\nThe answer is 8.")
-    ('The answer is B.', 'part')
-    """
-    headed = min(filter(None, (_NEXT_QUESTION.search(text), _FURTHER.search(text))), key=re.Match.start, default=None)
-    numbered = _own_question(text[: headed.start()] if headed else text)
-    further = numbered or headed
-    if not further:
-        return text, "whole"
-    reply = text[: further.start()].rstrip()
-    question = further[0].lstrip("\n *#(Qq0123456789.:,)") if numbered else text[further.end() :].lstrip(" *\n")
-    if bool(asked) and question.startswith(asked[:_SAME_QUESTION]):
-        return reply, "part"
-    if numbered:
-        is_foreign = _NUMBERED_QUESTION.match(f"\n{reply}")
-        return reply, "foreign" if is_foreign else "unclear" if numbered[1] == "1" else "whole"
-    is_part = reply.endswith(":") or len(reply.split()) < _WORDS_OF_A_REPLY
-    return reply, "part" if is_part else "whole"
-
-
-def _own_question(text: str) -> re.Match[str] | None:
-    """Find a numbered question after a stated answer."""
-    if "?" not in text:
-        return None
-    numbered = _NUMBERED_QUESTION.search(text)
-    return numbered if numbered and statements(text[: numbered.start()]) else None
-
-
 _BOXED = re.compile(r"\\boxed\s*\{")
 _TAG = re.compile(r"<(answer|final[_ ]answer)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _GAP = r"(?:(?!\b(?-i:[A-HJ-Z])\b)[^.\n:=?]){0,100}?"
@@ -179,7 +124,7 @@ _DECLARED = re.compile(
       | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
       | (?<![A-Z\s个该])(?:选项|选择)\s*(?:应该|应当|应)?\s*(?:是|为|[:=])[:=*\s]*
       | ^\s*选项\s*[:=][:=*\s]*
-      | 正确的\s*(?:应该|应当|应)?\s*(?:是|为)\s*[:*(]*(?=[A-H](?![A-Za-z]))
+      | (?<!不)正确的\s*(?:应该|应当|应)?\s*(?:是|为)\s*[:*(]*(?=[A-H](?![A-Za-z]))
     )
     """,
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
@@ -193,12 +138,10 @@ _CHOSEN = re.compile(
     r"(?:(?:option|choice|answer)\b[\s:*]*)?(?=[(\"]?[A-Z]\b)"
 )
 _IS_CORRECT = re.compile(
-    r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+)*"
+    r"(?<![\w'])(?P<letter>[A-Z])[*)\".]*\s+(?:is|must\ be|seems)\s+(?:the\s+|clearly\s+|indeed\s+|also\s+)*"
     r"(?:most\s+|only\s+)?(?:correct|best|answer|accurate|appropriate|closest\s+match|right(?!\s+(?!answer|choice|option|one\b|because|since|as\b)\w))\b"
     r"(?!\?)"
 )
-_CHINESE_CORRECT = re.compile(r"(?<![A-Za-z])([A-H])\s*(?:选项|项)?\s*(?:是|为)?\s*正确(?!吗|与否)")
-"""B选项正确. If several letters are called correct, none is chosen."""
 _NONE_BEFORE = re.compile(
     r"\b(?:none|neither|nor|not|no|only\s+if|whether|doubt|false)\b[^.\n]{0,60}$|\b[A-Z]\)?\s*(?:,|,?\s*(?:and|or|nor))\s*(?:option\s+)?\(?$|"
     r"[∠△⊙°=+\u00d7/*<>-]\s*\(?$|\b(?:angle|triangle|point|line|arc|side|segment|vertex|circle)\s+\(?$"
@@ -221,7 +164,7 @@ _IN_DOUBT = re.compile(
   | \b(?:tempting|wrong|incorrect|mistake|error|false|misleading|doubt(?:ful)?|unlikely|not\s+true)\s+
         (?:is\s+|would\s+be\s+)?(?:to|that)\b[^.,;\n]{{0,40}}$
   | \b(?:thought|believed|assumed|guessed)\b[^.,;\n]{{0,30}}$
-  | \b(?:wrong|incorrect|worst|false|(?:second|third|next)[-\s]best)\s+$
+  | \b(?:wrong|incorrect|worst|false|least\s+\w+|(?:second|third|next)[-\s]best)\s+$
   | \bin\s+(?:(?:the|an?|my)\s+)?(?:previous|other|another|next|last|similar|different)\s+
         (?:question|problem|example|part|case|puzzle|exercise)\b[^.\n]{{0,30}}$
   | \b(?:unless|otherwise|in\s+which\s+case)\b[^.\n]{{0,60}}$
@@ -231,7 +174,7 @@ _IN_DOUBT = re.compile(
 )
 """Before a statement that is only considered, an example, a belief of others, or denied."""
 _VOID_BEFORE = re.compile(
-    r"\b(?:examples?(?:\s+of)?(?:\s+an)?|sample)\s+$|"
+    r"\b(?:examples?(?:\s+of)?(?:\s+an)?|sample)\s+$|\b(?:example|sample)s?\s*:\s*(?:the\s+|correct\s+)*$|(?:示例|样例)\s*:?\s*$|"
     r"\b(?:(?:reference|given|provided|official|expected|original)\s+(?:solution|answer|explanation)|(?:answer|solution)\s+key|"
     r"textbook|solution\s+manual|teacher|author)s?\b\s*(?:,\s*(?:the\s+)?|(?:suggest|say|state|claim|indicate|give|impl(?:y|ie)|assert|conclude)s?\b"
     r"[^.;\n]{0,40})$|"
@@ -264,6 +207,9 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 """Before "choose" where nothing is chosen."""
+_VERDICT = re.compile(r"(?:correct|right|accurate)$")
+_ANSWER_AFTER = re.compile(r"\s+(?:answer|choice|option|one)\b")
+"""B is correct judges what B says; B is the correct answer chooses it."""
 _ONLY_IF = re.compile(r"(?:\s+(?:answer|choice|option))?,?\s+(?:only\s+)?(?:if|when|unless)\b")
 _VAGUE = re.compile(r"\s+(?!answer|choice|option|one\b|because|since|as\b|match|here|and|for\b|based|given|due)[a-z]")
 """After praise that may be about something else: B is the best known shape."""
@@ -329,27 +275,40 @@ def _chosen(text: str) -> Iterator[Statement]:
     for said in _CHOSEN.finditer(text) if any(word in text for word in _CHOICE_WORDS) else ():
         if not _NOT_TAKEN.search(text[max(0, said.start() - 80) : said.start()]):
             yield Statement(text[said.end() : said.end() + PAYLOAD_LENGTH].partition("\n")[0], said.start(), "chosen")
-    for said in _IS_CORRECT.finditer(text) if any(word in text for word in _PRAISE) else ():
+    praise = [*_IS_CORRECT.finditer(text)] if any(word in text for word in _PRAISE) else []
+    others = rivals(text) if praise else frozenset()
+    for said in praise:
         other = _IN_BRACKETS.match(text, said.end())
         is_other = other and other[1] != said["letter"]  # "Point D is the correct point (C)"
-        if is_other or _ONLY_IF.match(text, said.end()) or goes_on_with_another(text, said.end(), said["letter"]):
+        is_verdict = bool(_VERDICT.search(said[0])) and not _ANSWER_AFTER.match(text, said.end())
+        is_passing = said["letter"] in others or goes_on_with_another(text, said.end(), said["letter"])
+        if is_other or _ONLY_IF.match(text, said.end()) or (is_verdict and is_passing):
             continue
-        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]):
-            yield Statement(said["letter"], said.start(), "chosen", bool(_VAGUE.match(text, said.end())))
-    praised = [*_CHINESE_CORRECT.finditer(text)] if "正确" in text else []
-    if praised and goes_on_with_another(text, praised[-1].end(), praised[-1][1]):
+        before = _sentence_before(text, said.start())
+        if not _NONE_BEFORE.search(text[max(0, said.start() - 80) : said.start()]) and not _IN_DOUBT.search(before):
+            after = text[said.end() : said.end() + PAYLOAD_LENGTH]
+            is_vague = bool(_VAGUE.match(text, said.end()))
+            yield Statement(said["letter"], said.start(), "chosen", is_vague, after=after, is_verdict=is_verdict)
+    yield from _praised_in_chinese(text) if "正确" in text else ()
+
+
+def _praised_in_chinese(text: str) -> Iterator[Statement]:
+    """Find B选项正确, unless several letters are called right, or the text breaks off at a later one."""
+    praised = [one for one in judgements(text) if one.is_right and "正确" in text[one.start : one.end]]
+    letters = frozenset[str]().union(*(one.letters for one in praised))
+    if len(letters) != 1 or re.search(r"(?:说|如果|若)$", text[: praised[-1].start].removesuffix("选项").rstrip()):
         return
-    if len({said[1] for said in praised}) == 1 and not re.search(r"(?:说|如果|若)$", text[: praised[-1].start()]):
-        yield Statement(praised[-1][1], praised[-1].start(), "chosen")
+    (letter,), last = letters, praised[-1]
+    if not goes_on_with_another(text, last.end, letter):
+        is_verdict = not _ANSWER_BEFORE.search(text[max(0, last.start - _NEAR_LABEL) : last.start])
+        after = text[last.end : last.end + PAYLOAD_LENGTH]
+        yield Statement(letter, last.start, "chosen", after=after, is_verdict=is_verdict)
 
 
-def goes_on_with_another(text: str, end: int, letter: str) -> bool:
-    """Whether a text goes through the options, and breaks off at a later one than this."""
-    later = {label[1] for label in _NEXT_OPTION.finditer(text, end)} - {letter}
-    return bool(later) and not is_complete(text)
+_ANSWER_BEFORE = re.compile(r"答案[^.\n]{0,8}$")
+_NEAR_LABEL = 20
 
 
-_NEXT_OPTION = re.compile(r"\n[\s*#(-]{0,8}(?:(?i:option|choice)\s|选项)?\s?\(?([A-H])(?=[).:,*\s])")
 _LATEX_WRAPPER = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 
 
@@ -373,6 +332,10 @@ _SO = re.compile(
 )
 _SUPPOSES = re.compile(
     r"^\W*(?:for\s+(?:example|instance)|e\.g\.|suppose|assume|imagine|let's\s+(?:say|assume|suppose)|例如|比如|假设)",
+    re.IGNORECASE,
+)
+_ONLY_EXAMPLE = re.compile(
+    r"\W*(?:(?:for\s+(?:example|instance)|e\.\s?g\.|such\s+as)(?!\w)|examples?\s*[:-]|例如|比如|譬如|示例|举例)",
     re.IGNORECASE,
 )
 _EXEMPLIFIES = re.compile(
@@ -415,6 +378,15 @@ def _is_example(sentence: str) -> bool:
     return bool(_SUPPOSES.match(sentence) or _EXEMPLIFIES.search(sentence))
 
 
+def only_exemplifies(text: str) -> bool:
+    """Whether a text is one sentence, and that an example.
+
+    >>> only_exemplifies("e.g. the answer is B"), only_exemplifies("It is B, e.g. because of the lamp.")
+    (True, False)
+    """
+    return bool(_ONLY_EXAMPLE.match(text)) and len(sentences(text)) == 1
+
+
 _COUNTERFACTUAL = re.compile(
     r"^\W*(?:\w+,?\s+){0,2}if\s+(?!(?:I|we|you|one)\b)[^.?]{0,120}?\b(?:were|was|had)\b[^.?]{0,120}?\b(?:would|could|might)\b|"
     r"^[^.?,]{0,40}\bwould\b[^.?]{0,80}?\bif\s+(?!(?:I|we|you|one)\b)[^.?]{0,80}?\b(?:were|was|had)\b|"
@@ -444,8 +416,9 @@ def concludes(sentence: str) -> bool:
 
 
 _SENTENCE_END = re.compile(r"(?<=[!?])\s+|(?<=[^\W\d_][.])\s+|(?<=[\d)\]}\"'*$%°][.])\s+|(?<=[\u3040-\u9fff][.])|\n+")
-_ENDS_WITH_LABEL = re.compile(r"(?:^|[\s:(*])[A-Z]\.$")
+_ENDS_WITH_LABEL = re.compile(r"(?:^|[\s:(*\u4e00-\u9fff])[A-Z]\.$")
 _LABEL_ONLY = re.compile(r"^\W*[A-Za-z]\.$")
+_ABBREVIATED = re.compile(r"\b(?:e\.\s?g|i\.\s?e)\.$", re.IGNORECASE)
 _FEW_WORDS = 6
 _FEW_CHARACTERS = 80
 """Chinese has no spaces between words."""
@@ -470,7 +443,7 @@ def _sentences(text: str) -> tuple[str, ...]:
         if (
             found
             and found[-1][-2:-1].isalpha()
-            and (_LABEL_ONLY.match(found[-1]) or _ENDS_WITH_LABEL.search(found[-1]))
+            and (_LABEL_ONLY.match(found[-1]) or _ENDS_WITH_LABEL.search(found[-1]) or _ABBREVIATED.search(found[-1]))
         ):
             found[-1] += f" {piece.strip()}"
         else:

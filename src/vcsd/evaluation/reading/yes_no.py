@@ -17,7 +17,7 @@ _YES = r"yes|yep|yeah|true|correct"
 _NO = r"no|nope|false|incorrect"
 _WORD = re.compile(rf"\b(?:(?P<yes>{_YES})|(?P<no>{_NO}))\b", re.IGNORECASE)
 _SET_OFF = re.compile(
-    r"\s*(?:[,.;:!)\]\"'*}]|-\s|—|$)|\s+(?:it|the|they|this|that|there|these|those|he|she|we|i)\b", re.I
+    r"\s*(?:[,.;:!)\]\"'*}\n]|-\s|—|$)|\s+(?:it|the|they|this|that|there|these|those|he|she|we|i)\b", re.I
 )
 _BOTH = re.compile(r"\W{1,3}(?:or|and)\W{1,3}(?:an?\s+)?(?:yes|no)\b", re.IGNORECASE)
 _YES_OR_NO = re.compile(rf"\b(?:yes|no){_BOTH.pattern}", re.IGNORECASE)

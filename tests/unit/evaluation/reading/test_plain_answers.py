@@ -26,7 +26,7 @@ YES = {"A": "yes", "B": "no"}
         (COLOURS, "All could be real. If I must choose, I would lean towards:\n(C) blue, as it is plain.", "C"),
         (COLOURS, "The only option that fits this is:\n(D) yellow\nIt has a sun.", "D"),
         *[(COLOURS, text, "B") for text in ("B选项正确", "A选项错误,B选项正确。", "选项B是正确的。")],
-        *[(COLOURS, text, "C") for text in ("正确的是C", "所以正确的是C选项。", "不正确的是C。")],
+        *[(COLOURS, text, "C") for text in ("正确的是C", "所以正确的是C选项。")],
         (COLOURS, "A选项正确,B选项正确。", None),
         (LENGTHS, "The perimeter of the cap is 5π cm.", "C"),
         ({"A": "（150，160）", "B": "（200，270）"}, "正确答案是（200，270）。", "B"),  # noqa: RUF001

@@ -155,7 +155,7 @@ def test_an_option_that_is_not_offered_is_not_chosen(text):
         (COLOURS, "The answer is A lamp of green glass.", "B"),
         (COLOURS, "It is on. So E.", None),
         (COLOURS, "I'd say E", None),
-        (COLOURS, "The answer is red. This took a long while to see. So the answer is green.", "B"),
+        (COLOURS, "The answer is red. This took a long while to see. So the answer is green.", None),
         (COLOURS, "The correct option is B. The lamp shines, so the answer is green.", "B"),
         (COLOURS, "The answer is B. There are 4 lamps. Therefore, there are 10 lights.", "B"),
         (COLOURS, "So \\boxed{}. It is green.", "B"),

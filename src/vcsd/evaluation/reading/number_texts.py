@@ -1,0 +1,199 @@
+"""Reads the number that a text without a statement concludes with.
+
+It is the number alone, the only one in bold, or that of the concluding sentence, unless the text begins with another.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vcsd.evaluation.reading.corrections import takes_back
+from vcsd.evaluation.reading.numbers import (
+    CHINESE,
+    HAN,
+    IS,
+    PLAIN_NUMBER,
+    SIGN,
+    SPACED,
+    WORDS_OF_A_UNIT,
+    clean,
+    concluded,
+    is_in_formula,
+    numbers,
+    own_numbers,
+)
+from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, counts_everything, repeats_question
+from vcsd.evaluation.reading.refusals import refuses
+from vcsd.evaluation.reading.statements import Reading, concludes, conclusions, is_complete, sentences
+
+
+def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
+    """Read the number that a text without a statement concludes with."""
+    is_broken = "\\" in text and len(_DOLLAR.findall(text)) % 2 == 1  # a formula that never ends
+    bold = _bold(clean(text))
+    text = own_numbers(clean(text).replace("**", ""), asked)
+    if alone := _alone(text.rstrip(".")):
+        return alone if alone.found else None
+    if bold is not None:
+        return Reading(bold, "bold")
+    if len(text) <= _SHORT_ANSWER and [number.start for number in numbers(text)] == [0]:
+        asked = NOTHING_ASKED  # "150" alone answers, even if the question names it
+    ends = [] if _ends_with_list(text) else conclusions(text, has_ended=_has_ended(text) and not is_broken)
+    readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := concluded(sentence, asked))]
+    if explained := _before_explanation(text, asked):
+        return explained if all(reading.found == explained.found for reading in readings) else None
+    return None if counts_everything(text, asked) else _agreed(text, ends, readings, asked)
+
+
+def _ends_with_list(text: str) -> bool:
+    lines = text.splitlines()[-2:]
+    lefts = {left[1] for line in lines if (left := _LEFT.match(line))}
+    return (len(lines) > 1 and all(map(_ITEM.match, lines)) and not _FINAL.search(lines[-1])) or len(lefts) > 1
+
+
+def _agreed(text: str, ends: list[str], readings: list[Reading], asked: QuestionWords) -> Reading | None:
+    """Return the last reading of the concluding sentences, unless the text says something else at its beginning."""
+    direct = _direct(text, asked)
+    if not readings:
+        is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
+        return Reading(direct, "direct answer") if is_open and not refuses(text) else None
+    if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
+        return None
+    if len({float(reading.found or 0) for reading in readings}) > 1 or _opens_otherwise(text, readings[-1]):
+        return None
+    return readings[-1]
+
+
+def _before_explanation(text: str, asked: QuestionWords) -> Reading | None:
+    """Read a first line that is followed by a heading "Explanation:", even if the explanation breaks off."""
+    said = _EXPLAINED_LATER.match(text)
+    if not said or len(sentences(said["answer"])) > 1 or refuses(said["answer"]):
+        return None
+    reading = concluded(said["answer"], asked)
+    return reading and Reading(reading.found, "before the explanation")
+
+
+_EXPLAINED_LATER = re.compile(
+    r"(?P<answer>[^\n:]{1,100}?)\s*\n\s*[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution)"
+    r"[*\u3011]{0,3}\s*:",
+    re.IGNORECASE,
+)
+
+
+def _opens_otherwise(text: str, reading: Reading) -> bool:
+    """Whether a text begins with a value, and ends with another one of the same thing, without a word of correction."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    left = _LEFT.match(lines[0]) if len(lines) > 1 else None
+    opening = concluded(lines[0]) if left and len(lines[0]) <= _SHORT_LINE else None
+    if left and opening is not None and opening.found != reading.found:
+        return f"{_TYPESET.sub('', left[1])}=" in _TYPESET.sub("", lines[-1])
+    pieces = sentences(text)
+    subject = _subject(pieces[0])
+    if len(pieces) < _FIRST_SENTENCES or not subject or _subject(pieces[-1]) != subject or takes_back(text):
+        return False
+    if len(pieces[-1][numbers(pieces[-1])[0].end :].split()) > WORDS_OF_A_UNIT:
+        return False
+    first = concluded(pieces[0])
+    return first is not None and first.found != reading.found
+
+
+def _subject(sentence: str) -> str:
+    """Return what stands before the only number of a sentence: "the angle is"; "" if that names nothing."""
+    found = numbers(sentence)
+    subject = _CONNECTS.sub("", sentence[: found[0].start]).strip(" *$").lower() if len(found) == 1 else ""
+    return "" if _NAMES_NOTHING.fullmatch(subject) else subject
+
+
+_CONNECTS = re.compile(r"^(?:(?:so|therefore|thus|hence|finally|then|because)\b|所以|因此|故|即|[\s,])+", re.IGNORECASE)
+_NAMES_NOTHING = re.compile(
+    r"\W*(?:(?:there|it|this|that|they|we|he|she|x|y)\b.*|\w{0,2}\W*)", re.IGNORECASE | re.DOTALL
+)
+_TYPESET = re.compile(r"[\s\\$]")
+_ONLY_DIGITS = re.compile(r"[-\d.,;:/\s]+")
+"""1 3 5: a row of numbers is not one of them."""
+
+
+def _alone(text: str) -> Reading | None:
+    """Read a text that is nothing but a number; `found` is None if it is a row of them."""
+    if SPACED.fullmatch(text):
+        return Reading(text.replace(" ", ""), "only number")
+    if text in CHINESE:
+        return Reading(str(CHINESE[text]), "only number")
+    return Reading(None, "several numbers") if _ONLY_DIGITS.fullmatch(text) and len(numbers(text)) != 1 else None
+
+
+def _differs(sentence: str, value: str) -> bool:
+    """Whether a sentence concludes with something else than a value."""
+    reading = concluded(sentence) if concludes(sentence) else None
+    return concludes(sentence) and (reading is None or reading.found != value)
+
+
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_FIRST_SENTENCES = 3
+_SHORT_ANSWER = 12
+"""Characters of a number that is the whole answer, with its unit."""
+_ASSERTED = re.compile(
+    r"\b(?:is|are|was|were|be|equals?|total\s+of)\b[^,;]*\d|\b(?:there|it)\s+(?:is|are)\b", re.IGNORECASE
+)
+
+
+def _direct(text: str, asked: QuestionWords) -> str | None:
+    """Return the number of a first sentence that repeats the question and says what it asks for."""
+    if not asked.text:
+        return None
+    for sentence in sentences(text)[:_FIRST_SENTENCES]:
+        reading = concluded(sentence, asked) if repeats_question(sentence, asked) else None
+        if reading and reading.by != "equation" and _ASSERTED.search(sentence):
+            return reading.found
+    return None
+
+
+_ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|\(?[a-h]\)|[^:=\n]{{1,40}}:\s*[$£€]?(?:{PLAIN_NUMBER})\W*\w*\W*$)")
+"""A line of a list. Its last item is no more likely to be the answer than its first."""
+_FINAL = re.compile(r"\b(?:final|therefore|thus|hence|total)\b", re.IGNORECASE)
+_LEFT = re.compile(r"^\W*([^=\n]{1,20}?)\s*=")
+_BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
+
+
+def _bold(text: str) -> str | None:
+    """Return the only number in bold, unless a new number comes after it.
+
+    >>> _bold("so it is **7** apples."), _bold("**7** apples and 3 pears, so 10")
+    ('7', None)
+    """
+    spans = [
+        (span.end(), found[0].value)
+        for span in _BOLD.finditer(text)
+        if (found := numbers(span[1])) and not is_in_formula(span[1], found[0])
+    ]
+    if len({value for _, value in spans}) != 1:
+        return None
+    end, value = spans[-1]
+    known = {number.value for number in numbers(text[:end].replace("**", ""))}
+    if {number.value for number in numbers(text[end:])} <= known:
+        return value
+    last = concluded(sentences(text[end:])[-1].replace("**", ""))
+    return value if last and last.found == value else None
+
+
+def _has_ended(text: str) -> bool:
+    """Whether a text is complete: it ends with punctuation, or with a number and at most one word as its unit."""
+    if text.rstrip("*_`\"')]} ")[-1:] in (".", "!", "?"):
+        return True
+    found = numbers(text)
+    if not found:
+        return False
+    line = text.splitlines()[-1]
+    before, after = text[: found[-1].start], text[found[-1].end :]
+    is_short = len(line) <= _SHORT_LINE and (not HAN.search(line) or len(found) == 1)
+    is_one = not HAN.search(line) or (len(text) <= _ONE_SENTENCE and len(sentences(text)) == 1)
+    is_short = is_short or bool(is_one and (IS.search(before) or SIGN.search(before)))
+    is_last = len(after.split()) <= 1 and len(after) <= _SHORT_UNIT and not re.search(r"[,;]", after)
+    return (is_short and is_last) or (is_complete(text) and found[0].start == 0)
+
+
+_SHORT_UNIT = 20
+_ONE_SENTENCE = 80
+"""A longer text in Chinese that ends with a number was cut off more often than not."""
+_SHORT_LINE = 40
+"""A longer line that ends with a number and no full stop may have been cut off in the middle of a number."""
