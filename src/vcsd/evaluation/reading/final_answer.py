@@ -44,7 +44,7 @@ from vcsd.evaluation.reading.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 7
+READER = 8
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -66,6 +66,8 @@ READER = 7
    word of correction, text that is only an example, the answers to further questions after a repeated one, and a
    count of everything are not answers; degrees written as a power, an option on a line of its own after a colon, a
    value before its explanation, and "True" on a line of its own are read.
+8: "There are 4 cups in the image." is read again; several options joined by 和, "5 is not prime" and sentences of more
+   than 4,000 characters are not answers.
 """
 
 UNRESOLVED = Reading(None, "unresolved")

@@ -21,6 +21,7 @@ from vcsd.evaluation.reading.question_words import (
 )
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
+    LONGEST_SENTENCE,
     Reading,
     sentences,
     without_latex,
@@ -230,7 +231,7 @@ def _leading(lead: str, *, is_bound: bool) -> Reading | None:
 
 _REFERENCE = re.compile(
     r"\b(row|column|step|figure|fig|table|option|choice|question|problem|part|line|page|section|equation|method|item)"
-    r"\.?\s+(?:no\.?\s*)?\d+\b|\b(?:\d+|two|three|four|five|six)\s+(steps)\b|(第)\s*\d+|\d+\s*(步)",
+    r"\.?\s+(?:no\.?\s*)?\d+\b|\b(?:\d+|two|three|four|five|six)\s+(steps)\b|(第)\s*\d+|(?<!\d)\d+\s*(步)",
     re.IGNORECASE,
 )
 
@@ -300,10 +301,16 @@ IS = re.compile(
     re.IGNORECASE,
 )
 HAN = re.compile(r"[\u4e00-\u9fff]")
+_IS_NOT = re.compile(r"\s*(?:(?:is|are|was|were)(?:\s+not|n't)\b|不是|并非)", re.IGNORECASE)
+"""5 is not prime: a sentence about a number, not a value."""
 
 
 def concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read a sentence's conclusion: the right side of its last equation, its only number, or its last one."""
+    return _concluded(sentence, asked) if len(sentence) <= LONGEST_SENTENCE else None
+
+
+def _concluded(sentence: str, asked: QuestionWords) -> Reading | None:
     sentence = _EXPLAINED.sub(r"\g<kept>", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
     sentence = _REASON.sub("", sentence)
     elsewhere = _AT.sub("there", sentence)
@@ -326,7 +333,8 @@ def concluded(sentence: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | 
     if len({number.value for number in found}) == 1:
         is_pair = len(found) > 1 and _PAIR.search(clause[found[0].end : found[-1].start])
         is_operand = _OPERAND.search(clause[: found[0].start])
-        return None if is_pair or is_operand else Reading(found[0].value, "one number")
+        is_denied = found[0].start == 0 and _IS_NOT.match(clause, found[0].end)
+        return None if is_pair or is_operand or is_denied else Reading(found[0].value, "one number")
     said = [number for number in found if IS.search(clause[: number.start])]
     ends = len({number.value for number in said}) == 1 and said[-1] is found[-1]
     ends = ends and len(clause[found[-1].end :].split()) <= WORDS_OF_A_UNIT

@@ -33,7 +33,8 @@ _SEQUENCE = re.compile(
 )
 """B; C, B -> C, B A C D: an order of labels chooses none of them."""
 _LISTED = re.compile(
-    r"(?:,|\bor\b|\band\b)\s*(?:option\s+)?(?:\(([A-Z])\)|([B-HJ-Z])(?=\s*\(|\s*[.,:;)]|\s*$|\s+(?:are|both)\b))"
+    r"(?:,|\bor\b|\band\b|[和与及或、])[\s}]*(?:\\quad\s*)?(?:\\text\{\s*)?(?:option\s+|选项\s*)?"
+    r"(?:\(([A-Z])\)|([B-HJ-Z])(?=\s*\(|\s*[.,:;)]|\s*$|\s+(?:are|both)\b))"
 )
 NONE_OF = re.compile(r"[\s.:,*\"'-]*(?:none|neither)\b", re.IGNORECASE)
 

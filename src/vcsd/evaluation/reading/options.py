@@ -18,6 +18,7 @@ from vcsd.evaluation.reading.option_words import ends_with_option, formula, ment
 from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, repeats_question
 from vcsd.evaluation.reading.refusals import refuses
 from vcsd.evaluation.reading.statements import (
+    LONGEST_SENTENCE,
     Reading,
     concludes,
     conclusions,
@@ -348,7 +349,7 @@ _HAN = re.compile(r"[\u4e00-\u9fff]")
 
 def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> set[str]:
     """Find the options that a concluding sentence names, by letter or by words. If the two disagree, return both."""
-    if _CANNOT.search(sentence) or sentence.rstrip(" *_\"')").endswith("?"):
+    if len(sentence) > LONGEST_SENTENCE or _CANNOT.search(sentence) or sentence.rstrip(" *_\"')").endswith("?"):
         return set()
     if _ONE_OF_SEVERAL.search(sentence) and not _ONE_OF_SEVERAL.search(asked.text):
         return set()

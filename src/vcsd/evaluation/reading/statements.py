@@ -424,6 +424,10 @@ _FEW_CHARACTERS = 80
 """Chinese has no spaces between words."""
 
 
+LONGEST_SENTENCE = 4000
+"""Characters. A longer sentence is a loop of a model; it concludes nothing, and would take minutes to read."""
+
+
 def sentences(text: str) -> list[str]:
     """Split a text into sentences. A label such as "B." stays with the text after it.
 

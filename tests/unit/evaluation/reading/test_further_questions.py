@@ -57,7 +57,9 @@ def test_an_answer_before_a_question_with_other_options_counts():
     [
         ("The chart has 10 bars.", "How many bars are higher than 30?", None),
         ("The picture shows 12 people.", "How many people wear a hat?", None),
-        ("There are 10 bars in the chart.", "How many bars are higher than 30?", None),
+        ("There are four wine glasses in the image.", "How many wine glass(s) are in this image?", "4"),
+        ("There is only one bench in the image.", "How many bench(s) are in this image?", "1"),
+        ("The image shows two cups.", "How many cup(s) are in this image?", "2"),
         ("There are 4 bars higher than 30.", "How many bars are higher than 30?", "4"),
         ("There are 4 such bars.", "How many bars are higher than 30?", "4"),
         ("There are 3 triangles in the picture.", "How many triangles do you see in the picture?", "3"),
@@ -105,3 +107,34 @@ def test_true_on_a_line_of_its_own_counts():
     options = {"A": "True", "B": "False"}
     assert read_answer("True\n\nIn the figure, AC is not a diameter.", "option", options).found == "A"
     assert read_answer("False\n\nIn this figure, AC is a radius.", "option", options).found == "B"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "正确答案是：A. 1 和 B. 7/2",
+        "答案是：A. 红 与 选项 C. 蓝",
+        "综上所述，正确答案是：\n\\[\n\\text{A. } 1 \\quad \\text{和} \\quad \\text{B. } \\frac{7}{2}\n\\]",
+        "The answer is A. one and B. two",
+    ],
+)
+def test_options_that_are_joined_with_their_words_are_no_choice(text):
+    assert read_answer(text, "option", dict.fromkeys("ABCD", ""), "").found is None
+
+
+@pytest.mark.parametrize("text", ["-1 / 3 is not an integer.", "5 is not prime.", "7不是偶数。", "12 isn't possible."])
+def test_a_sentence_about_a_number_is_not_a_value(text):
+    assert read_answer(text, "integer", {}, "What is the limit?").found is None
+
+
+def test_a_number_that_is_denied_later_is_still_read():
+    assert read_answer("There are 5, not 6, cups.", "integer", {}, "How many cups are there?").found == "5"
+
+
+@pytest.mark.parametrize(
+    ("kind", "end", "found"), [("integer", "the total is 5.", "5"), ("option", "it is green.", "B")]
+)
+def test_a_sentence_of_thousands_of_characters_concludes_nothing(kind, end, found):
+    """A model that loops; such a sentence would also take minutes to read."""
+    assert read_answer("and so on " * 20 + end, kind, COLOURS, "").found == found
+    assert read_answer("and so on " * 500 + end, kind, COLOURS, "").found is None
