@@ -1,4 +1,4 @@
-"""Compare the reader of final answers with a person's labels on the outputs of real models.
+"""Compare the reader of final answers with labels on the outputs of real models.
 
     python benchmarks/labelled_answers.py CLONES --out benchmarks/results/labelled_answers.json
 
@@ -8,7 +8,7 @@ label of each answer, never its text. Answers whose file is missing or whose has
 of these labels were held out from version 3 of the reader; version 4 was developed on all of them.
 `real_answers_later.jsonl` holds answers of other models, labelled after version 4 was fixed and before it read them.
 Version 5 was developed on both, version 6 also on the next. `real_answers_version_5.jsonl` holds answers to other
-benchmarks, labelled by someone who did not see version 5, before it read them; `real_answers_version_6.jsonl` further
+benchmarks, labelled without a look at version 5, before it read them; `real_answers_version_6.jsonl` further
 answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
 Version 7 was developed on all of these. `real_answers_version_7.jsonl` holds answers of nine other repositories, drawn
 by their hashes and labelled without a look at the reader or its errors; labels that may be disputed are marked as

@@ -298,8 +298,8 @@ def delta(text, shape):
     return [torch_times[0], kernel_times[0], torch_times[1], kernel_times[1]]
 
 
-LOSS, SHARING, SCORING, REPRODUCE = (
-    f"docs/{name}.md" for name in ("loss_head", "prefix_sharing", "scoring", "reproduce")
+LOSS, SHARING, SCORING, READER_PAGE, REPRODUCE = (
+    f"docs/{name}.md" for name in ("loss_head", "prefix_sharing", "scoring", "reader", "reproduce")
 )
 LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
 GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in ("", "_plain", "_before"))
@@ -484,7 +484,6 @@ def older_ratios(data, num):
 def reader():
     counts = rf"holds {N} answers .*? It resolves {N} of them, all correctly, and leaves {N} unresolved"
     yield counts, "tests/golden/final_answers.jsonl", labelled
-    yield rf"Gold answers in words score {N},", REAL, found(r"gold words as predictions, exact: ([\d.]+)")
     names = {
         "BLINK, GPT-4o": "GPT4o",
         "BLINK, GPT-4 Turbo": "GPT4Turbo",
@@ -496,6 +495,7 @@ def reader():
     }
     for name, file_name in names.items():
         yield row(name), REAL, real_model(file_name)
+    yield from new_answers("version 7", MEASURED + "labelled_answers_reader_7.json")
     names = ("_reader_6", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
     sixth, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
@@ -535,8 +535,8 @@ def other_benchmarks(sixth, fifth, earlier):
     for name, kind in kinds.items():
         yield row(f"version 5, {name}"), fifth, counted(*part, "by kind", kind)
     yield row("version 6, developed on them"), sixth, counted(*part, "by kind", "all")
-    now = MEASURED + "labelled_answers.json"
-    yield row("version 7, developed on them"), now, counted(*part, "by kind", "all")
+    seventh = MEASURED + "labelled_answers_reader_7.json"
+    yield row("version 7, developed on them"), seventh, counted(*part, "by kind", "all")
     yield row("version 4, all"), earlier, counted(*part, "by kind", "all")
     for table, names in groups.items():
         for name in names:
@@ -549,6 +549,32 @@ def other_benchmarks(sixth, fifth, earlier):
         yield row(name), fifth, counted(*part, "where the authors extracted", who, "all")
     for name in models:
         yield row(name.replace("/", ", ")), fifth, counted(*part, "by model", name)
+
+
+def new_answers(version, file):
+    """The rows about the answers that a version was measured with, and what other versions read of them."""
+    kinds = {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"}
+    benchmarks = ("EMMA", "CMM-Math", "Probes", "M3CoT", "MathVista", "MM-IQ", "A-OKVQA")
+    tables = {
+        "by kind": kinds,
+        "by language": {"English": "English", "Chinese": "Chinese"},
+        "by draw": {"first draw": "first", "second draw": "second"} if version == "version 7" else {},
+        "by benchmark": {name: name for name in benchmarks},
+    }
+    for table, names in tables.items():
+        for label, name in names.items():
+            yield row(f"{version}, {label}"), file, counted("parts", version, table, name)
+    extracted = ("parts", version, "where the authors extracted")
+    yield row(f"{version}, where the authors extracted"), file, counted(*extracted, "reader", "all")
+    same = "the same new answers" if version == "version 7" else f"the same answers for {version}"
+    yield row(f"the authors, on {same}"), file, counted(*extracted, "authors", "all")
+    sixth, now = (MEASURED + f"labelled_answers{name}.json" for name in ("_reader_6", ""))
+    yield row(f"version 6, on {same}"), sixth, counted("parts", version, "by kind", "all")
+    if version == "version 7":
+        yield row("version 8, developed on them"), now, counted("parts", version, "by kind", "all")
+    else:
+        seventh = MEASURED + "labelled_answers_reader_7.json"
+        yield row(f"version 7, on {same}"), seventh, counted("parts", version, "by kind", "all")
 
 
 HARDER = ("parts", "version 6")
@@ -897,7 +923,8 @@ PAGES = {
     f"{SHARING}#Exactness on a GPU": exact_on_gpu(),
     f"{SHARING}#What limits it": limits(),
     f"{SHARING}#Rollouts": rollouts(),
-    SCORING: reader(),
+    SCORING: [(rf"Gold answers in words score {N},", REAL, found(r"gold words as predictions, exact: ([\d.]+)"))],
+    READER_PAGE: reader(),
     "docs/which_mode.md": [
         (
             rf"right in {N}% of the answers that it decides and leaves {N}%",

@@ -61,7 +61,7 @@ SUB_RANKS = {
     "emoji": ["study"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
-    "evaluation/reading": ["judging"],
+    "evaluation/reading": ["texts", "judging"],
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "qwen", "idefics"],

@@ -1,4 +1,4 @@
-"""docs/scoring.md matches the code."""
+"""docs/scoring.md and docs/reader.md match the code."""
 
 import json
 from pathlib import Path
@@ -14,6 +14,7 @@ from vcsd.evaluation.scoring.aggregate import AGGREGATIONS
 from vcsd.evaluation.scoring.scorecard import Counts
 
 ROOT = Path(__file__).parents[3]
+READER_TEXT = " ".join((ROOT / "docs" / "reader.md").read_text(encoding="utf-8").split())
 PAGE = " ".join((ROOT / "docs" / "scoring.md").read_text(encoding="utf-8").split())
 
 
@@ -65,5 +66,5 @@ def test_the_page_counts_the_labelled_answers_as_they_are():
         len((ROOT / "tests" / "golden" / name).read_text().splitlines())
         for name in ("final_answers.jsonl", "final_answers_later.jsonl")
     )
-    assert f"holds {first} answers" in PAGE
-    assert f"Of {later} more" in PAGE
+    assert f"holds {first} answers" in READER_TEXT
+    assert f"Of {later} more" in READER_TEXT

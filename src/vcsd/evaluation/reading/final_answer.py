@@ -16,7 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import number_texts, numbers, options, yes_no
-from vcsd.evaluation.reading.corrections import (
+from vcsd.evaluation.reading.option_labels import says_another
+from vcsd.evaluation.reading.texts.corrections import (
     decides,
     is_about_a_part,
     is_alone,
@@ -24,11 +25,10 @@ from vcsd.evaluation.reading.corrections import (
     is_taken_back,
     takes_back,
 )
-from vcsd.evaluation.reading.further_questions import before_other_options, first_reply, reply_to_repeated
-from vcsd.evaluation.reading.option_labels import says_another
-from vcsd.evaluation.reading.option_words import formula
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords
-from vcsd.evaluation.reading.statements import (
+from vcsd.evaluation.reading.texts.formulas import formula
+from vcsd.evaluation.reading.texts.further_questions import before_other_options, first_reply, reply_to_repeated
+from vcsd.evaluation.reading.texts.question_words import NOTHING_ASKED, QuestionWords
+from vcsd.evaluation.reading.texts.statements import (
     Reading,
     Statement,
     concludes,

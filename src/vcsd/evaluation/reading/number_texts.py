@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 
-from vcsd.evaluation.reading.corrections import takes_back
 from vcsd.evaluation.reading.numbers import (
     CHINESE,
     HAN,
@@ -22,9 +21,15 @@ from vcsd.evaluation.reading.numbers import (
     numbers,
     own_numbers,
 )
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, counts_everything, repeats_question
-from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import Reading, concludes, conclusions, is_complete, sentences
+from vcsd.evaluation.reading.texts.corrections import takes_back
+from vcsd.evaluation.reading.texts.question_words import (
+    NOTHING_ASKED,
+    QuestionWords,
+    counts_everything,
+    repeats_question,
+)
+from vcsd.evaluation.reading.texts.refusals import refuses
+from vcsd.evaluation.reading.texts.statements import Reading, concludes, conclusions, is_complete, sentences
 
 
 def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:

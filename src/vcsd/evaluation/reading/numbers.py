@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vcsd.evaluation.reading.formulas import is_factor
-from vcsd.evaluation.reading.question_words import (
+from vcsd.evaluation.reading.texts.formulas import is_factor
+from vcsd.evaluation.reading.texts.question_words import (
     NOTHING_ASKED,
     Place,
     QuestionWords,
 )
-from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import (
+from vcsd.evaluation.reading.texts.refusals import refuses
+from vcsd.evaluation.reading.texts.statements import (
     LONGEST_SENTENCE,
     Reading,
     sentences,

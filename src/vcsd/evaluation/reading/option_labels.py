@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers
-from vcsd.evaluation.reading.formulas import continues_formula
-from vcsd.evaluation.reading.option_words import formula, mentions, patterns
-from vcsd.evaluation.reading.statements import PAYLOAD_LENGTH, Reading, sentences
+from vcsd.evaluation.reading.option_words import mentions, patterns
+from vcsd.evaluation.reading.texts.formulas import continues_formula, formula
+from vcsd.evaluation.reading.texts.statements import PAYLOAD_LENGTH, Reading, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

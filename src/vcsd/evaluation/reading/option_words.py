@@ -6,38 +6,14 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading.formulas import is_operand
 from vcsd.evaluation.reading.numbers import clean
+from vcsd.evaluation.reading.texts.formulas import is_operand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TAIL = 80
 _WORD = re.compile(r"\w")
-_SAME_SIGNS = {
-    "\\dfrac": "\\frac",
-    "\\tfrac": "\\frac",
-    "\\sqrt": "√",
-    "\\pi": "π",
-    "\\circ": "°",
-    "^°": "°",
-    "^{°}": "°",
-}
-_DECORATION = re.compile(r"\\(?:text|mathrm|left|right|,|;|!|\(|\)|\[|\])|[\s${}*]|\.$")
-
-
-@lru_cache(maxsize=64)  # an answer is compared with each of its options, several times
-def formula(text: str) -> str:
-    r"""Remove the typesetting from a formula.
-
-    >>> formula(r"$\dfrac{3\sqrt{5}}{2}$") == formula(r"\frac { 3√{5} } { 2 }")
-    True
-    """
-    for latex, plain in _SAME_SIGNS.items():
-        text = text.replace(latex, plain)
-    return _DECORATION.sub("", text).casefold()
-
-
 _NEGATED = re.compile(
     r"(?:\b(?:not|nor|neither|never|without|than|or|hardly|barely|no\s+longer|anything\s+but|used)|n't|\binstead\s+of)\s+"
     r"(?:(?:a|an|the|be|in|made|of|on|look|seem|appear|to)\s+){0,3}$",

@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
-from vcsd.evaluation.reading.formulas import continues_formula, has_variable, is_argument, is_operand
-from vcsd.evaluation.reading.judgements import called_wrong, goes_on_with_another, judgements, rivals
 from vcsd.evaluation.reading.option_labels import CLOSERS, NONE_OF, TICKS, TIMES, has_own, lettered, names_another
-from vcsd.evaluation.reading.option_words import ends_with_option, formula, mentions
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, repeats_question
-from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import (
+from vcsd.evaluation.reading.option_words import ends_with_option, mentions
+from vcsd.evaluation.reading.texts.formulas import continues_formula, formula, has_variable, is_argument, is_operand
+from vcsd.evaluation.reading.texts.judgements import called_wrong, goes_on_with_another, judgements, rivals
+from vcsd.evaluation.reading.texts.question_words import NOTHING_ASKED, QuestionWords, repeats_question
+from vcsd.evaluation.reading.texts.refusals import refuses
+from vcsd.evaluation.reading.texts.statements import (
     LONGEST_SENTENCE,
     Reading,
     concludes,

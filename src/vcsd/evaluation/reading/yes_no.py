@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from vcsd.evaluation.reading.question_words import NOTHING_ASKED, QuestionWords, says_whether
-from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import Reading, is_complete, sentences, without_latex
+from vcsd.evaluation.reading.texts.question_words import NOTHING_ASKED, QuestionWords, says_whether
+from vcsd.evaluation.reading.texts.refusals import refuses
+from vcsd.evaluation.reading.texts.statements import Reading, is_complete, sentences, without_latex
 
 _YES = r"yes|yep|yeah|true|correct"
 _NO = r"no|nope|false|incorrect"

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.statements import statements
+from vcsd.evaluation.reading.texts.statements import statements
 
 COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
 IMAGES = {"A": "the second image", "B": "the third image"}

@@ -3,7 +3,7 @@
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.question_words import QuestionWords, repeats_question, says_whether
+from vcsd.evaluation.reading.texts.question_words import QuestionWords, repeats_question, says_whether
 
 YES_NO = {"A": "Yes", "B": "No"}
 

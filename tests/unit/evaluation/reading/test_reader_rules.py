@@ -3,8 +3,8 @@
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.question_words import QuestionWords, repeats_question
-from vcsd.evaluation.reading.refusals import after_refusal
+from vcsd.evaluation.reading.texts.question_words import QuestionWords, repeats_question
+from vcsd.evaluation.reading.texts.refusals import after_refusal
 
 COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
 SHAPES = {"A": "", "B": "", "C": ""}

@@ -3,7 +3,7 @@
 import pytest
 
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
+from vcsd.evaluation.reading.texts.refusals import after_refusal, asks_for_more, refuses
 
 COLOURS = {"A": "red", "B": "green", "C": "blue", "D": "yellow"}
 LETTERS = {"A": "A", "B": "B", "C": "C"}

@@ -26,7 +26,7 @@ from vcsd.evaluation.asking.chat import RefusedError
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.reading.judging.judge_presets import PRESETS
 from vcsd.evaluation.reading.judging.judge_replies import NOTHING, read_reply
-from vcsd.evaluation.reading.statements import spoken
+from vcsd.evaluation.reading.texts.statements import spoken
 from vcsd.monitor.lines import Lines, read_lines
 from vcsd.monitor.work_bar import WorkBar
 

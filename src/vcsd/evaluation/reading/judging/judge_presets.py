@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation.reading.judging.judge_prompts import strict_prompt, vlmevalkit_prompt
 from vcsd.evaluation.reading.judging.judge_replies import NOTHING
-from vcsd.evaluation.reading.statements import spoken
+from vcsd.evaluation.reading.texts.statements import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

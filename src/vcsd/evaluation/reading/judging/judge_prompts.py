@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading.statements import spoken
+from vcsd.evaluation.reading.texts.statements import spoken
 from vcsd.models.messages.control_tokens import break_served_control_tokens
 from vcsd.types import message_texts
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class OptionJudgement:
     """Letters that are called right or wrong, and where."""
 
     letters: frozenset[str]
@@ -46,7 +46,7 @@ _CUES = ("correct", "right", "true", "ccurate", "valid", "wrong", "false", "rule
 _HAN_CUES = ("正确", "对", "符合", "错", "有误", "排除", "不成立")
 
 
-def judgements(text: str) -> tuple[Judgement, ...]:
+def judgements(text: str) -> tuple[OptionJudgement, ...]:
     """Find the judgements in a text.
 
     >>> [(sorted(one.letters), one.is_right) for one in judgements("A is right. Options B and C are not correct.")]
@@ -56,17 +56,17 @@ def judgements(text: str) -> tuple[Judgement, ...]:
 
 
 @lru_cache(maxsize=64)
-def _judgements(text: str) -> tuple[Judgement, ...]:
+def _judgements(text: str) -> tuple[OptionJudgement, ...]:
     """Find the judgements. The readers ask for those of one text several times."""
     return tuple(_find(text))
 
 
-def _find(text: str) -> Iterator[Judgement]:
+def _find(text: str) -> Iterator[OptionJudgement]:
     for pattern, cues in ((_ENGLISH, _CUES), (_CHINESE, _HAN_CUES), (_EXCLUDES, _HAN_CUES)):
         for said in pattern.finditer(text) if any(cue in text for cue in cues) else ():
             is_denied = bool(said["not"] or (pattern is _ENGLISH and said["short"]))
             letters = frozenset(re.findall("[A-H]", said["letters"]))
-            yield Judgement(letters, bool(said["right"]) != is_denied, said.start("letters"), said.end())
+            yield OptionJudgement(letters, bool(said["right"]) != is_denied, said.start("letters"), said.end())
 
 
 def rivals(text: str) -> frozenset[str]:

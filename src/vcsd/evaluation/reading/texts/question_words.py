@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading.refusals import refuses
-from vcsd.evaluation.reading.statements import sentences
+from vcsd.evaluation.reading.texts.refusals import refuses
+from vcsd.evaluation.reading.texts.statements import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from vcsd.evaluation.reading.option_words import formula
-from vcsd.evaluation.reading.statements import statements
+from vcsd.evaluation.reading.texts.formulas import formula
+from vcsd.evaluation.reading.texts.statements import statements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vcsd.evaluation.reading.statements import Statement
+    from vcsd.evaluation.reading.texts.statements import Statement
 
 _TAKES_BACK = re.compile(
     r"""

@@ -7,6 +7,7 @@ if it continues a formula.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _INFIX = (
     "+*/^=<>|&\u00d7\u00f7\u00b1\u2213\u00b7\u2022\u22c5\u2219\u2229\u222a\u2264\u2265\u2260\u2248\u2245\u221d"
@@ -177,3 +178,27 @@ def is_factor(text: str, start: int, end: int) -> bool:
     if spaced and not _UNIT.match(text, spaced.start("letter")):
         return True
     return bool(_FACTOR_BEFORE.search(text[max(0, start - _NEAR) : start]))
+
+
+_SAME_SIGNS = {
+    "\\dfrac": "\\frac",
+    "\\tfrac": "\\frac",
+    "\\sqrt": "√",
+    "\\pi": "π",
+    "\\circ": "°",
+    "^°": "°",
+    "^{°}": "°",
+}
+_DECORATION = re.compile(r"\\(?:text|mathrm|left|right|,|;|!|\(|\)|\[|\])|[\s${}*]|\.$")
+
+
+@lru_cache(maxsize=64)  # an answer is compared with each of its options, several times
+def formula(text: str) -> str:
+    r"""Remove the typesetting from a formula.
+
+    >>> formula(r"$\dfrac{3\sqrt{5}}{2}$") == formula(r"\frac { 3√{5} } { 2 }")
+    True
+    """
+    for latex, plain in _SAME_SIGNS.items():
+        text = text.replace(latex, plain)
+    return _DECORATION.sub("", text).casefold()

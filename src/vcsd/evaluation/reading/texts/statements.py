@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
-from vcsd.evaluation.reading.judgements import goes_on_with_another, judgements, rivals
-from vcsd.evaluation.reading.refusals import after_refusal, asks_for_more, refuses
+from vcsd.evaluation.reading.texts.judgements import goes_on_with_another, judgements, rivals
+from vcsd.evaluation.reading.texts.refusals import after_refusal, asks_for_more, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
