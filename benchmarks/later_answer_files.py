@@ -1,4 +1,4 @@
-"""Read the files of outputs that the labels for version 7 of the reader name: nine repositories new to it.
+"""Read the files of outputs that the labels for versions 7 and 8 of the reader name: nine repositories.
 
 `DRAWN` is how many answers were drawn from each file, written down before their texts were read. Eligible are answers
 of more than 12 characters whose gold answer is one option, a number, or yes or no; of these, the draw takes the rows
