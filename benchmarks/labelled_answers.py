@@ -12,7 +12,9 @@ benchmarks, labelled without a look at version 5, before it read them; `real_ans
 answers of the same files, and answers to VisOnlyQA, labelled in the same way for version 6.
 Version 7 was developed on all of these. `real_answers_version_7.jsonl` holds answers of nine other repositories, drawn
 by their hashes and labelled without a look at the reader or its errors; labels that may be disputed are marked as
-debatable. `results/labelled_answers_reader_6.json` is what version 6 read, and so on down to version 2.
+debatable. `real_answers_version_8.jsonl` holds 300 further answers of the same files, the next by their hashes,
+labelled in the same way for version 8. `results/labelled_answers_reader_6.json` is what version 6 read, and so on down
+to version 2.
 """
 
 from __future__ import annotations
@@ -52,9 +54,15 @@ LATER = LABELS.with_name("real_answers_later.jsonl")
 FIFTH = LABELS.with_name("real_answers_version_5.jsonl")
 SIXTH = LABELS.with_name("real_answers_version_6.jsonl")
 SEVENTH = LABELS.with_name("real_answers_version_7.jsonl")
-UNSEEN = {FIFTH: ("version 5", 336), SIXTH: ("version 6", 220), SEVENTH: ("version 7", 494)}
+EIGHTH = LABELS.with_name("real_answers_version_8.jsonl")
+UNSEEN = {
+    FIFTH: ("version 5", 336),
+    SIXTH: ("version 6", 220),
+    SEVENTH: ("version 7", 494),
+    EIGHTH: ("version 8", 300),
+}
 """The part that these labels are, and how many were drawn first; the rest, harder or of rarer kinds, a second time."""
-PARTS = ("open", "held out", "later", "version 5", "version 6", "version 7")
+PARTS = ("open", "held out", "later", "version 5", "version 6", "version 7", "version 8")
 CHINESE = ("CMMU", "GAOKAO-MM-llava-moss2", "EduChat-Math")
 Z = 1.959964
 

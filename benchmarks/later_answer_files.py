@@ -1,4 +1,4 @@
-"""Read the files of outputs that the labels for version 7 of the reader name: nine repositories new to it.
+"""Read the files of outputs that the labels for versions 7 and 8 of the reader name: nine repositories.
 
 `DRAWN` is how many answers were drawn from each file, written down before their texts were read. Eligible are answers
 of more than 12 characters whose gold answer is one option, a number, or yes or no; of these, the draw takes the rows
@@ -148,3 +148,37 @@ DRAWN_AGAIN = {
     ("EduChat-Math", "outputs/open-source/mcmd_common.jsonl"): 4,
 }
 """A second draw, of kinds that are rare in the first: numbers, and Chinese statements to judge."""
+DRAWN_FOR_8 = {
+    ("STARE", f"{MINI}/open-source/Qwen2.5-VL-72B-Instruct_Coding_Chemistry_Physics_Math_CoT.json"): 8,
+    ("STARE", f"{MINI}/open-source/InternVL3-78B_Coding_Math_CoT.json"): 4,
+    ("STARE", f"{MINI}/open-source/InternVL3-78B_Physics_Chemistry_CoT.json"): 4,
+    ("STARE", f"{MINI}/open-source/InternVL2_5_CoT.json"): 6,
+    ("STARE", f"{MINI}/open-source/InternVL2_CoT.json"): 6,
+    ("STARE", f"{MINI}/open-source/Qwen_CoT.json"): 6,
+    ("STARE", f"{MINI}/open-source/Llava_CoT.json"): 8,
+    ("STARE", f"{MINI}/close-source/gpt_CoT.json"): 4,
+    ("STARE", f"{MINI}/close-source/claude_CoT.json"): 4,
+    ("STARE", f"{MINI}/close-source/gemini_CoT.json"): 4,
+    ("EMMA", "results/test-time-compute/pass@1/chatgpt-4o-latest_Chemistry_8.json"): 2,
+    ("EMMA", "results/test-time-compute/pass@1/chatgpt-4o-latest_Math_16.json"): 2,
+    ("EMMA", "results/test-time-compute/pass@1/chatgpt-4o-latest_Physics_8.json"): 2,
+    ("M3CoT", "experiment/zero-shot/gemini/cot.jsonl"): 12,
+    ("M3CoT", "experiment/zero-shot/gpt4v/direct.jsonl"): 12,
+    ("M3CoT", "experiment/zero-shot/llava-13b/cot.jsonl"): 10,
+    ("M3CoT", "experiment/zero-shot/llava-7b/cot.jsonl"): 10,
+    ("M3CoT", "experiment/zero-shot/cogvlm/cot.jsonl"): 6,
+    ("M3CoT", "experiment/zero-shot/instruct-blip-13b/cot.jsonl"): 5,
+    ("M3CoT", "experiment/zero-shot/kosmos-2/cot.jsonl"): 5,
+    ("EduChat-Math", "outputs/closed-source/Gemini_common.jsonl"): 14,
+    ("EduChat-Math", "outputs/closed-source/Qwen_common.jsonl"): 14,
+    ("EduChat-Math", "outputs/open-source/cogvlm_common.jsonl"): 14,
+    ("EduChat-Math", "outputs/open-source/internlm_common.jsonl"): 14,
+    ("EduChat-Math", "outputs/open-source/mcmd_common.jsonl"): 14,
+    ("MMIQ", "mmiq/example_outputs/example_model_output/output_example.jsonl"): 10,
+    ("MathVista-InternVL", "results/internVL2/output_internVL2-1b-mini.json"): 20,
+    ("MultiMath", "eval_mathvista/outputs/pred_checkpoints_release.json"): 30,
+    ("vlm-hallucination", "results_internvl2.json"): 20,
+    ("vlm-hallucination", "results_llava.json"): 20,
+    ("FLUFFY", "experiments/llava/aokvqa/run1/output.json"): 10,
+}
+"""For version 8: the next eligible rows in the same order that no label for version 7 names, 300 in all."""

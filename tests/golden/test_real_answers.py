@@ -18,7 +18,8 @@ LATER = labelled_answers.labels(labelled_answers.LATER)
 FIFTH = labelled_answers.labels(labelled_answers.FIFTH)
 SIXTH = labelled_answers.labels(labelled_answers.SIXTH)
 SEVENTH = labelled_answers.labels(labelled_answers.SEVENTH)
-ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH
+EIGHTH = labelled_answers.labels(labelled_answers.EIGHTH)
+ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
@@ -85,11 +86,21 @@ def test_the_labels_for_version_7_are_of_new_repositories_and_as_many_of_each_fi
     assert all(set(label) - {"debatable", "again"} == keys for label in SEVENTH)
 
 
-def test_a_label_for_version_7_is_a_value_of_its_kind_or_none():
+def test_the_labels_for_version_8_are_further_answers_of_the_same_files_as_many_as_were_drawn():
+    labelled = Counter((label["repository"], label["file"]) for label in EIGHTH)
+    assert labelled == later_answer_files.DRAWN_FOR_8
+    assert set(labelled) <= set(later_answer_files.DRAWN)
+    assert {label["draw"] for label in EIGHTH} == {"first"}
+    keys = set(FIFTH[-1])
+    assert all(set(label) - {"debatable"} == keys for label in EIGHTH)
+
+
+@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH], ids=["version 7", "version 8"])
+def test_a_label_is_a_value_of_its_kind_or_none(labels):
     values = {"option": "[A-J]", "yes_no": "Yes|No", "integer": r"-?\d+", "float": r"-?\d+(\.\d+)?"}
-    readable = [label for label in SEVENTH if label["label"] is not None]
+    readable = [label for label in labels if label["label"] is not None]
     assert all(re.fullmatch(values[label["kind"]], label["label"]) for label in readable)
-    assert len(readable) < len(SEVENTH)
+    assert len(readable) < len(labels)
 
 
 def test_options_that_are_only_in_a_picture_have_no_words_and_options_in_a_prompt_have(tmp_path):
