@@ -495,7 +495,8 @@ def reader():
     }
     for name, file_name in names.items():
         yield row(name), REAL, real_model(file_name)
-    yield from new_answers("version 7", MEASURED + "labelled_answers_reader_7.json")
+    yield from new_answers(7, num_draws=2)
+    yield from new_answers(8, num_draws=1)
     names = ("_reader_6", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
     sixth, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
@@ -551,30 +552,41 @@ def other_benchmarks(sixth, fifth, earlier):
         yield row(name.replace("/", ", ")), fifth, counted(*part, "by model", name)
 
 
-def new_answers(version, file):
+def new_answers(version, num_draws):
     """The rows about the answers that a version was measured with, and what other versions read of them."""
     kinds = {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"}
     benchmarks = ("EMMA", "CMM-Math", "Probes", "M3CoT", "MathVista", "MM-IQ", "A-OKVQA")
     tables = {
-        "by kind": kinds,
+        "by kind": {label: kind for label, kind in kinds.items() if num_draws > 1 or kind != "float"},
         "by language": {"English": "English", "Chinese": "Chinese"},
-        "by draw": {"first draw": "first", "second draw": "second"} if version == "version 7" else {},
+        "by draw": {"first draw": "first", "second draw": "second"} if num_draws > 1 else {},
         "by benchmark": {name: name for name in benchmarks},
     }
+    file = MEASURED + f"labelled_answers_reader_{version}.json"
+    part = ("parts", f"version {version}")
     for table, names in tables.items():
         for label, name in names.items():
-            yield row(f"{version}, {label}"), file, counted("parts", version, table, name)
-    extracted = ("parts", version, "where the authors extracted")
-    yield row(f"{version}, where the authors extracted"), file, counted(*extracted, "reader", "all")
-    same = "the same new answers" if version == "version 7" else f"the same answers for {version}"
+            yield row(f"version {version}, {label}"), file, counted(*part, table, name)
+    extracted = (*part, "where the authors extracted")
+    yield row(f"version {version}, where the authors extracted"), file, counted(*extracted, "reader", "all")
+    same = "the same new answers" if version == NEW else f"the same answers for version {version}"
     yield row(f"the authors, on {same}"), file, counted(*extracted, "authors", "all")
-    sixth, now = (MEASURED + f"labelled_answers{name}.json" for name in ("_reader_6", ""))
-    yield row(f"version 6, on {same}"), sixth, counted("parts", version, "by kind", "all")
-    if version == "version 7":
-        yield row("version 8, developed on them"), now, counted("parts", version, "by kind", "all")
+    others = {f"version {other}, on {same}": f"_reader_{other}" for other in range(6, version)}
+    if version == NEW:
+        others |= {"version 8, developed on them": "_reader_8", "version 9, developed on them": ""}
     else:
-        seventh = MEASURED + "labelled_answers_reader_7.json"
-        yield row(f"version 7, on {same}"), seventh, counted("parts", version, "by kind", "all")
+        others |= {f"version 9, developed on the answers for version {version}": ""}
+    for label, name in others.items():
+        yield row(label), MEASURED + f"labelled_answers{name}.json", counted(*part, "by kind", "all")
+
+
+NEW = 7
+
+
+def unseen_share(part):
+    """Precision, its interval, the number of answers, and the share undecided."""
+    keys = ("precision", "low", "high", "answers", "undecided")
+    return lambda data: [data["parts"][part]["by kind"]["all"][key] for key in keys]
 
 
 HARDER = ("parts", "version 6")
@@ -927,21 +939,19 @@ PAGES = {
     READER_PAGE: reader(),
     "docs/which_mode.md": [
         (
-            rf"right in {N}% of the answers that it decides and leaves {N}%",
-            MEASURED + "labelled_answers_reader_5.json",
-            lambda data: [data["parts"]["version 5"]["by kind"]["all"][key] for key in ("precision", "undecided")],
+            rf"version 7 in {N}% \({N} to {N}\) of {N} answers .*? They leave {N}% and",
+            MEASURED + "labelled_answers_reader_7.json",
+            unseen_share("version 7"),
         ),
         (
-            rf"in Chinese {N}% are right and {N}% undecided",
-            MEASURED + "labelled_answers_reader_5.json",
-            lambda data: [
-                data["parts"]["version 5"]["by language"]["Chinese"][key] for key in ("precision", "undecided")
-            ],
+            rf"version 8 in {N}% \({N} to {N}\) of {N} more\. They leave [\d.]+% and {N}% undecided",
+            MEASURED + "labelled_answers_reader_8.json",
+            unseen_share("version 8"),
         ),
         (
-            rf"{N}% of the decided ones are right and {N}% are undecided",
+            rf"read worse \(version 6: {N}%\)",
             MEASURED + "labelled_answers_reader_6.json",
-            lambda data: [data["parts"]["version 6"]["by kind"]["all"][key] for key in ("precision", "undecided")],
+            pick("parts", "version 6", "by kind", "all", "precision"),
         ),
         (rf"rank correlation {N}\),", REAL, found(r"answer in words: ([\d.]+)")),
         (rf"marks {N} of {N} answers", REAL, found(r"script: (\d+) of (\d+) extr")),

@@ -44,7 +44,7 @@ from vcsd.evaluation.reading.texts.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 8
+READER = 9
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -68,6 +68,7 @@ READER = 8
    value before its explanation, and "True" on a line of its own are read.
 8: "There are 4 cups in the image." is read again; several options joined by 和, "5 is not prime" and sentences of more
    than 4,000 characters are not answers.
+9: [答案]: B and 【答案】B are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")

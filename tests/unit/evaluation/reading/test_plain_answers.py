@@ -228,3 +228,19 @@ def test_a_figure_is_chosen_where_the_options_are_figures(text, asked, found):
         assert read_answer(text, "option", options, asked).found == found
     assert read_answer(text, "option", {"A": "(b)", "B": "(a)"}, asked).found is None
     assert read_answer("Figure B is rotated.", "option", {"A": "", "B": ""}, REFLECTION).found is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("因此共有四种不同的穿法。\n\n[答案]: B", "B"),
+        ("[答案]\uff1aC", "C"),
+        ("【答案】D", "D"),
+        ("【正确答案】\uff1aA", "A"),
+        ("[答案]: A 或 B", None),
+        ("参考[答案]在书中。", None),
+        ("[答案]: B\n[答案]: C", None),
+    ],
+)
+def test_an_answer_after_its_heading_in_brackets_is_read(text, found):
+    assert read_answer(text, "option", dict.fromkeys("ABCD", ""), "").found == found

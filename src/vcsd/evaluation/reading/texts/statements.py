@@ -121,6 +121,7 @@ _DECLARED = re.compile(
       | \bthe\ choice\ is\b
       | \bonly\ (?:option|choice)\ that\b {_GAP} (?: {_SAYS} )
       | \bfinal\ (?:value|integer|result|number)\b {_GAP} (?: {_SAYS} )
+      | 答案[\]】][:=*\s]*
       | (?:答案|正确选项|最终结果)\s*(?:应该|应当|应)?\s*(?:是|为|选|[:=*\s])[:=*\s]*
       | (?<![A-Z\s个该])(?:选项|选择)\s*(?:应该|应当|应)?\s*(?:是|为|[:=])[:=*\s]*
       | ^\s*选项\s*[:=][:=*\s]*
