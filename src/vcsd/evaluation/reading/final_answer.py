@@ -68,7 +68,7 @@ READER = 9
    value before its explanation, and "True" on a line of its own are read.
 8: "There are 4 cups in the image." is read again; several options joined by 和, "5 is not prime" and sentences of more
    than 4,000 characters are not answers.
-9: [答案]: B and 【答案】B are read.
+9: [答案]: B and 【答案】B are read; a list of all options on one line is not an answer, in whatever words.
 """
 
 UNRESOLVED = Reading(None, "unresolved")

@@ -141,7 +141,7 @@ def _is_doubtful(letter: str, rest: str, options: Mapping[str, str]) -> bool:
     others = _ANOTHER.match(rest) or ordered or _LISTED.search(first)
     if others and others[others.lastindex or 1] in set(options) - {letter}:
         return True
-    if _is_listed(letter, rest, options) or _REPEATED.match(letter + rest):
+    if _is_listed(letter, rest, options) or _begins_list(letter, rest, options) or _REPEATED.match(letter + rest):
         return True
     is_none = NONE_OF.match(rest) and not NONE_OF.match(options[letter])
     return bool(is_none) or names_another(rest, letter, options)
@@ -165,6 +165,16 @@ _IS_BEFORE = re.compile(
 )
 _REPEATED = re.compile(r"([A-Z])(?:,\s*\1){2,}(?![A-Za-z])")
 """A, A, A: an answer to several questions, or a loop."""
+_LABEL_IN_LIST = re.compile(r"(?<![A-Za-z])\(?([A-Z])[).:]\s+(?!(?:is|are|was|were|would|can|could|has|does)\b)")
+
+
+def _begins_list(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether a label begins a list of all options on one line, in whatever words: "A) one text B) another C) none"."""
+    others = [one for one in options if one != letter]
+    labels = _LABEL_IN_LIST.findall(rest.partition("\n")[0])
+    return len(others) > 1 and [letter, *others] == list(options) and labels == others
+
+
 _NEXT_LABEL = re.compile(r"[\s,;/&]*(?:and|or)?\s*\(?([A-Z])\b")
 
 

@@ -244,3 +244,19 @@ def test_a_figure_is_chosen_where_the_options_are_figures(text, asked, found):
 )
 def test_an_answer_after_its_heading_in_brackets_is_read(text, found):
     assert read_answer(text, "option", dict.fromkeys("ABCD", ""), "").found == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Answer: A) He read it with care. B) He skimmed it. C) All answers are incorrect", None),
+        ("The answer is A. one thing B. another thing C. a third", None),
+        ("Answer: A) He read it with care.\nB) He skimmed it.\nC) All answers are incorrect", None),
+        ("Answer: A) He read it with care.", "A"),
+        ("Answer: A) He read it with care, which text (B) does not say.", "A"),
+        ("Answer: B) He skimmed it.", "B"),
+    ],
+)
+def test_a_list_of_all_options_in_other_words_is_no_choice(text, found):
+    options = {"A": "Option A in the image", "B": "Option B in the image", "C": "None of them"}
+    assert read_answer(text, "option", options, "").found == found
