@@ -524,7 +524,7 @@ def reader():
     }
     for name, pattern in correlations.items():
         yield row(name), REAL, found(pattern)
-    yield row("the 8 models with less than 15% unread (only 2 have less than 10%)"), REAL, found(r"% unread: ([\d.]+)")
+    yield row("the 7 models with less than 15% unread (only 2 have less than 10%)"), REAL, found(r"% unread: ([\d.]+)")
 
 
 def other_benchmarks(sixth, fifth, earlier):
