@@ -13,8 +13,9 @@ answers of the same files, and answers to VisOnlyQA, labelled in the same way fo
 Version 7 was developed on all of these. `real_answers_version_7.jsonl` holds answers of nine other repositories, drawn
 by their hashes and labelled without a look at the reader or its errors; labels that may be disputed are marked as
 debatable. `real_answers_version_8.jsonl` holds 300 further answers of the same files, the next by their hashes,
-labelled in the same way for version 8. `results/labelled_answers_reader_6.json` is what version 6 read, and so on down
-to version 2.
+labelled in the same way for version 8; `real_answers_version_9.jsonl` 378 answers of seven other repositories, and
+Chinese ones of other files, for version 9. `results/labelled_answers_reader_6.json` is what version 6 read, and so on
+down to version 2.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import answer_files
 import later_answer_files
+import newest_answer_files
 from answer_files import LETTERS, Answer, lines
 from vcsd.evaluation.reading import READER, read_answer
 
@@ -48,6 +50,7 @@ COMMITS = {
     "crossmodal-eval": "neilkale/crossmodal-eval@b314d51a0e21ef99c4cb5d84ef464b54b66a88f9",
     **answer_files.COMMITS,
     **later_answer_files.COMMITS,
+    **newest_answer_files.COMMITS,
 }
 LABELS = Path(__file__).parents[1] / "tests" / "golden" / "real_answers.jsonl"
 LATER = LABELS.with_name("real_answers_later.jsonl")
@@ -55,14 +58,16 @@ FIFTH = LABELS.with_name("real_answers_version_5.jsonl")
 SIXTH = LABELS.with_name("real_answers_version_6.jsonl")
 SEVENTH = LABELS.with_name("real_answers_version_7.jsonl")
 EIGHTH = LABELS.with_name("real_answers_version_8.jsonl")
+NINTH = LABELS.with_name("real_answers_version_9.jsonl")
 UNSEEN = {
     FIFTH: ("version 5", 336),
     SIXTH: ("version 6", 220),
     SEVENTH: ("version 7", 494),
     EIGHTH: ("version 8", 300),
+    NINTH: ("version 9", 378),
 }
 """The part that these labels are, and how many were drawn first; the rest, harder or of rarer kinds, a second time."""
-PARTS = ("open", "held out", "later", "version 5", "version 6", "version 7", "version 8")
+PARTS = ("open", "held out", "later", *(part for part, _ in UNSEEN.values()))
 CHINESE = ("CMMU", "GAOKAO-MM-llava-moss2", "EduChat-Math")
 Z = 1.959964
 
@@ -147,6 +152,7 @@ FORMATS = {
     "crossmodal-eval": _crossmodal,
     **answer_files.FORMATS,
     **later_answer_files.FORMATS,
+    **newest_answer_files.FORMATS,
 }
 
 

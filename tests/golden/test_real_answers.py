@@ -11,6 +11,7 @@ import pytest
 import answer_files
 import labelled_answers
 import later_answer_files
+import newest_answer_files
 from vcsd.evaluation.reading import READER
 
 LABELS = [json.loads(line) for line in labelled_answers.LABELS.read_text(encoding="utf-8").splitlines()]
@@ -19,7 +20,8 @@ FIFTH = labelled_answers.labels(labelled_answers.FIFTH)
 SIXTH = labelled_answers.labels(labelled_answers.SIXTH)
 SEVENTH = labelled_answers.labels(labelled_answers.SEVENTH)
 EIGHTH = labelled_answers.labels(labelled_answers.EIGHTH)
-ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH
+NINTH = labelled_answers.labels(labelled_answers.NINTH)
+ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
@@ -95,7 +97,25 @@ def test_the_labels_for_version_8_are_further_answers_of_the_same_files_as_many_
     assert all(set(label) - {"debatable"} == keys for label in EIGHTH)
 
 
-@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH], ids=["version 7", "version 8"])
+def test_the_labels_for_version_9_are_of_new_repositories_and_new_chinese_files_as_many_as_were_drawn():
+    labelled = Counter((label["repository"], label["file"]) for label in NINTH)
+    assert labelled == {**newest_answer_files.DRAWN, **newest_answer_files.DRAWN_FOR_9}
+    before = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH
+    assert not set(newest_answer_files.FORMATS) & {label["repository"] for label in before}
+    assert not set(labelled) & {(label["repository"], label["file"]) for label in before}
+    models = Counter(label["model"] for label in NINTH)
+    assert len(models) >= 15
+    assert max(models.values()) <= 50
+    assert sum(label["language"] == "Chinese" for label in NINTH) >= 0.15 * len(NINTH)
+    kinds = Counter(label["kind"] for label in NINTH)
+    assert set(kinds) == {"option", "integer", "float", "yes_no"}
+    assert min(kinds.values()) >= 40
+    assert {label["draw"] for label in NINTH} == {"first"}
+    keys = set(FIFTH[-1])
+    assert all(set(label) - {"debatable", "again"} == keys for label in NINTH)
+
+
+@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH, NINTH], ids=labelled_answers.PARTS[-3:])
 def test_a_label_is_a_value_of_its_kind_or_none(labels):
     values = {"option": "[A-J]", "yes_no": "Yes|No", "integer": r"-?\d+", "float": r"-?\d+(\.\d+)?"}
     readable = [label for label in labels if label["label"] is not None]
@@ -129,6 +149,56 @@ def test_the_first_reply_of_a_conversation_is_its_answer_and_only_options_and_st
     path.write_text("\n".join(json.dumps({"id": row, "answer": "对"}) for row in "123"))
     found = dict(later_answer_files.cmm_math(tmp_path, path))
     assert {row: answer.options for row, answer in found.items()} == {"1": dict.fromkeys("ABCD", ""), "2": {}}
+
+
+def test_options_in_brackets_are_read_from_the_question_and_an_extraction_of_no_letter_is_nothing(tmp_path):
+    two = {"A": "a cup", "B": "bowl"}
+    assert newest_answer_files.in_brackets("Which is it: (A) a cup or (B) bowl?") == two
+    assert newest_answer_files.in_brackets("Is it a bowl?") == {}
+    path = tmp_path / "output.json"
+    row = {"question": "<image>\nWhich?\nContext: N/A\nOptions: (A) a cup (B) bowl\nRespond.", "pred": "It is a bowl."}
+    judged = {"correct": [row | {"question_id": "1", "parsed_ans": "B"}]}
+    judged["incorrect"] = [row | {"question_id": "2", "parsed_ans": "FAILED"}]
+    path.write_text(json.dumps(judged))
+    first, second = dict(newest_answer_files.scienceqa(tmp_path, path)).values()
+    assert first == answer_files.Answer("It is a bowl.", two, "Which?\nContext: N/A", "B")
+    assert second.theirs == answer_files.NOTHING
+    row = {"question": "Which is it: (A) a cup or (B) bowl?", "raw_response": "A bowl."}
+    path.write_text(json.dumps([row, row | {"raw_response": None}]))
+    first, second = dict(newest_answer_files.probes(tmp_path, path)).values()
+    assert first == answer_files.Answer("A bowl.", two, "Which is it: (A) a cup or (B) bowl?")
+    assert second.text == ""
+
+
+def test_puzzles_and_tables_and_changed_questions_are_read_row_by_row(tmp_path):
+    path = tmp_path / "output.json"
+    row = {"question": "Which?", "options": ["red", "blue"], "raw_output": "(B) blue", "pred": "blue"}
+    path.write_text("\n".join(json.dumps(puzzle) for puzzle in (row, row | {"pred": ""})))
+    first, second = newest_answer_files.puzzles(tmp_path, path)
+    options = {"A": "red", "B": "blue"}
+    assert first == ("0", answer_files.Answer("(B) blue", options, "Which?", "blue"))
+    assert second == ("1", answer_files.Answer("(B) blue", options, "Which?", answer_files.NOTHING))
+    path.write_text(json.dumps({"results": [{"id": 4, "Question": "How many?", "Prediction": "2, 3"}]}))
+    expected = answer_files.Answer("2, 3", {}, "How many?")
+    assert dict(newest_answer_files.tables(tmp_path, path)) == {"4": expected}
+    changed = {"counterfactual_question": "Is it not?", "model_prediction": "No."}
+    original = {"question": "Is it?", "model_prediction": "Yes."}
+    path.write_text(json.dumps([{"question_id": "7", "original": original, "counterfactuals": [changed]}]))
+    assert dict(newest_answer_files.counterfactual(tmp_path, path)) == {
+        "7/original": answer_files.Answer("Yes.", {}, "Is it?"),
+        "7/0": answer_files.Answer("No.", {}, "Is it not?"),
+    }
+
+
+def test_the_questions_of_a_batch_are_in_its_file_of_requests(tmp_path):
+    content = [{"type": "text", "text": "How many squares?"}, {"type": "image_url"}]
+    request = {"custom_id": "1", "body": {"messages": [{"role": "user", "content": content}]}}
+    reply = {"custom_id": "1", "response": {"body": {"choices": [{"message": {"content": "Two squares."}}]}}}
+    path = tmp_path / newest_answer_files.SQUARES
+    path.write_text(json.dumps(reply))
+    path.with_name(newest_answer_files.REQUESTS[path.name]).write_text(json.dumps(request))
+    expected = answer_files.Answer("Two squares.", {}, "How many squares?")
+    assert dict(newest_answer_files.batch(tmp_path, path)) == {"1": expected}
 
 
 def test_the_measured_reader_is_the_one_in_use():
