@@ -683,24 +683,60 @@ def experiments():
     yield from planned()
 
 
-def at_the_papers_dose(doses, signed):
-    """What the page of doses says where gains have the paper's size."""
-    dev, gains = (
-        rf"gains {N} points on `dev`",
-        rf"VCSD gains {N} on `test` \(95% {N} to {N}\), sharpening alone {N} \({N} to {N}\) and "
-        rf"contrast decoding without training {N} \({N} to {N};",
+def at_the_papers_dose(signed):
+    """What the page of the paper's dose says: eight claims, and what OPSD does there."""
+    page = WORLD + "paper_dose.md"
+
+    def claim(name, num):
+        return found(rf"VCSD minus `{name}` \|[^|]*\| {signed} [^|]*\|" + rf" {signed} to {signed} \|" * (num > 1))
+
+    yield rf"their {N} runs were read once", page, found(r"\*\*(\d+) of \1 runs")
+    yield rf"VCSD gains {N} points \(95% {N} to {N}\), which is", page, claim("base", 3)
+    for name, words in {
+        "contrast decoding": "contrast decoding, which needs no training, is",
+        "another picture": "another picture as the control",
+        "sharpened 2": "minus sharpening",
+        "OPSD beta 0.1": "minus OPSD with VCSD's support",
+    }.items():
+        yield rf"{words} {N} \({N} to {N}\)", page, claim(name, 3)
+    yield rf"the lead over alpha 0 \({N}\)", page, claim("alpha 0", 1)
+    yield rf"lead over OPSD, {N} points, is OPSD", page, claim("OPSD", 1)
+    for name, words in {
+        "sharpened 2": "Sharpening alone gains",
+        "contrast decoding": r"Sharpening alone gains \S+ and contrast decoding",
+        "OPSD": r"correctly, by",
+    }.items():
+        yield rf"{words} {N}", page, found(rf"`{name}` minus base \| {signed}")
+    yield rf"which answer {N}% correctly", page, found(r"(?m)^\| base \|.*?([\d.]+) ± [\d.]+ \|  \|")
+    yield (
+        rf"the lead would be {N} \(95% {N} to {N}\)",
+        page,
+        found(rf"OPSD would be {signed} \(95% {signed} to {signed}"),
     )
-    yield dev, doses, found(rf"It is dose \*\*0\.4\*\*, with {signed}")
-    yield gains, doses, found(r"(?m)^\| 0\.4 \| [\d.]+" + 3 * rf" \| {signed} \({signed} to {signed}; \d+\)")
-    lead = rf"VCSD minus OPSD is {N}, but the change in unread answers, {N} points, alone could"
-    yield lead, doses, found(rf"lead of VCSD over `OPSD` \({signed}\) .*? unread answers \({signed}\)")
+    yield rf"called alike by {N} points", page, found(r"another picture` \S+ to \S+ \(([\d.]+) beyond\)")
+    yield rf"base from {N} to {N}", page, found(r"`arithmetic` on \d+ \(([\d.]+) to ([\d.]+)\)")
+    yield rf"{N}% of its answers are so broken", page, found(r"(?m)^\| OPSD \|.*\| ([\d.]+) \([\d.]+ to [\d.]+\) \|$")
+
+
+def more_bases(signed):
+    """What six more bases of each family say about VCSD and OPSD."""
+    page = WORLD + "more_bases.md"
+    for family, words in {"Qwen3-VL": r"VCSD is", "Qwen3.5": r"\) and"}.items():
+        row = rf"\| {re.escape(family)}: VCSD minus OPSD \| \d+ \| {signed} \| [-+\d.]+ \| {signed} to {signed} "
+        yield rf"{words} {N} (?:points above OPSD )?on {re.escape(family)} \((?:95% )?{N} to {N}\)", page, found(row)
+    columns = r": VCSD minus OPSD \| \d+ \| [-+\d.]+ \| [-+\d.]+ \| \S+ to \S+ \| [^|]+ \| ([\d.]+) "
+    yield rf"shown differences from {N} and {N} points", page, found(columns)
+    for family in ("Qwen3.5", "Qwen3-VL"):
+        bound = rf"\*\*{re.escape(family)}\*\*: if every .*? would be {signed} \(95% {signed} to {signed}\)"
+        yield rf"{N} (?:points above it )?on {re.escape(family)} \((?:95% )?{N} to {N}\)[. ]", page, found(bound)
 
 
 def planned():
     """What the planned runs say, on the pages of verdicts and of doses."""
     adds, doses = WORLD + "what_the_contrast_adds.md", WORLD + "doses.md"
     signed = r"([-+][\d.]+)"
-    yield from at_the_papers_dose(doses, signed)
+    yield from at_the_papers_dose(signed)
+    yield from more_bases(signed)
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
@@ -739,10 +775,6 @@ def planned():
     yield sharpened, adds, found(rf"`sharpened 2`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, p = ([\d.]+)")
     yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
-    claims = (
-        rf"VCSD minus sharpening is {N} points \(95% {N} to {N}\) and VCSD minus contrast decoding {N} \({N} to {N}\)"
-    )
-    yield claims, doses, claims_at_the_dose
     yield rf"All {N} planned runs at other doses", doses, found(r"(\d+) of \1 planned runs")
     strongest = rf"At a dose of 0\.8, VCSD gains {N} and contrast decoding {N} points"
     yield strongest, doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} .*?\| [^|]* \| {signed} \(")
@@ -758,16 +790,6 @@ def share_of_sharpening(text):
     mean, each = re.search(r"reaches (\d+)% of VCSD's gain \(.*?bases: (.*?)\)", text).groups()
     shares = [int(share) for share in re.findall(r"-?\d+", each)]
     return [mean, str(min(shares)), str(max(shares))]
-
-
-def claims_at_the_dose(text):
-    """Mean and interval of two claims at the dose of the paper's size."""
-    signed = r"([-+][\d.]+)"
-    rows = [
-        re.search(rf"VCSD minus `{name}` \|  \| {signed} \([^|]*\| {signed} to {signed}", text)
-        for name in ("sharpened 2", "contrast decoding")
-    ]
-    return [number for row in rows for number in row.groups()]
 
 
 def calibration():
@@ -802,6 +824,14 @@ def calibration():
         rf"Of these, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
         page,
         found(small),
+    )
+    constant = (
+        rf"it is off by ([\d.]+) points \(correlation {signed}\); always saying {signed}, .*? is off by ([\d.]+)\."
+    )
+    yield (
+        rf"off by {N} points \(correlation {N}\), where always saying {N}, .*? is off by {N}\.",
+        WORLD + "paper_dose.md",
+        found(constant),
     )
     hidden = r"typical miss of ([\d.]+) points is larger than the paper's gains \(([\d.]+) to ([\d.]+)\)"
     yield rf"typical miss of {N} points is larger than the paper's gains \({N} to {N}\)", page, found(hidden)

@@ -19,7 +19,7 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
-from vcsd.reproduce.failures.worst_results import on_opsd, worst_results
+from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, worst_results
 from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -61,7 +61,7 @@ def page_texts(out: Path) -> dict[str, str]:
             f"{experiment.name}.md": experiment_page(experiment, results, _picture(out, experiment), coming=planned)
             for experiment in _with_page(out, results)
         },
-        "claims.md": claims_page(results, on_opsd(runs), coming=planned),
+        "claims.md": claims_page(results, on_opsd(runs), at_paper_size(out), coming=planned),
         "claims.json": json.dumps(claims, indent=1) + "\n",
         **planned,
         "README.md": index_page(results, claims, worst_results(out), coming=planned),
@@ -81,7 +81,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         verdict_page.PICTURE: lambda: draw_verdicts(runs),
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
-        **_failure_picture(out),
+        **_pictures_read_once(out),
         precheck_page.PICTURE: lambda: precheck_page.draw_precheck(out),
     }
 
@@ -98,9 +98,14 @@ def _read_once(out: Path, results: Results, earlier: PlannedResults) -> dict[str
     return texts
 
 
-def _failure_picture(out: Path) -> dict[str, Callable[[], Figure | None]]:
-    has_list = (out / FAILURE_LIST).is_file()
-    return {failures_page.PICTURE: lambda: draw_failures(read_once(out, FAILURE_LIST))} if has_list else {}
+def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
+    """The pictures of lists that are read once."""
+    drawn: dict[str, Callable[[], Figure | None]] = {}
+    if (out / FAILURE_LIST).is_file():
+        drawn[failures_page.PICTURE] = lambda: draw_failures(read_once(out, FAILURE_LIST))
+    if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+        drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
+    return drawn
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from vcsd.inspect.precheck.calibration import PAPER_GAINS, beyond_decoding, calibrated, root_mean_square
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
+from vcsd.reproduce.failures import after_reading
+from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import NEAR, equivalence, holm, interval, shown_ends, shown_p, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES, MAIN_CONTROL
@@ -26,23 +28,28 @@ from vcsd.reproduce.planned.paper_dose import (
     verdict_at_dose,
     worst_first,
 )
+from vcsd.reproduce.planned.planned_plots import draw_differences
 from vcsd.reproduce.planned.verdict_page import all_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from matplotlib.figure import Figure
+
     from vcsd.reproduce.failures.failure_runs import ReadOnce
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
+PICTURE = "paper_dose.png"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 DOSE = 0.4
 """Chosen in docs/results/doses.md from the cards of other bases, before these runs were planned."""
 
-SMALL = "disagrees: alike"
+SMALL, OPEN = "disagrees: alike", "undecided"
+ALPHA_0 = "alpha 0"
 JUDGED = (
     *CLAIMS,
-    DoseClaim("Without contrast, accuracy is lower", "alpha 0", VCSD.name, (2.33, 2.33), ""),
+    DoseClaim("Without contrast, accuracy is lower", ALPHA_0, VCSD.name, (2.33, 2.33), ""),
     DoseClaim("The lead over OPSD is more than the support", "OPSD beta 0.1", VCSD.name, None, ""),
     DoseClaim("The control must be empty", "another picture", VCSD.name, None, ""),
 )
@@ -78,17 +85,40 @@ def paper_dose_page(runs: ReadOnce, earlier: PlannedResults) -> str:
     ]
     if not runs.may_be_read:
         return "\n".join([*lines, f"- Command: `{runs.command}`", ""])
-    lines += [*_claims(runs.runs, earlier), *_size(runs.runs), *_shares(runs.runs), *_suites(runs.runs)]
-    lines += [*_precheck(runs.runs), *all_runs(runs.runs, list(runs.runs.listed.bases))]
+    lines += [*_claims(runs.runs, earlier), f"![The eight differences with 95% intervals]({PICTURE})", ""]
+    lines += [*_size(runs.runs), *_shares(runs.runs), *_suites(runs.runs), *_precheck(runs.runs)]
+    lines += [*_after_reading(runs.runs, earlier)]
+    lines += [*all_runs(runs.runs, list(runs.runs.listed.bases))]
     return "\n".join([*lines, *runs.made()])
+
+
+def verdict_counts(runs: PlannedResults) -> str:
+    """How many claims have which verdict, the worst first."""
+    words = [verdict_on(change).partition(":")[0].partition(",")[0] for change in claim_changes(runs).values()]
+    numbers = [words.count(word) for word in ("disagrees", "undecided", "no verdict", "agrees")]
+    return "Of {} claims, {} disagree, {} are undecided, {} have no verdict, {} agree".format(len(words), *numbers)
+
+
+def draw_paper_dose(runs: PlannedResults) -> Figure | None:
+    """The differences that are judged: those to matched OPSD, which are far larger, beside the others."""
+    changes = {f"{claim.after} minus {claim.before}": change for claim, change in worst_first(claim_changes(runs))}
+    if all(change is None for change in changes.values()):
+        return None
+    to_opsd = f"{VCSD.name} minus {OPSD.name}"
+    figure = new_figure(11.0, 4.0)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1.6))
+    draw_differences(left, {name: change for name, change in changes.items() if name != to_opsd})
+    left.axvspan(-NEAR, NEAR, color="#e8e8e8", zorder=0)
+    left.set_title(f"Acc at dose {DOSE:g}; grey: less than {NEAR:g} point", fontsize=10)
+    draw_differences(right, {to_opsd: changes[to_opsd]})
+    right.set_title("on another scale", fontsize=10)
+    figure.tight_layout()
+    return figure
 
 
 def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
     changes = claim_changes(runs)
-    words = [verdict_on(change).partition(":")[0].partition(",")[0] for change in changes.values()]
-    numbers = [words.count(word) for word in ("disagrees", "undecided", "no verdict", "agrees")]
-    yield "**Of {} claims, {} disagree, {} are undecided, {} have no verdict, {} agree.**".format(len(words), *numbers)
-    yield ""
+    yield from (f"**{verdict_counts(runs)}.**", "")
     yield (
         f"Student's t over bases, two-sided, with Holm's correction for {len(JUDGED)}. If the 90% interval lies within "
         f"{NEAR:g} point of zero, the verdict is *{SMALL}*, whatever the p. Otherwise, clearly above zero agrees and "
@@ -171,16 +201,53 @@ def _precheck(runs: PlannedResults) -> Iterator[str]:
         return
     off = {base: measured - predicted for base, (predicted, measured) in gains.items()}
     worst = max(off, key=lambda base: abs(off[base]))
-    wrong = [base for base, (predicted, measured) in gains.items() if (predicted > 0) != (measured > 0)]
     yield from ("## The pre-check on bases that it has not seen", "")
     yield (
         f"The calibration that the package ships ({len(calibrated())} other bases; [its page](precheck.md)) predicts "
         f"the gain of training from that of contrast decoding. It is off by {root_mean_square(list(off.values())):.2f} "
-        f"points typically (root mean square), by {off[worst]:+.2f} at worst ({worst}), and its sign is wrong for "
-        f"{', '.join(wrong) if wrong else 'none'} of {len(gains)} bases. These bases do not enter the calibration."
+        f"points typically (root mean square), and by {off[worst]:+.2f} at worst ({worst}). These bases do not enter "
+        "the calibration."
     )
     rows = [[base, f"{low:+.2f}", f"{high:+.2f}", f"{off[base]:+.2f}"] for base, (low, high) in gains.items()]
     yield from ("", markdown(["base", "predicted", "measured", "miss"], rows), "")
+
+
+def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
+    """What the averages hide."""
+    bases = list(runs.listed.bases)
+    known = {claim: change for claim, change in claim_changes(runs).items() if change is not None}
+    named = {f"{claim.after} minus `{claim.before}`": change for claim, change in known.items()}
+    undecided = [f"{claim.after} minus `{claim.before}`" for claim, each in known.items() if verdict_on(each) == OPEN]
+    controls = [
+        claim.before for claim in JUDGED if claim.after == VCSD.name and claim.before not in (BASE.name, OPSD.name)
+    ]
+    gains, before = precheck_misses(runs), earlier.change(BASE.name, VCSD.name, earlier.doses.get(DOSE, ()))
+    yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
+    yield from _contradicted(known)
+    yield from after_reading.broken_opsd(runs, bases)
+    yield from after_reading.behind(runs, controls, bases)
+    yield from after_reading.harm(runs, bases)
+    yield from after_reading.ceiling(runs, controls, bases)
+    yield from after_reading.ratio_of_means(runs, [name for name in controls if name != ALPHA_0], bases)
+    yield from after_reading.close_calls({name: named[name] for name in undecided})
+    if gains and before is not None:
+        yield from after_reading.precheck_beside_a_constant(gains, before.mean)
+    yield from after_reading.power_of_first_step(named, len(JUDGED))
+    yield (
+        "- **The order of commits**: the rules say that the code that judges is committed with them. The history shows "
+        "rules, code, and then results, in several commits, which were made again after earlier ones were lost."
+    )
+    yield ""
+
+
+def _contradicted(changes: Mapping[DoseClaim, Paired]) -> Iterator[str]:
+    """The paper's numbers that an interval excludes, which the rules call contradicted whatever the verdict."""
+    for claim, change in changes.items():
+        if claim.paper is not None and claim_row(claim, change, "")[-1].startswith("excludes"):
+            yield (
+                f"- **The paper's numbers for {claim.after} minus `{claim.before}` are contradicted here**, by the "
+                f"rules: {claim.paper[0]:+.2f} to {claim.paper[1]:+.2f} there, {with_interval(change)} here."
+            )
 
 
 def worst_claims(runs: PlannedResults) -> str:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
+from vcsd.reproduce.failures import after_reading
+from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p
-from vcsd.reproduce.planned.planned_results import in_words
+from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
     from vcsd.reproduce.failures.failure_runs import ReadOnce
     from vcsd.reproduce.paired_runs import Paired, Run
@@ -42,15 +45,13 @@ def power_page(runs: ReadOnce, results: Results) -> str:
         *_lost(runs),
     ]
     if runs.may_be_read:
-        lines += [*_table(runs), "", *_pooled(runs, results), ""]
-    made = [f"- Command: `{runs.command}`", f"- Missing: {in_words(runs.missing) or 'nothing'}"]
-    return "\n".join([*lines, *(made if runs.may_be_read else made[:1]), ""])
+        lines += [*_table(runs), "", *_pooled(runs, results), "", *_after_reading(runs)]
+    return "\n".join([*lines, *(runs.made() if runs.may_be_read else [f"- Command: `{runs.command}`", ""])])
 
 
 def _lost(runs: ReadOnce) -> Iterator[str]:
     """Which bases were made again because their weights were lost. What the first ones scored is kept, and not used."""
-    cells = [json.loads(path.read_bytes()) for path in sorted((runs.runs.out / LOST / "cells").glob("*.json"))]
-    own = [cell for cell in cells if cell["base"] in runs.runs.listed.bases]
+    own = _lost_cells(runs)
     if own:
         names = ", ".join(sorted({cell["base"] for cell in own}))
         unused = "1 result of the first ones is" if len(own) == 1 else f"{len(own)} results of the first ones are"
@@ -62,12 +63,70 @@ def _lost(runs: ReadOnce) -> Iterator[str]:
         yield ""
 
 
+def _after_reading(runs: ReadOnce) -> Iterator[str]:
+    """What the averages hide."""
+    yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
+    yield from (after_reading.base_by_base(runs.runs, list(runs.runs.listed.bases)), "")
+    yield from _without_lost(runs)
+    to_opsd = changes(runs, OPSD)
+    for family, title in FAMILY_TITLES.items():
+        bound = after_reading.if_unread_were_right(runs.runs, _bases_of(runs, family))
+        if bound is not None:
+            yield (
+                f"- **{title}**: if every answer of OPSD that nothing could be read from had been right, VCSD minus "
+                f"OPSD would be {after_reading.shown_bound(bound)}."
+            )
+    named = {f"{title}: VCSD minus OPSD": change for title, change in to_opsd.items()}
+    yield from after_reading.power_of_first_step(named, len(FAMILY_TITLES))
+    yield from _seen_before(runs)
+    yield ""
+
+
+def _without_lost(runs: ReadOnce) -> Iterator[str]:
+    """What is left without the bases that were made again, which the rules do not foresee."""
+    lost = {cell["base"]: cell["acc"] for cell in _lost_cells(runs) if cell["variant"] == BASE.name}
+    for family, title in FAMILY_TITLES.items():
+        bases = _bases_of(runs, family)
+        rest = [base for base in bases if base not in lost]
+        change = runs.runs.change(OPSD.name, VCSD.name, rest)
+        if len(rest) == len(bases) or change is None:
+            continue
+        new = {base: acc for (base, _), acc in runs.runs.scores(BASE.name, bases).items()}
+        pairs = ", ".join(f"{base} {acc:.2f} and {new[base]:.2f}" for base, acc in sorted(lost.items()) if base in new)
+        yield (
+            "- **The rules say nothing about lost weights.** That bases are made again was decided after the first "
+            f"results of {title} were there, before any was shown. Without these bases, {title} has "
+            f"{change.num_bases}, which give no verdict: "
+            f"{with_interval(change)}. Acc of the base, lost and made again: {pairs}."
+        )
+
+
+def _seen_before(runs: ReadOnce) -> Iterator[str]:
+    """Which results another list had shown before."""
+    shown = {run.base for run in read_once(runs.runs.out, FAILURE_LIST).runs.runs} & set(runs.runs.listed.bases)
+    if shown:
+        yield (
+            f"- **Not all of it was new**: VCSD minus base on {len(shown)} bases of Qwen3-VL was on "
+            "[where it fails](where_it_fails.md), whose list shares these runs, before this page was read."
+        )
+
+
+def _bases_of(runs: ReadOnce, family: str) -> list[str]:
+    return [name for name, base in runs.runs.listed.bases.items() if base.family == family]
+
+
+def _lost_cells(runs: ReadOnce) -> list[CellResult]:
+    """The results of bases of this list whose weights were lost."""
+    cells = [json.loads(path.read_bytes()) for path in sorted((runs.runs.out / LOST / "cells").glob("*.json"))]
+    return [cell for cell in cells if cell["base"] in runs.runs.listed.bases]
+
+
 def changes(runs: ReadOnce, reference: Variant) -> dict[str, Paired]:
     """VCSD minus a reference in Acc for each family that has runs, with Holm's correction for the planned families."""
     by_title = {}
     num_planned = len({base.family for base in runs.runs.listed.bases.values()})
     for family, title in FAMILY_TITLES.items():
-        bases = [name for name, base in runs.runs.listed.bases.items() if base.family == family]
+        bases = _bases_of(runs, family)
         change = runs.runs.change(reference.name, VCSD.name, bases)
         if change is not None:
             by_title[title] = change
@@ -118,20 +177,25 @@ def _table(runs: ReadOnce) -> Iterator[str]:
 def _pooled(runs: ReadOnce, results: Results) -> Iterator[str]:
     """Old and new bases together, which give no verdict."""
     yield from (
-        "Old and new bases of the same size together. The old ones were looked at more than once: no verdict.",
+        "Old and new bases of the same size together, with those of "
+        "[what the contrast adds](what_the_contrast_adds.md), "
+        "which were added after the results had been read. The old ones were looked at more than once: no verdict.",
         "",
     )
-    rows = []
+    rows, earlier = [], planned_results(runs.runs.out)
     for family, title in FAMILY_TITLES.items():
-        bases = [name for name, base in runs.runs.listed.bases.items() if base.family == family]
+        bases = _bases_of(runs, family)
+        others = [name for name in earlier.verdict_bases if earlier.listed.bases[name].family == family]
         group = next((name for name in results.groups if _is_small(name, title)), None)
         for reference in REFERENCES:
             pairs, unread = [], []
             for variant in (reference, VCSD):
                 old = results.acc(variant, group) if group else {}
                 shares = results.values(variant, group, unread_share) if group else {}
-                pairs.append(_merged(old, runs.runs.scores(variant.name, bases)))
-                unread.append(_merged(shares, runs.runs.unread(variant.name, bases)))
+                scores = {**earlier.scores(variant.name, others), **runs.runs.scores(variant.name, bases)}
+                pairs.append(_merged(old, scores))
+                new = {**earlier.unread(variant.name, others), **runs.runs.unread(variant.name, bases)}
+                unread.append(_merged(shares, new))
             change = paired(*pairs, unread=(unread[0], unread[1]))
             if change is not None:
                 above = sum(pairs[1][run] > pairs[0][run] for run in pairs[0] if run in pairs[1])

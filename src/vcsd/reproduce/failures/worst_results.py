@@ -61,6 +61,17 @@ def on_opsd(runs: PlannedResults) -> str:
     )
 
 
+def at_paper_size(out: Path) -> str:
+    """What the claims come to where gains have the paper's size, as sentences; empty until the runs may be read."""
+    if not (out / PAPER_DOSE_LIST).is_file():
+        return ""
+    runs = read_once(out, PAPER_DOSE_LIST)
+    if not runs.may_be_read:
+        return ""
+    counts = paper_dose_page.verdict_counts(runs.runs).removeprefix("Of ")
+    return f"On the new bases, of {counts}: {paper_dose_page.worst_claims(runs.runs)}."
+
+
 def _is_open(change: Paired) -> bool:
     """Whether the interval includes zero, or there is none."""
     ends = interval(change, 0.95)

@@ -146,9 +146,10 @@ def power(claim: Claim, judgement: JudgedClaim) -> str:
     return f"{word}: differences from {least:.2f} {claim.unit}"
 
 
-def claims_page(results: Results, on_opsd: str = "", *, coming: Collection[str] = ()) -> str:
+def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *, coming: Collection[str] = ()) -> str:
     """The page that compares the paper's claims with the results. `on_opsd` says more about OPSD below the table.
 
+    `at_paper_size` says what runs with gains of the paper's size show.
     `coming` names the pages that are written at the same time.
     """
     sweep, claims = results.sweep, judged(results)
@@ -175,7 +176,7 @@ def claims_page(results: Results, on_opsd: str = "", *, coming: Collection[str] 
         "correction for all of them. Everything else is undecided.",
         "",
         *_looks(results),
-        *_sizes(results, coming),
+        *_sizes(results, at_paper_size, coming),
         "The column *could decide* says which true difference the runs would show in 80% of cases, from their own "
         "spread and number of bases, and whether that is enough for the paper's smallest number; or, where a claim "
         "says alike, within which margin they would be alike if they are. Effects here are larger than the paper's, so "
@@ -238,7 +239,7 @@ def _opsd_note(results: Results, more: str) -> list[str]:
     return [f"{text} {more}".rstrip(), ""]
 
 
-def _sizes(results: Results, coming: Collection[str]) -> list[str]:
+def _sizes(results: Results, at_paper_size: str, coming: Collection[str]) -> list[str]:
     """Where the gain is far above the paper's, and which pages look at gains of its size."""
     change = acc_change(results, BASE, VCSD, results.smallest) if results.ordinary else None
     pages = {"doses.md": "three bases, no verdict", "paper_dose.md": "eight new bases"}
@@ -248,7 +249,7 @@ def _sizes(results: Results, coming: Collection[str]) -> list[str]:
     return [
         f"**Gains here are larger than the paper's**: on the smallest Qwen3-VL, VCSD gains {change.mean:+.1f} points, "
         f"in the paper {PAPER_GAINS[0]:+.2f} to {PAPER_GAINS[1]:+.2f}. What holds here need not hold at gains of that "
-        f"size, which are on {' and '.join(named)}.",
+        f"size, which are on {' and '.join(named)}. {at_paper_size}".rstrip(),
         "",
     ]
 

@@ -41,9 +41,9 @@ def draw_verdicts(runs: PlannedResults) -> Figure | None:
     controls = {_marked(name): runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
     figure = new_figure(10.5, 4.2)
     left, right = figure.subplots(1, 2)
-    _differences(left, suites)
+    draw_differences(left, suites)
     left.set_title(f"VCSD minus {MAIN_CONTROL}, by suite", fontsize=10)
-    _differences(right, controls)
+    draw_differences(right, controls)
     right.set_title("VCSD minus each control, all seven suites", fontsize=10)
     figure.tight_layout()
     return figure
@@ -54,7 +54,7 @@ def _marked(name: str) -> str:
     return f"{name}, not planned" if name == OPSD.name else name
 
 
-def _differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
+def draw_differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
     """One row for each difference: the mean with its 95% interval, and a grey dot for each base."""
     known = {name: change for name, change in changes.items() if change is not None}
     for place, change in enumerate(known.values()):
@@ -64,7 +64,7 @@ def _differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
         axis.errorbar([change.mean], [place], xerr=error, fmt="o", color=OURS, capsize=3, zorder=2)
     axis.axvline(0, color="#5f5f5f", linewidth=1)
     axis.set_yticks(range(len(known)), [f"{name} ({change.num_bases})" for name, change in known.items()])
-    axis.invert_yaxis()
+    axis.set_ylim(max(len(known), 3) - 0.4, -0.6)  # the first row on top; a single one is not stretched
     axis.grid(axis="x", alpha=0.3)
     axis.set_xlabel("points; line at 0: no difference\nbars: 95% over bases; dots: bases")
 

@@ -13,6 +13,7 @@ import pytest
 from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics, beyond_decoding, calibrated
 from vcsd.reproduce.exam import SEVEN
+from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.dose_power import CHOSEN, COMMAND, power_table, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, ReadOnce, read_once
 from vcsd.reproduce.failures.paper_dose_page import (
@@ -256,3 +257,50 @@ def test_the_rules_name_every_claim_and_the_time_can_be_declared_over(tmp_path):
     assert not read_once(tmp_path, PAPER_DOSE_LIST).may_be_read
     (tmp_path / ENDED_LISTS).write_text(json.dumps({PAPER_DOSE_LIST: "Over."}))
     assert read_once(tmp_path, PAPER_DOSE_LIST).may_be_read
+
+
+def test_what_the_averages_hide_is_on_the_page(earlier):
+    page = paper_dose_page(read_once(RESULTS, PAPER_DOSE_LIST), earlier).partition("## What the averages hide")[2]
+    assert page.startswith("\n\nAdded after the results had been read; no verdict rests on it.")
+    for words in (
+        "OPSD` are contradicted",
+        "breaks down",
+        "is behind",
+        "lowers",
+        "A ceiling",
+        "as a share",
+        "from *alike*",
+    ):
+        assert words in page
+
+
+def test_the_bases_on_which_a_control_is_ahead_and_those_at_the_ceiling_are_named():
+    runs = made_up(spread=0.0, another_picture=4.5).runs
+    bases = list(runs.listed.bases)
+    (text,) = after_reading.behind(runs, ["another picture", "sharpened 2"], bases)
+    assert text.startswith("- **VCSD is behind** `another picture` on 41 (-0.50), 42 (-0.50)")
+    assert "sharpened 2" not in text
+    assert list(after_reading.ceiling(runs, ["sharpened 2"], bases)) == []
+    first = next(run for run in runs.runs if run.variant.name == "VCSD")
+    runs._results[first] |= {"acc": 99.5}
+    (text,) = after_reading.ceiling(runs, ["sharpened 2"], bases)
+    assert "on 41, which" in text
+    assert "On the other 7, VCSD minus `sharpened 2` +2.00" in text
+
+
+def test_a_lead_is_also_shown_as_if_all_unread_answers_had_been_right():
+    runs = made_up(spread=0.0).runs
+    bases = list(runs.listed.bases)
+    assert after_reading.if_unread_were_right(runs, bases).mean == pytest.approx(14.0)
+    for run in runs.runs:
+        if run.variant.name == "OPSD":
+            runs._results[run] |= {"unresolved": 60}  # of 1,000 questions
+    assert after_reading.if_unread_were_right(runs, bases).mean == pytest.approx(8.0)
+
+
+def test_the_pre_check_is_compared_with_what_was_known_before():
+    gains = {"a": (4.0, 1.0), "b": (5.0, 2.0), "c": (6.0, 3.0)}
+    (text,) = after_reading.precheck_beside_a_constant(gains, 2.0)
+    assert "no better than a constant here**: it is off by 3.00 points (correlation +1.00)" in text
+    (text,) = after_reading.precheck_beside_a_constant({name: (high, high) for name, (_, high) in gains.items()}, 2.0)
+    assert "is better than a constant" in text
