@@ -1,6 +1,6 @@
-"""Read the files of outputs that the labels for version 9 of the reader name in seven repositories.
+"""Read the files of outputs that the labels for versions 9 and 10 of the reader name in seven repositories.
 
-`DRAWN` and `DRAWN_FOR_9` are how many answers were drawn from each file, before their texts were read.
+`DRAWN`, `DRAWN_FOR_9` and `DRAWN_FOR_10` are how many answers were drawn from each file, before their texts were read.
 Eligible are answers of more than 12 characters whose gold answer is one option, a number, or yes or no; of these, the
 draw takes the rows whose SHA-256 of "repository/file/row" is smallest. A number is an integer where the question asks
 how many there are, else a float (for MathVista, what it calls the type of the answer). The texts stay in those
@@ -132,3 +132,38 @@ DRAWN_FOR_9 = {
     ("EduChat-Math", "outputs/open-source/mcmd_shot.jsonl"): 14,
 }
 """Chinese answers, of which no new repository was found: other files of a known one, which no earlier label names."""
+DRAWN_FOR_10 = {
+    ("VLMEvalKit-GPT-4.1", f"{GPT}/T20250430_G0685f574/{GPT}_CharXiv_reasoning_val.xlsx"): 55,
+    ("VLMEvalKit-GPT-4.1", f"{GPT}/T20250430_G0685f574/{GPT}_CharXiv_descriptive_val.xlsx"): 15,
+    ("VLMEvalKit-GPT-4.1", f"{GPT}/T20250429_G02e291a8/{GPT}_tdbench_rot0.xlsx"): 10,
+    ("LLM-PuzzleTest", f"{PUZZLES}/grid_number/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/polygon_sides_color/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/rectangle_height_color/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/rectangle_height_number/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/shape_reflect/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/shape_size_grid/{REPLIES}"): 4,
+    ("LLM-PuzzleTest", f"{PUZZLES}/shape_size_hexagon/{REPLIES}"): 3,
+    ("LLM-PuzzleTest", f"{PUZZLES}/size_grid/{REPLIES}"): 3,
+    ("LLaVA", "anwsers_DL_project/LEA/no_CoT/output.jsonl"): 30,
+    ("RealHiTBENCH-Qwen3-VL", "result/complied/qwen3vl_default_pic/image/results.json"): 6,
+    ("RealHiTBENCH-Qwen3-VL", "result/complied/qwen3vl_default_pic/mix_latex/results.json"): 4,
+    ("vlm-counterfactual-consistency", "results/predictions/llava_predictions.json"): 10,
+    ("vlm-counterfactual-consistency", "results/predictions/instructblip_predictions.json"): 10,
+    ("vision-llms-are-blind", f"Tasks/LinePlotIntersection/jsonl/{LINES}"): 8,
+    ("vision-llms-are-blind", f"Tasks/NestedSquares/jsonl/{SQUARES}"): 17,
+    ("vlm-hallucination-benchmark", "results/llava_raw_responses.json"): 35,
+    ("EduChat-Math", "outputs/closed-source/Gemini_shot.jsonl"): 8,
+    ("EduChat-Math", "outputs/closed-source/Qwen_shot.jsonl"): 8,
+    ("EduChat-Math", "outputs/open-source/cogvlm_shot.jsonl"): 8,
+    ("EduChat-Math", "outputs/open-source/internlm_shot.jsonl"): 8,
+    ("EduChat-Math", "outputs/open-source/mcmd_shot.jsonl"): 8,
+    ("VEPO", "results/mathvista.json"): 10,
+    ("crossmodal-eval", "MathVista/results/qwen/output_qwen.json"): 8,
+    ("R1-V", "src/eval/logs/geoqa_test_qwen2vl_7b_instruct_legacy.json"): 8,
+    ("MathVista", "results/bard/output_bard.json"): 8,
+    ("MathVista", "results/llava/output_llava_llama_2_13b.json"): 4,
+    ("MathVista", "results/llavar/output_llavar.json"): 4,
+    ("MathVista", "results/minigpt4/output_minigpt4_llama2.json"): 4,
+    ("MathVista", "results/mplugowl/output_mplugowl_7b_ft.json"): 4,
+}
+"""For version 10: the next eligible rows that no label names, 320 in all; of MathVista only questions for a number."""
