@@ -61,8 +61,10 @@ def made_with(experiments: Iterable[Experiment], results: Results) -> Iterator[s
 
 def wall_times(experiment: Experiment, results: Results) -> Iterator[str]:
     """How long the commands took that ran something for an experiment."""
+    own = {name for group in results.groups_of(experiment) for name in results.bases_used(group)}
     for entry in read_journal(results.sweep.out):
-        if experiment.name in entry.experiments:
+        used = {name for names in entry.bases.values() for name in names}
+        if experiment.name in entry.experiments and own & used:
             others = len(entry.experiments) - 1
             also = f", for this and {_count(others, 'other experiment')}" if others else ""
             yield f"- Wall time: {duration(entry.wall_seconds)} for {_what_ran(entry)}{also}: `{entry.command}`"

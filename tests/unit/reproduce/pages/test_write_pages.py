@@ -89,6 +89,16 @@ def test_a_page_says_from_what_it_was_made(told):
         assert f"\n{line}\n" in page
 
 
+def test_a_command_that_ran_an_experiment_on_other_bases_alone_is_not_behind_its_page(told):
+    path = told.sweep.out / "runs.jsonl"
+    entry = json.loads(path.read_text().splitlines()[-1])
+    planned = {**entry, "command": "run_planned", "bases": {"planned": ["another"]}}
+    path.write_text(path.read_text() + json.dumps(planned) + "\n")
+    page = experiment_page(EXPERIMENTS["main"], told)
+    assert page.count("- Wall time:") == 1
+    assert "run_planned" not in page
+
+
 def test_a_base_that_was_taught_longer_or_shorter_is_told_apart(told):
     (_, second) = told.groups[told.smallest]
     card = second.folder / "card.json"
