@@ -19,7 +19,7 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
-from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, worst_results
+from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, precheck_on_new_bases, worst_results
 from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -53,7 +53,7 @@ def page_texts(out: Path) -> dict[str, str]:
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         **_read_once(out, results, runs),
-        precheck_page.PAGE: precheck_page.precheck_page(out),
+        precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out)),
         precheck_page.FILE: precheck_page.calibration_json(out),
     }
     return {

@@ -15,6 +15,8 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import NEAR, interval, paired, shown_ends
+from vcsd.reproduce.planned.beyond_rules import trained
+from vcsd.reproduce.planned.verdict_page import GUARD_HEAD, guard_rows, what_the_guard_says
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
 CEILING = 99.0
-"""A base on which VCSD answers as much correctly has no room for a difference."""
+"""A base on which VCSD answers as much correctly leaves a control no room to be ahead."""
 
 
 def if_unread_were_right(runs: PlannedResults, bases: Sequence[str]) -> Paired | None:
@@ -55,30 +57,66 @@ def short(base: str) -> str:
 
 def broken_opsd(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
     """What matched OPSD does to its answers, and what is left of the lead over it."""
-    results = runs.finished(OPSD.name, bases)
+    results, before = runs.finished(OPSD.name, bases), runs.scores(BASE.name, bases)
     cut = {run: result["truncated"] for run, result in results.items() if result.get("truncated")}
     worst = max(cut, key=lambda run: cut[run], default=None)
-    stops = {run: stop for run, result in results.items() if "guard" in result and (stop := guard_of(result)["stop"])}
-    others = [
-        f"{name} on {short(base)}"
-        for name in dict.fromkeys(run.variant.name for run in runs.runs if run.variant.kind == "train")
-        for (base, _), result in runs.finished(name, bases).items()
-        if name != OPSD.name and "guard" in result and guard_of(result)["stop"]
-    ]
+    losses = [before[run] - result["acc"] for run, result in results.items() if run in before]
     bound = if_unread_were_right(runs, bases)
     if bound is None:
         return
     text = "- **Matched OPSD breaks down.**"
+    lower = [loss for loss in losses if loss > LOSS_ALLOWED]
+    if lower:
+        text += f" It ends {min(lower):.1f} to {max(lower):.1f} points below its base on {len(lower)} of {len(losses)}."
     if worst is not None:
         of = results[worst]["num_questions"]
         text += f" On {short(worst[0])}, {cut[worst]:,} of its {of:,} answers reach the limit of tokens."
-    text += f" The guard would have stopped {len(stops)} of its {len(results)} runs"
-    text += f" ({', '.join(f'{short(base)} at step {step}' for (base, _), step in stops.items())})" if stops else ""
-    text += f", and of other variants {', '.join(others) or 'none'}."
     yield (
         f"{text} If every answer of OPSD that nothing could be read from had been right, VCSD minus OPSD would be "
         f"{shown_bound(bound)}."
     )
+
+
+def guard_on(runs: PlannedResults) -> Iterator[str]:
+    """What the guard does with these runs: the bad ones that it misses, and the good ones that it stops."""
+    rows = list(guard_rows(runs))
+    if not rows:
+        return
+    base = runs.scores(BASE.name, runs.listed.bases)
+    lost, missed, needless = 0, [], []
+    for name, results in trained(runs).items():
+        for run, result in results.items():
+            if run not in base:
+                continue
+            said, loss = guard_of(result), base[run] - result["acc"]
+            course = f"{name} on {run[0]} ({base[run]:.1f} to {result['acc']:.1f}"
+            lost += loss > LOSS_ALLOWED
+            if loss > LOSS_ALLOWED and said["stop"] is None:
+                missed.append(f"{course}, {'no warning' if said['warn'] is None else 'with a warning'})")
+            if loss <= 0 and said["stop"] is not None:
+                needless.append(f"{course}, at step {said['stop']})")
+    yield from ("## The guard on these runs", "")
+    yield (
+        "Added after the results had been read. The guard's threshold was lowered after the runs up to seed 105, so "
+        "these runs test it. A run that ends below its base counts as bad; only final scores were measured."
+    )
+    yield from ("", markdown(GUARD_HEAD, rows), "")
+    yield f"{what_the_guard_says(runs)} {_missed(missed, lost)} {_needless(needless)}"
+    yield ""
+
+
+def _missed(missed: Sequence[str], lost: int) -> str:
+    if not lost:
+        return f"No run ends more than {LOSS_ALLOWED:g} points below its base, so none tests whether it stops one."
+    which = f": {', '.join(missed)}" if missed else ""
+    return f"**It misses {len(missed)} of the {lost} that end more than {LOSS_ALLOWED:g} points below**{which}."
+
+
+def _needless(needless: Sequence[str]) -> str:
+    if not needless:
+        return "It stops none that ends above its base."
+    end = "ends above its base" if len(needless) == 1 else "end above their base"
+    return f"**It stops {len(needless)} that {end}**: {', '.join(needless)}."
 
 
 def close_calls(changes: Mapping[str, Paired]) -> Iterator[str]:
@@ -127,16 +165,17 @@ def harm(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
 
 
 def ceiling(runs: PlannedResults, controls: Iterable[str], bases: Sequence[str]) -> Iterator[str]:
-    """Bases without room for a difference, and what is left without them."""
+    """Bases on which no control could be ahead, and what is left without them."""
     full = [base for (base, _), acc in runs.scores(VCSD.name, bases).items() if acc >= CEILING]
     rest = [base for base in bases if base not in full]
     if not full or not rest:
         return
     changes = {name: runs.change(name, VCSD.name, rest) for name in controls}
-    parts = [f"`{name}` {change.mean:+.2f}" for name, change in changes.items() if change is not None]
+    parts = [f"`{name}` {shown_bound(change)}" for name, change in changes.items() if change is not None]
     yield (
-        f"- **A ceiling**: VCSD answers at least {CEILING:g}% correctly on {', '.join(map(short, full))}, which leaves "
-        f"no room for differences. On the other {len(rest)}, VCSD minus {', minus '.join(parts)}."
+        f"- **A ceiling**: VCSD answers at least {CEILING:g}% correctly on {', '.join(map(short, full))}, where no "
+        f"control has room to be ahead. On the other {len(rest)}, VCSD minus {', minus '.join(parts)}. VCSD's own "
+        "scores choose these bases, which makes it look worse on them."
     )
 
 
@@ -150,15 +189,15 @@ def ratio_of_means(runs: PlannedResults, names: Iterable[str], bases: Sequence[s
     yield f"- **Mean gains as a share of VCSD's mean gain**: {', '.join(parts)}."
 
 
-def precheck_beside_a_constant(gains: Mapping[str, tuple[float, float]], known: float) -> Iterator[str]:
-    """Whether the pre-check does better than always saying the gain that was known before."""
+def precheck_beside_a_constant(gains: Mapping[str, tuple[float, float]], known: float) -> str:
+    """Say whether the pre-check does better than always saying the gain that was known before."""
     predicted, measured = zip(*gains.values(), strict=True)
     own = root_mean_square([high - low for low, high in gains.values()])
     constant = root_mean_square([high - known for _, high in gains.values()])
     together = f" (correlation {correlation(predicted, measured):+.2f})" if len(set(predicted)) > 1 else ""
     word = "better" if own < constant else "no better"
-    yield (
-        f"- **The pre-check is {word} than a constant here**: it is off by {own:.2f} points{together}; always saying "
+    return (
+        f"**The pre-check is {word} than a constant here**: it is off by {own:.2f} points{together}; always saying "
         f"{known:+.2f}, what the three earlier bases gained, is off by {constant:.2f}."
     )
 

@@ -17,7 +17,7 @@ from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import NEAR, equivalence, holm, interval, shown_ends, shown_p, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES, MAIN_CONTROL
-from vcsd.reproduce.planned.dose_page import gains_by_base, share_of_gain
+from vcsd.reproduce.planned.dose_page import LARGEST_NULL_GAIN, gains_by_base, share_of_gain
 from vcsd.reproduce.planned.paper_dose import (
     CLAIM_HEAD,
     CLAIMS,
@@ -87,7 +87,7 @@ def paper_dose_page(runs: ReadOnce, earlier: PlannedResults) -> str:
         return "\n".join([*lines, f"- Command: `{runs.command}`", ""])
     lines += [*_claims(runs.runs, earlier), f"![The eight differences with 95% intervals]({PICTURE})", ""]
     lines += [*_size(runs.runs), *_shares(runs.runs), *_suites(runs.runs), *_precheck(runs.runs)]
-    lines += [*_after_reading(runs.runs, earlier)]
+    lines += [*_after_reading(runs.runs, earlier), *after_reading.guard_on(runs.runs)]
     lines += [*all_runs(runs.runs, list(runs.runs.listed.bases))]
     return "\n".join([*lines, *runs.made()])
 
@@ -118,7 +118,7 @@ def draw_paper_dose(runs: PlannedResults) -> Figure | None:
 
 def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
     changes = claim_changes(runs)
-    yield from (f"**{verdict_counts(runs)}.**", "")
+    yield from (f"**{verdict_counts(runs)}.**", "", *_contradicted(changes))
     yield (
         f"Student's t over bases, two-sided, with Holm's correction for {len(JUDGED)}. If the 90% interval lies within "
         f"{NEAR:g} point of zero, the verdict is *{SMALL}*, whatever the p. Otherwise, clearly above zero agrees and "
@@ -161,9 +161,12 @@ def _size(runs: PlannedResults) -> Iterator[str]:
 def _shares(runs: PlannedResults) -> Iterator[str]:
     """What the controls gain over the base, as points and as a share of VCSD's gain."""
     yield from ("## How much of the gain needs the contrast in training?", "")
+    gains = gains_by_base(runs, VCSD.name, DOSE)
+    small = [after_reading.short(run[0]) for run, gain in gains.items() if gain < LARGEST_NULL_GAIN]
+    here = f", as here on {', '.join(small)}" if small else ""
     yield (
         "Described, without a verdict. The share is averaged base by base; it is left out if VCSD gains less than a "
-        "point on some base."
+        f"point on some base{here}."
     )
     yield ""
     rows = []
@@ -195,6 +198,12 @@ def precheck_misses(runs: PlannedResults) -> dict[str, tuple[float, float]]:
     return {run[0]: (decoding[run] + beyond, training[run]) for run in decoding if run in training}
 
 
+def precheck_compared(runs: PlannedResults, earlier: PlannedResults) -> str:
+    """The pre-check next to the gain of the earlier bases, which was known before; empty without runs."""
+    gains, before = precheck_misses(runs), earlier.change(BASE.name, VCSD.name, earlier.doses.get(DOSE, ()))
+    return after_reading.precheck_beside_a_constant(gains, before.mean) if gains and before is not None else ""
+
+
 def _precheck(runs: PlannedResults) -> Iterator[str]:
     gains = precheck_misses(runs)
     if not gains:
@@ -221,17 +230,15 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
     controls = [
         claim.before for claim in JUDGED if claim.after == VCSD.name and claim.before not in (BASE.name, OPSD.name)
     ]
-    gains, before = precheck_misses(runs), earlier.change(BASE.name, VCSD.name, earlier.doses.get(DOSE, ()))
     yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
-    yield from _contradicted(known)
     yield from after_reading.broken_opsd(runs, bases)
     yield from after_reading.behind(runs, controls, bases)
     yield from after_reading.harm(runs, bases)
     yield from after_reading.ceiling(runs, controls, bases)
     yield from after_reading.ratio_of_means(runs, [name for name in controls if name != ALPHA_0], bases)
     yield from after_reading.close_calls({name: named[name] for name in undecided})
-    if gains and before is not None:
-        yield from after_reading.precheck_beside_a_constant(gains, before.mean)
+    if compared := precheck_compared(runs, earlier):
+        yield f"- {compared}"
     yield from after_reading.power_of_first_step(named, len(JUDGED))
     yield (
         "- **The order of commits**: the rules say that the code that judges is committed with them. The history shows "
@@ -240,14 +247,18 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
     yield ""
 
 
-def _contradicted(changes: Mapping[DoseClaim, Paired]) -> Iterator[str]:
+def _contradicted(changes: Mapping[DoseClaim, Paired | None]) -> Iterator[str]:
     """The paper's numbers that an interval excludes, which the rules call contradicted whatever the verdict."""
     for claim, change in changes.items():
-        if claim.paper is not None and claim_row(claim, change, "")[-1].startswith("excludes"):
+        if change is None or claim.paper is None:
+            continue
+        _, paper, *_, excluded = claim_row(claim, change, "")
+        if excluded.startswith("excludes"):
             yield (
-                f"- **The paper's numbers for {claim.after} minus `{claim.before}` are contradicted here**, by the "
-                f"rules: {claim.paper[0]:+.2f} to {claim.paper[1]:+.2f} there, {with_interval(change)} here."
+                f"**The paper's numbers for {claim.after} minus `{claim.before}` are contradicted here**, whatever "
+                f"the verdict: {paper} there, {with_interval(change)} here."
             )
+            yield ""
 
 
 def worst_claims(runs: PlannedResults) -> str:

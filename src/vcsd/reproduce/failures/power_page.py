@@ -45,7 +45,8 @@ def power_page(runs: ReadOnce, results: Results) -> str:
         *_lost(runs),
     ]
     if runs.may_be_read:
-        lines += [*_table(runs), "", *_pooled(runs, results), "", *_after_reading(runs)]
+        lines += [*_without_lost(runs), *_table(runs), "", *_pooled(runs, results), "", *_after_reading(runs)]
+        lines += after_reading.guard_on(runs.runs)
     return "\n".join([*lines, *(runs.made() if runs.may_be_read else [f"- Command: `{runs.command}`", ""])])
 
 
@@ -54,11 +55,12 @@ def _lost(runs: ReadOnce) -> Iterator[str]:
     own = _lost_cells(runs)
     if own:
         names = ", ".join(sorted({cell["base"] for cell in own}))
+        variants = ", ".join(f"`{name}`" for name in sorted({cell["variant"] for cell in own}))
         unused = "1 result of the first ones is" if len(own) == 1 else f"{len(own)} results of the first ones are"
         yield (
-            f"The weights of {names} were lost before their last run. These bases were made again by the same command, "
-            f"which gives other weights on a GPU, and all their runs were repeated. {unused} in `{LOST}/cells`, and "
-            "not used."
+            f"The weights of {names} were lost when no run but {variants} was finished on them. These bases were made "
+            "again by the same command, which gives other weights on a GPU, and all their runs were repeated. "
+            f"{unused} in `{LOST}/cells`, and not used."
         )
         yield ""
 
@@ -67,7 +69,6 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
     """What the averages hide."""
     yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
     yield from (after_reading.base_by_base(runs.runs, list(runs.runs.listed.bases)), "")
-    yield from _without_lost(runs)
     to_opsd = changes(runs, OPSD)
     for family, title in FAMILY_TITLES.items():
         bound = after_reading.if_unread_were_right(runs.runs, _bases_of(runs, family))
@@ -79,26 +80,34 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
     named = {f"{title}: VCSD minus OPSD": change for title, change in to_opsd.items()}
     yield from after_reading.power_of_first_step(named, len(FAMILY_TITLES))
     yield from _seen_before(runs)
+    yield from _readers(runs)
     yield ""
 
 
 def _without_lost(runs: ReadOnce) -> Iterator[str]:
-    """What is left without the bases that were made again, which the rules do not foresee."""
+    """What is left without the bases that were made again, and what speaks against making them."""
     lost = {cell["base"]: cell["acc"] for cell in _lost_cells(runs) if cell["variant"] == BASE.name}
     for family, title in FAMILY_TITLES.items():
-        bases = _bases_of(runs, family)
-        rest = [base for base in bases if base not in lost]
-        change = runs.runs.change(OPSD.name, VCSD.name, rest)
-        if len(rest) == len(bases) or change is None:
+        change = without_lost(runs, family, OPSD)
+        if change is None:
             continue
-        new = {base: acc for (base, _), acc in runs.runs.scores(BASE.name, bases).items()}
+        new = {base: acc for (base, _), acc in runs.runs.scores(BASE.name, _bases_of(runs, family)).items()}
         pairs = ", ".join(f"{base} {acc:.2f} and {new[base]:.2f}" for base, acc in sorted(lost.items()) if base in new)
         yield (
-            "- **The rules say nothing about lost weights.** That bases are made again was decided after the first "
-            f"results of {title} were there, before any was shown. Without these bases, {title} has "
-            f"{change.num_bases}, which give no verdict: "
-            f"{with_interval(change)}. Acc of the base, lost and made again: {pairs}."
+            f"**Without the bases that were made again, {title} has {change.num_bases}, and VCSD minus OPSD is "
+            f"{says(change)}**: {with_interval(change)}. The rules say that what is missing is missing, and nothing "
+            "about lost weights. Code that was committed before the first run refused to make a base again that has "
+            f"results. It was changed after the first results of {title} were there, before any was on this page. Acc "
+            f"of the base, lost and made again: {pairs}."
         )
+        yield ""
+
+
+def without_lost(runs: ReadOnce, family: str, reference: Variant) -> Paired | None:
+    """VCSD minus a reference without the bases of a family that were made again; None if there are none."""
+    lost, bases = {cell["base"] for cell in _lost_cells(runs)}, _bases_of(runs, family)
+    rest = [base for base in bases if base not in lost]
+    return runs.runs.change(reference.name, VCSD.name, rest) if len(rest) < len(bases) else None
 
 
 def _seen_before(runs: ReadOnce) -> Iterator[str]:
@@ -109,6 +118,19 @@ def _seen_before(runs: ReadOnce) -> Iterator[str]:
             f"- **Not all of it was new**: VCSD minus base on {len(shown)} bases of Qwen3-VL was on "
             "[where it fails](where_it_fails.md), whose list shares these runs, before this page was read."
         )
+
+
+def _readers(runs: ReadOnce) -> Iterator[str]:
+    """Whether versions of the reader are mixed within a base, where they would enter a difference."""
+    versions: dict[str, set[object]] = {}
+    for run in runs.runs.runs:
+        result = runs.runs.result(run)
+        if result is not None:
+            versions.setdefault(run.base, set()).add(result.get("reader"))
+    if len(set().union(*versions.values())) > 1:
+        mixed = [base for base, own in versions.items() if len(own) > 1]
+        within = f"; runs of {', '.join(mixed)} differ, too" if mixed else ", but not between the runs of a base"
+        yield f"- **The version of the reader differs between bases**{within} (last column of the table)."
 
 
 def _bases_of(runs: ReadOnce, family: str) -> list[str]:
@@ -142,9 +164,10 @@ def says(change: Paired) -> str:
 
 def _table(runs: ReadOnce) -> Iterator[str]:
     rows = []
+    families = {title: family for family, title in FAMILY_TITLES.items()}
     for reference in REFERENCES:
         for title, change in changes(runs, reference).items():
-            ends = interval(change, 0.95)
+            ends, rest = interval(change, 0.95), without_lost(runs, families[title], reference)
             rows.append(
                 [
                     f"{title}: VCSD minus {reference.name}",
@@ -154,7 +177,7 @@ def _table(runs: ReadOnce) -> Iterator[str]:
                     "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                     "" if change.p is None else shown_p(change.p).removeprefix("= "),
                     "" if change.detectable is None else f"{change.detectable:.1f}",
-                    says(change),
+                    says(change) + (f"; {says(rest)} without bases made again" if rest is not None else ""),
                 ]
             )
     head = [
@@ -179,7 +202,8 @@ def _pooled(runs: ReadOnce, results: Results) -> Iterator[str]:
     yield from (
         "Old and new bases of the same size together, with those of "
         "[what the contrast adds](what_the_contrast_adds.md), "
-        "which were added after the results had been read. The old ones were looked at more than once: no verdict.",
+        "which were added after the results had been read. The old ones were looked at more than once: no verdict "
+        "and no p.",
         "",
     )
     rows, earlier = [], planned_results(runs.runs.out)
@@ -199,8 +223,9 @@ def _pooled(runs: ReadOnce, results: Results) -> Iterator[str]:
             change = paired(*pairs, unread=(unread[0], unread[1]))
             if change is not None:
                 above = sum(pairs[1][run] > pairs[0][run] for run in pairs[0] if run in pairs[1])
-                rows.append([f"{title}: VCSD minus {reference.name}", str(change), f"{above} of {change.num_bases}"])
-    yield markdown(["points of Acc", "mean ± standard error", "bases above"], rows)
+                above_in = f"{above} of {change.num_bases}"
+                rows.append([f"{title}: VCSD minus {reference.name}", with_interval(change), above_in])
+    yield markdown(["points of Acc", "mean", "bases above"], rows)
 
 
 def _merged(old: Mapping[Run, float], new: Mapping[Run, float]) -> dict[Run, float]:

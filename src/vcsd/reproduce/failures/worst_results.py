@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
+from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
@@ -70,6 +71,21 @@ def at_paper_size(out: Path) -> str:
         return ""
     counts = paper_dose_page.verdict_counts(runs.runs).removeprefix("Of ")
     return f"On the new bases, of {counts}: {paper_dose_page.worst_claims(runs.runs)}."
+
+
+def precheck_on_new_bases(out: Path) -> str:
+    """How the pre-check does on the bases that were kept apart to test it; empty until their runs may be read."""
+    if not (out / PAPER_DOSE_LIST).is_file():
+        return ""
+    runs = read_once(out, PAPER_DOSE_LIST)
+    compared = paper_dose_page.precheck_compared(runs.runs, planned_results(out)) if runs.may_be_read else ""
+    page = f"{PAPER_DOSE_PAGE}#the-pre-check-on-bases-that-it-has-not-seen"
+    return (
+        f"**Tested on [{len(runs.runs.listed.bases)} bases that it has not seen]({page})**, at dose "
+        f"{paper_dose_page.DOSE:g}. {compared.replace('constant here', 'constant there')}"
+        if compared
+        else ""
+    )
 
 
 def _is_open(change: Paired) -> bool:
@@ -149,7 +165,15 @@ def _power(runs: ReadOnce) -> str:
     if not runs.may_be_read:
         return runs.status().replace("*", "")
     changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
-    return "; ".join(f"VCSD minus OPSD on {family} {with_interval(change)}" for family, change in changes)
+    families = {title: family for family, title in FAMILY_TITLES.items()}
+    parts = []
+    for title, change in changes:
+        rest = power_page.without_lost(runs, families[title], OPSD)
+        text = f"VCSD minus OPSD on {title} {with_interval(change)}"
+        if rest is not None:
+            text += f", {power_page.says(rest)} without bases that were made again ({rest.num_bases} bases)"
+        parts.append(text)
+    return "; ".join(parts)
 
 
 def _paper_dose(runs: ReadOnce) -> str:

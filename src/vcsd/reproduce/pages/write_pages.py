@@ -39,7 +39,12 @@ GUARD_NOTE = (
     "The threshold that stops a run was lowered from four times the pull to three after the runs without support up to "
     "seed 105 were known, so these lines describe the guard and do not test it. "
 )
-GUARD_TESTED = "Runs that were made later do: [the guard on new runs](what_the_contrast_adds.md#the-guard-on-new-runs)."
+GUARD_TESTS = {
+    "what_the_contrast_adds.md": "[the guard on new runs](what_the_contrast_adds.md#the-guard-on-new-runs)",
+    "paper_dose.md": "[at the paper's dose](paper_dose.md#the-guard-on-these-runs)",
+    "more_bases.md": "[on more bases](more_bases.md#the-guard-on-these-runs)",
+}
+"""The pages that test the guard on runs that were made after its threshold was lowered."""
 GUARD_UNTESTED = "New runs have to."
 
 VERDICTS = ("agrees", "disagrees", "undecided", "no claim")
@@ -289,6 +294,6 @@ def _changed(results: Results, claims: Sequence[Mapping[str, str]]) -> list[str]
 
 def _guard(results: Results, coming: Collection[str]) -> list[str]:
     lines = list(guard_lines(VCSD, BETA_0, results))
-    is_tested = is_page(results.sweep.out, "what_the_contrast_adds.md", coming)
-    note = GUARD_NOTE + (GUARD_TESTED if is_tested else GUARD_UNTESTED)
+    tests = [link for page, link in GUARD_TESTS.items() if is_page(results.sweep.out, page, coming)]
+    note = GUARD_NOTE + (f"Runs that were made later do: {', '.join(tests)}." if tests else GUARD_UNTESTED)
     return ["## The guard", "", note, "", *lines, ""] if lines else []

@@ -53,6 +53,8 @@ TITLE = "What does the image contrast add to mere sharpening?"
 
 LATER_CONTROLS = ("majority of 8", "OPSD beta 0.1", "OPSD, best dev step")
 
+GUARD_HEAD = ("", "runs", "bad", "bad, not stopped", "stopped", "good, but stopped", "warned")
+
 HEADINGS: Mapping[Side, str] = {
     "against": "Against the contrast",
     "undecided": "Undecided",
@@ -230,14 +232,13 @@ def _guard(runs: PlannedResults) -> Iterator[str]:
         "scores were measured, so a run that recovered is not seen. The present guard judges the recorded metrics "
         "again; these are rounded, so a step may be off by one from what a run logged."
     )
-    head = ["", "runs", "bad", "bad, not stopped", "stopped", "good, but stopped", "warned"]
-    yield from ("", markdown(head, lines), "", f"{guard_answer(runs).text} {_what_it_says(runs)}", "")
+    yield from ("", markdown(GUARD_HEAD, lines), "", f"{guard_answer(runs).text} {what_the_guard_says(runs)}", "")
     named = list(_stopped(runs))
     if named:
         yield from (*named, "")
 
 
-def _what_it_says(runs: PlannedResults) -> str:
+def what_the_guard_says(runs: PlannedResults) -> str:
     """How many runs the guard stops at all, and what it says about the bad ones."""
     base = runs.scores(BASE.name, runs.listed.bases)
     known = [(run, result) for results in trained(runs).values() for run, result in results.items() if run in base]

@@ -1,6 +1,7 @@
 """The pages of the failure list and of the power list: closed until they may be read, then failures first."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, FAILURE_LIST, POWE
 from vcsd.reproduce.failures.failure_settings import SETTINGS
 from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
-from vcsd.reproduce.failures.power_page import changes, power_page, says
-from vcsd.reproduce.failures.worst_results import _failures
+from vcsd.reproduce.failures.power_page import changes, power_page, says, without_lost
+from vcsd.reproduce.failures.worst_results import _failures, worst_results
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
 from vcsd.reproduce.planned.planned_results import PlannedResults
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list
@@ -64,6 +65,7 @@ def made_up(name, without=(), closed_because=None):
         found[run] = {
             **{"acc": acc, "scores": dict.fromkeys(SEVEN, acc), "seconds": 10.0, "hardware": "made up"},
             **{"group": "made up", "abilities": abilities(acc, answers=wrong if gain else right)},
+            "guard": {"warn": None, "stop": None, "acc_at_stop": None},
         }
         if run.variant.name in without or run.base in without:
             found[run] = None
@@ -212,11 +214,41 @@ def test_bases_that_were_made_again_are_named(tmp_path):
     runs = replace(runs, runs=replace(runs.runs, out=tmp_path))
     assert "were lost" not in power_page(runs, None)
     (tmp_path / "lost" / "cells").mkdir(parents=True)
-    (tmp_path / "lost" / "cells" / "0.json").write_text(json.dumps({"base": "qwen3_5-small-23", "acc": 12.5}))
+    lost = {"base": "qwen3_5-small-23", "variant": "base", "acc": 12.5}
+    (tmp_path / "lost" / "cells" / "0.json").write_text(json.dumps(lost))
     page = power_page(runs, None)
-    assert "The weights of qwen3_5-small-23 were lost before their last run." in page
+    assert "The weights of qwen3_5-small-23 were lost when no run but `base` was finished on them." in page
     assert "1 result of the first ones is in `lost/cells`, and not used." in page
     assert "12.5" not in page
+
+
+def test_a_verdict_that_rests_on_bases_made_again_says_so_first_and_wherever_it_stands():
+    runs = made_up(POWER_LIST)  # of the published results, those of three bases of Qwen3.5 were lost
+    assert without_lost(runs, "qwen3_vl", OPSD) is None
+    assert says(without_lost(runs, "qwen3_5", OPSD)) == "undecided"
+    page = power_page(runs, recorded_results(RESULTS, planned_bases(RESULTS)))
+    first = page.index("**Without the bases that were made again, Qwen3.5 has 3, and VCSD minus OPSD is undecided**")
+    assert first < page.index("| points of Acc |")
+    for reference in ("OPSD", "base"):
+        (row,) = re.findall(rf"(?m)^\| Qwen3\.5: VCSD minus {reference} \| 6 .*$", page)
+        assert row.endswith("agrees; undecided without bases made again |")
+    assert "undecided without bases that were made again (3 bases)" in worst_results(RESULTS)[POWER_PAGE]
+
+
+def test_bases_that_were_looked_at_twice_are_pooled_without_a_p():
+    page = power_page(made_up(POWER_LIST), recorded_results(RESULTS, planned_bases(RESULTS)))
+    assert "p " not in page.partition("Old and new bases")[2].partition("## ")[0].replace("no p.", "")
+
+
+def test_versions_of_the_reader_within_a_base_are_named():
+    runs = made_up(POWER_LIST)
+    for run in runs.runs.runs:
+        runs.runs.result(run)["reader"] = 9 if run.base == "qwen3_5-small-26" else 4
+    page = power_page(runs, recorded_results(RESULTS, planned_bases(RESULTS)))
+    assert "differs between bases**, but not between the runs of a base" in page
+    runs.runs.result(next(run for run in runs.runs.runs if run.base == "qwen3_5-small-26"))["reader"] = 4
+    page = power_page(runs, recorded_results(RESULTS, planned_bases(RESULTS)))
+    assert "differs between bases**; runs of qwen3_5-small-26 differ, too" in page
 
 
 def test_an_interval_below_zero_that_the_correction_leaves_undecided_is_named():

@@ -25,6 +25,7 @@ from vcsd.reproduce.failures.paper_dose_page import (
     verdict_on,
     worst_claims,
 )
+from vcsd.reproduce.failures.worst_results import precheck_on_new_bases
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
 from vcsd.reproduce.planned.planned_results import PlannedResults, planned_results
@@ -56,6 +57,7 @@ def made_up(spread=1.0, without=(), closed_because=None, **gains):
         found[run] = {
             **{"acc": acc, "scores": dict.fromkeys(SEVEN, acc), "seconds": 10.0, "hardware": "made up"},
             **{"group": "made up", "unresolved": 0, "num_questions": 1000},
+            "guard": {"warn": None, "stop": None, "acc_at_stop": None},
         }
         if run.variant.name in without or run.base in without:
             found[run] = None
@@ -263,7 +265,6 @@ def test_what_the_averages_hide_is_on_the_page(earlier):
     page = paper_dose_page(read_once(RESULTS, PAPER_DOSE_LIST), earlier).partition("## What the averages hide")[2]
     assert page.startswith("\n\nAdded after the results had been read; no verdict rests on it.")
     for words in (
-        "OPSD` are contradicted",
         "breaks down",
         "is behind",
         "lowers",
@@ -284,8 +285,43 @@ def test_the_bases_on_which_a_control_is_ahead_and_those_at_the_ceiling_are_name
     first = next(run for run in runs.runs if run.variant.name == "VCSD")
     runs._results[first] |= {"acc": 99.5}
     (text,) = after_reading.ceiling(runs, ["sharpened 2"], bases)
-    assert "on 41, which" in text
+    assert "on 41, where" in text
     assert "On the other 7, VCSD minus `sharpened 2` +2.00" in text
+
+
+def test_the_guards_misses_and_needless_stops_are_named():
+    runs = made_up(spread=0.0).runs
+    text = "\n".join(after_reading.guard_on(runs))
+    assert "Of all 48 runs it stops none, so this shows little. Of the 8 bad ones it did not even warn about 8." in text
+    assert "**It misses 8 of the 8 that end more than 5 points below**: OPSD on qwen3_vl-small-41-dose-0.4" in text
+    assert "It stops none that ends above its base." in text
+    by_name = {(run.variant.name, run.base[:17]): result for run, result in runs._results.items()}
+    by_name["OPSD", "qwen3_vl-small-41"] |= {"guard": {"warn": 40, "stop": 50, "acc_at_stop": None}}
+    by_name["OPSD", "qwen3_vl-small-42"] |= {"guard": {"warn": 60, "stop": None, "acc_at_stop": None}}
+    by_name["VCSD", "qwen3_vl-small-43"] |= {"guard": {"warn": 70, "stop": 80, "acc_at_stop": None}}
+    text = "\n".join(after_reading.guard_on(runs))
+    assert "| OPSD | 8 | 8 | 7 | 1 | 0 | 2 |" in text
+    assert "misses 7 of the 8 that end more than 5 points below**: OPSD on qwen3_vl-small-42-dose-0.4" in text
+    assert "(70.0 to 60.0, with a warning), OPSD on qwen3_vl-small-43-dose-0.4 (70.0 to 60.0, no warning)" in text
+    assert "**It stops 1 that ends above its base**: VCSD on qwen3_vl-small-43-dose-0.4 (70.0 to 74.0" in text
+    for run in runs.runs:
+        if run.variant.name == "OPSD":
+            runs._results[run] |= {"acc": 70.0}
+    assert "so none tests whether it stops one." in "\n".join(after_reading.guard_on(runs))
+
+
+def test_numbers_of_the_paper_that_are_contradicted_stand_before_the_claims(earlier):
+    page = paper_dose_page(made_up(spread=0.0), earlier)
+    words = "**The paper's numbers for VCSD minus `OPSD` are contradicted here**, whatever the verdict: +1.76 to +5.33"
+    assert page.index(words) < page.index("| claim |")
+    assert "for VCSD minus `base` are contradicted" not in page
+
+
+def test_the_page_of_the_pre_check_says_how_its_test_came_out():
+    text = precheck_on_new_bases(RESULTS)
+    assert text.startswith("**Tested on [8 bases that it has not seen](paper_dose.md#")
+    assert "is no better than a constant there**: it is off by 2.40 points" in text
+    assert text in (RESULTS / "precheck.md").read_text(encoding="utf-8")
 
 
 def test_a_lead_is_also_shown_as_if_all_unread_answers_had_been_right():
@@ -300,7 +336,7 @@ def test_a_lead_is_also_shown_as_if_all_unread_answers_had_been_right():
 
 def test_the_pre_check_is_compared_with_what_was_known_before():
     gains = {"a": (4.0, 1.0), "b": (5.0, 2.0), "c": (6.0, 3.0)}
-    (text,) = after_reading.precheck_beside_a_constant(gains, 2.0)
+    text = after_reading.precheck_beside_a_constant(gains, 2.0)
     assert "no better than a constant here**: it is off by 3.00 points (correlation +1.00)" in text
-    (text,) = after_reading.precheck_beside_a_constant({name: (high, high) for name, (_, high) in gains.items()}, 2.0)
+    text = after_reading.precheck_beside_a_constant({name: (high, high) for name, (_, high) in gains.items()}, 2.0)
     assert "is better than a constant" in text
