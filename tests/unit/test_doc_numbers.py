@@ -623,6 +623,10 @@ def monitoring():
     yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
     below = rf"It misses {N} of the {N} runs that ended below"
     yield below, WORLD + "what_the_contrast_adds.md", missed_and_bad
+    later = rf"On \[{N} more\]\(results/paper_dose\.md#the-guard-on-these-runs\) it misses {N} of {N}, five"
+    yield later, WORLD + "paper_dose.md", lambda text: [*found(r"Of all (\d+) runs")(text), *missed_and_bad(text)]
+    others = rf"on \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
+    yield others, WORLD + "more_bases.md", found(r"Of all (\d+) runs it stops (\d+)")
 
 
 def missed_and_bad(text):
@@ -633,7 +637,7 @@ def missed_and_bad(text):
 
 def missed_by_the_guard(text):
     """The numbers of bad runs that the guard did not stop, variant by variant."""
-    table = text.partition("## The guard on new runs")[2].partition("## All runs")[0]
+    table = re.split(r"## The guard on (?:new|these) runs", text)[1].partition("## All runs")[0]
     return re.findall(r"^\| [\w., ]+ \| \d+ \| \d+ \| (\d+) \|", table, flags=re.MULTILINE)
 
 
@@ -698,12 +702,12 @@ def at_the_papers_dose(signed):
         "sharpened 2": "minus sharpening",
         "OPSD beta 0.1": "minus OPSD with VCSD's support",
     }.items():
-        yield rf"{words} {N} \({N} to {N}\)", page, claim(name, 3)
-    yield rf"the lead over alpha 0 \({N}\)", page, claim("alpha 0", 1)
-    yield rf"lead over OPSD, {N} points, is OPSD", page, claim("OPSD", 1)
+        yield rf"{words} {N} (?:points )?\((?:95% )?{N} to {N}\)", page, claim(name, 3)
+    yield rf"above alpha 0 \({N}\)", page, claim("alpha 0", 1)
+    yield rf"lead over matched OPSD there, {N} points, is mostly OPSD", page, claim("OPSD", 1)
     for name, words in {
-        "sharpened 2": "Sharpening alone gains",
-        "contrast decoding": r"Sharpening alone gains \S+ and contrast decoding",
+        "sharpened 2": "sharpening alone gains",
+        "contrast decoding": r"sharpening alone gains \S+ and contrast decoding",
         "OPSD": r"correctly, by",
     }.items():
         yield rf"{words} {N}", page, found(rf"`{name}` minus base \| {signed}")
@@ -714,8 +718,16 @@ def at_the_papers_dose(signed):
         found(rf"OPSD would be {signed} \(95% {signed} to {signed}"),
     )
     yield rf"called alike by {N} points", page, found(r"another picture` \S+ to \S+ \(([\d.]+) beyond\)")
-    yield rf"base from {N} to {N}", page, found(r"`arithmetic` on \d+ \(([\d.]+) to ([\d.]+)\)")
+    yield rf"another base from {N} to {N}", page, found(r"`arithmetic` on \d+ \(([\d.]+) to ([\d.]+)\)")
+    yield rf"on one base from {N} to {N}", page, found(r"`correspondence` on \d+ \(([\d.]+) to ([\d.]+)\)")
+    yield rf"it misses {N} of the {N} runs that end more", page, found(r"It misses (\d+) of the (\d+) that end more")
+    yield rf"one of them by {N} points without", page, largest_loss_without_a_warning
     yield rf"{N}% of its answers are so broken", page, found(r"(?m)^\| OPSD \|.*\| ([\d.]+) \([\d.]+ to [\d.]+\) \|$")
+
+
+def largest_loss_without_a_warning(text):
+    """Points that the worst run lost that the guard did not warn about."""
+    return [max(float(before) - float(after) for before, after in re.findall(r"\(([\d.]+) to ([\d.]+), no w", text))]
 
 
 def more_bases(signed):
@@ -726,6 +738,7 @@ def more_bases(signed):
         yield rf"{words} {N} (?:points above OPSD )?on {re.escape(family)} \((?:95% )?{N} to {N}\)", page, found(row)
     columns = r": VCSD minus OPSD \| \d+ \| [-+\d.]+ \| [-+\d.]+ \| \S+ to \S+ \| [^|]+ \| ([\d.]+) "
     yield rf"shown differences from {N} and {N} points", page, found(columns)
+    yield rf"it stops {N} OPSD runs that end above", page, found(r"It stops (\d+) that end above")
     for family in ("Qwen3.5", "Qwen3-VL"):
         bound = rf"\*\*{re.escape(family)}\*\*: if every .*? would be {signed} \(95% {signed} to {signed}\)"
         yield rf"{N} (?:points above it )?on {re.escape(family)} \((?:95% )?{N} to {N}\)[. ]", page, found(bound)
