@@ -846,6 +846,7 @@ def calibration():
         WORLD + "paper_dose.md",
         found(constant),
     )
+    yield rf"of that dose in the calibration are off by {N}\. ", page, found(r"0\.4: ([\d.]+) \(3 bases\)")
     hidden = r"typical miss of ([\d.]+) points is larger than the paper's gains \(([\d.]+) to ([\d.]+)\)"
     yield rf"typical miss of {N} points is larger than the paper's gains \({N} to {N}\)", page, found(hidden)
     doses = r"typical misses are" + r".*?: ([\d.]+) \(3 bases\)" * 3 + r".*?: ([\d.]+) \(11 .*?: ([\d.]+) \(3 bases"

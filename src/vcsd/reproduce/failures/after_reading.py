@@ -209,7 +209,7 @@ def power_of_first_step(changes: Mapping[str, Paired], num_planned: int) -> Iter
     if parts:
         yield (
             "- **The power column is for one test.** At the first and hardest step of Holm's correction, 80% power "
-            f"needs {', '.join(parts)} points."
+            f"needs these differences, in points: {', '.join(parts)}."
         )
 
 

@@ -123,7 +123,8 @@ def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
         f"Student's t over bases, two-sided, with Holm's correction for {len(JUDGED)}. If the 90% interval lies within "
         f"{NEAR:g} point of zero, the verdict is *{SMALL}*, whatever the p. Otherwise, clearly above zero agrees and "
         f"clearly below disagrees. Fewer than {FEWEST_BASES} bases give no verdict. `80% power from` holds for a claim "
-        "that is tested alone. The smallest difference comes first. The last column is the mean of the three bases "
+        "that is tested alone; `unread` is the change in answers that nothing could be read from, in points, which "
+        "count as wrong. The smallest difference comes first. The last column is the mean of the three bases "
         "that were [read before](doses.md); they give no verdict and are not in the other columns."
     )
     rows = []
@@ -150,7 +151,7 @@ def _size(runs: PlannedResults) -> Iterator[str]:
         inside = sum(low <= value <= high for value in change.difference.values)
         yield (
             f"VCSD gains {with_interval(change)}, {word} the paper's {low:+.2f} to {high:+.2f}; {inside} of "
-            f"{change.num_bases} bases are within. The dose is not changed for it."
+            f"{change.num_bases} bases are within. By the rules, the dose stays the same whatever this shows."
         )
     for dev in gains_on_dev(runs):
         gains = ", ".join(f"{gain:+.2f}" for gain in dev.gains)
@@ -230,7 +231,12 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
     controls = [
         claim.before for claim in JUDGED if claim.after == VCSD.name and claim.before not in (BASE.name, OPSD.name)
     ]
-    yield from ("## What the averages hide", "", "Added after the results had been read; no verdict rests on it.", "")
+    yield from ("## What the averages hide", "")
+    yield (
+        "Added after the results had been read; no verdict rests on it. Bases are named by their pre-training seeds, "
+        f"{' to '.join((after_reading.short(bases[0]), after_reading.short(bases[-1])))}."
+    )
+    yield ""
     yield from after_reading.broken_opsd(runs, bases)
     yield from after_reading.behind(runs, controls, bases)
     yield from after_reading.harm(runs, bases)
@@ -242,7 +248,9 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
     yield from after_reading.power_of_first_step(named, len(JUDGED))
     yield (
         "- **The order of commits**: the rules say that the code that judges is committed with them. The history shows "
-        "rules, code, and then results, in several commits, which were made again after earlier ones were lost."
+        "rules, then code, then results, in several commits that replace lost ones. The commit of the results also "
+        "changed this page: it added this section and the picture, and dropped the remark that the pre-check had the "
+        "wrong sign on no base. It did not change what judges."
     )
     yield ""
 

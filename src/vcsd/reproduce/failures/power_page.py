@@ -188,12 +188,13 @@ def _table(runs: ReadOnce) -> Iterator[str]:
         "95% interval",
         "p (Holm for two)",
         "could show",
-        "VCSD is above",
+        "claim: VCSD is above",
     ]
     yield markdown(head, rows)
     yield from (
         "",
-        "`could show`: the smallest difference that these bases would show in 80% of cases, by one test at 5%.",
+        "`could show`: the smallest difference that these bases would show in 80% of cases, by one test at 5%. "
+        "`unread`: the change in answers that nothing could be read from, in points; they count as wrong.",
     )
 
 

@@ -58,8 +58,15 @@ def on_opsd(runs: PlannedResults) -> str:
     return (
         f"With the support of VCSD, OPSD {word}: on {fair.num_bases} new bases, VCSD minus `{FAIR_OPSD}` is "
         f"{with_interval(fair)}, and VCSD minus the matched OPSD {with_interval(matched)} "
-        f"([what the contrast adds]({verdict_page.PAGE}))."
+        f"([what the contrast adds]({verdict_page.PAGE})).{_on_more_bases(runs.out)}"
     )
+
+
+def _on_more_bases(out: Path) -> str:
+    """How far VCSD is above matched OPSD on the bases that were made to decide it; empty until they may be read."""
+    if not (out / POWER_LIST).is_file() or not (runs := read_once(out, POWER_LIST)).may_be_read:
+        return ""
+    return f" On [more bases]({power_page.PAGE}) of the smallest models: {_power(runs)}."
 
 
 def at_paper_size(out: Path) -> str:
@@ -171,7 +178,7 @@ def _power(runs: ReadOnce) -> str:
         rest = power_page.without_lost(runs, families[title], OPSD)
         text = f"VCSD minus OPSD on {title} {with_interval(change)}"
         if rest is not None:
-            text += f", {power_page.says(rest)} without bases that were made again ({rest.num_bases} bases)"
+            text += f", {power_page.says(rest)} on the {rest.num_bases} bases that were not made again"
         parts.append(text)
     return "; ".join(parts)
 

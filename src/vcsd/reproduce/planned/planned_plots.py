@@ -66,7 +66,7 @@ def draw_differences(axis: Axes, changes: Mapping[str, Paired | None]) -> None:
     axis.set_yticks(range(len(known)), [f"{name} ({change.num_bases})" for name, change in known.items()])
     axis.set_ylim(max(len(known), 3) - 0.4, -0.6)  # the first row on top; a single one is not stretched
     axis.grid(axis="x", alpha=0.3)
-    axis.set_xlabel("points; line at 0: no difference\nbars: 95% over bases; dots: bases")
+    axis.set_xlabel("points; line at 0: no difference\nbars: 95% over bases; dots: bases\nin brackets: number of bases")
 
 
 def draw_doses(runs: PlannedResults) -> Figure | None:
