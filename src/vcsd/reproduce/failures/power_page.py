@@ -97,8 +97,9 @@ def _without_lost(runs: ReadOnce) -> Iterator[str]:
             f"**Without the bases that were made again, {title} has {change.num_bases}, and VCSD minus OPSD is "
             f"{says(change)}**: {with_interval(change)}. The rules say that what is missing is missing, and nothing "
             "about lost weights. Code that was committed before the first run refused to make a base again that has "
-            f"results. It was changed after the first results of {title} were there, before any was on this page. Acc "
-            f"of the base, lost and made again: {pairs}."
+            f"results. It was changed after the first results of {title} were there, before any was on this page. So "
+            f"the strict reading counts, and the verdict is *{says(change)}* only with the bases made again. Acc of the "
+            f"base, lost and made again: {pairs}."
         )
         yield ""
 
@@ -177,7 +178,7 @@ def _table(runs: ReadOnce) -> Iterator[str]:
                     "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
                     "" if change.p is None else shown_p(change.p).removeprefix("= "),
                     "" if change.detectable is None else f"{change.detectable:.1f}",
-                    says(change) + (f"; {says(rest)} without bases made again" if rest is not None else ""),
+                    says(change) if rest is None else f"{says(rest)} (with bases made again: {says(change)})",
                 ]
             )
     head = [

@@ -178,7 +178,7 @@ def _power(runs: ReadOnce) -> str:
         rest = power_page.without_lost(runs, families[title], OPSD)
         text = f"VCSD minus OPSD on {title} {with_interval(change)}"
         if rest is not None:
-            text += f", {power_page.says(rest)} on the {rest.num_bases} bases that were not made again"
+            text += f", {power_page.says(rest)}: only {rest.num_bases} of these bases were not made again"
         parts.append(text)
     return "; ".join(parts)
 

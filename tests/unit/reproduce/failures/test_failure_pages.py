@@ -231,8 +231,8 @@ def test_a_verdict_that_rests_on_bases_made_again_says_so_first_and_wherever_it_
     assert first < page.index("| points of Acc |")
     for reference in ("OPSD", "base"):
         (row,) = re.findall(rf"(?m)^\| Qwen3\.5: VCSD minus {reference} \| 6 .*$", page)
-        assert row.endswith("agrees; undecided without bases made again |")
-    assert "undecided on the 3 bases that were not made again" in worst_results(RESULTS)[POWER_PAGE]
+        assert row.endswith("| undecided (with bases made again: agrees) |")
+    assert "undecided: only 3 of these bases were not made again" in worst_results(RESULTS)[POWER_PAGE]
 
 
 def test_bases_that_were_looked_at_twice_are_pooled_without_a_p():
