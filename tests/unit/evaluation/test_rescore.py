@@ -184,6 +184,14 @@ def test_more_seeds_of_one_result_are_named_as_a_difference(tmp_path):
     assert compare(one, two).made_differently == {"seed": (0, "0, 1")}
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    finished(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"the scores cannot be written: .*file.* choose another \(--out\)"):
+        rescore(tmp_path / "run", Marking("exact"), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == ""
+
+
 def test_two_folders_of_seeds_are_compared(tmp_path):
     finished(tmp_path / "a", seeds=(0, 1))
     finished(tmp_path / "b", seeds=(5, 6, 7))
