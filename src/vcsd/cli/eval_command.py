@@ -62,9 +62,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
     Example: `vcsd eval runs/first --tsv my.tsv`
 
-    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`
-
-    Several answers to each question: `vcsd eval MODEL --data LMUData --sampling qwen3_vl --seeds 0,1,2,3`
+    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`, and for several
+    answers to each question `--sampling qwen3_vl --seeds 0,1,2,3`
 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """

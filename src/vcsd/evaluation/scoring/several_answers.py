@@ -97,14 +97,14 @@ def _measure(
     )
 
 
-def _one_form(question: Question, found: str) -> str:
+def _one_form(question: Question, answer: str) -> str:
     """Return an answer in the form that equal answers share: 1.50 is 1.5, and [1,2] is [1, 2]."""
     if question.kind == "list":
-        return "".join(found.split()).casefold()
+        return "".join(answer.split()).casefold()
     try:
-        return str(float(found)) if question.kind in ("integer", "float") else found.strip().casefold()
+        return str(float(answer)) if question.kind in ("integer", "float") else answer.strip().casefold()
     except ValueError:
-        return found.strip().casefold()
+        return answer.strip().casefold()
 
 
 def _mean(values: Sequence[float]) -> float:
