@@ -62,7 +62,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
     Example: `vcsd eval runs/first --tsv my.tsv`
 
-    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`
+    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`, and for several
+    answers to each question `--sampling qwen3_vl --seeds 0,1,2,3`
 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """
@@ -114,12 +115,12 @@ def _questions(
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
-    """Tell a user who presses Ctrl-C that the answers are kept."""
+def _resumable(kept: str = "Answers") -> Iterator[None]:
+    """Tell a user who presses Ctrl-C what is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        say("Stopped. Answers so far are kept; the same command resumes.", to_stderr=True)
+        say(f"Stopped. {kept} so far are kept; the same command resumes.", to_stderr=True)
         raise
 
 
@@ -138,8 +139,8 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
     from vcsd.evaluation.reading.marking import Marking
 
     if mode != "judge":
-        if judge is not None or server is not None:
-            problem = f"--judge and --judge-server are for --mode judge, but the mode is {mode!r}."
+        if judge is not None or server is not None or preset != "strict":
+            problem = f"--judge, --judge-server and --judge-preset are for --mode judge, but the mode is {mode!r}."
             raise ConfigError([f"{problem} Set it, or leave them out."])
         return Marking(mode, rules)
     if judge is None or server is None:
@@ -271,7 +272,9 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     preset = "" if marking.judge is None else f"-{marking.judge.preset.name}"
     preset += "" if mathvista is None else f"-{mathvista}"
     folder = run / f"scored-{mode}{preset}" if out is None else out
-    show_scores(rescore(run, marking, folder, allow_failed=allow_failed), folder)
+    with _resumable("Replies of the judge" if marking.judge else "Answers"):
+        cards = rescore(run, marking, folder, allow_failed=allow_failed)
+    show_scores(cards, folder)
 
 
 def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:

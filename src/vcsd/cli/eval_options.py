@@ -29,7 +29,10 @@ Tsv = Annotated[
 Benchmarks = Annotated[
     str | None,
     typer.Option(
-        metavar="NAMES", help="all (the default), world, or a list such as BLINK,world/small.", rich_help_panel=_ASKED
+        metavar="NAMES",
+        help="all (the paper's seven; the default), world, or a list such as BLINK,POPE,world/small. Also: "
+        "MMBench_DEV_EN, MMMU_DEV_VAL, MME-RealWorld-Lite, AI2D_TEST, RealWorldQA, ScienceQA_VAL, ScienceQA_TEST.",
+        rich_help_panel=_ASKED,
     ),
 ]
 Data = Annotated[
@@ -138,7 +141,10 @@ Out = Annotated[
 Compare = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
-        help="Compare two results, A and B, without asking a model. Writes a page next to B.", rich_help_panel=_RESULT
+        metavar="A B",
+        help="Compare two results without asking a model: folders, also with several seeds, or scorecard.json files. "
+        "Writes a page next to B.",
+        rich_help_panel=_RESULT,
     ),
 ]
 Run = Annotated[Path, typer.Argument(help="The folder of an evaluation, with predictions.jsonl and asked.jsonl.")]

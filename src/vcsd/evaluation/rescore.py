@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
@@ -97,6 +97,16 @@ def _question(row: Mapping[str, Any]) -> Question:
 
 def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = False) -> list[Scorecard]:
     """Score the predictions in a folder; write and return a scorecard for each seed."""
+    try:
+        return _rescore(run, marking, out, allow_failed=allow_failed)
+    except OSError as error:
+        raise RunError(
+            f"the scores cannot be written: {error}. Check that {out} is a folder, writable, and has free space, or "
+            "choose another (--out)."
+        ) from error
+
+
+def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> list[Scorecard]:
     asked = read_asked(run)
     _refuse_another_reading(out, marking, asked.suites)
     stored = PredictionFile(run / "predictions.jsonl")

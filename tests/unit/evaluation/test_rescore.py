@@ -156,6 +156,42 @@ def test_a_judge_scores_finished_answers_and_its_replies_are_kept_with_the_run(t
     assert (tmp_path / "judge.jsonl").exists()
 
 
+def test_a_judge_that_is_interrupted_says_that_its_replies_are_kept(tmp_path, monkeypatch):
+    finished(tmp_path)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Judge, "read_all", interrupted)
+    judged = ["--mode", "judge", "--judge", "wise", "--judge-server", "http://127.0.0.1:1/v1"]
+    shown = CliRunner().invoke(app, ["score", str(tmp_path), *judged])
+    assert shown.exit_code == 130
+    assert "Stopped. Replies of the judge so far are kept; the same command resumes." in shown.stderr
+
+
+def test_a_judges_preset_without_a_judge_is_refused(tmp_path):
+    finished(tmp_path)
+    shown = CliRunner().invoke(app, ["score", str(tmp_path), "--judge-preset", "vlmevalkit"])
+    assert isinstance(shown.exception, ConfigError)
+    assert "--judge-preset are for --mode judge, but the mode is 'final'" in str(shown.exception)
+
+
+def test_more_seeds_of_one_result_are_named_as_a_difference(tmp_path):
+    finished(tmp_path / "a", seeds=(0,))
+    finished(tmp_path / "b", seeds=(0, 1))
+    one, two = (load_results(tmp_path / name) for name in ("a", "b"))
+    assert compare(two, two).made_differently == {}
+    assert compare(one, two).made_differently == {"seed": (0, "0, 1")}
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    finished(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"the scores cannot be written: .*file.* choose another \(--out\)"):
+        rescore(tmp_path / "run", Marking("exact"), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == ""
+
+
 def test_two_folders_of_seeds_are_compared(tmp_path):
     finished(tmp_path / "a", seeds=(0, 1))
     finished(tmp_path / "b", seeds=(5, 6, 7))
@@ -163,6 +199,7 @@ def test_two_folders_of_seeds_are_compared(tmp_path):
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, command)
     assert shown.exit_code == 0, shown.output
     assert json.loads((tmp_path / "c" / "comparison.json").read_text())["acc"]["difference"] == 0.0
+    assert "Their settings differ too: seed 0, 1 and 5, 6, 7." in " ".join(shown.output.split())
     assert "mine" in (tmp_path / "c" / "report.html").read_text()
 
 

@@ -38,7 +38,8 @@ TIMEOUT = 1800.0
 NUM_TIMEOUTS = 2
 """After this many answers that are too slow or too large, the server is given up; more tries would take hours."""
 
-_REFUSED = (400, 413, 422)
+_REFUSED = (400, 413, 422, 451)
+_FORBIDDEN = 403
 _HOPELESS = (401, 403, 404, 405)
 _NO_SUCH_PAGE = (404, 405)
 _AT_HOME = ("localhost", "127.0.0.1", "::1")
@@ -50,6 +51,9 @@ _LONGEST_TOKEN = 128
 _LONGEST_TEXT = 2**16
 """Characters of an answer that are accepted however few tokens were asked for."""
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_FLAGGED = re.compile(r"moderation|flagged|content.{0,3}(?:filter|policy|management)", re.IGNORECASE)
+"""What a status 403 says if it is about one question, as OpenRouter's is; otherwise it is about the key."""
+
 _KEY = re.compile(r"[!-~]+")
 """A key consists of visible ASCII characters; others cannot be sent in a header."""
 
@@ -58,12 +62,20 @@ class RefusedError(Exception):
     """The server understood a request and refused it."""
 
 
+class NoAnswerError(RunError):
+    """The server is there, but what it sent for a request is no answer, however often it was asked."""
+
+
 class _AgainError(Exception):
     """A failure that is worth another try."""
 
     def __init__(self, message: str, pause: float | None = None) -> None:
         super().__init__(message)
         self.pause = pause
+
+
+class _NoCompletionError(_AgainError):
+    """A JSON object that is no chat completion, such as an empty list of choices."""
 
 
 class _CostlyError(_AgainError):
@@ -146,7 +158,8 @@ class ChatClient:
             except _AgainError as failure:
                 num_costly += isinstance(failure, _CostlyError)
                 if number == self._num_tries or num_costly == NUM_TIMEOUTS:
-                    raise RunError(
+                    kind = NoAnswerError if isinstance(failure, _NoCompletionError) else RunError
+                    raise kind(
                         f"{self.url}: {failure} That was try {number} of {self._num_tries}. Answers so far are kept; "
                         "when the server works again, the same command resumes."
                     ) from failure
@@ -178,7 +191,7 @@ class ChatClient:
     def _classified(self, reply: Reply) -> Exception:
         """Turn a status into the error that says whether to try again."""
         body = self._short(reply.body)
-        if reply.status in _REFUSED:
+        if reply.status in _REFUSED or (reply.status == _FORBIDDEN and _FLAGGED.search(body)):
             return RefusedError(f"the server refuses it with status {reply.status}: {body}")
         if reply.location:
             return _HopelessError(
@@ -220,15 +233,18 @@ def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
     """Read a chat completion. A server in trouble may answer 200 with anything."""
     try:
         choice = answer["choices"][0]
-        message, reason = choice["message"], choice.get("finish_reason")
+        reason = choice.get("finish_reason")
+        message = choice.get("message") or {} if reason == "content_filter" else choice["message"]
         content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
+        if isinstance(content, list):
+            content, thought = _in_parts(content, thought)
         used = (answer.get("usage") or {}).get("completion_tokens")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise _AgainError(f"the answer is not a chat completion: {_short(json.dumps(answer))}.") from error
+        raise _NoCompletionError(f"the answer is not a chat completion: {_short(json.dumps(answer))}.") from error
     if not all(isinstance(part, str | None) for part in (content, thought, reason)):
-        raise _AgainError(f"the answer's content is not text: {_short(json.dumps(choice))}.")
+        raise _NoCompletionError(f"the answer's content is not text: {_short(json.dumps(choice))}.")
     if content is None and thought is None and reason not in ("stop", "length", "content_filter"):
-        raise _AgainError(f"the answer has no content: {_short(json.dumps(answer))}.")
+        raise _NoCompletionError(f"the answer has no content: {_short(json.dumps(answer))}.")
     text = content or ""
     if thought:  # the server separated the thinking: put it back where the model wrote it
         text = f"<think>{thought}" if content is None else f"<think>{thought}</think>{content}"
@@ -237,6 +253,17 @@ def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
     # A file cannot hold half a surrogate pair.
     num_tokens = used if type(used) is int and 0 <= used < _MAX_TOKENS else None
     return Completion(text.encode("utf-8", "replace").decode(), reason and _short(reason), num_tokens)
+
+
+def _in_parts(parts: list[Any], thought: Any) -> tuple[Any, Any]:
+    """Join content that is sent in parts, as Mistral's thinking models do. Other parts are left for the caller."""
+    if any(part.get("type") not in ("text", "thinking") for part in parts):
+        return parts, thought
+    text = "".join(part["text"] for part in parts if part["type"] == "text")
+    thoughts = [part["thinking"] for part in parts if part["type"] == "thinking"]
+    for number, inner in enumerate(thoughts):
+        thoughts[number] = inner if isinstance(inner, str) else "".join(piece["text"] for piece in inner)
+    return text, thought or "\n".join(thoughts) or None
 
 
 def _short(text: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from vcsd.evaluation.scoring.aggregate import Tally
+    from vcsd.evaluation.scoring.scorecard import MadeWith
 
 
 _ROUNDING = 1e-9
@@ -130,7 +131,7 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         sum(change.num_lost for change in changes),
         _mean([change.unread for change in changes]),
     )
-    return Comparison(acc, differences, _made_differently(before[0], after[0]), before[0].mode)
+    return Comparison(acc, differences, _made_differently(_made_with(before), _made_with(after)), before[0].mode)
 
 
 def _several(cards: Scorecard | Sequence[Scorecard]) -> list[Scorecard]:
@@ -282,7 +283,14 @@ def _read_differently(first: Scorecard, second: Scorecard) -> list[str]:
     ]
 
 
-def _made_differently(a: Scorecard, b: Scorecard) -> dict[str, tuple[object, object]]:
-    keys = [*a.made_with, *(key for key in b.made_with if key not in a.made_with)]
-    pairs = {key: (a.made_with.get(key), b.made_with.get(key)) for key in keys}
+def _made_with(cards: Sequence[Scorecard]) -> MadeWith:
+    """Return how scorecards were made: as the first of them, but with all seeds."""
+    made = cards[0].made_with
+    if len(cards) == 1 or "seed" not in made:
+        return made
+    return {**made, "seed": ", ".join(str(card.made_with.get("seed")) for card in cards)}
+
+
+def _made_differently(a: MadeWith, b: MadeWith) -> dict[str, tuple[object, object]]:
+    pairs = {key: (a.get(key), b.get(key)) for key in [*a, *(key for key in b if key not in a)]}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

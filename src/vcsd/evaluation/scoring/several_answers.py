@@ -69,16 +69,23 @@ def several_answers(
     indices = {name: [at for at, question in enumerate(questions) if question.benchmark == name] for name in names}
     return {
         name: _measure(
-            [[several[at] for several in verdicts] for at in places], [s[at] for s in answers for at in places]
+            [questions[at] for at in places],
+            [[several[at] for several in verdicts] for at in places],
+            [several[at] for several in answers for at in places],
         )
         for name, places in indices.items()
     }
 
 
-def _measure(by_question: Sequence[Sequence[Verdict]], predictions: Sequence[Prediction]) -> SeveralAnswers:
+def _measure(
+    questions: Sequence[Question], by_question: Sequence[Sequence[Verdict]], predictions: Sequence[Prediction]
+) -> SeveralAnswers:
     num = len(by_question[0])
     rights = [sum(verdict.is_right for verdict in verdicts) for verdicts in by_question]
-    read = [[v.found.strip().casefold() for v in verdicts if v.found is not None] for verdicts in by_question]
+    read = [
+        [_one_form(question, verdict.found) for verdict in verdicts if verdict.found is not None]
+        for question, verdicts in zip(questions, by_question, strict=True)
+    ]
     ks = sorted({*(2**power for power in range(num.bit_length()) if 2**power <= num), num})
     return SeveralAnswers(
         num,
@@ -88,6 +95,16 @@ def _measure(by_question: Sequence[Sequence[Verdict]], predictions: Sequence[Pre
         1 - sum(map(len, read)) / (num * len(read)),
         mean_tokens(predictions),
     )
+
+
+def _one_form(question: Question, answer: str) -> str:
+    """Return an answer in the form that equal answers share: 1.50 is 1.5, and [1,2] is [1, 2]."""
+    if question.kind == "list":
+        return "".join(answer.split()).casefold()
+    try:
+        return str(float(answer)) if question.kind in ("integer", "float") else answer.strip().casefold()
+    except ValueError:
+        return answer.strip().casefold()
 
 
 def _mean(values: Sequence[float]) -> float:

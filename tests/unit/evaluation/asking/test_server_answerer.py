@@ -330,6 +330,18 @@ def test_an_answer_stopped_by_a_content_filter_is_one_failed_question():
     assert len(server.requests) == 1
 
 
+def test_a_status_403_is_about_one_question_only_if_it_says_so():
+    flagged = {"error": {"code": 403, "message": "Your input was flagged", "metadata": {"reasons": ["violence"]}}}
+    with toy_server(lambda request: (403, flagged), {"toy": {}}) as server:
+        (found,) = ask(SIX[:1], ServerAnswerer(client(server), "toy"))
+    assert found.error.startswith("RefusedError: the server refuses it with status 403")
+    with (
+        toy_server(lambda request: (403, {"error": "wrong key"}), {"toy": {}}) as server,
+        pytest.raises(RunError, match=r"status 403: .*wrong key.*Check the address"),
+    ):
+        ask(SIX[:1], ServerAnswerer(client(server), "toy"))
+
+
 def test_weights_on_this_machine_are_known_by_their_content_not_by_their_place(tmp_path):
     for name, content in (("a", b"1"), ("copy", b"1"), ("b", b"2")):
         (tmp_path / name).mkdir()

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from tiny_answers import option
+from tiny_answers import number, option
 from vcsd.evaluation.scoring.several_answers import pass_at, several_answers
 from vcsd.types import Prediction, Verdict
 
@@ -35,6 +35,23 @@ def test_the_measures_of_four_answers():
     assert blink.entropy == pytest.approx((0.8113 + 1.0) / 2, abs=1e-4)
     assert (mmstar.pass_at[4], mmstar.distinct, mmstar.entropy, mmstar.unread) == (0.0, 0.0, 0.0, 1.0)
     assert mmstar.mean_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("float", ["1.5", "1.50"]),
+        ("integer", ["3", "3.0", "03"]),
+        ("list", ["[1, 2]", "[1,2]"]),
+        ("text", ["Red", "red "]),
+    ],
+)
+def test_one_value_in_two_forms_is_one_answer(kind, found):
+    questions = [number("n", "3", kind=kind)]
+    verdicts = [[Verdict("n", text, is_right=True, by="x")] for text in found]
+    answers = [[Prediction("n", text, "end", 1)] for text in found]
+    measured = several_answers(questions, answers, verdicts)["MathVista_MINI"]
+    assert (measured.distinct, measured.entropy) == (1.0, 0.0)
 
 
 def test_pass_at_k_is_the_mean_over_all_choices_of_k_answers():

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from vcsd.errors import ConfigError, RunError
-from vcsd.evaluation.asking.chat import RefusedError
+from vcsd.evaluation.asking.chat import NoAnswerError, RefusedError
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.reading.judging.judge_presets import PRESETS
 from vcsd.evaluation.reading.judging.judge_replies import NOTHING, read_reply
@@ -45,6 +45,9 @@ Failure = Literal["empty", "truncated", "unreadable", "refused"]
 NUM_WORKERS = 16
 MAX_FAILED = 16
 """This many failures before the first reply that can be read stop the scoring: the cause is then not one answer."""
+
+_CUT_OFF = ("length", "model_length", "max_tokens")
+"""What OpenAI's, Mistral's and Anthropic's servers call the token limit."""
 
 _LONGEST_KEPT = 300
 """Characters of a useless reply that are written down."""
@@ -123,7 +126,7 @@ class Judge:
                 return known
         try:
             completion = self._chat.complete(request)
-        except RefusedError as error:
+        except (RefusedError, NoAnswerError) as error:  # one that is blocked may also be no chat completion
             said = str(error)[:_LONGEST_KEPT]
             self._write({**about, "failure": "refused", "said": said})
             return Judgement(None, "refused", said)
@@ -154,7 +157,7 @@ class Judge:
 
 def _judgement(question: Question, completion: Completion, rules: str) -> Judgement:
     """Read a completion. One that was cut off is not read, whatever it says so far."""
-    if completion.reason == "length":
+    if completion.reason in _CUT_OFF:
         return Judgement(None, "truncated")
     if completion.reason == "content_filter":
         return Judgement(None, "refused")

@@ -28,6 +28,11 @@ _COMMAND = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _WHOLE = re.compile(r"[-+]?\d+\.0+")
 _LIST = re.compile(r"\[[^\[\]]*\]")
+_MINUS = str.maketrans("\N{MINUS SIGN}\N{EN DASH}", "--")
+_ALTERED = re.compile(
+    r"-\s+\d|\b(?:minus|negative|hundreds?|thousands?|millions?|billions?|trillions?|dozens?)\b", re.I
+)
+"""What changes the number next to it: "minus 3", "2.5 million". The digits alone would be another number."""
 _FRACTION = re.compile(r"\d\s*[/:^*×]\s*\d|\d\s*(?:to|or|and|-)\s*\d")  # noqa: RUF001  the sign is meant
 
 
@@ -90,6 +95,9 @@ def _number(question: Question, plain: str) -> str | None:
 
 def _only_number(question: Question, plain: str) -> str | None:
     """Return the only number in a reply. Units and words around it do not count; a fraction or a range has two."""
+    plain = plain.translate(_MINUS)
+    if plain.casefold() in ("nan", "inf", "infinity") or _ALTERED.search(plain):
+        return None
     if mathvista_answer.normalise(question, plain) is not None:
         return plain
     if _FRACTION.search(plain):

@@ -250,6 +250,61 @@ def test_one_refused_answer_is_recorded_and_the_rest_is_judged(tmp_path):
     assert [record["question"] for record in records if record.get("failure") == "refused"] == ["q1", "q1"]
 
 
+BLOCKED = {"block_reason": "SAFETY"}
+
+
+@pytest.mark.parametrize(
+    "blocked",
+    [
+        {"choices": [], "prompt_feedback": BLOCKED},
+        {"choices": None, "prompt_feedback": BLOCKED},
+        {"error": {"code": "content_filter", "message": "blocked"}},
+        {"choices": [{"finish_reason": "content_filter", "content_filter_results": {}}]},
+        {"choices": [{"finish_reason": "content_filter", "message": None}]},
+        completion(None, reason="SAFETY"),
+        451,
+    ],
+)
+def test_an_answer_that_is_blocked_in_any_form_does_not_stop_the_others(tmp_path, blocked):
+    cache = tmp_path / "judge.jsonl"
+    predictions = [say(q.id, f"{OPEN} {q.id}") for q in QUESTIONS]
+    with serving(lambda request: blocked if "q1" in asked(request) else "B") as (url, _):
+        counts = judged(QUESTIONS, predictions, judge_at(url, cache=cache)).benchmarks["BLINK"].counts
+    assert (counts.judged, counts.judge_failed, counts.unresolved) == (2, 1, 1)
+    records = [json.loads(line) for line in cache.read_text().splitlines()]
+    assert [record["question"] for record in records if record.get("failure") == "refused"] == ["q1"]
+
+
+def test_a_server_that_never_completes_anything_is_still_an_error():
+    questions = [option(f"{n:03}", "B", category="x") for n in range(2 * MAX_FAILED)]
+    predictions = [say(q.id, f"{OPEN} {q.id}") for q in questions]
+    with (
+        serving(lambda request: {"error": "no such route"}) as (url, _),
+        pytest.raises(RunError, match=r"no reply that can be read .*no such route"),
+    ):
+        judged(questions, predictions, judge_at(url))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"type": "text", "text": "B"}],
+        [{"type": "thinking", "thinking": "A? C?"}, {"type": "text", "text": "B"}],
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "A? C?"}]}, {"type": "text", "text": "B"}],
+    ],
+)
+def test_a_reply_in_parts_is_read_without_its_thinking(parts):
+    with serving(lambda request: completion(parts)) as (url, _):
+        assert judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url)).acc == 100.0
+
+
+@pytest.mark.parametrize("reason", ["length", "model_length", "max_tokens"])
+def test_a_reply_that_is_cut_off_is_not_read_whatever_its_server_calls_the_limit(reason):
+    with serving(lambda request: completion("B", reason=reason)) as (url, _):
+        counts = judged(QUESTIONS[:1], [say("q0", OPEN)], judge_at(url)).benchmarks["BLINK"].counts
+    assert (counts.judged, counts.judge_failed) == (0, 1)
+
+
 @pytest.mark.parametrize(
     "useless", [completion(""), completion("B", reason="length"), completion("<think>B"), completion("Who knows?")]
 )

@@ -54,6 +54,17 @@ def test_a_whole_number_is_read(reply, found):
     assert read_reply(WHOLE, reply, "2026-06") == found
 
 
+@pytest.mark.parametrize("reply", ["-3", "\N{MINUS SIGN}3", "$\N{MINUS SIGN}3$", "\N{EN DASH}3 degrees"])
+def test_a_minus_is_read_in_any_form(reply):
+    assert read_reply(WHOLE, reply, "2026-06") == "-3"
+
+
+@pytest.mark.parametrize("reply", ["minus 3", "negative 3", "x = - 3", "3 million", "2.5 thousand", "3 dozen", "nan"])
+def test_digits_that_stand_for_another_number_are_not_read(reply):
+    assert read_reply(WHOLE, reply, "2026-06") is None
+    assert read_reply(PART, reply, "2026-06") is None
+
+
 @pytest.mark.parametrize("reply", ["not B", "Not B.", "It is not (B).", "It isn't B", "anything but B", "not option B"])
 def test_a_denied_letter_is_not_read(reply):
     assert read_reply(OPTION, reply, "2026-06") is None
