@@ -266,6 +266,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     """
     from dataclasses import replace
 
+    from vcsd.evaluation.benchmarks import mathvista as mathvista_benchmark
     from vcsd.evaluation.rescore import rescore
 
     marking = replace(marking_of(mode, rules, judge, judge_server, judge_preset, run), mathvista=mathvista)
@@ -275,6 +276,8 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     with _resumable("Replies of the judge" if marking.judge else "Answers"):
         cards = rescore(run, marking, folder, allow_failed=allow_failed)
     show_scores(cards, folder)
+    if mathvista is not None and mathvista_benchmark.BENCHMARK.name not in cards[0].benchmarks:
+        say_prose(f"--mathvista {mathvista} changed nothing: {run} has no answers to MathVista.", style="yellow")
 
 
 def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:

@@ -141,6 +141,7 @@ def test_the_command_takes_mathvistas_comparison_and_names_the_folder_after_it(t
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["score", str(tmp_path), "--mathvista", "nearest"])
     assert shown.exit_code == 0, shown.output
     assert load_scorecard(tmp_path / "scored-final-nearest" / "scorecard.json").mode == "final"
+    assert "--mathvista nearest changed nothing" in shown.output  # nobody asked MathVista
 
 
 def test_a_judge_scores_finished_answers_and_its_replies_are_kept_with_the_run(tmp_path):
