@@ -82,7 +82,40 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert "MiB per checkpoint, every 2 steps, keeping 2" in words
     assert "per step" in words
     assert '"prompts_per_step"' not in out
+    assert "rows read all 7 and decoded their images: 1 cannot be used and would be skipped (1 missing_file)." in words
     assert not (folder / "run").exists()
+
+
+def dry_run_of(folder, images, data, monkeypatch, capsys):
+    """The exit code and the words of a dry run on questions about these images."""
+    rows = ({"id": f"row-{number}", "question": "how many?", "image": image} for number, image in enumerate(images))
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    picture(64, 64).save(data / "whole.png")
+    (data / "broken.png").write_bytes((data / "whole.png").read_bytes()[:60])
+    arguments = ("train", folder / "recipe.yaml", f"data.path={data}/train.jsonl", "--dry-run")
+    code, out, err = vcsd(monkeypatch, capsys, *arguments)
+    return code, " ".join((out + err).split())
+
+
+def test_a_dry_run_decodes_the_images_of_the_first_rows(folder, tmp_path, monkeypatch, capsys):
+    images = ["whole.png"] * 120
+    _, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys)
+    assert "rows read all 120 and decoded their images: all can be used" in words
+    code, words = dry_run_of(folder, [*images, "broken.png"], tmp_path, monkeypatch, capsys)
+    assert code == 0
+    assert "decoded their images: 1 cannot be used and would be skipped (1 broken_image). The first: example" in words
+    assert "'row-120': " in words
+    code, words = dry_run_of(folder, [*images[:9], "broken.png"] * 30, tmp_path, monkeypatch, capsys)
+    assert code == 2
+    assert "rows read so far cannot be used" in words
+    assert "broken_image), more than 5%." in words
+
+
+def test_a_dry_run_reads_a_bounded_number_of_rows_for_a_bounded_time(folder, tmp_path, monkeypatch, capsys):
+    for name, value, number in (("ROWS_CHECKED", 10, 10), ("SECONDS_CHECKED", 0.0, 1)):
+        monkeypatch.setattr(preview_module, name, value)
+        _, words = dry_run_of(folder, ["whole.png"] * 40, tmp_path, monkeypatch, capsys)
+        assert f"rows read {number} of 40 and decoded their images: all can be used" in words
 
 
 def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monkeypatch, capsys):
@@ -90,6 +123,7 @@ def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monke
     assert code == 0
     tree = json.loads(out)
     assert tree["recipe"]["prompts_per_step"] == 3
+    assert (tree["rows_checked"]["num_checked"], tree["rows_checked"]["summary"]) == (7, "1 missing_file")
     assert [prompt["role"] for prompt in tree["prompts"]] == ["student", "target", "contrast"]
     assert all(prompt["text"].startswith("<|im_start|>user") for prompt in tree["prompts"])
     assert tree["is_this_machine"] is True

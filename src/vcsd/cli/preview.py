@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ import torch
 from vcsd.batch import show
 from vcsd.checkpoint.folder import refuse_full_disk
 from vcsd.data import Skips, Stream
-from vcsd.errors import ConfigError
+from vcsd.data.order import Order
+from vcsd.errors import ConfigError, DataError
 from vcsd.models.hub import local_folder
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.shapes import known_shape
@@ -22,10 +24,11 @@ from vcsd.parallel.launch import wants_shards
 from vcsd.projection.changes import changes_that_fit
 from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
-from vcsd.projection.outlook import Outlook, ShownPrompt
+from vcsd.projection.outlook import CheckedRows, Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
 from vcsd.run import checked_arguments, load
 from vcsd.student import base_dtype
+from vcsd.views.original import load_images
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -34,6 +37,13 @@ if TYPE_CHECKING:
     from vcsd.config.recipe import Recipe
     from vcsd.projection.project import Job, Projection, Sizes, Step
     from vcsd.run import Loaded
+
+
+ROWS_CHECKED = 256
+"""The most rows whose images a dry run decodes. They are those that the run would read first."""
+
+SECONDS_CHECKED = 5.0
+"""After this long, no further image is decoded."""
 
 
 def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
@@ -75,7 +85,37 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
     data, is_asked = loaded.examples.report(), machine is not None
     outlook = Outlook(recipe, job, projection, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
-    return with_advice(outlook, shown.num_prompt_tokens)
+    return with_advice(replace(outlook, rows=check_first_rows(loaded)), shown.num_prompt_tokens)
+
+
+def check_first_rows(loaded: Loaded) -> CheckedRows:
+    """Read the rows that the run would read first, and decode their images. Stops after a few seconds.
+
+    Raises a ConfigError if so many cannot be used that the run would stop.
+    """
+    order = Order(len(loaded.examples), seed=_data_seed(loaded))
+    skips = Skips(max_share=loaded.recipe.data.max_skipped_share)
+    skips.num_rows = len(loaded.examples)
+    messages = []
+    start = time.monotonic()
+    for position in range(min(len(loaded.examples), ROWS_CHECKED)):
+        try:
+            example = loaded.examples[order.row(position)]
+            load_images(example.id, example.images)
+        except DataError as error:
+            messages.append(str(error))
+            skips.skip(error, position=position)
+        else:
+            skips.use()
+        if time.monotonic() - start > SECONDS_CHECKED:
+            break
+    return CheckedRows(len(loaded.examples), skips.num_seen, skips.summary(), tuple(messages))
+
+
+def _data_seed(loaded: Loaded) -> int:
+    """Return the seed of the order of the rows."""
+    seed = loaded.arguments.data_seed
+    return loaded.arguments.seed if seed is None else seed
 
 
 def with_advice(outlook: Outlook, prompt_tokens: int | None = None) -> Outlook:
@@ -186,8 +226,7 @@ def _memory_of(device: torch.device) -> float:
 
 def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
     """Return the first example of the run under every view."""
-    seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
-    stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
+    stream = Stream(loaded.examples, seed=_data_seed(loaded), skips=Skips(max_share=1.0))
     method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
     settings = within_model(loaded.prompt_settings, config, max_new_tokens)
     return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]

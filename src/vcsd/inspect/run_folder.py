@@ -131,7 +131,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         syncs=list(read_lines(folder / SYNC_FILE)),
         scorecard=load_scorecard(card) if card.is_file() else None,
         exam=exam,
-        num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),
+        num_skipped=len({str(line.get("id")) for line in read_lines(folder / "skipped.jsonl")}),
         process=process_in(folder),
     )
 
