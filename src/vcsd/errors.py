@@ -24,6 +24,7 @@ _MOST_ENTRIES = 2000
 """Entries of a folder that are compared with a mistyped path."""
 
 _MAX_SHOWN = 60
+_MAX_PATH = 200
 _MAX_ID = 200
 _MAX_MESSAGE = 1500
 """Characters of a DataError's message: one is printed, or listed in a file, for every row that cannot be used."""
@@ -141,6 +142,19 @@ def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
             return reached, len(rest) - place
         reached = following
     return reached, 0
+
+
+def refuse_missing_folder(folder: Path) -> None:
+    """Raise a ConfigError that names the nearest folder if there is none at a path."""
+    if not _exists(folder):
+        raise ConfigError([f"there is no folder {shown(str(folder), _MAX_PATH)}.{nearest_path(str(folder))}"])
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
+        return False
 
 
 def first_part_exists(path: str) -> bool:

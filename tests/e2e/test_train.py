@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from transformers import AutoModelForImageTextToText
 
 from forked_python import start_python
@@ -82,7 +83,7 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert "MiB per checkpoint, every 2 steps, keeping 2" in words
     assert "per step" in words
     assert '"prompts_per_step"' not in out
-    assert "rows read all 7 and decoded their images: 1 cannot be used and would be skipped (1 missing_file)." in words
+    assert "rows checked all 7, with their images: 1 cannot be used and would be skipped (1 missing_file)." in words
     assert not (folder / "run").exists()
 
 
@@ -100,10 +101,10 @@ def dry_run_of(folder, images, data, monkeypatch, capsys):
 def test_a_dry_run_decodes_the_images_of_the_first_rows(folder, tmp_path, monkeypatch, capsys):
     images = ["whole.png"] * 120
     _, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys)
-    assert "rows read all 120 and decoded their images: all can be used" in words
+    assert "rows checked all 120, with their images: all can be used" in words
     code, words = dry_run_of(folder, [*images, "broken.png"], tmp_path, monkeypatch, capsys)
     assert code == 0
-    assert "decoded their images: 1 cannot be used and would be skipped (1 broken_image). The first: example" in words
+    assert "with their images: 1 cannot be used and would be skipped (1 broken_image). The first: example" in words
     assert "'row-120': " in words
     code, words = dry_run_of(folder, [*images[:9], "broken.png"] * 30, tmp_path, monkeypatch, capsys)
     assert code == 2
@@ -111,11 +112,34 @@ def test_a_dry_run_decodes_the_images_of_the_first_rows(folder, tmp_path, monkey
     assert "broken_image), more than 5%." in words
 
 
+def test_a_dry_run_finds_an_image_that_the_processor_refuses(folder, tmp_path, monkeypatch, capsys):
+    Image.new("RGB", (20000, 10)).save(tmp_path / "strip.png")
+    _, words = dry_run_of(folder, ["whole.png"] * 9 + ["strip.png"], tmp_path, monkeypatch, capsys)
+    assert "checked all 10, with their images: 1 cannot be used and would be skipped" in words
+    assert "'row-9': " in words
+
+
+def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):
+    arguments = ("--dry-run", "model.path=Qwen/Qwen3-VL-2B-Instruct")
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments)
+    words = " ".join(out.split())
+    assert code == 0
+    assert "7 rows. 7 examples with id, prompt from 'question', images from 'image', answer. Prompts of 1,0" in words
+    assert "rows checked all 7, with their images: 1 cannot be used and would be skipped (1 missing_file)." in words
+    mistyped = f"data.path={folder}/trian.jsonl"
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run", mistyped)
+    assert code == 0
+    assert f"not on this machine. Did you mean '{folder}/train.jsonl'? Prompts of" in " ".join(out.split())
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments, "prompts_per_step=8")
+    assert code == 2
+    assert "the data has only 7 rows" in err
+
+
 def test_a_dry_run_reads_a_bounded_number_of_rows_for_a_bounded_time(folder, tmp_path, monkeypatch, capsys):
     for name, value, number in (("ROWS_CHECKED", 10, 10), ("SECONDS_CHECKED", 0.0, 1)):
         monkeypatch.setattr(preview_module, name, value)
         _, words = dry_run_of(folder, ["whole.png"] * 40, tmp_path, monkeypatch, capsys)
-        assert f"rows read {number} of 40 and decoded their images: all can be used" in words
+        assert f"rows checked {number} of 40, with their images: all can be used" in words
 
 
 def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monkeypatch, capsys):

@@ -165,7 +165,7 @@ def _rows(rows: CheckedRows) -> str:
     number = (
         f"all {rows.num_rows:,}" if rows.num_checked == rows.num_rows else f"{rows.num_checked:,} of {rows.num_rows:,}"
     )
-    start = f"read {number} and decoded their images:"
+    start = f"checked {number}, with their images:"
     if not rows.messages:
         return f"{start} all can be used"
     first = rows.messages[0]
