@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -424,6 +425,21 @@ def test_a_folder_that_cannot_be_written_is_named_before_weights_are_loaded(fold
     assert code == 2
     assert "/proc/run cannot be written to: " in err
     assert "Choose another folder." in err
+
+
+def test_a_dry_run_says_that_the_place_of_the_run_cannot_be_written_to_or_is_full(folder, monkeypatch, capsys):
+    given = ("train", folder / "recipe.yaml", "--dry-run", f"trainer.output_dir={folder}/never")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: path != folder)
+        code, _, err = vcsd(patch, capsys, *given)
+    assert code == 2
+    assert f"trainer.output_dir = '{folder}/never': {folder} cannot be written to. Choose another." in err
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26))
+    code, _, err = vcsd(monkeypatch, capsys, *given)
+    assert code == 2
+    assert "3 checkpoints need 0.0" in err
+    assert "GiB with a reserve of 64 MiB, but" in err
+    assert "has 0.06 GiB left." in err
 
 
 def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):

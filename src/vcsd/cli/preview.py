@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -240,8 +239,11 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
     existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
     limit = loaded.arguments.save_total_limit
     kept = max(limit, 2) + 1 if limit else 2  # with a limit of 1, the one before the last is kept as well
-    if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
-        refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(
+            [f"trainer.output_dir = {str(loaded.output)!r}: {existing} cannot be written to. Choose another."]
+        )
+    refuse_full_disk(existing, sizes.checkpoint_bytes, kept)
 
 
 def _memory_of(device: torch.device) -> float:
