@@ -219,7 +219,9 @@ def questions_of(benchmark: Benchmark, rows: Sequence[Record], style: str) -> li
         raise ConfigError(problems[:_FEW] + more)
     name = benchmark.name
     if not questions:
-        raise ConfigError([f"{name} has no row with an image. Download it again: {benchmark.published.source}"])
+        is_own = not benchmark.published.names
+        advice = "Fill image or image_path." if is_own else f"Download it again: {benchmark.published.source}"
+        raise ConfigError([f"{name} has no row with an image. {advice}"])
     counts = Counter(question.id for question in questions)
     repeated = [index for index, count in counts.items() if count > 1]
     if repeated:
