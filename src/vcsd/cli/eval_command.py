@@ -81,7 +81,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     folder = out or Path("runs/eval") / name
     marking = marking_of(mode, rules, judge, judge_server, judge_preset, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
-    with _resumable():
+    with resumable():
         _refuse_decode(decode, server)
         _refuse_engine(engine, server)
         asks_chat = server is not None and engine != "vllm"
@@ -114,7 +114,7 @@ def _questions(
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
+def resumable() -> Iterator[None]:
     """Tell a user who presses Ctrl-C that the answers are kept."""
     try:
         yield
