@@ -235,7 +235,8 @@ def refuse_full_disk(root: Path, num_bytes: int, count: int = 1) -> None:
         what = "a checkpoint needs" if count == 1 else f"{count} checkpoints need"
         raise RunError(
             f"{what} {needed / 2**30:.2f} GiB with a reserve of {_SPARE_BYTES // 2**20} MiB, but {root} has "
-            f"{free / 2**30:.2f} GiB left. Free some space, set trainer.save_total_limit, or choose another trainer.output_dir."
+            f"{free / 2**30:.2f} GiB left. Free some space, set trainer.save_total_limit, or choose another "
+            "trainer.output_dir."
         )
 
 

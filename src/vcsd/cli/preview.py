@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vcsd.config.recipe import Recipe
     from vcsd.data import Source
     from vcsd.projection.project import Job, Projection, Sizes, Step
-    from vcsd.run import Loaded, PromptSettings
+    from vcsd.run import Loaded
     from vcsd.types import Example
 
 
@@ -142,7 +142,7 @@ def _data_seed(arguments: TrainingArguments) -> int:
     return arguments.seed if arguments.data_seed is None else arguments.data_seed
 
 
-def _settings(loaded: Loaded, config: PretrainedConfig) -> PromptSettings:
+def _settings(loaded: Loaded, config: PretrainedConfig) -> dict[str, Any]:
     """Return the settings for encoding prompts, within the positions of the model."""
     return within_model(loaded.prompt_settings, config, loaded.recipe.rollout.max_new_tokens)
 
