@@ -24,6 +24,7 @@ _MOST_ENTRIES = 2000
 """Entries of a folder that are compared with a mistyped path."""
 
 _MAX_SHOWN = 60
+_MAX_PATH = 200
 _MAX_ID = 200
 _MAX_MESSAGE = 1500
 """Characters of a DataError's message: one is printed, or listed in a file, for every row that cannot be used."""
@@ -117,16 +118,43 @@ def nearest_path(path: str, *, wants_file: bool = False) -> str:
     Each part of the path that does not exist is replaced by the most similar name. Where none is similar, the sentence
     says what the folder holds.
     """
+    if (similar := similar_path(path, wants_file=wants_file)) is not None:
+        return f" Did you mean {similar!r}?"
+    reached, num_missing = _follow(path, wants_file=wants_file)
+    has_start = reached not in (Path(), Path(reached.anchor))
+    return _holds(reached, wants_file=wants_file) if num_missing and has_start else ""
+
+
+def similar_path(path: str, *, wants_file: bool = False) -> str | None:
+    """Return the existing folder, or file, whose parts are all similar to those of a path; None if there is none."""
+    reached, num_missing = _follow(path, wants_file=wants_file)
+    return None if num_missing or reached == Path() else _written(path, reached)
+
+
+def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
+    """Follow a path, or similar names where a part is missing. Return how far it leads and how many parts are left."""
     parts = _expanded(path).parts
     reached = Path(parts[0]) if parts and Path(parts[0]).is_absolute() else Path()
     rest = parts[1:] if reached.is_absolute() else parts
     for place, part in enumerate(rest):
-        is_last = place == len(rest) - 1
-        following = _step(reached, part, wants_file=wants_file and is_last)
+        following = _step(reached, part, wants_file=wants_file and place == len(rest) - 1)
         if following is None:
-            return _holds(reached, wants_file=wants_file) if place else ""
+            return reached, len(rest) - place
         reached = following
-    return f" Did you mean {_written(path, reached)!r}?" if rest else ""
+    return reached, 0
+
+
+def refuse_missing_folder(folder: Path) -> None:
+    """Raise a ConfigError that names the nearest folder if there is none at a path."""
+    if not _exists(folder):
+        raise ConfigError([f"there is no folder {shown(str(folder), _MAX_PATH)}.{nearest_path(str(folder))}"])
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
+        return False
 
 
 def first_part_exists(path: str) -> bool:

@@ -8,9 +8,11 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from PIL import Image
 from transformers import AutoModelForImageTextToText
 
 from forked_python import start_python
@@ -82,7 +84,63 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert "MiB per checkpoint, every 2 steps, keeping 2" in words
     assert "per step" in words
     assert '"prompts_per_step"' not in out
+    assert "rows checked all 7, with their images: 1 cannot be used and would be skipped (1 missing_file)." in words
     assert not (folder / "run").exists()
+
+
+def dry_run_of(folder, images, data, monkeypatch, capsys):
+    """The exit code and the words of a dry run on questions about these images."""
+    rows = ({"id": f"row-{number}", "question": "how many?", "image": image} for number, image in enumerate(images))
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    picture(64, 64).save(data / "whole.png")
+    (data / "broken.png").write_bytes((data / "whole.png").read_bytes()[:60])
+    arguments = ("train", folder / "recipe.yaml", f"data.path={data}/train.jsonl", "--dry-run")
+    code, out, err = vcsd(monkeypatch, capsys, *arguments)
+    return code, " ".join((out + err).split())
+
+
+def test_a_dry_run_decodes_the_images_of_the_first_rows(folder, tmp_path, monkeypatch, capsys):
+    images = ["whole.png"] * 120
+    _, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys)
+    assert "rows checked all 120, with their images: all can be used" in words
+    code, words = dry_run_of(folder, [*images, "broken.png"], tmp_path, monkeypatch, capsys)
+    assert code == 0
+    assert "with their images: 1 cannot be used and would be skipped (1 broken_image). The first: example" in words
+    assert "'row-120': " in words
+    code, words = dry_run_of(folder, [*images[:9], "broken.png"] * 30, tmp_path, monkeypatch, capsys)
+    assert code == 2
+    assert "rows read so far cannot be used" in words
+    assert "broken_image), more than 5%." in words
+
+
+def test_a_dry_run_finds_an_image_that_the_processor_refuses(folder, tmp_path, monkeypatch, capsys):
+    Image.new("RGB", (20000, 10)).save(tmp_path / "strip.png")
+    _, words = dry_run_of(folder, ["whole.png"] * 9 + ["strip.png"], tmp_path, monkeypatch, capsys)
+    assert "checked all 10, with their images: 1 cannot be used and would be skipped" in words
+    assert "'row-9': " in words
+
+
+def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):
+    arguments = ("--dry-run", "model.path=Qwen/Qwen3-VL-2B-Instruct")
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments)
+    words = " ".join(out.split())
+    assert code == 0
+    assert "7 rows. 7 examples with id, prompt from 'question', images from 'image', answer. Prompts of 1,0" in words
+    assert "rows checked all 7, with their images: 1 cannot be used and would be skipped (1 missing_file)." in words
+    mistyped = f"data.path={folder}/trian.jsonl"
+    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run", mistyped)
+    assert code == 0
+    assert f"not on this machine. Did you mean '{folder}/train.jsonl'? Prompts of" in " ".join(out.split())
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments, "prompts_per_step=8")
+    assert code == 2
+    assert "the data has only 7 rows" in err
+
+
+def test_a_dry_run_reads_a_bounded_number_of_rows_for_a_bounded_time(folder, tmp_path, monkeypatch, capsys):
+    for name, value, number in (("ROWS_CHECKED", 10, 10), ("SECONDS_CHECKED", 0.0, 1)):
+        monkeypatch.setattr(preview_module, name, value)
+        _, words = dry_run_of(folder, ["whole.png"] * 40, tmp_path, monkeypatch, capsys)
+        assert f"rows checked {number} of 40, with their images: all can be used" in words
 
 
 def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monkeypatch, capsys):
@@ -90,6 +148,7 @@ def test_a_dry_run_as_json_has_the_recipe_and_every_prompt_in_full(folder, monke
     assert code == 0
     tree = json.loads(out)
     assert tree["recipe"]["prompts_per_step"] == 3
+    assert (tree["rows_checked"]["num_checked"], tree["rows_checked"]["summary"]) == (7, "1 missing_file")
     assert [prompt["role"] for prompt in tree["prompts"]] == ["student", "target", "contrast"]
     assert all(prompt["text"].startswith("<|im_start|>user") for prompt in tree["prompts"])
     assert tree["is_this_machine"] is True
@@ -366,6 +425,21 @@ def test_a_folder_that_cannot_be_written_is_named_before_weights_are_loaded(fold
     assert code == 2
     assert "/proc/run cannot be written to: " in err
     assert "Choose another folder." in err
+
+
+def test_a_dry_run_says_that_the_place_of_the_run_cannot_be_written_to_or_is_full(folder, monkeypatch, capsys):
+    given = ("train", folder / "recipe.yaml", "--dry-run", f"trainer.output_dir={folder}/never")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: path != folder)
+        code, _, err = vcsd(patch, capsys, *given)
+    assert code == 2
+    assert f"trainer.output_dir = '{folder}/never': {folder} cannot be written to. Choose another." in err
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26))
+    code, _, err = vcsd(monkeypatch, capsys, *given)
+    assert code == 2
+    assert "3 checkpoints need 0.0" in err
+    assert "GiB with a reserve of 64 MiB, but" in err
+    assert "has 0.06 GiB left." in err
 
 
 def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):

@@ -115,7 +115,10 @@ def _read_manifest(folder: Path) -> Manifest:
         raise DamagedCheckpointError(folder, "its manifest is not one")
     if manifest["format"] not in (FORMAT, SHARDED_FORMAT):
         raise ConfigError(
-            [f"{folder} has format {manifest['format']!r}; this version reads {FORMAT} and {SHARDED_FORMAT}."]
+            [
+                f"{folder} has format {shown(manifest['format'])}; this version reads {FORMAT} and {SHARDED_FORMAT}. "
+                "Use the version of vcsd that wrote it, or choose another folder."
+            ]
         )
     kinds = {"step": int, "identity": dict, "files": dict}
     lacking = [key for key, kind in kinds.items() if not isinstance(manifest.get(key), kind)]

@@ -19,7 +19,7 @@ from vcsd.checkpoint.folder import MANIFEST, latest_checkpoint
 from vcsd.checkpoint.new_folder import new_folder
 from vcsd.checkpoint.saved import TensorFile, shards_of
 from vcsd.checkpoint.state import load_weights
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, refuse_missing_folder
 from vcsd.lora.adapter_files import merged, read_config, write_adapter, write_config
 from vcsd.lora.base_record import BASE, load_base, read_record
 from vcsd.models.hub import hub_id, refuse_unsafe, without_bars
@@ -229,6 +229,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _checkpoint_of(run: Path) -> Path:
+    refuse_missing_folder(run)
     if (run / MANIFEST).is_file():
         return run
     latest = latest_checkpoint(run)

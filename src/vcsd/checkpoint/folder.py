@@ -228,13 +228,15 @@ def _delete(path: Path) -> None:
         path.unlink()
 
 
-def refuse_full_disk(root: Path, needed: int) -> None:
-    """Raise a RunError if the disk lacks the space, before anything is written."""
-    free = shutil.disk_usage(root).free
-    if free < needed + _SPARE_BYTES:
+def refuse_full_disk(root: Path, num_bytes: int, count: int = 1) -> None:
+    """Raise a RunError if the disk lacks the space for checkpoints of this size, before anything is written."""
+    free, needed = shutil.disk_usage(root).free, count * num_bytes + _SPARE_BYTES
+    if free < needed:
+        what = "a checkpoint needs" if count == 1 else f"{count} checkpoints need"
         raise RunError(
-            f"a checkpoint needs {needed / 2**30:.2f} GiB, but {root} has {free / 2**30:.2f} GiB left. "
-            "Free some space, set trainer.save_total_limit, or choose another trainer.output_dir."
+            f"{what} {needed / 2**30:.2f} GiB with a reserve of {_SPARE_BYTES // 2**20} MiB, but {root} has "
+            f"{free / 2**30:.2f} GiB left. Free some space, set trainer.save_total_limit, or choose another "
+            "trainer.output_dir."
         )
 
 

@@ -268,7 +268,7 @@ def train(
     skips = trainer.stream.skips
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
-        say_once(f"Skipped {skips.num_skipped} of {skips.num_seen} rows ({skips.reasons()}); see {listed}.")
+        say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
     say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
     leave()
 

@@ -93,15 +93,16 @@ def _refuse_options(output: Path | None, token: int | None, tiles: int | None) -
 
 
 def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image | Path, str]:
-    """Return the image and the question; what is missing comes from the world, if that is the model."""
+    """Return the image and the question. The world has a picture and a question of its own."""
     from vcsd.inspect.opened import WORLD, world_question
 
-    if model == WORLD and (image is None or question is None):
+    if model == WORLD and image is None:
         picture, own_question = world_question()
-        return picture if image is None else image, own_question if question is None else question
+        return picture, own_question if question is None else question
+    if question is None and image is not None:
+        raise ConfigError(["--question is missing: what to ask about the image."])
     if image is None or question is None:
-        missing = "--image" if image is None else "--question"
-        raise ConfigError([f"{missing} is missing. Only the model 'world' has a picture and a question of its own."])
+        raise ConfigError(["--image is missing. Only the model 'world' has a picture and a question of its own."])
     if not image.is_file():
         raise ConfigError([f"--image {str(image)!r}: there is no such file. Give the path of a picture."])
     return image, question

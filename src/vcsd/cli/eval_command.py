@@ -82,7 +82,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     folder = out or Path("runs/eval") / name
     marking = marking_of(mode, rules, judge, judge_server, judge_preset, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
-    with _resumable():
+    with resumable():
         _refuse_decode(decode, server)
         _refuse_engine(engine, server)
         asks_chat = server is not None and engine != "vllm"
@@ -115,7 +115,7 @@ def _questions(
 
 
 @contextmanager
-def _resumable(kept: str = "Answers") -> Iterator[None]:
+def resumable(kept: str = "Answers") -> Iterator[None]:
     """Tell a user who presses Ctrl-C what is kept."""
     try:
         yield
@@ -273,7 +273,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     preset = "" if marking.judge is None else f"-{marking.judge.preset.name}"
     preset += "" if mathvista is None else f"-{mathvista}"
     folder = run / f"scored-{mode}{preset}" if out is None else out
-    with _resumable("Replies of the judge" if marking.judge else "Answers"):
+    with resumable("Replies of the judge" if marking.judge else "Answers"):
         cards = rescore(run, marking, folder, allow_failed=allow_failed)
     show_scores(cards, folder)
     if mathvista is not None and mathvista_benchmark.BENCHMARK.name not in cards[0].benchmarks:

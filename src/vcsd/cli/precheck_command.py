@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vcsd.cli.eval_command import resumable
 from vcsd.cli.init_command import DATA_KEYS
 from vcsd.errors import ConfigError, DataError
 from vcsd.terminal import plain, say, say_prose, show_log
@@ -67,7 +68,7 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
     model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
     name = f"{folder_identity(model_files)} {max_pixels}"
-    with only_process(folder):
+    with resumable(), only_process(folder):
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
         diagnosis = diagnose(
             opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from vcsd.batch import show
 from vcsd.checkpoint.folder import refuse_full_disk
-from vcsd.data import Skips, Stream
-from vcsd.errors import ConfigError
+from vcsd.data import Skips, Stream, load_examples
+from vcsd.data.order import Order
+from vcsd.errors import ConfigError, DataError, nearest_path
+from vcsd.inputs import check_count, check_fields
+from vcsd.models.encode import encode
 from vcsd.models.hub import local_folder
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.shapes import known_shape
@@ -22,18 +25,30 @@ from vcsd.parallel.launch import wants_shards
 from vcsd.projection.changes import changes_that_fit
 from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
-from vcsd.projection.outlook import Outlook, ShownPrompt
+from vcsd.projection.outlook import CheckedRows, Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
 from vcsd.run import checked_arguments, load
 from vcsd.student import base_dtype
+from vcsd.views.original import original
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from collections.abc import Callable
+
+    from transformers import PretrainedConfig, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config.recipe import Recipe
+    from vcsd.data import Source
     from vcsd.projection.project import Job, Projection, Sizes, Step
     from vcsd.run import Loaded
+    from vcsd.types import Example
+
+
+ROWS_CHECKED = 256
+"""The most rows that a dry run prepares. They are those that the run would read first."""
+
+SECONDS_CHECKED = 5.0
+"""After this long, no further row is prepared."""
 
 
 def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
@@ -46,17 +61,29 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
     if has_data and has_weights:
         return preview_loaded(load(recipe, is_dry=True), machine)
-    checked_arguments(recipe, is_dry=True)
+    arguments = checked_arguments(recipe, is_dry=True)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)
-    assumed = f"prompts of {job.step.prompt_tokens:,} tokens are assumed, at most {job.longest_prompt:,}"
-    assumed += _about_budget(recipe, job.step)
-    data = f"{recipe.data.path}: " + ("not opened" if has_data else "not on this machine") + f"; {assumed}"
+    data, rows = _data_alone(recipe, arguments) if has_data else (_missing(recipe.data.path), None)
+    data += f" Prompts of {job.step.prompt_tokens:,} tokens are assumed, at most {job.longest_prompt:,}"
+    data += _about_budget(recipe, job.step)
     is_local = local_folder(recipe.model.path) is not None
     is_asked = machine is not None
-    return with_advice(
-        Outlook(recipe, job, _anywhere(job, machine), data, None if is_local else source, is_asked=is_asked)
-    )
+    outlook = Outlook(recipe, job, _anywhere(job, machine), data, None if is_local else source, is_asked=is_asked)
+    return with_advice(replace(outlook, rows=rows))
+
+
+def _missing(path: str) -> str:
+    """Say that data is not here. The path may be mistyped, or that of another machine."""
+    return f"{path}: not on this machine.{nearest_path(path, wants_file=True)}"
+
+
+def _data_alone(recipe: Recipe, arguments: TrainingArguments) -> tuple[str, CheckedRows]:
+    """Describe and check data without the processor of the model: images are decoded, prompts are not encoded."""
+    examples = load_examples(**recipe.data.for_loading())
+    check_count(examples, recipe.prompts_per_step)
+    check_fields(examples, recipe.method)
+    return examples.report(), _check_first_rows(examples, arguments, recipe, original)
 
 
 def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
@@ -75,7 +102,49 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
     data, is_asked = loaded.examples.report(), machine is not None
     outlook = Outlook(recipe, job, projection, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
-    return with_advice(outlook, shown.num_prompt_tokens)
+    settings = _settings(loaded, model.config)
+    rows = _check_first_rows(
+        loaded.examples,
+        loaded.arguments,
+        recipe,
+        lambda example: encode(loaded.processor, original(example), **settings),
+    )
+    return with_advice(replace(outlook, rows=rows), shown.num_prompt_tokens)
+
+
+def _check_first_rows(
+    examples: Source, arguments: TrainingArguments, recipe: Recipe, prepare: Callable[[Example], object]
+) -> CheckedRows:
+    """Read and prepare the rows that the run would read first, for a few seconds at most.
+
+    Raises a ConfigError if so many cannot be used that the run would stop.
+    """
+    order = Order(len(examples), seed=_data_seed(arguments))
+    skips = Skips(max_share=recipe.data.max_skipped_share)
+    skips.num_rows = len(examples)
+    messages = []
+    start = time.monotonic()
+    for position in range(min(len(examples), ROWS_CHECKED)):
+        try:
+            prepare(examples[order.row(position)])
+        except DataError as error:
+            messages.append(str(error))
+            skips.skip(error, position=position)
+        else:
+            skips.use()
+        if time.monotonic() - start > SECONDS_CHECKED:
+            break
+    return CheckedRows(len(examples), skips.num_seen, skips.summary(), tuple(messages))
+
+
+def _data_seed(arguments: TrainingArguments) -> int:
+    """Return the seed of the order of the rows."""
+    return arguments.seed if arguments.data_seed is None else arguments.data_seed
+
+
+def _settings(loaded: Loaded, config: PretrainedConfig) -> dict[str, Any]:
+    """Return the settings for encoding prompts, within the positions of the model."""
+    return within_model(loaded.prompt_settings, config, loaded.recipe.rollout.max_new_tokens)
 
 
 def with_advice(outlook: Outlook, prompt_tokens: int | None = None) -> Outlook:
@@ -170,8 +239,11 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
     existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
     limit = loaded.arguments.save_total_limit
     kept = max(limit, 2) + 1 if limit else 2  # with a limit of 1, the one before the last is kept as well
-    if shutil.disk_usage(existing).free < kept * sizes.checkpoint_bytes:
-        refuse_full_disk(existing, kept * sizes.checkpoint_bytes)
+    if not os.access(existing, os.W_OK):
+        raise ConfigError(
+            [f"trainer.output_dir = {str(loaded.output)!r}: {existing} cannot be written to. Choose another."]
+        )
+    refuse_full_disk(existing, sizes.checkpoint_bytes, kept)
 
 
 def _memory_of(device: torch.device) -> float:
@@ -186,8 +258,6 @@ def _memory_of(device: torch.device) -> float:
 
 def _first(loaded: Loaded, config: PretrainedConfig) -> Shown:
     """Return the first example of the run under every view."""
-    seed = loaded.arguments.data_seed if loaded.arguments.data_seed is not None else loaded.arguments.seed
-    stream = Stream(loaded.examples, seed=seed, skips=Skips(max_share=1.0))
-    method, max_new_tokens = loaded.recipe.method, loaded.recipe.rollout.max_new_tokens
-    settings = within_model(loaded.prompt_settings, config, max_new_tokens)
+    stream = Stream(loaded.examples, seed=_data_seed(loaded.arguments), skips=Skips(max_share=1.0))
+    method, settings = loaded.recipe.method, _settings(loaded, config)
     return stream.take_prepared(0, 1, lambda example: show(example, method, loaded.processor, **settings)).items[0]

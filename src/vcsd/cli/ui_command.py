@@ -11,7 +11,9 @@ from vcsd.terminal import say
 
 def ui(
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")] = "world",
-    port: Annotated[int | None, typer.Option(help="Port; default: the first free one from 7860.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port; default: the first free one from 7860.")
+    ] = None,
     max_pixels: Annotated[int | None, typer.Option(help="Shrink the image to this many pixels.")] = None,
 ) -> None:
     """Ask a model about an image in the browser: answer, contrast of each token, sliders for alpha and beta.

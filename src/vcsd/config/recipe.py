@@ -128,7 +128,7 @@ def _check_trainer(values: object) -> TrainerValues:
         elif (words := _words(hints[key])) and isinstance(value, str) and value not in words:
             problems.append(_unknown_word(f"trainer.{key}", value, words))
         elif not _fits(value, hints[key]):
-            problems.append(f"trainer.{key} = {shown(value)} is not of type {_type_name(hints[key])}.")
+            problems.append(f"trainer.{key} = {shown(value)} {_wrong_type(hints[key])}")
         elif key == "max_steps" and not 1 <= value <= MOST_STEPS:
             least, most = "at least 1; a run is not counted in epochs", f"at most {MOST_STEPS}; the paper uses 90"
             problems.append(f"trainer.max_steps = {shown(value)} must be {least if value < 1 else most}.")
@@ -384,6 +384,8 @@ def _explain(details: ErrorDetails) -> tuple[str, ...]:
     if kind == "extra_forbidden":
         return (_unknown_key(path.rpartition(".")[0], details["loc"][-1], list(section.model_fields)),)
     phrase = _PHRASES.get(kind, details["msg"] + ".").format(**details.get("ctx", {}))
+    if kind == "model_type":
+        phrase = f"{phrase} Its keys: {', '.join(_keys_at(details['loc']))}."
     value = "" if kind == "missing" else f" = {shown(details['input'])}"
     return (f"{path}{value} {phrase} {meaning}".rstrip(),)
 
@@ -403,6 +405,15 @@ def _find(loc: tuple[int | str, ...]) -> tuple[type[Section], str]:
     return section, meaning or ""
 
 
+def _keys_at(loc: tuple[int | str, ...]) -> list[str]:
+    """Return the keys of the section at a path, such as data.path."""
+    parent, _ = _find(loc)
+    inner = parent.model_fields[str(loc[-1])].annotation
+    assert isinstance(inner, type), f"{loc} is not a section"
+    assert issubclass(inner, Section), f"{loc} is not a section"
+    return [".".join(map(str, (*loc, key))) for key in inner.model_fields]
+
+
 def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     """Report an unknown key, with the section that has a key of this name, or the nearest key of its own section."""
     name = str(key) if len(str(key)) <= _MAX_KEY else str(key)[: _MAX_KEY - 3] + "..."
@@ -412,6 +423,8 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
     if not elsewhere and (meant := ALIASES.get(str(key))) is not None:
         elsewhere = [f"'{meant}'"]
+    if not elsewhere and not parent and str(key) in _training_argument_types():
+        elsewhere = [f"'trainer.{key}'"]
     advice = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(key, sorted(allowed))
     return f"{path} is not a key. {advice}"
 
@@ -464,6 +477,26 @@ def _fits(value: object, kind: Any) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _wrong_type(kind: object) -> str:
+    """Say that a value is not of a type, in plain words for the usual types.
+
+    >>> _wrong_type(int), _wrong_type(bool | None), _wrong_type(list[str])
+    ('is not a whole number.', 'is neither true nor false.', 'is not of type list[str].')
+    """
+    kinds = [option for option in get_args(kind) or (kind,) if option is not type(None)]
+    if len(kinds) == 1 and kinds[0] in _TYPES:
+        return _TYPES[kinds[0]]
+    return f"is not of type {_type_name(kind)}."
+
+
+_TYPES = {
+    int: "is not a whole number.",
+    float: "is not a number.",
+    bool: "is neither true nor false.",
+    str: "is not text.",
+}
 
 
 def _type_name(kind: object) -> str:

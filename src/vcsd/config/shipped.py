@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcsd.errors import ConfigError, did_you_mean, shown
+from vcsd.errors import ConfigError, did_you_mean, shown, similar_path
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
 
+_RECIPE_ENDINGS = (".yaml", ".yml")
 _DATA_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", ".arrow")
 
 NOT_RECIPES = ("accelerate",)
@@ -78,10 +79,11 @@ def shipped_path(name: str) -> Path:
         problem = (
             f"recipe {shown(name, 200)} cannot be read: there is neither such a file nor a shipped recipe of this name."
         )
-        here = [
-            file for ending in (".yaml", ".yml") if is_file(Path(f"{name}{ending}")) and (file := f"{name}{ending}")
-        ]
+        here = [file for ending in _RECIPE_ENDINGS if is_file(Path(f"{name}{ending}")) and (file := f"{name}{ending}")]
         near = f"Did you mean {here[0]!r}?" if here else did_you_mean(stem, known)
+        similar = None if near.startswith("Did") else similar_path(name, wants_file=True)
+        if similar is not None and Path(similar).suffix in _RECIPE_ENDINGS:
+            near = f"Did you mean {similar!r}?"
         raise ConfigError([f"{problem} {near if near.startswith('Did') else '`vcsd recipes` lists them.'}"])
     return shipped_folder() / f"{stem}.yaml"
 

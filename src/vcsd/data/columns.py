@@ -133,14 +133,22 @@ def _nearest(word: object, present: list[str]) -> str:
 
 
 def read_text(row_id: str, field: str, cell: object) -> str | None:
-    """Read a text, or a number as text; None for an empty cell."""
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
+    """Read a text, or a number as text; None for an empty cell, which pandas writes as NaN.
+
+    >>> read_text("a", "answer", 7), read_text("a", "answer", " "), read_text("a", "answer", float("nan"))
+    ('7', None, None)
+    """
+    if cell is None or (isinstance(cell, str) and not cell.strip()) or _is_nan(cell):
         return None
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         raise RowError(row_id, f"its {field} is {shown(cell)}, not text.", reason="malformed_row")
     return str(cell)
+
+
+def _is_nan(cell: object) -> bool:
+    return isinstance(cell, float) and math.isnan(cell)
 
 
 def read_answer(row_id: str, cell: object) -> str | None:
@@ -153,11 +161,11 @@ def read_answer(row_id: str, cell: object) -> str | None:
 def read_category(cell: object) -> str | None:
     """Read a category: a text, a number, or a list of them. Anything else is none: no row is lost for its label.
 
-    >>> read_category("math"), read_category(["math", "geometry"]), read_category({"a": 1}), read_category(" ")
+    >>> read_category("math"), read_category(["math", "geometry"]), read_category({"a": 1}), read_category(float("nan"))
     ('math', 'math, geometry', None, None)
     """
     labels = cell if isinstance(cell, list | tuple) else [cell]
-    if not all(isinstance(label, str | int | float) for label in labels):
+    if not all(isinstance(label, str | int | float) and not _is_nan(label) for label in labels):
         return None
     return HALF_PAIR.sub("\ufffd", ", ".join(str(label).strip() for label in labels)) or None
 

@@ -15,7 +15,7 @@ from vcsd.data.formats.vlmevalkit_tsv import COLUMNS as VLMEVALKIT_COLUMNS
 from vcsd.data.formats.vlmevalkit_tsv import VlmevalkitTable, is_vlmevalkit
 from vcsd.data.jsonl import JsonlTable
 from vcsd.data.source import Source
-from vcsd.errors import ConfigError, did_you_mean, nearest_path
+from vcsd.errors import ConfigError, did_you_mean, nearest_path, similar_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,7 +92,14 @@ def _open(name: str, *, split: str | None, images: Path | None) -> Table:
             raise ConfigError([f"{name} is a single file, but data.split = {split!r}. Leave it out."])
         return _open_file(path, images=images)
     if _HUB_ID.fullmatch(name) and path.suffix.lower() not in FORMATS and not path.parent.is_dir():
-        return hub_dataset(name, split=split)
+        if (similar := similar_path(name, wants_file=True)) is None:
+            return hub_dataset(name, split=split)
+        raise ConfigError(
+            [
+                f"there is no data at {name!r}, but there is {similar!r}, so the hub was not asked. If you mean a "
+                f"dataset on the hub: hf download {name} --repo-type dataset --local-dir {name}"
+            ]
+        )
     hint = nearest_path(name, wants_file=True)
     raise ConfigError([f"there is no data at {name!r}. Give a file, a folder, or the id of a hub dataset.{hint}"])
 

@@ -2,7 +2,8 @@
 
     {"position": 17, "id": "virl-00042", "reason": "missing_file", "file": "images/42.png", "message": "..."}
 
-Each skipped row is one such line in `skipped.jsonl`; `position` is its position in the shuffled order.
+Each skipped row is one such line in `skipped.jsonl`; `position` is its position in the shuffled order. A row that is
+read in several epochs has a line for each. Messages count it once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypedDict
 
 from vcsd.errors import UNGIVEN, ConfigError, DataError
-from vcsd.monitor.lines import Lines
+from vcsd.monitor.lines import Lines, read_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +92,10 @@ class Skips:
         self._max_share, self._min_rows = max_share, min_rows
         self.num_seen = 0
         self.counts: Counter[str] = Counter()
+        self.num_rows: int | None = None
+        """How many rows the data has, if known: what is read beyond that is read again."""
+        self._first: dict[str, tuple[int, str]] = {}
+        """Id of a skipped row -> where it was skipped first, and why."""
         self.last: DataError | None = None
         """The error of the row that was skipped last."""
 
@@ -100,12 +105,22 @@ class Skips:
 
     @property
     def num_skipped(self) -> int:
-        """How many rows were skipped, for any reason."""
+        """How often a row was skipped, for any reason and in any epoch."""
         return self.counts.total()
 
     @property
+    def num_rows_skipped(self) -> int:
+        """How many different rows were skipped."""
+        return len(self._first)
+
+    @property
+    def num_rows_seen(self) -> int:
+        """How many different rows were read: an epoch reads each once."""
+        return self.num_seen if self.num_rows is None else min(self.num_seen, self.num_rows)
+
+    @property
     def share(self) -> float:
-        """The share of the rows read so far that were skipped."""
+        """The share of what was read so far that was skipped."""
         return self.num_skipped / self.num_seen if self.num_seen else 0.0
 
     def use(self) -> None:
@@ -116,6 +131,7 @@ class Skips:
         """Count and list a skipped row. Raise a ConfigError once there are too many."""
         self.num_seen += 1
         self.counts[error.reason] += 1
+        self._first.setdefault(error.example_id, (position, error.reason))
         self.last = error
         self._list(error, position)
         if self.num_seen >= self._min_rows and self.share > self._max_share:
@@ -124,10 +140,9 @@ class Skips:
     def none_usable(self, errors: Sequence[DataError], name: str) -> str:
         """List rows of which none can be used, and say why the first cannot, where they are listed, and what to do."""
         for position, error in enumerate(errors):
-            self.counts[error.reason] += 1
             self._list(error, position)
-        summary, listed = self.summary(), f" All are listed in {self._lines.path}." if self._lines else ""
-        self.counts.clear()
+        summary = _in_words(Counter(error.reason for error in errors))
+        listed = f" All are listed in {self._lines.path}." if self._lines else ""
         fix = FIXES.get(errors[0].reason, "")
         start = f"none of the first {len(errors)} rows of {name} can be used ({summary})."
         return f"{start} The first: {errors[0]}{listed} {fix}".rstrip()
@@ -139,18 +154,20 @@ class Skips:
 
     def _too_many(self, error: DataError) -> str:
         listed = f" All are listed in {self._lines.path}." if self._lines else ""
+        rows = f"{self.num_rows_skipped} of the {self.num_rows_seen} rows read so far"
         return (
-            f"{self.num_skipped} of the {self.num_seen} rows read so far cannot be used ({self.summary()}), more than "
-            f"{self._max_share:.0%}. The last one: {error}{listed} Fix the data, or raise data.max_skipped_share."
+            f"{rows} cannot be used ({self.summary()}), more than {self._max_share:.0%}. The last one: {error}{listed} "
+            "Fix the data, or raise data.max_skipped_share."
         )
 
     def reasons(self) -> str:
         """Return the reasons in words, such as 'missing_file', or '3 missing_file, 1 broken_image' for several."""
-        return next(iter(self.counts)) if len(self.counts) == 1 else self.summary()
+        words = {word for _, word in self._first.values()}
+        return next(iter(words)) if len(words) == 1 else self.summary()
 
     def summary(self) -> str:
-        """Return the counts in words, such as '3 missing_file, 1 broken_image'."""
-        return ", ".join(f"{count} {word}" for word, count in self.counts.most_common()) or "none skipped"
+        """Return how many rows were skipped and why, such as '3 missing_file, 1 broken_image'."""
+        return _in_words(Counter(word for _, word in self._first.values()))
 
     def state(self) -> SkipsState:
         """Return what a checkpoint keeps, as plain JSON."""
@@ -161,3 +178,10 @@ class Skips:
         self.num_seen, self.counts = state["num_seen"], Counter(state["counts"])
         if self._lines is not None:
             self._lines.keep_until("position", cursor - 1)
+        self._first = {row: first for row, first in self._first.items() if first[0] < cursor}
+        for line in read_lines(self._lines.path) if self._lines is not None else ():
+            self._first.setdefault(str(line.get("id")), (int(line.get("position", 0)), str(line.get("reason"))))
+
+
+def _in_words(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.most_common()) or "none skipped"

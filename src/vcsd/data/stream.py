@@ -53,6 +53,7 @@ class Stream:
         self.rows = rows
         self.order = Order(len(rows), seed=seed, shuffle=shuffle)
         self.skips = Skips() if skips is None else skips
+        self.skips.num_rows = len(rows)
 
     def take(self, cursor: int, count: int) -> Taken[Example]:
         """Read the next `count` usable examples from a cursor on."""

@@ -101,7 +101,7 @@ def load_questions(
     others = [name for name in names if name not in suites and name != ALL]
     loaded = load_world(list(suites), limit=asking.limit) if suites else []
     if others or not suites:
-        chosen, folder = choose_benchmarks(others), data_folder(data)
+        chosen, folder = choose_benchmarks(others, also=(ALL, *WORLD)), data_folder(data)
         require_files(chosen, folder)
         with WorkBar("reading benchmarks") as bar:
             bar.begin(0, len(chosen))

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, refuse_missing_folder
 from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
@@ -42,6 +42,7 @@ class Asked:
 
 def read_asked(run: Path) -> Asked:
     """Read what the evaluation in a folder asked."""
+    refuse_missing_folder(run)
     path = run / ASKED
     if not path.is_file():
         raise ConfigError([

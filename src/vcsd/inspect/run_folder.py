@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
@@ -115,6 +115,7 @@ def _machines(folder: Path) -> dict[str, str]:
 
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read a run's folder. Raise a ConfigError if it holds no run."""
+    refuse_missing_folder(folder)
     if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", "scorecard.json")):
         advice = "Pass the folder that trainer.output_dir names, or that of an evaluation (--out of vcsd eval)."
         raise ConfigError([f"{folder} is not the folder of a run. {advice}"])
@@ -131,7 +132,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         syncs=list(read_lines(folder / SYNC_FILE)),
         scorecard=load_scorecard(card) if card.is_file() else None,
         exam=exam,
-        num_skipped=sum(1 for _ in read_lines(folder / "skipped.jsonl")),
+        num_skipped=len({str(line.get("id")) for line in read_lines(folder / "skipped.jsonl")}),
         process=process_in(folder),
     )
 

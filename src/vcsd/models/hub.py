@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, first_part_exists, nearest_path, shown
+from vcsd.errors import ConfigError, first_part_exists, nearest_path, shown, similar_path
 from vcsd.models.shapes import SHAPES, known_shape
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
 def refuse_missing_path(path: str, *, key: str) -> None:
     """Raise a ConfigError if a model's name is a path of this machine at which there is no folder. Asks nobody.
 
-    Everything is a path that is not ORG/NAME. So is ORG/NAME if there is a folder ORG here, unless the model is known
-    or has been downloaded.
+    Everything is a path that is not ORG/NAME. So is ORG/NAME if there is a folder ORG here, or one with a similar name
+    that holds a folder similar to NAME, unless the model is known or has been downloaded.
     """
     try:
         folder = Path(path).expanduser()
@@ -94,14 +94,20 @@ def refuse_missing_path(path: str, *, key: str) -> None:
                 f"{_without_org(path) or nearest_path(path)}"
             ]
         )
-    if first_part_exists(path) and known_shape(path) is None and local_folder(path) is None:
-        parent = path.partition("/")[0]
-        raise ConfigError(
-            [
-                f"{key} = {path!r}: there is no such folder in {parent!r}, which exists, so the hub was not asked."
-                f"{nearest_path(path)} If you mean a model on the hub: hf download {path} --local-dir {path}"
-            ]
-        )
+    if known_shape(path) is not None or local_folder(path) is not None:
+        return
+    if first_part_exists(path):
+        place = f" in {path.partition('/')[0]!r}, which exists, so the hub was not asked"
+    elif similar_path(path) is not None:
+        place = ", but a similar one, so the hub was not asked"
+    else:
+        return
+    raise ConfigError(
+        [
+            f"{key} = {path!r}: there is no such folder{place}.{nearest_path(path)} "
+            f"If you mean a model on the hub: hf download {path} --local-dir {path}"
+        ]
+    )
 
 
 def _without_org(name: str) -> str:

@@ -35,6 +35,10 @@ _MOST_TEXT = 2 * (WIDTH - _LABEL)
 """Characters of a prompt that are shown."""
 
 
+_MOST_REASON = 300
+"""Characters of the message about a row that are shown."""
+
+
 @dataclass(frozen=True)
 class ShownPrompt:
     """The first prompt as one pass sees it."""
@@ -44,6 +48,19 @@ class ShownPrompt:
     view: str
     num_tokens: int
     text: str
+
+
+@dataclass(frozen=True)
+class CheckedRows:
+    """The rows that a dry run read, with their images."""
+
+    num_rows: int
+    """How many the data has."""
+    num_checked: int
+    summary: str
+    """How many cannot be used and why, such as "2 broken_image"."""
+    messages: tuple[str, ...]
+    """What is wrong with each that cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ class Outlook:
     changes: tuple[Change, ...] = ()
     elsewhere: Projection | None = None
     """The smallest machine that fits, if this recipe does not fit on the one that was asked for."""
+    rows: CheckedRows | None = None
 
     @property
     def fits(self) -> bool:
@@ -92,6 +110,8 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     yield from _entry("machine", _verdict(outlook))
     yield from _entry("model", _model(outlook))
     yield from _entry("data", outlook.data)
+    if outlook.rows is not None:
+        yield from _entry("rows", _rows(outlook.rows))
     yield from _prompt_lines(outlook.prompts, has_text=has_text)
     if outlook.exam is not None:
         yield from _entry("eval", outlook.exam)
@@ -138,6 +158,19 @@ def _model(outlook: Outlook) -> str:
     trained = "all" if sizes.num_trained == sizes.num_parameters else count(sizes.num_trained)
     known = f"; not on this machine, shapes from {outlook.source}" if outlook.source else ""
     return f"{path}: {count(sizes.num_parameters)} parameters, {trained} trained{known}"
+
+
+def _rows(rows: CheckedRows) -> str:
+    """Say how many rows were checked, and what is wrong with the first that cannot be used."""
+    number = (
+        f"all {rows.num_rows:,}" if rows.num_checked == rows.num_rows else f"{rows.num_checked:,} of {rows.num_rows:,}"
+    )
+    start = f"checked {number}, with their images:"
+    if not rows.messages:
+        return f"{start} all can be used"
+    first = rows.messages[0]
+    first = first if len(first) <= _MOST_REASON else f"{first[:_MOST_REASON]} ..."
+    return f"{start} {len(rows.messages):,} cannot be used and would be skipped ({rows.summary}). The first: {first}"
 
 
 def _prompt_lines(prompts: Sequence[ShownPrompt], *, has_text: bool) -> Iterator[str]:
@@ -265,6 +298,7 @@ def as_json(outlook: Outlook) -> str:
     tree: dict[str, Any] = {
         "recipe": json.loads(outlook.recipe.to_json()),
         "data": outlook.data,
+        "rows_checked": None if outlook.rows is None else vars(outlook.rows),
         "evaluation": outlook.exam,
         "model": {
             "parameters": job.sizes.num_parameters,

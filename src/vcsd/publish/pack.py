@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import latest_checkpoint
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, refuse_missing_folder
 from vcsd.evaluation.live import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import hub_id
@@ -30,6 +30,7 @@ _OF_THE_MACHINE = ("seconds", "peak_bytes")
 
 def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
     """Return the capsule of a run up to its latest checkpoint. `scores` are folders of results of `vcsd eval`."""
+    refuse_missing_folder(run)
     checkpoint = latest_checkpoint(run)
     if checkpoint is None:
         advice = "Pass a folder that trainer.output_dir named, of a run that has saved."

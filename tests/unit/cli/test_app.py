@@ -61,6 +61,10 @@ def test_help_lists_every_command_and_each_shows_an_example():
         assert f"Example: vcsd {command}" in invoke(command, "--help").output
 
 
+def test_a_port_that_no_machine_has_is_refused():
+    assert invoke("ui", "--port", "99999").exit_code == 2
+
+
 def test_version_is_printed():
     assert invoke("--version").output.strip() == f"vcsd {__version__}"
 

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 from tiny_examples import picture
 from vcsd.cli import app
 from vcsd.errors import ConfigError
+from vcsd.inspect.precheck import diagnosis
 
 
 def invoke(*arguments):
@@ -32,6 +33,16 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
     page = (tmp_path / "out" / "precheck.html").read_text()
     assert "data:image/png" in page
     assert 'class="mark"' not in page
+
+
+def test_a_stopped_check_says_that_the_answers_are_kept(tmp_path, monkeypatch):
+    def stop(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(diagnosis, "diagnose", stop)
+    result = invoke("world", "--num", 2, "--out", tmp_path)
+    assert result.exit_code == 130
+    assert "Stopped. Answers so far are kept; the same command resumes." in result.output
 
 
 def test_a_model_without_data_is_told_to_bring_some():

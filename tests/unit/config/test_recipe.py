@@ -97,7 +97,10 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
             "zzz is not a key. Allowed: data, evaluation, guard, lora, method, model, offload, prompts_per_step, "
             "resume, rollout, token_budget, trainer.",
         ),
-        ({**GOOD, "rollout": 3}, "rollout = 3 is not a section."),
+        (
+            {**GOOD, "rollout": 3},
+            "rollout = 3 is not a section. Its keys: rollout.num_per_prompt, rollout.max_new_tokens, ",
+        ),
         ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
@@ -113,7 +116,7 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "method": {"beta": 1.7}}, "method.beta = 1.7 is outside [0, 1]. 0.1 is the paper's value;"),
         ({**GOOD, "trainer": 3}, "trainer = 3 is not a section. See transformers.TrainingArguments."),
         ({**GOOD, "trainer": {"learning_rat": 1}}, "trainer.learning_rat is not a key. Did you mean 'learning_rate'?"),
-        ({**GOOD, "trainer": {"learning_rate": "fast"}}, "trainer.learning_rate = 'fast' is not of type float."),
+        ({**GOOD, "trainer": {"learning_rate": "fast"}}, "trainer.learning_rate = 'fast' is not a number."),
         ({**GOOD, "trainer": {"learning_rate": float("nan")}}, "trainer.learning_rate = nan is not finite."),
         ({**GOOD, "trainer": {"lr_scheduler_type": "linera"}}, "is not a choice. Did you mean 'linear'?"),
         ({**GOOD, "trainer": {"max_steps": 0}}, "trainer.max_steps = 0 must be at least 1"),

@@ -82,6 +82,12 @@ def test_a_last_turn_of_the_assistant_is_the_reference_answer_and_never_shown(ro
     assert told == ["WARNING"] * ("completion" not in row), "Python shows warnings alone by default"
 
 
+def test_nan_is_an_empty_cell_as_in_pandas():
+    nan = float("nan")
+    example = first({"question": "?", "image": picture(), "answer": nan, "category": nan, "feedback": nan})
+    assert (example.answer, example.category, example.feedback) == (None, None, None)
+
+
 def test_an_answer_column_wins_over_the_last_turn():
     assert first({"messages": [USER, GOLD], "image": picture(), "answer": "7"}).answer == "7"
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from tiny_examples import example, picture
-from vcsd.data import MAX_SKIPPED_SHARE, MIN_ROWS_SEEN, RowError, Skips, reason
+from vcsd.data import MAX_SKIPPED_SHARE, MIN_ROWS_SEEN, RowError, Skips, Stream, reason
 from vcsd.errors import ConfigError, DataError
 from vcsd.monitor.lines import read_lines
 from vcsd.views import original as views_original
@@ -60,6 +60,41 @@ def test_a_resumed_run_forgets_what_the_lost_steps_skipped(tmp_path):
     assert (resumed.num_seen, dict(resumed.counts)) == (1, {"missing_file": 1})
     resumed.skip(missing("b"), position=7)
     assert [line["id"] for line in read_lines(path)] == ["a", "b"]
+
+
+def test_a_row_that_is_skipped_in_each_epoch_is_one_row_also_after_a_resume(tmp_path):
+    rows = [replace(example(picture()), id=str(number)) for number in range(4)]
+
+    def prepare(shown):
+        if shown.id == "2":
+            raise missing("2")
+        return shown
+
+    path = tmp_path / "skipped.jsonl"
+    stream = Stream(rows, seed=0, skips=Skips(path))
+    cursor = 0
+    for _ in range(4):
+        cursor = stream.take_prepared(cursor, 3, prepare).cursor
+    assert stream.skips.num_skipped == len(list(read_lines(path))) > 1
+    assert (stream.skips.num_rows_skipped, stream.skips.num_rows_seen) == (1, 4)
+    assert stream.skips.summary() == "1 missing_file"
+    resumed = Stream(rows, seed=0, skips=Skips(path))
+    resumed.skips.restore(stream.skips.state(), cursor=cursor)
+    assert (resumed.skips.num_rows_skipped, resumed.skips.num_rows_seen) == (1, 4)
+    resumed.skips.restore({"num_seen": 0, "counts": {}}, cursor=0)
+    assert (resumed.skips.num_rows_skipped, resumed.skips.num_rows_seen) == (0, 0)
+
+
+def test_too_many_skipped_rows_are_counted_once_over_epochs():
+    skips = Skips(max_share=0.1, min_rows=8)
+    Stream([example(picture())] * 4, seed=0, skips=skips)
+    for _ in range(3):
+        skips.use()
+    skips.skip(missing("3"), position=3)
+    for _ in range(3):
+        skips.use()
+    with pytest.raises(ConfigError, match=r"^1 of the 4 rows read so far cannot be used \(1 missing_file\)"):
+        skips.skip(missing("3"), position=7)
 
 
 def test_a_reason_once_given_is_kept():

@@ -96,7 +96,7 @@ def test_steps_that_were_not_taken_and_skipped_rows_are_mentioned(tmp_path):
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     lines[4] = lines[4].replace('"is_taken": true', '"is_taken": false')
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    (folder / "skipped.jsonl").write_text('{"row": 1}\n{"row": 2}\n')
+    (folder / "skipped.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n{"id": "a"}\n')  # a in two epochs
     html = html_of(folder)
     assert "1 steps were not taken, the first is step 5" in html
     assert "2 rows of the data were skipped" in html

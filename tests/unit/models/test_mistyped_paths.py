@@ -3,6 +3,7 @@
 import huggingface_hub
 import pytest
 
+from vcsd.data import load
 from vcsd.errors import ConfigError, nearest_path
 from vcsd.models.hub import model_folder
 
@@ -68,9 +69,24 @@ def test_what_cannot_be_a_hub_id_is_never_asked_for(asked, path):
     assert asked == []
 
 
-def test_a_name_that_may_be_on_the_hub_is_asked_for_and_the_error_names_the_similar_folder(asked):
-    assert refusal("run/folder").endswith("and the access token. Did you mean 'runs/folder'?")
-    assert asked == ["run/folder"]
+def test_a_path_whose_first_part_is_mistyped_does_not_reach_the_hub_either(asked):
+    text = refusal("run/folder")
+    assert "there is no such folder, but a similar one, so the hub was not asked. Did you mean 'runs/folder'?" in text
+    assert "hf download run/folder --local-dir run/folder" in text
+    assert asked == []
+
+
+@pytest.mark.parametrize("name", ["run/xyz", "somebody/folder", "somebody/something"])
+def test_a_name_that_may_be_on_the_hub_and_is_not_similar_to_a_folder_is_asked_for(asked, name):
+    assert "nor a model on the hub that can be loaded: offline" in refusal(name)
+    assert asked == [name]
+
+
+def test_data_with_a_mistyped_folder_does_not_reach_the_hub(asked, monkeypatch):
+    monkeypatch.setattr(load, "hub_dataset", lambda name, split: asked.append(name))
+    with pytest.raises(ConfigError, match=r"no data at 'run/folder', but there is 'runs/folder', so the hub was not"):
+        load.load_examples("run/folder")
+    assert asked == []
 
 
 def test_a_known_model_is_asked_for_although_a_folder_has_the_name_of_its_organization(asked, tmp_path):

@@ -89,8 +89,8 @@ def data_folder(folder: str | PathLike[str] | None) -> Path:
     return path
 
 
-def choose_benchmarks(names: str | Sequence[str]) -> list[Benchmark]:
-    """Find benchmarks by name; "all" selects the seven.
+def choose_benchmarks(names: str | Sequence[str], also: Sequence[str] = ()) -> list[Benchmark]:
+    """Find benchmarks by name; "all" selects the seven. `also` are names that the caller takes, for error messages.
 
     >>> [benchmark.name for benchmark in choose_benchmarks("VStarBench, blink")]
     ['VStarBench', 'BLINK']
@@ -102,7 +102,7 @@ def choose_benchmarks(names: str | Sequence[str]) -> list[Benchmark]:
         return list(BENCHMARKS.values())
     by_word = {name.lower(): benchmark for name, benchmark in PUBLISHED.items()}
     unknown = [
-        f"benchmark {word!r} is not known. {did_you_mean(word, [*PUBLISHED, 'all'])}"
+        f"benchmark {word!r} is not known. {did_you_mean(word, [*PUBLISHED, 'all', *also])}"
         for word in words
         if word.lower() not in by_word
     ]
@@ -219,7 +219,9 @@ def questions_of(benchmark: Benchmark, rows: Sequence[Record], style: str) -> li
         raise ConfigError(problems[:_FEW] + more)
     name = benchmark.name
     if not questions:
-        raise ConfigError([f"{name} has no row with an image. Download it again: {benchmark.published.source}"])
+        is_own = not benchmark.published.names
+        advice = "Fill image or image_path." if is_own else f"Download it again: {benchmark.published.source}"
+        raise ConfigError([f"{name} has no row with an image. {advice}"])
     counts = Counter(question.id for question in questions)
     repeated = [index for index, count in counts.items() if count > 1]
     if repeated:

@@ -64,6 +64,7 @@ def test_a_limit_spreads_over_the_file(tmp_path):
         ("mine.tsv", [{**ROWS[1], "image": "9"}], "its image is that of row '9', which is not there"),
         ("mine.tsv", [{**ROWS[1], "answer": ""}], "has nothing under 'answer'"),
         ("mine.tsv", [ROWS[1], ROWS[1]], "indices occur in several rows: '2'. Make them unique"),
+        ("mine.tsv", [{**ROWS[1], "image": ""}], "mine has no row with an image. Fill image or image_path."),
         ("mine.csv", ROWS, "does not end in .tsv"),
         ("BLINK.tsv", ROWS, "BLINK is a published benchmark. Ask it with --benchmarks BLINK"),
     ],
@@ -72,6 +73,13 @@ def test_a_file_that_makes_no_sense_is_refused_with_advice(tmp_path, name, rows,
     with pytest.raises(ConfigError) as error:
         load_own_tsv(write_tsv(tmp_path / name, rows))
     assert words in str(error.value)
+
+
+def test_an_empty_file_is_not_to_be_downloaded_by_its_author(tmp_path):
+    for text in ("", "index\tquestion\tanswer\timage\n"):
+        (tmp_path / "mine.tsv").write_text(text)
+        with pytest.raises(ConfigError, match=r"Download it again, or add .*rows if it is yours\."):
+            load_own_tsv(tmp_path / "mine.tsv")
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):

@@ -65,7 +65,7 @@ def read_tsv(path: str | PathLike[str]) -> RecordTable:
         except csv.Error as error:
             raise ConfigError([f"{path} is not a TSV file: {error}. Download it again."]) from error
     if not places:
-        raise ConfigError([f"{path} has no rows below its header. Download it again."])
+        raise ConfigError([f"{path} has no rows below its header. Download it again, or add rows if it is yours."])
     _refuse_doubles(path, places)
     return _table(path, columns, places, digest.hexdigest())
 
@@ -173,7 +173,7 @@ def _problem(text: bytes) -> str | None:
 
 def _header(path: Path, record: tuple[int, int, list[bytes]] | None) -> tuple[str, ...]:
     if record is None:
-        raise ConfigError([f"{path} is empty. Download it again."])
+        raise ConfigError([f"{path} is empty. Download it again, or add a header and rows if it is yours."])
     names = tuple(cell.decode("utf-8-sig", "replace").strip() for cell in record[2])
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated or len(names) < 2:
