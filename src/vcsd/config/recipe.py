@@ -19,7 +19,8 @@ from copy import deepcopy
 from dataclasses import asdict, fields, replace
 from enum import Enum, EnumMeta
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
@@ -485,7 +486,8 @@ def _wrong_type(kind: object) -> str:
     >>> _wrong_type(int), _wrong_type(bool | None), _wrong_type(list[str])
     ('is not a whole number.', 'is neither true nor false.', 'is not of type list[str].')
     """
-    kinds = [option for option in get_args(kind) or (kind,) if option is not type(None)]
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = [option for option in options if option is not type(None)]
     if len(kinds) == 1 and kinds[0] in _TYPES:
         return _TYPES[kinds[0]]
     return f"is not of type {_type_name(kind)}."
