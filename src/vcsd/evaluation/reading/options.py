@@ -11,9 +11,9 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
+from vcsd.evaluation.reading.absences import affirms_presence, asks_for_absent, read_absent
 from vcsd.evaluation.reading.option_labels import CLOSERS, NONE_OF, TICKS, TIMES, has_own, lettered, names_another
 from vcsd.evaluation.reading.option_words import ends_with_option, mentions
-from vcsd.evaluation.reading.texts.absences import affirms_presence, asks_for_absent, read_absent
 from vcsd.evaluation.reading.texts.formulas import continues_formula, formula, has_variable, is_argument, is_operand
 from vcsd.evaluation.reading.texts.judgements import called_wrong, goes_on_with_another, judgements, rivals
 from vcsd.evaluation.reading.texts.question_words import NOTHING_ASKED, QuestionWords, repeats_question
