@@ -497,6 +497,7 @@ def reader():
         yield row(name), REAL, real_model(file_name)
     yield from new_answers(7, num_draws=2)
     yield from new_answers(8, num_draws=1)
+    yield from new_answers(9, num_draws=1)
     names = ("_reader_6", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
     sixth, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
@@ -556,8 +557,11 @@ def new_answers(version, num_draws):
     """The rows about the answers that a version was measured with, and what other versions read of them."""
     kinds = {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"}
     benchmarks = ("EMMA", "CMM-Math", "Probes", "M3CoT", "MathVista", "MM-IQ", "A-OKVQA")
+    if version == NEWEST:
+        benchmarks = ("CMM-Math", "CharXiv", "Hallucination probes", "RealHiTBench", "GQA-counterfactual", "PuzzleVQA")
+        benchmarks += ("ScienceQA", "TDBench", "BlindTest")
     tables = {
-        "by kind": {label: kind for label, kind in kinds.items() if num_draws > 1 or kind != "float"},
+        "by kind": {label: kind for label, kind in kinds.items() if version != WITHOUT_FLOATS or kind != "float"},
         "by language": {"English": "English", "Chinese": "Chinese"},
         "by draw": {"first draw": "first", "second draw": "second"} if num_draws > 1 else {},
         "by benchmark": {name: name for name in benchmarks},
@@ -573,14 +577,18 @@ def new_answers(version, num_draws):
     yield row(f"the authors, on {same}"), file, counted(*extracted, "authors", "all")
     others = {f"version {other}, on {same}": f"_reader_{other}" for other in range(6, version)}
     if version == NEW:
-        others |= {"version 8, developed on them": "_reader_8", "version 9, developed on them": ""}
+        others |= {f"version {other}, developed on them": f"_reader_{other}" for other in range(NEW + 1, NOW)}
+        others |= {f"version {NOW}, developed on them": ""}
     else:
-        others |= {f"version 9, developed on the answers for version {version}": ""}
+        later = {other: f"_reader_{other}" for other in range(version + 1, NOW)} | {NOW: ""}
+        same = f"developed on the answers for version {version}"
+        others |= {f"version {other}, {same}": name for other, name in later.items()}
     for label, name in others.items():
         yield row(label), MEASURED + f"labelled_answers{name}.json", counted(*part, "by kind", "all")
 
 
-NEW = 7
+NEW, WITHOUT_FLOATS, NEWEST, NOW = 7, 8, 9, 10
+"""The versions whose labels came first, have no floats, and came last; and the version in use."""
 
 
 def unseen_share(part):
@@ -991,6 +999,11 @@ PAGES = {
             rf"version 8 in {N}% \({N} to {N}\) of {N} more\. They leave [\d.]+% and {N}% undecided",
             MEASURED + "labelled_answers_reader_8.json",
             unseen_share("version 8"),
+        ),
+        (
+            rf"version 9 in {N}% \({N} to {N}\) of {N} answers .*?, with {N}% undecided",
+            MEASURED + "labelled_answers_reader_9.json",
+            unseen_share("version 9"),
         ),
         (
             rf"read worse \(version 6: {N}%\)",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vcsd.evaluation.reading import number_texts, numbers, options, yes_no
+from vcsd.evaluation.reading import number_lists, number_texts, numbers, options, yes_no
 from vcsd.evaluation.reading.option_labels import says_another
 from vcsd.evaluation.reading.texts.corrections import (
     decides,
@@ -44,7 +44,7 @@ from vcsd.evaluation.reading.texts.statements import (
 if TYPE_CHECKING:
     from vcsd.types import AnswerKind
 
-READER = 9
+READER = 10
 """The version of the rules, increased whenever an answer is read differently, so that results can name their rules.
 
 2: a declaration in Chinese may contain spaces, as in 答案 是 B.
@@ -69,6 +69,10 @@ READER = 9
 8: "There are 4 cups in the image." is read again; several options joined by 和, "5 is not prime" and sentences of more
    than 4,000 characters are not answers.
 9: [答案]: B and 【答案】B are read; a list of all options on one line is not an answer, in whatever words.
+10: Limits and settings of the question ("above 0.65", V=20), numbers of an explanation after the answer, bold numbers
+   that repeat the question, and options that a picture shows though the question asks what it does not show are not
+   answers; "twice", a count before its parts, **t = 0.6**, "does not contain a sink", 故选D at the end, a letter
+   after the value in a box, "not visible" and Yesyesyes are read.
 """
 
 UNRESOLVED = Reading(None, "unresolved")
@@ -192,7 +196,7 @@ def _readers(
     if kind in ("integer", "float"):
         return partial(_number_stated, asked=asked), partial(number_texts.read_text, asked=asked)
     if kind == "list":
-        return _strict(numbers.read_list), numbers.read_list
+        return _strict(number_lists.read_list), number_lists.read_list
     return _text_stated, lambda text: Reading(text, "text")
 
 
@@ -249,6 +253,8 @@ def _stated(
     nearest = True
     for statement, reading in readable:
         if nearest and (_overrides(reading, last[1]) or _is_beside(text, statement, reading, last)):
+            if _is_value_of_letter(statement, reading, last, choices):
+                continue
             return (statement, Reading(None, "contradiction"))
         nearest = False
         is_settled = is_corrected(text, statement, last[0]) or (
@@ -271,6 +277,19 @@ def _is_beside(text: str, statement: Statement, reading: Reading, last: tuple[St
     between = text[statement.start : last[0].start]
     is_near = len(between.split()) <= _WORDS_OF_A_STATEMENT and len(_HAN.findall(between)) <= _HAN_OF_A_STATEMENT
     return is_near and not is_taken_back(text, statement, last[0])
+
+
+def _is_value_of_letter(
+    statement: Statement, reading: Reading, last: tuple[Statement, Reading], choices: Mapping[str, str]
+) -> bool:
+    """Whether a box holds a number, and the letter stated after it is an option whose words are not known."""
+    is_value = statement.form == "boxed" and reading.found is None and _VALUE.fullmatch(statement.payload) is not None
+    is_letter = last[1].by == "declared, letter" and _ONLY_LETTER.fullmatch(last[0].payload) is not None
+    return is_value and is_letter and not any(choices.values())
+
+
+_VALUE = re.compile(r"-?\d+(?:\.\d+)?")
+_ONLY_LETTER = re.compile(r"\W*[A-H]\W*")
 
 
 def _is_plain(statement: Statement, reading: Reading, choices: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from vcsd.evaluation.reading.bold_numbers import bold_number
 from vcsd.evaluation.reading.numbers import (
     CHINESE,
     HAN,
@@ -17,15 +18,16 @@ from vcsd.evaluation.reading.numbers import (
     WORDS_OF_A_UNIT,
     clean,
     concluded,
-    is_in_formula,
     numbers,
     own_numbers,
 )
 from vcsd.evaluation.reading.texts.corrections import takes_back
+from vcsd.evaluation.reading.texts.explanations import before_explanation, whole_and_parts
 from vcsd.evaluation.reading.texts.question_words import (
     NOTHING_ASKED,
     QuestionWords,
     counts_everything,
+    names_all_counted,
     repeats_question,
 )
 from vcsd.evaluation.reading.texts.refusals import refuses
@@ -33,21 +35,53 @@ from vcsd.evaluation.reading.texts.statements import Reading, concludes, conclus
 
 
 def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
-    """Read the number that a text without a statement concludes with."""
+    """Read the number that a text without a statement concludes with, or that it explains afterwards."""
     is_broken = "\\" in text and len(_DOLLAR.findall(text)) % 2 == 1  # a formula that never ends
-    bold = _bold(clean(text))
-    text = own_numbers(clean(text).replace("**", ""), asked)
-    if alone := _alone(text.rstrip(".")):
+    whole = clean(text)
+    answered = before_explanation(whole)
+    reading = _read(answered, asked, is_broken=is_broken)
+    if answered == whole or reading is None:
+        return reading
+    if direct := _direct(sentences(answered)[-1].replace("**", ""), asked):
+        return reading if float(direct) == float(reading.found or 0) else None
+    known = {number.value for number in [*numbers(answered), *numbers(asked.text)]}
+    explained = {number.value for number in numbers(_LETTERS.sub("", whole[len(answered) :]))}  # not "the two lines"
+    is_sure = explained <= known or (asked.text and repeats_question(sentences(answered)[-1], asked))
+    return reading if reading.by == "bold" or (reading.by == "one number" and is_sure) else None
+
+
+_LETTERS = re.compile(r"(?<![\w.])[A-Za-z]+(?![\w.]*\d)")
+
+
+def _read(text: str, asked: QuestionWords, *, is_broken: bool) -> Reading | None:
+    bold = bold_number(text, asked)
+    text = own_numbers(text.replace("**", ""), asked)
+    if alone := _alone(text.rstrip("."), asked):
         return alone if alone.found else None
     if bold is not None:
-        return Reading(bold, "bold")
+        direct = _direct(sentences(text)[-1], asked)
+        return None if direct and float(direct) != float(bold) else Reading(bold, "bold")
     if len(text) <= _SHORT_ANSWER and [number.start for number in numbers(text)] == [0]:
         asked = NOTHING_ASKED  # "150" alone answers, even if the question names it
     ends = [] if _ends_with_list(text) else conclusions(text, has_ended=_has_ended(text) and not is_broken)
     readings = [reading for sentence in ends if not sentence.endswith("?") and (reading := concluded(sentence, asked))]
     if explained := _before_explanation(text, asked):
         return explained if all(reading.found == explained.found for reading in readings) else None
-    return None if counts_everything(text, asked) else _agreed(text, ends, readings, asked)
+    if counts_everything(text, asked):
+        return None
+    return _agreed(text, ends, readings, asked) or _whole(text, asked)
+
+
+def _whole(text: str, asked: QuestionWords) -> Reading | None:
+    """Read a count that is followed by its parts: "There are two squares: one inside the other."."""
+    pieces = sentences(text)
+    whole, parts = whole_and_parts(pieces[0]) if len(pieces) == 1 else ("", "")
+    counts, listed = numbers(whole), [number.value for number in numbers(parts)]
+    if len(counts) != 1 or not listed or not names_all_counted(whole, asked):
+        return None
+    count = float(counts[0].value)
+    is_sum = sum(map(float, listed)) == count or (set(listed) == {"1"} and len(listed) <= count)
+    return Reading(counts[0].value, "whole of its parts") if is_sum else None
 
 
 def _ends_with_list(text: str) -> bool:
@@ -61,7 +95,8 @@ def _agreed(text: str, ends: list[str], readings: list[Reading], asked: Question
     direct = _direct(text, asked)
     if not readings:
         is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
-        return Reading(direct, "direct answer") if is_open and not refuses(text) else None
+        is_open = is_open and not refuses(text) and not any(map(_HOWEVER.match, sentences(text)[1:_FIRST_SENTENCES]))
+        return Reading(direct, "direct answer") if is_open else None
     if direct and not any(map(concludes, ends)) and float(direct) != float(readings[-1].found or 0):
         return None
     if len({float(reading.found or 0) for reading in readings}) > 1 or _opens_otherwise(text, readings[-1]):
@@ -79,8 +114,8 @@ def _before_explanation(text: str, asked: QuestionWords) -> Reading | None:
 
 
 _EXPLAINED_LATER = re.compile(
-    r"(?P<answer>[^\n:]{1,100}?)\s*\n\s*[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution)"
-    r"[*\u3011]{0,3}\s*:",
+    r"(?P<answer>[^\n:]{1,100}?)\s*\n\s*[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution|"
+    r"(?:Here(?:'s|\s+is)\s+(?:the|a|my)\s+)?(?:detailed\s+)?breakdown)[*\u3011]{0,3}\s*:",
     re.IGNORECASE,
 )
 
@@ -116,10 +151,16 @@ _NAMES_NOTHING = re.compile(
 _TYPESET = re.compile(r"[\s\\$]")
 _ONLY_DIGITS = re.compile(r"[-\d.,;:/\s]+")
 """1 3 5: a row of numbers is not one of them."""
+_TWICE = re.compile(rf"(-?(?=[\d.,]{{4,}},)(?:{PLAIN_NUMBER})), \1")
+"""36.475, 36.475: two short numbers may be equal by chance."""
+_ASKS_FOR_SEVERAL = re.compile(r"\b(?:and|both|each|respectively|two|list|pairs?|values|numbers)\b|[;,]", re.IGNORECASE)
 
 
-def _alone(text: str) -> Reading | None:
-    """Read a text that is nothing but a number; `found` is None if it is a row of them."""
+def _alone(text: str, asked: QuestionWords) -> Reading | None:
+    """Read a text that is nothing but a number, or the same long one twice; `found` is None if it is a row of them."""
+    twice = _TWICE.fullmatch(text)
+    if twice and asked.text and not _ASKS_FOR_SEVERAL.search(asked.text):
+        return Reading(twice[1].replace(",", ""), "only number")
     if SPACED.fullmatch(text):
         return Reading(text.replace(" ", ""), "only number")
     if text in CHINESE:
@@ -133,6 +174,7 @@ def _differs(sentence: str, value: str) -> bool:
     return concludes(sentence) and (reading is None or reading.found != value)
 
 
+_HOWEVER = re.compile(r"\W*however\b", re.IGNORECASE)
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _FIRST_SENTENCES = 3
 _SHORT_ANSWER = 12
@@ -157,28 +199,6 @@ _ITEM = re.compile(rf"^\s*(?:[-*•]|\d+[.)]\s|\(?[a-h]\)|[^:=\n]{{1,40}}:\s*[$�
 """A line of a list. Its last item is no more likely to be the answer than its first."""
 _FINAL = re.compile(r"\b(?:final|therefore|thus|hence|total)\b", re.IGNORECASE)
 _LEFT = re.compile(r"^\W*([^=\n]{1,20}?)\s*=")
-_BOLD = re.compile(r"\*\*[^\w*-]{0,4}(-?[\d.][^*\n]*|[A-Za-z]+)\*\*")
-
-
-def _bold(text: str) -> str | None:
-    """Return the only number in bold, unless a new number comes after it.
-
-    >>> _bold("so it is **7** apples."), _bold("**7** apples and 3 pears, so 10")
-    ('7', None)
-    """
-    spans = [
-        (span.end(), found[0].value)
-        for span in _BOLD.finditer(text)
-        if (found := numbers(span[1])) and not is_in_formula(span[1], found[0])
-    ]
-    if len({value for _, value in spans}) != 1:
-        return None
-    end, value = spans[-1]
-    known = {number.value for number in numbers(text[:end].replace("**", ""))}
-    if {number.value for number in numbers(text[end:])} <= known:
-        return value
-    last = concluded(sentences(text[end:])[-1].replace("**", ""))
-    return value if last and last.found == value else None
 
 
 def _has_ended(text: str) -> bool:

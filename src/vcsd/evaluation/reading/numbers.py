@@ -1,4 +1,4 @@
-"""Reads a number, or a list of numbers, from a text with reasoning.
+"""Reads a number from a text with reasoning.
 
 A number counts if it is stated as the answer, is the result of an equation, stands alone on the last line, or is the
 only number of the last sentence. Two numbers joined by "or", or several without a conclusion, are not an answer; nor is
@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from vcsd.evaluation.reading.texts.formulas import is_factor
+from vcsd.evaluation.reading.texts.given_numbers import limits, times_as_numbers, without_settings
 from vcsd.evaluation.reading.texts.question_words import (
     NOTHING_ASKED,
     Place,
@@ -211,7 +213,14 @@ def read_stated(payload: str, asked: QuestionWords = NOTHING_ASKED) -> Reading |
     first = (sentences(lead) or [""])[0]
     if refuses(f"it is {first}") or (_VARIABLE.search(first) and "=" not in first):
         return Reading(None, "no number")
-    return concluded(first)
+    reading = concluded(first)
+    own = concluded(first, asked) if reading and asked.text and not _AS_ASKED.search(first) else reading
+    is_own = reading is None or (own is not None and own.found == reading.found)
+    return reading if is_own else Reading(None, "repeats the question")
+
+
+_AS_ASKED = re.compile(r"\\boxed|\ball\b", re.IGNORECASE)
+"""All 5 of them: here a number of the question answers it."""
 
 
 def _leading(lead: str, *, is_bound: bool) -> Reading | None:
@@ -240,7 +249,7 @@ def own_numbers(text: str, asked: QuestionWords) -> str:
     """Remove references such as "Figure 3" and "in 2 steps" from a text, unless the question is about them."""
     if not asked.text:
         return text
-    question = asked.text.casefold()
+    text, question = times_as_numbers(text, asked), asked.text.casefold()
 
     def is_asked(found: re.Match[str]) -> bool:
         return next(word for word in found.groups() if word).casefold().removesuffix("s") in question
@@ -291,7 +300,7 @@ _GIVEN = rf"[A-Za-z]\w?\s*=\s*-?(?:{PLAIN_NUMBER})"
 _AT = re.compile(rf"\b(?:at|when|if|for|where|with|given)\s+{_GIVEN}(?:\s*(?:,|and)\s*{_GIVEN})*", re.IGNORECASE)
 """At x = 2: where a value is taken."""
 _OVER = re.compile(r"π\s*/\s*\d+")
-_PAIR = re.compile(r"\band\b", re.IGNORECASE)
+_PAIR = re.compile(r"\b(?:and|by)\b", re.IGNORECASE)
 _YEAR = re.compile(r"\b(?:after|before|since|until|in|during|year)\s+(?:the\s+year\s+)?[12]\d{3}\b", re.IGNORECASE)
 _ASKS_YEAR = re.compile(r"\s*(?:in\s+)?(?:which|what)\s+year\b", re.IGNORECASE)
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9])[a-z]\s*[/+*^-]|[/+*^-]\s*\(?[a-z](?![A-Za-z])")
@@ -314,7 +323,7 @@ def _concluded(sentence: str, asked: QuestionWords) -> Reading | None:
     sentence = _EXPLAINED.sub(r"\g<kept>", _CALL.sub("f", _OVER.sub("π", _NEGATED.sub("", sentence))))
     sentence = _REASON.sub("", sentence)
     elsewhere = _AT.sub("there", sentence)
-    sentence = elsewhere if numbers(elsewhere) else sentence
+    sentence = without_settings(elsewhere if numbers(elsewhere) else sentence, asked)
     if "=" in sentence:
         left, _, right = sentence.rpartition("=")
         if _OR_EQUALS.search(left) or _CURVE.search(left.partition("=")[0]):
@@ -377,35 +386,23 @@ def _own(clause: str, asked: QuestionWords) -> list[Number]:
         return found
     if _ASKS_YEAR.match(asked.text):
         return [number for number in found if re.fullmatch(r"[12]\d{3}", number.value)]
-    places = [Place.of(asked.text, number.value, number.start, number.end) for number in numbers(asked.text)]
-    return [number for number in found if not _is_echo(clause, number, places)]
+    given = limits(asked)
+    return [number for number in found if number.value not in given and not is_echo(clause, number, asked)]
 
 
-def _is_echo(clause: str, number: Number, places: list[Place]) -> bool:
+def is_echo(clause: str, number: Number, asked: QuestionWords) -> bool:
+    """Whether a number in a clause only repeats the question."""
     before = clause[: number.start]
     is_asserted = bool(IS.search(before) or SIGN.search(before) or not re.search(r"\w", before))
+    is_asserted = is_asserted or bool(_TIMES_AFTER.match(clause, number.end))
     place = Place.of(clause, number.value, number.start, number.end)
-    return any(place.echoes(other, is_asserted=is_asserted) for other in places)
+    return any(place.echoes(other, is_asserted=is_asserted) for other in _places(asked.text))
 
 
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_ROUND = re.compile(r"\(([^()]*,[^()]*)\)")
-_BETWEEN = re.compile(rf"\bbetween\s+({PLAIN_NUMBER})\s+and\s+({PLAIN_NUMBER})", re.IGNORECASE)
+@lru_cache(maxsize=64)
+def _places(question: str) -> tuple[Place, ...]:
+    return tuple(Place.of(question, number.value, number.start, number.end) for number in numbers(question))
 
 
-def read_list(text: str) -> Reading | None:
-    """Read the last list of numbers in a text, in Python's notation."""
-    text = clean(text.replace("\\[", "[").replace("\\]", "]"))
-    for pattern, by in ((_BRACKETS, "list"), (_ROUND, "pair"), (_BETWEEN, "between")):
-        found = pattern.findall(text)
-        if found:
-            last = found[-1]
-            return _listed(last if isinstance(last, str) else ", ".join(last), by)
-    return _listed(text.rstrip("."), "list") if "," in text else None
-
-
-def _listed(inside: str, by: str) -> Reading | None:
-    items = [item.strip() for item in inside.split(",")]
-    if not all(re.fullmatch(r"-?(?:\d+(?:\.\d+)?|\.\d+)", item) for item in items):
-        return None
-    return Reading(str([float(item) if "." in item else int(item) for item in items]), by)
+_TIMES_AFTER = re.compile(r"\s+times\b(?!\s+(?:as|the|more|larger|greater)\b)")
+"""The two lines meet 2 times: the second number is not that of the question."""

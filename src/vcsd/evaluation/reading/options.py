@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading import numbers, yes_no
+from vcsd.evaluation.reading.absences import affirms_presence, asks_for_absent, read_absent
 from vcsd.evaluation.reading.option_labels import CLOSERS, NONE_OF, TICKS, TIMES, has_own, lettered, names_another
 from vcsd.evaluation.reading.option_words import ends_with_option, mentions
 from vcsd.evaluation.reading.texts.formulas import continues_formula, formula, has_variable, is_argument, is_operand
@@ -137,7 +138,8 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
         return Reading(letters.get(said.found or ""), f"words, {said.by}")
     reading = alone or (None if _is_other_line(lines, asked) else _labelled(text, lines, labels, options))
     reading = reading or _after_colon(lines, options, asked)
-    reading = reading or _called_wrong(text, options, asked) or _concluded(text, options, asked)
+    reading = reading or _called_wrong(text, options, asked) or read_absent(text, options, asked)
+    reading = reading or _concluded(text, options, asked)
     return reading or _by_question(text, options, asked) or _pictured(text, options, asked)
 
 
@@ -226,10 +228,10 @@ _LAST_SENTENCES = 2
 _SHORT_FORMULA = 80
 _BARE = re.compile(
     r"(?:(?:^|[,;]\s)\W*(?i:so|thus|therefore|hence|by\s+elimination|probably|(?:most\s+)?likely|final|conclusion|selected|answer|option|choice|letter)"
-    r"\b[\s,:]*(?:(?i:the\s+)?(?i:option|choice|answer|letter)\b\s*)?|^\W*(?:=>|→)\s*)"
+    r"\b[\s,:]*(?:(?i:the\s+)?(?i:option|choice|answer|letter)\b\s*)?|^\W*(?:=>|→)\s*|^故选\s*:?\s*)"
     r"[(\"*]*([A-Z])[)\"*]*\W*$"
 )
-"""A label that ends a text after one word: "So B.", "Option B.", "C is wrong, so D."."""
+"""A label that ends a text after one word: "So B.", "Option B.", "C is wrong, so D.", 故选D."""
 _SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
 _WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
 _TICKED = re.compile(
@@ -286,7 +288,8 @@ def _after_colon(lines: list[str], options: Mapping[str, str], asked: QuestionWo
     before, words = lines[place - 1], options.get(label[1], "")
     if not _OPENS_LINE.search(before) or _ONE_OF_SEVERAL.search(before) or not words:
         return None
-    is_asked = bool(_DENIES.search(before)) == asked.asks_for_wrong or "答案" in before or "answer" in before.lower()
+    denied = before if asked.asks_for_wrong else sentences(before)[-1]
+    is_asked = bool(_DENIES.search(denied)) == asked.asks_for_wrong or "答案" in before or "answer" in before.lower()
     return Reading(label[1], "line after a colon") if is_asked and formula(words) == formula(label[2]) else None
 
 
@@ -352,6 +355,8 @@ def _chosen(sentence: str, options: Mapping[str, str], asked: QuestionWords) -> 
     if len(sentence) > LONGEST_SENTENCE or _CANNOT.search(sentence) or sentence.rstrip(" *_\"')").endswith("?"):
         return set()
     if _ONE_OF_SEVERAL.search(sentence) and not _ONE_OF_SEVERAL.search(asked.text):
+        return set()
+    if asks_for_absent(asked) and affirms_presence(sentence):
         return set()
     wrong = frozenset[str]().union(*(one.letters for one in judgements(sentence) if not one.is_right))
     other = _CONTRAST.search(sentence)

@@ -99,9 +99,15 @@ _CHINESE_IS_TRUE = re.compile(
 )
 
 
+_LOOP = re.compile(r"^\W*(?:(?P<yes>(?:yes){3,}y?e?)|(?P<no>(?:no){3,}n?))\W*$", re.IGNORECASE)
+"""Yesyesyes: one word in a loop, which may break off in the middle."""
+
+
 def read_text(text: str, asked: QuestionWords = NOTHING_ASKED) -> Reading | None:
     """Read Yes or No in a text without a statement: its words, or a sentence that repeats the question."""
     text = without_latex(text)
+    if loop := _LOOP.match(text):
+        return Reading(_which(loop), "only words")
     said = _read_words(text, asked)
     if said is None and asked.text and (repeated := says_whether(text, asked)):
         return Reading(repeated, "repeated question")

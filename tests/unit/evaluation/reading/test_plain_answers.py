@@ -260,3 +260,68 @@ def test_an_answer_after_its_heading_in_brackets_is_read(text, found):
 def test_a_list_of_all_options_in_other_words_is_no_choice(text, found):
     options = {"A": "Option A in the image", "B": "Option B in the image", "C": "None of them"}
     assert read_answer(text, "option", options, "").found == found
+
+
+LETTERS = dict.fromkeys("ABCD", "")
+LENGTH = "解: 由题意得 $x = 3 \\times 4 = 12$, 再由勾股定理得到 $A B$ 的长度等于 $y = 15$, 所以 $z = 12 + 15 = 27$。"
+JUDGED = "让我们逐一检查每个选项:\nA. 函数 $y=2x$ 经过原点。\nB. 函数 $y=x+1$ 不经过原点。"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("一共有 $12+18=\\boxed{30}$\n\n最终答案: C", "C"),
+        ("一共有 $12+18=\\boxed{30}$\n\n最终答案: C. 40", None),
+        ("\\boxed{B}\n\n最终答案: C", None),
+        (f"{LENGTH}\n故选D", "D"),
+        (f"{LENGTH}\n故选AD", None),
+        (f"{JUDGED}\n所以正确答案是:\n\n\\[\n\\textbf{{A. }} y=2x\n\\]", "A"),
+        (f"{JUDGED}\n所以正确答案是:\n\n\\[\n\\text{{A}}\n\\]", "A"),
+        ("最终答案是:\n\\[\n\\text{A} \\quad \\text{x}\n\\]\n\\[\n\\text{B} \\quad \\text{y}\n\\]", None),
+        ("所以正确答案是:\n\n\\[\n\\text{C} \\quad \\boxed{C}\n\\]", "C"),
+    ],
+)
+def test_a_letter_after_a_calculation_or_in_a_formula_of_its_own_is_read(text, expected):
+    assert read_answer(text, "option", LETTERS).found == expected
+
+
+def test_the_value_in_a_box_still_contradicts_a_letter_whose_words_are_known():
+    text = "The sum is \\boxed{30}.\nFinal answer: C"
+    assert read_answer(text, "option", {"A": "10", "B": "30", "C": "40"}).found is None
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("The colours of the row are not repeated. Therefore, the missing colour is:\n\n(B) green", "B"),
+        ("Therefore, the colour that does not fit is:\n\n(B) green", None),
+    ],
+)
+def test_only_the_sentence_before_a_colon_denies_what_follows(end, expected):
+    text = f"Look at the row of colours.\nThe options are:\n(A) red\n(B) green\n(C) blue\n\n{end}"
+    options = {"A": "red", "B": "green", "C": "blue"}
+    assert read_answer(text, "option", options, "Which colour is missing?").found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Yesyesyesyes", "Yes"), ("Yesyesyesye", "Yes"), ("nonono", "No"), ("yesnoyesno", None), ("Nono", None)],
+)
+def test_one_word_in_a_loop_is_read(text, expected):
+    assert read_answer(text, "yes_no", asked="Is it red?").found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The names of the streets are not visible, but the cars can be counted.", "No"),
+        ("The names of the streets are not visible.", "No"),
+        ("The names of the streets are visible.", "Yes"),
+        ("The names of the streets are not visible, but some are visible.", None),
+        ("The names of the streets are not visible, but those of the shops are.", None),
+        ("The names of the streets are visible, but only at night.", None),
+        ("I cannot tell whether the names of the streets are visible.", None),
+    ],
+)
+def test_not_visible_answers_a_question_about_it(text, expected):
+    assert read_answer(text, "yes_no", asked="Are the names of the streets visible?").found == expected

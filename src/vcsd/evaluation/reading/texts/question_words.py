@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _HINT = re.compile(r"^.*?\bQuestion:\s*", re.DOTALL)
 _CHOICES = re.compile(r"\n\s*(?:Choices|Options)\s*:.*$", re.DOTALL | re.IGNORECASE)
 _MARKUP = re.compile(r"<[^<>]{0,60}>")
+_INSTRUCTIONS = re.compile(r"(?:\n\s*[*\u2022-]\s+(?=[^\n]*\b(?:your?|answer\w*)\b)[^\n]*)+\s*$", re.IGNORECASE)
+"""Items after a question that say how to answer: "* Your final answer must be an integer."."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class QuestionWords:
         'How many?'
         """
         own = _HINT.sub("", prompt, count=1) if "Question:" in prompt else prompt
-        return cls(_MARKUP.sub(" ", _CHOICES.sub("", own)).strip())
+        return cls(_MARKUP.sub(" ", _INSTRUCTIONS.sub("", _CHOICES.sub("", own))).strip())
 
     @property
     def imagines(self) -> bool:
@@ -112,6 +114,18 @@ def counts_everything(text: str, asked: QuestionWords) -> bool:
     return bool(words) and not words & {_stem(word) for word in _WORD.findall(text)}
 
 
+def names_all_counted(text: str, asked: QuestionWords) -> bool:
+    """Whether a text has every word that says what a question wants counted.
+
+    >>> names_all_counted("There are 3 cars", QuestionWords("How many red cars are in the image?"))
+    False
+    """
+    words = {_stem(word) for word in _WORD.findall(asked.text) if not _FILLER.fullmatch(word)}
+    words = {word for word in words if len(word) > 1 and not _SEEN.fullmatch(word)}
+    return bool(words and _ASKS_COUNT.search(asked.text)) and words <= {_stem(word) for word in _WORD.findall(text)}
+
+
+_ASKS_COUNT = re.compile(r"\bhow\s+many\b|\bcount\b|\bnumber\s+of\b", re.IGNORECASE)
 _BEFORE = re.compile(r"([A-Za-z]+|[=<>])[\s$(]*$")
 _AFTER = re.compile(r"[\s-]*([A-Za-z]+|%)")
 _PLAIN_WORDS = re.compile(
@@ -220,11 +234,33 @@ def _polarity(sentence: str, words: list[str], form: Callable[[str], str]) -> st
         place < len(words)
         or sentence.endswith("?")
         or _DOUBT.search(sentence[:end])
-        or _TAKEN_BACK.search(sentence[end:])
+        or _is_taken_back(sentence, end, words[-1], form)
         or any(form(found[0]) not in words for found in _QUALIFIED.finditer(sentence[:end]))
         or _GENERAL.search(sentence)
-        or refuses(sentence)
+        or refuses(sentence[end:] if _ASKED_TO_BE_SEEN.fullmatch(words[-1]) else sentence)
     ):
         return None
     negations = len(_NEGATION.findall(sentence[:end]))
     return {0: "Yes", 1: "No"}.get(negations)
+
+
+_ASKED_TO_BE_SEEN = re.compile(r"visible|shown|clear|present|mentioned|included|readable|legible", re.IGNORECASE)
+"""The face is not visible: an answer to "Is the face visible?", not a refusal."""
+
+
+def _is_taken_back(sentence: str, end: int, last_word: str, form: Callable[[str], str]) -> bool:
+    """Whether the rest of a sentence limits what it says. After a denial, "but" goes on with something else."""
+    limit = _TAKEN_BACK.search(sentence, end)
+    if not limit:
+        return False
+    rest = sentence[limit.end() :]
+    is_other = last_word not in {form(word) for word in _WORD.findall(rest)} and not _TAKEN_BACK.search(rest)
+    is_denied = bool(_NEGATION.search(sentence[:end])) and not _ANYWAY.search(rest)
+    return not (is_denied and is_other and limit[0].lower() == "but")
+
+
+_ANYWAY = re.compile(
+    r"\b(?:is|are|does|do|did|was|were|can|has|have)\s*[.!]?\s*$|\b(?:still|partly|partially|some|actually)\b",
+    re.IGNORECASE,
+)
+"""The left cup is not red, but the right one is."""

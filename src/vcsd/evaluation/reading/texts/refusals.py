@@ -45,7 +45,7 @@ _REFUSES = re.compile(
   | \bI(?:\s+am|'m)\s+(?:sorry|unable|just\s+an?)\b | ^\W*(?:sorry|unfortunately)\b | \bI\s+apologi[sz]e\b
   | \bI\s+doubt\b | \b(?:not\s+(?:\w+\s+)?(?:sure|certain)|unsure|uncertain)\b
   | \bI\s+refuse\b | \bI(?:'d|\s+would)?\s+(?:prefer|rather)\s+not\b | \bneither\s+confirm\b
-  | \bnot\s+something\s+(?:I|we)\s+can\b
+  | \bnot\s+something\s+(?:I|we)\s+can\b | \bnot\s+applicable\b(?!\s+to\b)
   | \bas\s+an\s+AI\b | \bI(?:'m|\s+am)\s+an\s+AI\b | \bno\s+information\b
   | (?:\b(?:is|are|remains?)|'s)\s+(?:undefined|unknown|unclear|incomplete|missing\s+(?:the|some)|indeterminate|
         undetermined|unanswerable|unreadable|illegible|too\s+(?:blurry|blurred|dark|unclear))\b

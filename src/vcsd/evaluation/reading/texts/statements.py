@@ -214,7 +214,18 @@ _ANSWER_AFTER = re.compile(r"\s+(?:answer|choice|option|one)\b")
 _ONLY_IF = re.compile(r"(?:\s+(?:answer|choice|option))?,?\s+(?:only\s+)?(?:if|when|unless)\b")
 _VAGUE = re.compile(r"\s+(?!answer|choice|option|one\b|because|since|as\b|match|here|and|for\b|based|given|due)[a-z]")
 """After praise that may be about something else: B is the best known shape."""
+_EXPLAINED_BY = re.compile(
+    r"(?:\w+ly\s+)?(?:grounded|based|supported|evident|derived|indicated|confirmed|because)\b", re.IGNORECASE
+)
+_THIS = re.compile(r"\bthis\s+(?:\w+\s+)?$", re.IGNORECASE)
+_NEAR_THIS = 20
+"""This answer is grounded in the legend: says why, and states nothing."""
 _LONGEST_DOUBT = 260
+_OPENING = re.compile(
+    r"\A[ \t\n:*_#]*(?:(?:\\\[|\$\$)\s*\n\s*(?=(?:\\(?:text|textbf|mathrm|mathbf)\s*\{\s*)?\(?[A-H]"
+    r"(?:[.:)][^\n]*|\}[^\n=]*|\s*)(?:\n|\Z))(?![^\n]*\\boxed)(?![\s\S]*\\\]\s*\\\[))?"
+)
+"""Before the content of a statement, which may be an option on a line of its own, typeset as a formula."""
 _OPEN_QUOTE = re.compile(r"(?<!\w)'(?:\w|$)")
 _IS_GIVEN = re.compile(r"\b(?:when|at|if|for|where|with|substitut\w+|plug\w*|let|set)\b[^=]*=$", re.IGNORECASE)
 """The final value when x = ...: what follows is not the answer."""
@@ -241,7 +252,7 @@ def _declared(text: str) -> Iterator[Statement]:
     lowered = text.lower()
     places = _DECLARES.finditer(lowered if len(lowered) == len(text) else text)
     for said in filter(None, (_DECLARED.match(text, place.start()) for place in places)):
-        payload, _, after = text[said.end() : said.end() + PAYLOAD_LENGTH].lstrip(" \t\n:*_#").partition("\n")
+        payload, _, after = _OPENING.sub("", text[said.end() : said.end() + PAYLOAD_LENGTH]).partition("\n")
         label, next_label = _LABEL.match(payload), _LABEL.match(after)
         is_list = label and next_label and label[1] != next_label[1]
         is_list = is_list or (_ENTRY.match(payload) and _ENTRY.match(after))
@@ -249,6 +260,9 @@ def _declared(text: str) -> Iterator[Statement]:
             not is_list
             and not _IS_GIVEN.search(said[0])
             and not _ASKED.match(payload)
+            and not (
+                _EXPLAINED_BY.match(payload) and _THIS.search(text, max(0, said.start() - _NEAR_THIS), said.start())
+            )
             and not _IN_DOUBT.search(before := _sentence_before(text, said.start()))
         ):
             is_conditional = bool(_IMAGINED.search(before))
