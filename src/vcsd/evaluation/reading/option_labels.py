@@ -75,7 +75,8 @@ def _label(before: str, letter: str, after: str, options: Mapping[str, str]) -> 
     letter = letter.upper()
     if letter not in options:
         return None if letter == "I" else Reading(None, "letter")
-    if _is_rejected(letter, rest) and not _REJECTED.search(options[letter]):
+    is_rejected = _is_rejected(letter, rest) or is_denied(letter, rest, options)
+    if is_rejected and not _REJECTED.search(options[letter]):
         return None
     return Reading(None, "label in doubt") if _is_doubtful(letter, rest, options) else Reading(letter, "letter")
 
@@ -100,6 +101,38 @@ def _is_rejected(letter: str, rest: str) -> bool:
     is_other = other is not None and other[1] != letter
     is_other = is_other or bool(_NEW_SUBJECT.match(rest))
     return not is_other and bool(_REJECTED.search(" ".join(rest.split()[:6])))
+
+
+def is_denied(letter: str, rest: str, options: Mapping[str, str]) -> bool:
+    """Whether a label is called not the right choice, however far away: "(B) The green one is not the correct choice".
+
+    >>> is_denied("B", " The green one is not the correct choice.", {"A": "red", "B": "green"})
+    True
+    >>> is_denied("B", " Green, because red is not the correct choice.", {"A": "red", "B": "green"})
+    False
+    """
+    pieces = sentences(rest[:PAYLOAD_LENGTH])[:2]
+    about = pieces if len(pieces) > 1 and _SAME_SUBJECT.match(pieces[1]) else pieces[:1]
+    text = " ".join(about)
+    denial = _NOT_THE_CHOICE.search(text)
+    if not denial or _OTHER_SUBJECT.search(text, 0, denial.start()):
+        return False
+    others = {of: words for of, words in options.items() if of != letter}
+    labels = set(_BARE_LABEL.findall(text[: denial.start()])) & set(others)
+    return not labels and not mentions(text[: denial.start()], others)
+
+
+_NOT_THE_CHOICE = re.compile(
+    r"(?:\b(?:can)?not|n't)\s+(?:be\s+)?(?:the\s+|an?\s+)?(?:correct|right|best|valid)\s+(?:answer|choice|option|one)\b|"
+    r"\b(?:but|yet)\s+(?:it\s+is\s+|it's\s+|is\s+)?(?:not|isn't)\s+(?:correct|right)(?=\W*$|\.)",
+    re.IGNORECASE,
+)
+_SAME_SUBJECT = re.compile(r"(?:but\s+)?(?:that|this|it)\b", re.IGNORECASE)
+_OTHER_SUBJECT = re.compile(
+    r"\b(?:because|since|while|whereas|others?|rest|remaining|first|second|third|last|any|none|if)\b", re.IGNORECASE
+)
+_BARE_LABEL = re.compile(r"(?<![A-Za-z'])(?:[B-H]|A(?!\s+(?!is\b|was\b)[a-z]))(?![A-Za-z'])")
+"""A letter alone, but not the article in "A lawn"."""
 
 
 _ANOTHER_IS = re.compile(
