@@ -48,7 +48,8 @@ def embedded_patches(self: Any, pixel_values: Tensor, patch_attention_mask: Tens
     rows, columns = places(patch_attention_mask[:, :, 0]), places(patch_attention_mask[:, 0, :])
     positions = (rows[:, :, None] * side + columns[:, None, :]) * patch_attention_mask
     embedded: Tensor = self.patch_embedding(pixel_values).flatten(2).transpose(1, 2)
-    return embedded + self.position_embedding(positions.flatten(1))
+    placed: Tensor = self.position_embedding(positions.flatten(1))
+    return embedded + placed
 
 
 class Idefics3(Fallback):
