@@ -105,10 +105,10 @@ class SceneExam:
         check_failed(self.questions, predictions, allow_failed=False)
         return [prediction.text for prediction in predictions]
 
-    def encode(self, method: Method | None = None) -> None:
-        """Encode all questions now, as `take` needs them. Otherwise each is encoded when it is first asked."""
+    def encode(self) -> None:
+        """Encode all questions now. Otherwise each is encoded when it is first asked."""
         for question in self.questions:
-            self._prompt(method, question)
+            self._prompt(None, question)
 
     def _prompt(self, method: Method | None, question: Question) -> Prompt:
         key = (repr(method), question.id)

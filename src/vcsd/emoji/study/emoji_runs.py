@@ -192,11 +192,9 @@ class EmojiStudy:
         if not left:
             return False
         self._prompts()
-        processor, stage = load_processor(folders[0]), left[0]
-        self._exam(stage, processor).encode()
-        if any((run.stage, run.variant) == (stage, "contrast decoding") for run in self.listed.runs):
-            self._exam(stage, processor).encode(METHODS["vcsd"])
-        self._key_cases(stage, processor)
+        processor = load_processor(folders[0])
+        self._exam(left[0], processor).encode()
+        self._key_cases(left[0], processor)
         return True
 
     def _prompts(self) -> Path:
