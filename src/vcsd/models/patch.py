@@ -1,6 +1,6 @@
 """The one way to change transformers' code: replace a function of its module, or a method of one model's modules.
 
-Each family lists its patches as data, in `qwen/qwen3_vl.py` and `qwen/qwen3_5.py`; `apply` puts them in place. A
+Each family lists its patches as data, as in `qwen/qwen3_vl.py` and `idefics/idefics3.py`; `apply` puts them in place. A
 function is replaced once per process. A method is replaced on each instance of its class, which works behind
 accelerate's hooks (device_map), in the subclasses that FSDP2 makes, under PEFT, and in deep copies of the model.
 

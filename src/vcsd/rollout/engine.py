@@ -160,8 +160,8 @@ class TransformersEngine:
                 if state is None:
                     rows = len(batch) // 2
                     continue
-                for row, job in enumerate(batch):
-                    drawn[job] = state.result(row, prompts[job.prompt].example_id)
+                names = [prompts[job.prompt].example_id for job in batch]
+                drawn |= zip(batch, state.results(names), strict=True)
                 if not self.keeps_broken:
                     _refuse_broken([drawn[job][0] for job in batch])
                 todo = todo[len(batch) :]
@@ -316,16 +316,16 @@ class _Batch:
         """Keep some of the live rows only."""
         self.live_L = self.live_L[alive]
 
-    def result(self, row: int, example_id: str) -> tuple[Rollout, Tensor | None]:
-        """The rollout of a row up to its end token, and its log-probabilities."""
-        ids = self.tokens[row].tolist()
-        end = next((i for i, token in enumerate(ids) if token in self.end_ids), None)
-        length = len(ids) if end is None else end + 1
-        stop: Literal["end", "length", "broken"] = "length" if end is None else "end"
-        if self.is_broken_R[row]:
-            stop = "broken"
-        rollout = Rollout(example_id, self.jobs[row].index, tuple(ids[:length]), stop)
-        return rollout, None if self.log_probs is None else self.log_probs[row, :length].cpu()
+    def results(self, example_ids: Sequence[str]) -> Iterator[tuple[Rollout, Tensor | None]]:
+        """The rollout of every row up to its end token, and its log-probabilities. Waits for the device once."""
+        all_log_probs = None if self.log_probs is None else self.log_probs.cpu()
+        rows = zip(self.jobs, example_ids, self.tokens.tolist(), self.is_broken_R.tolist(), strict=True)
+        for row, (job, example_id, ids, is_broken) in enumerate(rows):
+            end = next((i for i, token in enumerate(ids) if token in self.end_ids), None)
+            length = len(ids) if end is None else end + 1
+            stop: Literal["end", "length", "broken"] = "length" if end is None else "end"
+            rollout = Rollout(example_id, job.index, tuple(ids[:length]), "broken" if is_broken else stop)
+            yield rollout, None if all_log_probs is None else all_log_probs[row, :length].clone()
 
 
 @contextmanager

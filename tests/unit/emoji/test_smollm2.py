@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from tiny_language import write_language
 from vcsd.emoji import smollm2
-from vcsd.emoji.smollm2 import convert, language_identity
+from vcsd.emoji.smollm2 import convert, language_identity, tokenizer_identity
 from vcsd.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ def interleaved(weight, heads):
     return weight.reshape(heads, 2, len(weight) // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
 
-def write_gguf(language, path):
+def write_gguf(language, path, end=2):
     model, tokenizer = LlamaForCausalLM.from_pretrained(language), AutoTokenizer.from_pretrained(language)
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
@@ -72,7 +72,7 @@ def write_gguf(language, path):
     writer.add_token_types([3 if token.startswith("<|") else 1 for token in vocabulary])
     merges = json.loads(tree.to_str())["model"]["merges"]
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
-    for kind, number in (("bos", 1), ("eos", 2), ("unk", 0), ("pad", 2)):
+    for kind, number in (("bos", 1), ("eos", end), ("unk", 0), ("pad", end)):
         getattr(writer, f"add_{kind}_token_id")(number)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight":
@@ -86,9 +86,10 @@ def write_gguf(language, path):
     writer.close()
 
 
-def test_a_converted_model_keeps_its_weights_and_its_words(tmp_path):
+@pytest.mark.parametrize("end", [2, 1])  # transformers 5.17 reads 1 from the file of SmolLM2
+def test_a_converted_model_keeps_its_weights_and_its_words_and_ends_like_chatml(tmp_path, end):
     language = write_language(tmp_path / "language")
-    write_gguf(language, tmp_path / "tiny.gguf")
+    write_gguf(language, tmp_path / "tiny.gguf", end)
     convert(tmp_path / "tiny.gguf", tmp_path / "converted")
     before, after = (LlamaForCausalLM.from_pretrained(folder) for folder in (language, tmp_path / "converted"))
     assert "quantization_config" not in after.config.to_dict()
@@ -98,6 +99,24 @@ def test_a_converted_model_keeps_its_weights_and_its_words(tmp_path):
     one, other = (AutoTokenizer.from_pretrained(folder) for folder in (language, tmp_path / "converted"))
     text = "<|im_start|>user\nWhat color is the banana?<|im_end|>\n"
     assert other(text)["input_ids"] == one(text)["input_ids"]
+    assert other.eos_token == other.pad_token == "<|im_end|>"
+    assert after.generation_config.eos_token_id == 2
+    assert tokenizer_identity(tmp_path / "converted") == tokenizer_identity(language)
+
+
+def test_the_hash_of_a_tokenizer_changes_with_its_end_token_and_its_words_but_not_with_its_files(tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(write_language(tmp_path / "one"))
+    before = tokenizer_identity(tmp_path / "one")
+    tokenizer.chat_template = "{{ messages }}"
+    tokenizer.save_pretrained(tmp_path / "other")
+    assert tokenizer_identity(tmp_path / "other") == before
+    tokenizer.eos_token = "<|im_start|>"
+    tokenizer.save_pretrained(tmp_path / "other")
+    assert tokenizer_identity(tmp_path / "other") != before
+    tokenizer.eos_token = "<|im_end|>"
+    tokenizer.add_tokens(["banana"])
+    tokenizer.save_pretrained(tmp_path / "other")
+    assert tokenizer_identity(tmp_path / "other") != before
 
 
 def test_the_hash_of_weights_is_that_of_their_values_and_not_of_their_files(tmp_path):

@@ -20,7 +20,7 @@ from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.seeing_model import TowerSize
-from vcsd.emoji.smollm2 import language_identity
+from vcsd.emoji.smollm2 import language_identity, tokenizer_identity
 from vcsd.emoji.sprites import sprites_identity
 from vcsd.emoji.study import emoji_runs
 from vcsd.emoji.study.emoji_bases import teach_planned
@@ -159,6 +159,7 @@ def folder(tmp_path_factory):
     plan = TeachingPlan(1, 1, 1, sight_batch=2, shares=shares, tower=tower, replay_rows=0)
     tree = {
         "language": language_identity(root / "language"),
+        "tokenizer": tokenizer_identity(root / "language"),
         "sprites": sprites_identity(plain_sprites()),
         **{"bases": {"a": asdict(plan)}, "steps": [1, 2], "questions": 1, "prompts": 12},
         "settle": {"base": "a", "seed": 1, "rates": ["1e-5"], "betas": {"VCSD": ["0.1"]}},
@@ -183,7 +184,7 @@ def test_only_planned_bases_of_planned_things_are_taught(folder, tmp_path):
     paths = (folder / "language", folder / "sprites.safetensors", tmp_path)
     with pytest.raises(ConfigError, match="'b' is not a planned base"):
         teach_planned(listed, *paths, only=["b"], device="cpu", say=str)
-    for other in (replace(listed, language="0"), replace(listed, sprites="0")):
+    for other in (replace(listed, **{part: "0"}) for part in ("language", "tokenizer", "sprites")):
         with pytest.raises(ConfigError, match="the list plans other things"):
             teach_planned(other, *paths, only=["a"], device="cpu", say=str)
     assert list(tmp_path.iterdir()) == []

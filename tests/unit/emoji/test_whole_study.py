@@ -12,6 +12,8 @@ import pytest
 
 from tiny_language import write_language, write_sprites
 from vcsd.emoji.study import emoji_bases, whole_study
+from vcsd.emoji.study.language_page import page
+from vcsd.emoji.study.set_aside import lost_bases, set_aside
 from vcsd.emoji.study.study_list import read_study
 from vcsd.emoji.study.whole_study import StudyPaths, WholeStudy
 from vcsd.emoji.teach import CARD
@@ -187,3 +189,75 @@ def test_refusals_come_before_anything_starts(tmp_path, monkeypatch, capsys, opt
     assert left.value.code == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def made(folder, names):
+    listed = read_study(LIST)
+    for name in names:
+        for path in (folder / "cells" / f"{name}.json", folder / "runs" / name / "keys.jsonl"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"list": listed.digest, "seconds": 1.0, "base_weights": "same"}))
+    return listed
+
+
+def names_of(base):
+    return [run.name for run in read_study(LIST).runs if run.base == base]
+
+
+def test_a_base_whose_runs_are_all_made_is_not_lost_and_one_that_is_here_neither(tmp_path):
+    listed = made(tmp_path, [*names_of("emoji-1"), *names_of("emoji-2")[:2]])
+    assert lost_bases(listed, tmp_path / "bases", tmp_path) == ["emoji-2"]
+    (tmp_path / "bases" / "emoji-2").mkdir(parents=True)
+    (tmp_path / "bases" / "emoji-2" / CARD).write_text("{}")
+    assert lost_bases(listed, tmp_path / "bases", tmp_path) == []
+    assert lost_bases(listed, tmp_path / "bases", tmp_path / "other") == [], "nothing is made: nothing is lost"
+
+
+def test_if_the_base_that_settles_is_lost_all_bases_start_over(tmp_path):
+    listed = made(tmp_path, [*names_of("emoji-1")[:-1], *names_of("emoji-2")])
+    assert lost_bases(listed, tmp_path / "bases", tmp_path) == ["emoji-1", "emoji-2"]
+
+
+def test_results_of_lost_bases_are_moved_and_counted_on_the_page(tmp_path):
+    kept, lost = names_of("emoji-1"), names_of("emoji-2")[:3]
+    for number in ("1", "2"):
+        listed = made(tmp_path, [*kept, *lost])
+        (tmp_path / "cards").mkdir(exist_ok=True)
+        (tmp_path / "cards" / "emoji-2.json").write_text("{}")
+        folder = set_aside(listed, ["emoji-2"], tmp_path)
+        assert folder == tmp_path / "lost" / number
+        assert sorted(path.stem for path in (folder / "cells").iterdir()) == sorted(lost)
+        assert sorted(path.name for path in (folder / "runs").iterdir()) == sorted(lost)
+        assert (folder / "cards" / "emoji-2.json").is_file()
+    assert sorted(path.stem for path in (tmp_path / "cells").iterdir()) == sorted(kept)
+    assert not list((tmp_path / "cards").iterdir())
+    assert "6 results in `lost` are of bases whose weights were lost" in page(listed, tmp_path)
+
+
+def test_a_study_without_the_weights_of_its_results_is_refused_before_it_teaches(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(whole_study, "check_planned", lambda *_: None)
+    monkeypatch.setattr(whole_study.WholeStudy, "run", lambda self, seconds: len(self.left()) - 6)
+    made(tmp_path / "out", [*names_of("emoji-1"), *names_of("emoji-2")[:2], *names_of("emoji-3")])
+    paths = [part for name in ("language", "sprites", "bases", "out") for part in (f"--{name}", str(tmp_path / name))]
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        for more, status in (([], 2), (["--set-aside-lost"], 0)):
+            monkeypatch.setattr(sys, "argv", ["whole_study", str(LIST), *paths, *more])
+            with pytest.raises(SystemExit) as ended:
+                whole_study.main()
+            assert ended.value.code == status
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr()
+    assert "results of emoji-2, but not all" in said.err
+    assert "the results of emoji-2 are set aside in" in said.out
+
+
+def test_the_card_of_a_base_is_kept_as_soon_as_it_is_taught_and_follows_it(tmp_path):
+    study, _ = study_in(tmp_path)
+    card, kept = tmp_path / "bases" / "emoji-1" / CARD, tmp_path / "out" / "cards" / "emoji-1.json"
+    card.parent.mkdir(parents=True)
+    for text in ('{"seconds": 1.0}', '{"seconds": 2.0}'):
+        card.write_text(text)
+        study.keep_cards()
+        assert kept.read_text() == text

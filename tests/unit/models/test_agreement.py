@@ -122,3 +122,13 @@ def test_a_model_is_checked_once_with_an_image_and_once_without(
     assert seen == ["text", "a"]
     draw(build_model("qwen3_vl", dtype=torch.float64), two_prompts())
     assert seen == ["text", "a"], "a supported family is not checked"
+
+
+def test_products_rounded_to_tf32_may_differ_more_than_in_float32_and_less_than_in_half(monkeypatch):
+    def tolerance(precision: str, dtype: torch.dtype = torch.float32, *, is_cuda: bool = True) -> float:
+        monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: precision)
+        return agreement._tolerance(dtype, is_cuda=is_cuda)
+
+    assert tolerance("highest") == tolerance("high", is_cuda=False) < tolerance("high")
+    assert tolerance("high") < tolerance("high", torch.bfloat16)
+    assert tolerance("high", torch.float64) == 1e-6

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.checkpoint.lock import InUseError
-from vcsd.emoji.smollm2 import language_identity
+from vcsd.emoji.smollm2 import language_identity, tokenizer_identity
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.study.study_list import read_study
 from vcsd.emoji.teach import teach, timed_say
@@ -44,9 +44,13 @@ _GRACE_SECONDS = 30
 
 
 def check_planned(listed: StudyList, language: Path, sprites: Path) -> None:
-    """Raise a ConfigError if language model or sprites are not the planned ones."""
-    found = {"language": language_identity(language), "sprites": sprites_identity(load_sprites(sprites))}
-    planned = {"language": listed.language, "sprites": listed.sprites}
+    """Raise a ConfigError if language model, tokenizer or sprites are not the planned ones."""
+    found = {
+        "language": language_identity(language),
+        "tokenizer": tokenizer_identity(language),
+        "sprites": sprites_identity(load_sprites(sprites)),
+    }
+    planned = {"language": listed.language, "tokenizer": listed.tokenizer, "sprites": listed.sprites}
     if other := [f"{name} {found[name]}, not {planned[name]}" for name in found if found[name] != planned[name]]:
         raise ConfigError([f"the list plans other things: this is {'; '.join(other)}. Convert and draw them again."])
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.key_monitor import KEYS
+from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
     AROUND,
     FIRST_STEPS,
@@ -90,7 +91,7 @@ def page(listed: StudyList, out: Path) -> str:
         ]
     else:
         lines += ["Nothing else is shown before all of them are.", ""]
-    lines += _left_out(left_out)
+    lines += [*_left_out(left_out), *_lost(num_set_aside(out))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -284,6 +285,16 @@ def _left_out(names: Sequence[str]) -> Iterator[str]:
         yield f"{len(names)} result files are of another list of runs and count nowhere on this page:"
         yield ""
         yield from (f"- {name}" for name in names)
+        yield ""
+
+
+def _lost(num: int) -> Iterator[str]:
+    if num:
+        yield "## Set aside"
+        yield ""
+        yield f"{num} results in `lost` are of bases whose weights were lost before all their runs were made. By the"
+        yield "rules they were set aside unread and count nowhere; these bases started over."
+        yield ""
 
 
 def main() -> None:

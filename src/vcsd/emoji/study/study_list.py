@@ -69,6 +69,7 @@ class StudyList:
 
     bases: Mapping[str, TeachingPlan]
     language: str
+    tokenizer: str
     sprites: str
     runs: tuple[EmojiRun, ...]
     steps: tuple[int, ...]
@@ -162,6 +163,7 @@ def read_study(path: Path, overrides: Sequence[str] = ()) -> StudyList:
         return StudyList(
             bases=bases,
             language=str(tree["language"]),
+            tokenizer=str(tree["tokenizer"]),
             sprites=str(tree["sprites"]),
             runs=tuple(dict.fromkeys(runs)),
             steps=steps,

@@ -5,7 +5,9 @@
 
 It starts one process per base, in the order of the list, and several that make runs (`emoji_bases.py`, `emoji_runs.py`)
 and take whatever can be made. A process that dies is started again. All end with this one, however it ends. Worth
-keeping are OUT/cells, OUT/runs, OUT/cards and OUT/log; OUT/work and OUT/prompts-* are not. No accuracy is printed.
+keeping are OUT/cells, OUT/runs, OUT/cards, OUT/lost and OUT/log; OUT/work and OUT/prompts-* are not. No accuracy is
+printed. With these folders the study continues on another machine: bases whose runs are all made are not needed there,
+and the others start over (`--set-aside-lost`).
 
 The exit status is 0 if all runs are made, 3 if the time is over, 1 if something failed for good, and 2 if the list, the
 language model or the sprites are refused.
@@ -33,6 +35,7 @@ import torch
 
 from vcsd.checkpoint.lock import only_process
 from vcsd.emoji.study.emoji_bases import IN_USE, check_planned
+from vcsd.emoji.study.set_aside import lost_bases, set_aside
 from vcsd.emoji.study.study_list import read_study
 from vcsd.emoji.teach import CARD, read_card, timed_say
 from vcsd.errors import ConfigError, VcsdError
@@ -146,6 +149,7 @@ class WholeStudy:
             while time.monotonic() - started < seconds:
                 left = self.left()
                 self._tell_finished(left)
+                self.keep_cards()  # now: the machine may be gone before the end
                 if not left:
                     return 0
                 if any(each.status == _REFUSED for each in self.workers):
@@ -318,9 +322,26 @@ class WholeStudy:
     def keep_cards(self) -> None:
         """Copy the cards of finished bases to the results."""
         for name in self.bases:
-            if self.is_taught(name):
-                (self.paths.out / "cards").mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.paths.bases / name / CARD, self.paths.out / "cards" / f"{name}.json")
+            card, kept = self.paths.bases / name / CARD, self.paths.out / "cards" / f"{name}.json"
+            if card.is_file() and not (kept.is_file() and kept.read_bytes() == card.read_bytes()):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(card, kept)
+
+
+def _start_over(listed: StudyList, paths: StudyPaths, *, may_set_aside: bool, say: Say) -> None:
+    """Set the results of lost bases aside. Raise a ConfigError if that was not asked for."""
+    lost = lost_bases(listed, paths.bases, paths.out)
+    if not lost:
+        return
+    if not may_set_aside:
+        raise ConfigError(
+            [
+                f"{paths.out} has results of {', '.join(lost)}, but not all, and {paths.bases} lacks the weights. If "
+                "they are lost, pass --set-aside-lost: the results are moved, and the bases start over."
+            ]
+        )
+    folder = set_aside(listed, lost, paths.out)
+    say(f"the results of {', '.join(lost)} are set aside in {folder}; they start over")
 
 
 def _seconds(text: str) -> float:
@@ -343,9 +364,15 @@ def main() -> None:
     parser.add_argument("list", type=Path)
     for name in ("--language", "--sprites", "--bases", "--out"):
         parser.add_argument(name, type=Path, required=True)
-    parser.add_argument("--workers", type=int, default=5, help="Processes that make runs.")
+    # Six: the runs of a base on `test`, and half of those that settle. An H200 has room for them beside teaching.
+    parser.add_argument("--workers", type=int, default=6, help="Processes that make runs.")
     parser.add_argument("--teachers", type=int, default=1, help="Bases that are taught at a time.")
     parser.add_argument("--minutes", type=float, default=math.inf, help="End after this time; run again to resume.")
+    parser.add_argument(
+        "--set-aside-lost",
+        action="store_true",
+        help="Move the results of bases whose weights are gone before all their runs were made, and start them over.",
+    )
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     say = timed_say()
@@ -362,6 +389,7 @@ def main() -> None:
         paths = StudyPaths(options.list, options.language, options.sprites, options.bases, options.out)
         numbers = {"workers": options.workers, "teachers": options.teachers}
         with only_process(options.out):
+            _start_over(listed, paths, may_set_aside=options.set_aside_lost, say=say)
             study = WholeStudy(listed, paths, **numbers, overrides=options.overrides, say=say)
             status = study.run(60 * options.minutes)
         say(study.progress(study.left()))

@@ -4,13 +4,16 @@ Two forwards of transformers' own code replace one over the repeated batch: the 
 then the responses, each with the keys and values of its prompt. The result is that of the fallback, for fewer tokens.
 While gradient checkpointing is on, which drops caches, it is computed by the fallback.
 
+One method of transformers is replaced. In transformers 5.17, a model in bfloat16 also rounds the places of patches, so
+that neighbouring rows of patches get the same position; rollouts are drawn from a copy in bfloat16.
+
 Shape legend: B prompts, P tokens of the longest, R responses, K tokens of the longest without its last, N positions,
 D hidden width.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from transformers import DynamicCache
@@ -20,9 +23,10 @@ from vcsd.models.fallback import Fallback
 from vcsd.models.family import Family, base_model, pad_token_id
 from vcsd.models.packed.layout import Gather
 from vcsd.models.packed.packing import cached_cost
+from vcsd.models.patch import Patch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
     from transformers import PreTrainedModel
@@ -31,10 +35,29 @@ if TYPE_CHECKING:
     from vcsd.models.packed.packing import Cost, Group
 
 
+def embedded_patches(self: Any, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
+    """Embed patches (images, patches, width) with their positions, which are computed in float32 in any model."""
+    side = self.num_patches_per_side
+    boundaries = torch.arange(1 / side, 1.0, 1 / side, device=pixel_values.device)
+
+    def places(is_there: Tensor) -> Tensor:
+        numbers = torch.arange(is_there.shape[1], device=is_there.device, dtype=torch.float32)
+        shares = numbers * (1.0 / is_there.sum(1))[:, None]
+        return torch.bucketize(shares.clamp(max=1.0 - 1e-6), boundaries, right=True)
+
+    rows, columns = places(patch_attention_mask[:, :, 0]), places(patch_attention_mask[:, 0, :])
+    positions = (rows[:, :, None] * side + columns[:, None, :]) * patch_attention_mask
+    embedded: Tensor = self.patch_embedding(pixel_values).flatten(2).transpose(1, 2)
+    placed: Tensor = self.position_embedding(positions.flatten(1))
+    return embedded + placed
+
+
 class Idefics3(Fallback):
     """Scores responses from the cache of their prompt. Rollouts are decoded as in the fallback."""
 
     name = "idefics3"
+    prefixes: ClassVar[Mapping[str, str]] = {"idefics3": "Idefics3"}
+    patches = (Patch("VisionEmbeddings.forward", embedded_patches),)
 
     @property
     def cost(self) -> Cost:
@@ -43,6 +66,7 @@ class Idefics3(Fallback):
 
     def prepare(self, model: nn.Module) -> None:
         """Make a model ready for scoring. There is nothing to warn about."""
+        self.patch(model)
         Family.prepare(self, model)
         self.logit_shape(model)
 
