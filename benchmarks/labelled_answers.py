@@ -14,8 +14,9 @@ Version 7 was developed on all of these. `real_answers_version_7.jsonl` holds an
 by their hashes and labelled without a look at the reader or its errors; labels that may be disputed are marked as
 debatable. `real_answers_version_8.jsonl` holds 300 further answers of the same files, the next by their hashes,
 labelled in the same way for version 8; `real_answers_version_9.jsonl` 378 answers of seven other repositories, and
-Chinese ones of other files, for version 9. `results/labelled_answers_reader_6.json` is what version 6 read, and so on
-down to version 2.
+Chinese ones of other files, for version 9; `real_answers_version_10.jsonl` 320 further answers of these files, and of
+older ones that ask for a number, for version 10. `results/labelled_answers_reader_6.json` is what version 6 read, and
+so on down to version 2.
 """
 
 from __future__ import annotations
@@ -59,12 +60,14 @@ SIXTH = LABELS.with_name("real_answers_version_6.jsonl")
 SEVENTH = LABELS.with_name("real_answers_version_7.jsonl")
 EIGHTH = LABELS.with_name("real_answers_version_8.jsonl")
 NINTH = LABELS.with_name("real_answers_version_9.jsonl")
+TENTH = LABELS.with_name("real_answers_version_10.jsonl")
 UNSEEN = {
     FIFTH: ("version 5", 336),
     SIXTH: ("version 6", 220),
     SEVENTH: ("version 7", 494),
     EIGHTH: ("version 8", 300),
     NINTH: ("version 9", 378),
+    TENTH: ("version 10", 320),
 }
 """The part that these labels are, and how many were drawn first; the rest, harder or of rarer kinds, a second time."""
 PARTS = ("open", "held out", "later", *(part for part, _ in UNSEEN.values()))

@@ -21,7 +21,8 @@ SIXTH = labelled_answers.labels(labelled_answers.SIXTH)
 SEVENTH = labelled_answers.labels(labelled_answers.SEVENTH)
 EIGHTH = labelled_answers.labels(labelled_answers.EIGHTH)
 NINTH = labelled_answers.labels(labelled_answers.NINTH)
-ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH
+TENTH = labelled_answers.labels(labelled_answers.TENTH)
+ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH + TENTH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
@@ -115,9 +116,28 @@ def test_the_labels_for_version_9_are_of_new_repositories_and_new_chinese_files_
     assert all(set(label) - {"debatable", "again"} == keys for label in NINTH)
 
 
-@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH, NINTH], ids=labelled_answers.PARTS[-3:])
+def test_the_labels_for_version_10_are_further_answers_of_known_files_as_many_as_were_drawn():
+    labelled = Counter((label["repository"], label["file"]) for label in TENTH)
+    assert labelled == newest_answer_files.DRAWN_FOR_10
+    before = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH
+    assert set(labelled) <= {(label["repository"], label["file"]) for label in before}
+    models = Counter(label["model"] for label in TENTH)
+    assert len(models) >= 20
+    assert max(models.values()) <= 70
+    assert sum(label["language"] == "Chinese" for label in TENTH) >= 0.12 * len(TENTH)
+    kinds = Counter(label["kind"] for label in TENTH)
+    assert set(kinds) == {"option", "integer", "float", "yes_no"}
+    assert min(kinds.values()) >= 50
+    assert {label["draw"] for label in TENTH} == {"first"}
+    keys = set(FIFTH[-1])
+    assert all(set(label) - {"debatable", "again"} == keys for label in TENTH)
+
+
+@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH, NINTH, TENTH], ids=labelled_answers.PARTS[-4:])
 def test_a_label_is_a_value_of_its_kind_or_none(labels):
-    values = {"option": "[A-J]", "yes_no": "Yes|No", "integer": r"-?\d+", "float": r"-?\d+(\.\d+)?"}
+    number = r"-?\d+(\.\d+)?"
+    whole = number if labels is TENTH else r"-?\d+"  # one of them answers 0.2 to a question for a whole number
+    values = {"option": "[A-J]", "yes_no": "Yes|No", "integer": whole, "float": number}
     readable = [label for label in labels if label["label"] is not None]
     assert all(re.fullmatch(values[label["kind"]], label["label"]) for label in readable)
     assert len(readable) < len(labels)

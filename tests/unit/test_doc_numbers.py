@@ -498,6 +498,7 @@ def reader():
     yield from new_answers(7, num_draws=2)
     yield from new_answers(8, num_draws=1)
     yield from new_answers(9, num_draws=1)
+    yield from new_answers(10, num_draws=1)
     names = ("_reader_6", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
     sixth, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
@@ -557,16 +558,16 @@ def new_answers(version, num_draws):
     """The rows about the answers that a version was measured with, and what other versions read of them."""
     kinds = {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"}
     benchmarks = ("EMMA", "CMM-Math", "Probes", "M3CoT", "MathVista", "MM-IQ", "A-OKVQA")
-    if version == NEWEST:
+    if version >= NEWEST:
         benchmarks = ("CMM-Math", "CharXiv", "Hallucination probes", "RealHiTBench", "GQA-counterfactual", "PuzzleVQA")
-        benchmarks += ("ScienceQA", "TDBench", "BlindTest")
+        benchmarks += ("ScienceQA", "TDBench", "BlindTest", *(("MathVista", "GeoQA") if version == NOW else ()))
     tables = {
         "by kind": {label: kind for label, kind in kinds.items() if version != WITHOUT_FLOATS or kind != "float"},
         "by language": {"English": "English", "Chinese": "Chinese"},
         "by draw": {"first draw": "first", "second draw": "second"} if num_draws > 1 else {},
         "by benchmark": {name: name for name in benchmarks},
     }
-    file = MEASURED + f"labelled_answers_reader_{version}.json"
+    file = MEASURED + ("labelled_answers.json" if version == NOW else f"labelled_answers_reader_{version}.json")
     part = ("parts", f"version {version}")
     for table, names in tables.items():
         for label, name in names.items():
@@ -580,7 +581,8 @@ def new_answers(version, num_draws):
         others |= {f"version {other}, developed on them": f"_reader_{other}" for other in range(NEW + 1, NOW)}
         others |= {f"version {NOW}, developed on them": ""}
     else:
-        later = {other: f"_reader_{other}" for other in range(version + 1, NOW)} | {NOW: ""}
+        later = {other: f"_reader_{other}" for other in range(version + 1, NOW)}
+        later |= {NOW: ""} if version < NOW else {}
         same = f"developed on the answers for version {version}"
         others |= {f"version {other}, {same}": name for other, name in later.items()}
     for label, name in others.items():
@@ -588,7 +590,7 @@ def new_answers(version, num_draws):
 
 
 NEW, WITHOUT_FLOATS, NEWEST, NOW = 7, 8, 9, 10
-"""The versions whose labels came first, have no floats, and came last; and the version in use."""
+"""The versions whose labels came first, have no floats, and are of the newest files; and the version in use."""
 
 
 def unseen_share(part):
@@ -1004,6 +1006,11 @@ PAGES = {
             rf"version 9 in {N}% \({N} to {N}\) of {N} answers .*?, with {N}% undecided",
             MEASURED + "labelled_answers_reader_9.json",
             unseen_share("version 9"),
+        ),
+        (
+            rf"Version 10, in use, is right in {N}% \({N} to {N}\) of {N} more .*?, with {N}% undecided",
+            MEASURED + "labelled_answers.json",
+            unseen_share("version 10"),
         ),
         (
             rf"read worse \(version 6: {N}%\)",
