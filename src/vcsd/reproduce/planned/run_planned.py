@@ -283,7 +283,7 @@ def _main(options: argparse.Namespace) -> bool:
         options.out, options.bases, options.known = options.out / "quick", None, None
         options.pretrain = options.pretrain or "cpu"
         say(f"A smoke test, all in {options.out}: no base and no result from elsewhere is used or changed.")
-    sweep = _sweep(options, " ".join(dict.fromkeys(listed.commands.values())))
+    sweep = _sweep(options, "; ".join(dict.fromkeys(listed.commands.values())))
     create_results_folder(options.out)
     bases = options.bases or options.out / "bases"
     num = QUICK_QUESTIONS if options.quick else None
