@@ -110,12 +110,26 @@ def interval(score: Estimate) -> Interval:
 def interval_of_difference(a: Estimate, b: Estimate) -> Interval:
     """Return the interval of b minus a on the same questions, in points."""
     of_a, of_b = interval(a), interval(b)
-    together = sqrt(float(np.square(a.shifts_C).sum() * np.square(b.shifts_C).sum()))
-    correlation = float((a.shifts_C * b.shifts_C).sum()) / together if together > 0 else 0.0
+    correlation = min(_correlation(a, b), _most_alike(a, b))
     difference = 100 * (b.share - a.share)
     down = _arm(100 * b.share - of_b.low, of_a.high - 100 * a.share, correlation)
     up = _arm(of_b.high - 100 * b.share, 100 * a.share - of_a.low, correlation)
     return Interval(difference - down, difference + up)
+
+
+def _correlation(a: Estimate, b: Estimate) -> float:
+    together = sqrt(float(np.square(a.shifts_C).sum() * np.square(b.shifts_C).sum()))
+    return float((a.shifts_C * b.shifts_C).sum()) / together if together > 0 else 0.0
+
+
+def _most_alike(a: Estimate, b: Estimate) -> float:
+    """Return the largest correlation that is believed: that of two results which differ in half a question.
+
+    If no answer differs, the correlation is 1, and at a score of 50% the interval would have no width.
+    """
+    spread = sqrt(a.share * (1 - a.share) * b.share * (1 - b.share))
+    num = min(a.num_effective, b.num_effective)
+    return max(0.0, 1 - 1 / (4 * num * spread)) if spread > 0 else 1.0
 
 
 def _arm(first: float, second: float, correlation: float) -> float:

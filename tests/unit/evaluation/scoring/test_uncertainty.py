@@ -162,12 +162,16 @@ def test_a_paired_difference_is_surer_than_two_separate_scores():
     assert answered(rights).interval.high > answered(better).interval.low
     same = compare(answered(rights), answered(rights)).acc
     assert (same.difference, same.is_clear) == (0, False)
-    assert (same.interval.low, same.interval.high) == pytest.approx((0, 0), abs=0.1)
+    assert (same.interval.low, same.interval.high) == pytest.approx((-0.28, 0.28), abs=0.01)
 
 
 def test_equal_answers_to_six_questions_do_not_prove_two_models_equal():
     found = compare(answered([True] * 6), answered([True] * 6)).acc
     assert (found.interval.low, found.interval.high) == pytest.approx((-39.0, 39.0), abs=0.1)
+    half = compare(answered([True, False] * 4), answered([True, False] * 4)).acc
+    assert (half.interval.low, half.interval.high) == pytest.approx((-15.9, 15.9), abs=0.1)
+    opposite = compare(answered([True, False] * 4), answered([False, True] * 4)).acc
+    assert half.interval.high < opposite.interval.high / 3
 
 
 def test_several_seeds_are_compared_by_their_means():
