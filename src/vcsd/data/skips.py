@@ -154,10 +154,10 @@ class Skips:
 
     def _too_many(self, error: DataError) -> str:
         listed = f" All are listed in {self._lines.path}." if self._lines else ""
-        rows = f"{self.num_rows_skipped} of the {self.num_rows_seen} rows read so far"
+        num, num_seen = self.num_rows_skipped, self.num_rows_seen
         return (
-            f"{rows} cannot be used ({self.summary()}), more than {self._max_share:.0%}. The last one: {error}{listed} "
-            "Fix the data, or raise data.max_skipped_share."
+            f"{num} of the {num_seen} rows read so far cannot be used ({self.summary()}), more than "
+            f"{self._max_share:.0%}. The last one: {error}{listed} Fix the data, or raise data.max_skipped_share."
         )
 
     def reasons(self) -> str:
