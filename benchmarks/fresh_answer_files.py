@@ -3,8 +3,9 @@
 `DRAWN` is how many answers were drawn from each file, before their texts were read. Eligible are answers of more than
 12 characters whose gold answer is one option, a number, or yes or no (II-Bench's are not public; its questions have one
 right option each); of these, the draw takes the rows whose SHA-256 of "repository/file/row" is smallest. A number is an
-integer where the question asks how many there are, else a float; of AECV-Bench the draw takes `INTEGERS` and then
-floats from each file. The texts stay in those repositories.
+integer where the question asks how many there are, else a float; of AECV-Bench the first draw takes `INTEGERS` and then
+floats from each file. Two answers of the first draw are to a question for two counts, which should not have been
+eligible; they were kept. The texts stay in those repositories.
 """
 
 from __future__ import annotations
@@ -101,3 +102,20 @@ DRAWN = {
     ("IllusionVQA", "result_jsons/internvl2_8B_comprehension.json"): 8,
     ("IllusionVQA", "result_jsons/o4-mini_comprehension.json"): 5,
 }
+DRAWN_AGAIN = {
+    ("AECV-Bench", f"{ANSWERS}_amazon_nova_2_lite_v1.csv"): 3,
+    ("AECV-Bench", f"{ANSWERS}_claude_opus_45.csv"): 5,
+    ("AECV-Bench", f"{ANSWERS}_cohere_command_a_vision.csv"): 3,
+    ("AECV-Bench", f"{ANSWERS}_gemini_3_pro_preview.csv"): 6,
+    ("AECV-Bench", f"{ANSWERS}_grok_41_fast.csv"): 4,
+    ("AECV-Bench", f"{ANSWERS}_mistral_large_2512.csv"): 8,
+    ("EventHallusion", "predictions/gemini_predictions.json"): 2,
+    ("EventHallusion", "predictions/video_llava_predictions.json"): 5,
+    ("M4U", f"{RESULTS}/engineering_en.json"): 4,
+    ("M4U", f"{RESULTS}/engineering_zh.json"): 8,
+    ("M4U", f"{RESULTS}/healthcare_zh.json"): 4,
+    ("M4U", f"{RESULTS}/science_en.json"): 4,
+    ("M4U", f"{RESULTS}/science_zh.json"): 12,
+    ("II-Bench", "results/yi-vl-6b-chat_test_cot.jsonl"): 3,
+}
+"""A second draw, of answers of more than 120 characters: most of the first are short. No version had read any yet."""
