@@ -15,8 +15,9 @@ by their hashes and labelled without a look at the reader or its errors; labels 
 debatable. `real_answers_version_8.jsonl` holds 300 further answers of the same files, the next by their hashes,
 labelled in the same way for version 8; `real_answers_version_9.jsonl` 378 answers of seven other repositories, and
 Chinese ones of other files, for version 9; `real_answers_version_10.jsonl` 320 further answers of these files, and of
-older ones that ask for a number, for version 10. `results/labelled_answers_reader_6.json` is what version 6 read, and
-so on down to version 2.
+older ones that ask for a number, for version 10. `real_answers_fresh.jsonl` holds 295 answers of five repositories that
+no earlier label came from, labelled when version 10 was finished, before it read them.
+`results/labelled_answers_reader_6.json` is what version 6 read, and so on down to version 2.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import answer_files
+import fresh_answer_files
 import later_answer_files
 import newest_answer_files
 from answer_files import LETTERS, Answer, lines
@@ -52,6 +54,7 @@ COMMITS = {
     **answer_files.COMMITS,
     **later_answer_files.COMMITS,
     **newest_answer_files.COMMITS,
+    **fresh_answer_files.COMMITS,
 }
 LABELS = Path(__file__).parents[1] / "tests" / "golden" / "real_answers.jsonl"
 LATER = LABELS.with_name("real_answers_later.jsonl")
@@ -61,6 +64,7 @@ SEVENTH = LABELS.with_name("real_answers_version_7.jsonl")
 EIGHTH = LABELS.with_name("real_answers_version_8.jsonl")
 NINTH = LABELS.with_name("real_answers_version_9.jsonl")
 TENTH = LABELS.with_name("real_answers_version_10.jsonl")
+FRESH = LABELS.with_name("real_answers_fresh.jsonl")
 UNSEEN = {
     FIFTH: ("version 5", 336),
     SIXTH: ("version 6", 220),
@@ -68,6 +72,7 @@ UNSEEN = {
     EIGHTH: ("version 8", 300),
     NINTH: ("version 9", 378),
     TENTH: ("version 10", 320),
+    FRESH: ("fresh", 224),
 }
 """The part that these labels are, and how many were drawn first; the rest, harder or of rarer kinds, a second time."""
 PARTS = ("open", "held out", "later", *(part for part, _ in UNSEEN.values()))
@@ -156,6 +161,7 @@ FORMATS = {
     **answer_files.FORMATS,
     **later_answer_files.FORMATS,
     **newest_answer_files.FORMATS,
+    **fresh_answer_files.FORMATS,
 }
 
 
@@ -236,7 +242,7 @@ def groups(row: dict, *, is_first: bool) -> dict[str, str]:
 
 def language(row: dict) -> str:
     """Return the language of a question's benchmark."""
-    return "Chinese" if row["repository"] in CHINESE else "English"
+    return "Chinese" if row["repository"] in CHINESE or row["file"].endswith("_zh.json") else "English"
 
 
 def judged(clones: Path) -> tuple[list[dict], list[dict], Counter]:
