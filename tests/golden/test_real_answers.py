@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import answer_files
+import fresh_answer_files
 import labelled_answers
 import later_answer_files
 import newest_answer_files
@@ -22,7 +23,8 @@ SEVENTH = labelled_answers.labels(labelled_answers.SEVENTH)
 EIGHTH = labelled_answers.labels(labelled_answers.EIGHTH)
 NINTH = labelled_answers.labels(labelled_answers.NINTH)
 TENTH = labelled_answers.labels(labelled_answers.TENTH)
-ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH + TENTH
+FRESH = labelled_answers.labels(labelled_answers.FRESH)
+ALL = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH + TENTH + FRESH
 MEASURED = Path(labelled_answers.__file__).parent / "results" / "labelled_answers.json"
 
 
@@ -133,7 +135,28 @@ def test_the_labels_for_version_10_are_further_answers_of_known_files_as_many_as
     assert all(set(label) - {"debatable", "again"} == keys for label in TENTH)
 
 
-@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH, NINTH, TENTH], ids=labelled_answers.PARTS[-4:])
+def test_the_fresh_labels_are_of_new_repositories_and_as_many_of_each_file_as_were_drawn():
+    by_draw = {"first": fresh_answer_files.DRAWN, "second": fresh_answer_files.DRAWN_AGAIN}
+    for draw, drawn in by_draw.items():
+        labelled = Counter((label["repository"], label["file"]) for label in FRESH if label["draw"] == draw)
+        assert labelled == drawn
+    before = LABELS + LATER + FIFTH + SIXTH + SEVENTH + EIGHTH + NINTH + TENTH
+    assert {label["repository"] for label in FRESH} == set(fresh_answer_files.FORMATS)
+    assert not set(fresh_answer_files.FORMATS) & {label["repository"] for label in before}
+    benchmarks = {label["model"].partition("/")[0] for label in before}
+    assert not {label["benchmark"] for label in FRESH} & benchmarks
+    models = Counter(label["model"] for label in FRESH)
+    assert len(models) >= 15
+    assert max(models.values()) <= 80
+    assert sum(label["language"] == "Chinese" for label in FRESH) >= 0.15 * len(FRESH)
+    kinds = Counter(label["kind"] for label in FRESH)
+    assert set(kinds) == {"option", "integer", "float", "yes_no"}
+    assert min(kinds.values()) >= 40
+    keys = set(FIFTH[-1])
+    assert all(set(label) - {"debatable"} == keys for label in FRESH)
+
+
+@pytest.mark.parametrize("labels", [SEVENTH, EIGHTH, NINTH, TENTH, FRESH], ids=labelled_answers.PARTS[-5:])
 def test_a_label_is_a_value_of_its_kind_or_none(labels):
     number = r"-?\d+(\.\d+)?"
     whole = number if labels is TENTH else r"-?\d+"  # one of them answers 0.2 to a question for a whole number
@@ -219,6 +242,29 @@ def test_the_questions_of_a_batch_are_in_its_file_of_requests(tmp_path):
     path.with_name(newest_answer_files.REQUESTS[path.name]).write_text(json.dumps(request))
     expected = answer_files.Answer("Two squares.", {}, "How many squares?")
     assert dict(newest_answer_files.batch(tmp_path, path)) == {"1": expected}
+
+
+def test_drawings_and_videos_are_read_row_by_row_and_options_come_from_lists(tmp_path):
+    path = tmp_path / "output.csv"
+    path.write_text('image_id,qa_id,question,model_answer\n1,cnt2,How many?,"**2** doors\n\nin all"\n')
+    expected = answer_files.Answer("**2** doors\n\nin all", {}, "How many?")
+    assert dict(fresh_answer_files.drawings(tmp_path, path)) == {"1/cnt2": expected}
+    asked = [{"question": "Is it?", "prediction": "Yes, it is."}, {"question": "Why?", "prediction": None}]
+    path.write_text(json.dumps({"entire": {"entire_001": {"qa": asked}}}))
+    found = dict(fresh_answer_files.events(tmp_path, path))
+    assert found["entire_001/0"] == answer_files.Answer("Yes, it is.", {}, "Is it?")
+    assert found["entire_001/1"].text == ""
+    two = {"A": "cat", "B": "dog"}
+    path.write_text(json.dumps({"record": [{"question": "?", "options": "['cat', 'dog']", "predict": "(B) dog"}]}))
+    assert dict(fresh_answer_files.disciplines(tmp_path, path)) == {"0": answer_files.Answer("(B) dog", two, "?")}
+    row = {"id": "test-1", "question": "?", "options": ["cat", "dog"], "response": "B\n###"}
+    path.write_text(json.dumps({"questions": [row]}))
+    assert dict(fresh_answer_files.implications(tmp_path, path)) == {"test-1": answer_files.Answer("B\n###", two, "?")}
+    row = {"id": 3, "question": "?", "options": ["cat", "dog"]}
+    path.write_text(json.dumps([row | {"vlm_answer": "dog"}, row | {"id": 4, "intern_answer": "b. dog"}]))
+    found = dict(fresh_answer_files.illusions(tmp_path, path))
+    assert {key: answer.text for key, answer in found.items()} == {"3": "dog", "4": "b. dog"}
+    assert found["3"].options == two
 
 
 def test_the_measured_reader_is_the_one_in_use():

@@ -499,6 +499,7 @@ def reader():
     yield from new_answers(8, num_draws=1)
     yield from new_answers(9, num_draws=1)
     yield from new_answers(10, num_draws=1)
+    yield from fresh_answers()
     names = ("_reader_6", "_reader_5", "_reader_4", "_reader_3", "_reader_2")
     sixth, fifth, unseen, before, first = (MEASURED + f"labelled_answers{name}.json" for name in names)
     by_kind = ("parts", "later", "by kind")
@@ -589,6 +590,48 @@ def new_answers(version, num_draws):
         yield row(label), MEASURED + f"labelled_answers{name}.json", counted(*part, "by kind", "all")
 
 
+def fresh_answers():
+    """The rows about the answers of other models that version 10 was measured with when it was finished."""
+    tables = {
+        "by kind": {"all": "all", "options": "option", "integers": "integer", "floats": "float", "yes or no": "yes_no"},
+        "by language": {"English": "English", "Chinese": "Chinese"},
+        "by draw": {"first draw": "first", "second draw, longer answers": "second"},
+        "by benchmark": {name: name for name in ("AECV-Bench", "M4U", "EventHallusion", "II-Bench", "IllusionVQA")},
+    }
+    file = MEASURED + "labelled_answers.json"
+    for table, names in tables.items():
+        for label, name in names.items():
+            yield row(f"other models, {label}"), file, counted("parts", "fresh", table, name)
+    for version in (9, 6):
+        other = MEASURED + f"labelled_answers_reader_{version}.json"
+        yield (
+            row(f"version {version}, on the answers of other models"),
+            other,
+            counted("parts", "fresh", "by kind", "all"),
+        )
+    shares = rf"{N} of the {N} answers are of models .*? {N} of these are decided, {N} of them right"
+    yield shares, file, of_new_models
+    first, again = rf"Most of the {N} answers that were drawn first are short, so {N} of", ("first", "second")
+    yield first, file, lambda data: [data["parts"]["fresh"]["by draw"][draw]["answers"] for draw in again]
+    yield rf"long sentences, has {N} of them among its {N} answers", file, undecided_of("Mistral-Large-2512")
+
+
+def of_new_models(data):
+    """The answers of models that no earlier label names, all answers, and how many of the former are decided, right."""
+    models = data["parts"]["fresh"]["by model"]
+    counts = [row for name, row in models.items() if "AECV-Bench" in name or name.endswith(NEW_MODELS)]
+    num, decided, right = (sum(row[key] for row in counts) for key in ("answers", "decided", "right"))
+    return [num, models["all"]["answers"], decided, right]
+
+
+def undecided_of(model):
+    """How many answers of a model of AECV-Bench are undecided though readable, and how many there are."""
+    return lambda data: [
+        data["parts"]["fresh"]["by model"][f"AECV-Bench/{model}"][key] for key in ("missed", "answers")
+    ]
+
+
+NEW_MODELS = ("Video-LLaVA", "Yi-VL-6B", "o4-mini")
 NEW, WITHOUT_FLOATS, NEWEST, NOW = 7, 8, 9, 10
 """The versions whose labels came first, have no floats, and are of the newest files; and the version in use."""
 
@@ -1011,6 +1054,18 @@ PAGES = {
             rf"Version 10, in use, is right in {N}% \({N} to {N}\) of {N} more .*?, with {N}% undecided",
             MEASURED + "labelled_answers.json",
             unseen_share("version 10"),
+        ),
+        (
+            rf"and in {N}% \({N} to {N}\) of {N} answers to five other .*?, with {N}% undecided; of the numbers",
+            MEASURED + "labelled_answers.json",
+            unseen_share("fresh"),
+        ),
+        (
+            rf"of the numbers among them {N}% are right, and {N}% undecided",
+            MEASURED + "labelled_answers.json",
+            lambda data: [
+                data["parts"]["fresh"]["by benchmark"]["AECV-Bench"][key] for key in ("precision", "undecided")
+            ],
         ),
         (
             rf"read worse \(version 6: {N}%\)",
