@@ -1,12 +1,15 @@
 """The page of the study: its verdict, whether monitors saw broken counting in time, and what is left out."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from vcsd.emoji.questions import KEY_WORDS, SUITES
+from vcsd.emoji.study import language_page
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_page import page
@@ -36,6 +39,9 @@ def scores(unusual, count=95.0):
         ([(False, "success"), (True, "no gain"), (True, "breaks count")], "fails"),
         ([(False, "no gain"), (False, "no gain"), (True, "breaks count")], "is undecided"),
         ([(True, "gain without the contrast")] * 3, "fails"),
+        ([(True, "success")] * 5, "succeeds"),
+        ([(True, "success")] * 4 + [(True, "breaks count")], "is undecided"),
+        ([(True, "success")] * 3 + [(True, "breaks count")] * 2, "fails"),
     ],
 )
 def test_the_study_is_judged_as_promised(bases, said):
@@ -90,7 +96,7 @@ def write_results(out, vcsd, slow=None):
 def test_the_verdict_of_the_study_comes_first(tmp_path, vcsd, said):
     write_results(tmp_path, vcsd)
     text = page(LISTED, tmp_path)
-    assert "31 of 31 planned runs are finished." in text
+    assert "43 of 43 planned runs are finished." in text
     assert text.index(f"**The study {said}.**") < text.index("## Verdicts")
     assert ("does not help this kind of model" in text) == (said == "fails")
     assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
@@ -98,13 +104,41 @@ def test_the_verdict_of_the_study_comes_first(tmp_path, vcsd, said):
 
 def test_before_all_runs_are_finished_the_page_says_how_many_are_and_nothing_else(tmp_path):
     (empty := tmp_path / "empty").mkdir()
-    assert "0 of 31 planned runs are finished." in page(LISTED, empty)
+    assert "0 of 43 planned runs are finished." in page(LISTED, empty)
     write_results(tmp_path, scores(40.0))
     (tmp_path / "cells" / "test-emoji-3-OPSD.json").unlink()
     assert page(LISTED, tmp_path).splitlines()[2:] == [
-        "30 of 31 planned runs are finished.",
+        "42 of 43 planned runs are finished.",
         "Nothing else is shown before all of them are.",
     ]
+
+
+def test_the_page_also_says_what_the_bases_planned_first_come_to(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    for base in ("emoji-4", "emoji-5"):
+        path = tmp_path / "cells" / f"test-{base}-VCSD.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores(40.0, count=41.0)}))
+    text = page(LISTED, tmp_path)
+    assert "**The study fails.**" in text
+    assert "By the 3 bases that were planned first, it succeeds." in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| count | -")]
+    assert row.startswith("| count | -21.60 ± ")
+    assert row.endswith("| emoji-4, emoji-5 |")
+
+
+def test_the_picture_is_drawn_beside_the_page_when_all_runs_are_finished(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "page" / "language.md"
+    path.parent.mkdir()
+    command = ["language_page", str(RESULTS / "language_runs.json"), "--out", str(tmp_path), "--page", str(path)]
+    monkeypatch.setattr(sys, "argv", command)
+    language_page.main()
+    assert [each.name for each in path.parent.iterdir()] == ["language.md"], "nothing is shown before the end"
+    write_results(tmp_path, scores(40.0))
+    language_page.main()
+    assert "](language.png)" in path.read_text()
+    with Image.open(path.with_name("language.png")) as image:
+        assert min(image.size) > 300
 
 
 def test_results_of_two_bases_under_one_name_are_refused(tmp_path):
@@ -126,7 +160,7 @@ def test_the_page_says_what_was_settled_for_each_method(tmp_path):
 def test_differences_have_intervals_by_base_and_over_bases(tmp_path):
     write_results(tmp_path, scores(40.0))
     (row,) = [line for line in page(LISTED, tmp_path).splitlines() if line.startswith("| sharpened 2 | +")]
-    assert row.startswith("| sharpened 2 | +18.0 +- 3.8 | +18.0 +- 3.8 | +18.0 +- 3.8 | +18.00")
+    assert row.startswith("| sharpened 2 | " + 5 * "+18.0 +- 3.8 | " + "+18.00")
 
 
 @pytest.mark.parametrize(("right", "said"), [(95.0, "yes"), (80.0, "no")])
@@ -149,14 +183,14 @@ def test_files_that_are_not_of_the_list_are_counted_and_named(tmp_path):
     (tmp_path / "cells" / "dev-emoji-1-base.json").write_text(json.dumps({"list": "other", "scores": scores(1.0)}))
     (tmp_path / "cells" / "dev-emoji-9-base.json").write_text(json.dumps({"list": LISTED.digest}))
     text = page(LISTED, tmp_path)
-    assert "0 of 31 planned runs" in text
+    assert "0 of 43 planned runs" in text
     assert text.endswith("2 result files are of another list of runs and count nowhere on this page:\n\n"
                          "- dev-emoji-1-base.json\n- dev-emoji-9-base.json\n")  # fmt: skip
 
 
 def test_the_committed_page_is_what_its_command_writes():
     path, folder = RESULTS / "language.md", RESULTS / "language"
-    assert path.is_file() == any(folder.glob("cells/*.json")), "results and their page are committed together"
+    assert path.is_file() == any(folder.glob("**/cells/*.json")), "results and their page are committed together"
     if path.is_file():
         assert path.read_text(encoding="utf-8") == page(LISTED, folder)
 

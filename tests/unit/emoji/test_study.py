@@ -133,9 +133,10 @@ def test_the_committed_list_has_the_planned_runs():
     listed = read_study(LIST)
     dev = [run for run in listed.runs if run.stage == "dev"]
     assert len(dev) == 1 + 3 * (2 + 1 + 1)
-    assert len(listed.runs) - len(dev) == 3 * 6
+    assert len(listed.runs) - len(dev) == 5 * 6
     assert len({run.name for run in listed.runs}) == len(listed.runs)
-    assert listed.bases == {f"emoji-{seed}": TeachingPlan(seed, 500, 800, shares=Shares(fact=8)) for seed in (1, 2, 3)}
+    plans = {f"emoji-{seed}": TeachingPlan(seed, 500, 800, shares=Shares(fact=8)) for seed in (1, 2, 3, 4, 5)}
+    assert listed.bases == plans
     assert listed.steps == (30, 60)
     assert listed.num_prompts == 60 * 32, "no prompt comes twice"
     final = [run.base for run in listed.runs if run.stage == "test"]

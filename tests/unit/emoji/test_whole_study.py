@@ -19,6 +19,7 @@ from vcsd.emoji.study.whole_study import StudyPaths, WholeStudy
 from vcsd.emoji.teach import CARD
 
 LIST = Path(__file__).parents[3] / "docs" / "results" / "language_runs.json"
+NAMES = [f"emoji-{number}" for number in range(1, 6)]
 TEACH = """
 import pathlib, sys
 folder = pathlib.Path(sys.argv[1]); folder.mkdir(parents=True)
@@ -59,18 +60,17 @@ def study_in(folder, teach=TEACH, work=WORK):
 def test_everything_is_made_and_cards_are_kept(tmp_path):
     study, said = study_in(tmp_path)
     assert study.run(60) == 0
-    assert [line for line in said if "being taught" in line] == [f"emoji-{n} is being taught" for n in (1, 2, 3)]
-    assert said[-1].endswith("31 of 31 runs")
-    assert sorted(path.name for path in (tmp_path / "out" / "cards").iterdir()) == [
-        f"emoji-{n}.json" for n in (1, 2, 3)
-    ]
+    assert [line for line in said if "being taught" in line] == [f"{name} is being taught" for name in NAMES]
+    assert said[-1].endswith("43 of 43 runs")
+    assert sorted(path.stem for path in (tmp_path / "out" / "cards").iterdir()) == NAMES
     assert not any(each.is_running for each in [*study.workers, *study.bases.values()])
     again, said = study_in(tmp_path, teach="1/0", work="1/0")
     assert again.run(60) == 0
-    assert said == ["31 of 31 runs are made already"], "what is finished is not begun again"
+    assert said == ["43 of 43 runs are made already"], "what is finished is not begun again"
     for name in study.listed.bases:  # as on another machine: results without their base
         (tmp_path / "bases" / name / CARD).unlink()
-    assert again.progress([]) == ("emoji-1 done, emoji-2 done, emoji-3 done; 31 of 31 runs; about 0:00:00 left")
+    done = ", ".join(f"{name} done" for name in NAMES)
+    assert again.progress([]) == f"{done}; 43 of 43 runs; about 0:00:00 left"
 
 
 def test_processes_that_die_are_started_again(tmp_path):
@@ -124,7 +124,7 @@ def test_without_the_base_that_settles_nothing_final_is_trained(tmp_path):
     study.bases["emoji-1"].start()
     study.bases["emoji-1"].process.wait()
     assert {run.name for run in study._possible(study.left())} == {
-        f"test-emoji-{n}-{variant}" for n in (2, 3) for variant in ("base", "contrast_decoding")
+        f"test-emoji-{n}-{variant}" for n in (2, 3, 4, 5) for variant in ("base", "contrast_decoding")
     }
 
 
@@ -145,9 +145,8 @@ def test_the_end_of_the_time_ends_all_processes(tmp_path):
 
 def test_progress_tells_steps_and_time_left(tmp_path):
     study, _ = study_in(tmp_path)
-    assert study.progress(study.left()) == (
-        "emoji-1 waits, emoji-2 waits, emoji-3 waits; 0 of 31 runs; time left not known yet"
-    )
+    waiting = [f"{name} waits" for name in NAMES]
+    assert study.progress(study.left()) == f"{', '.join(waiting)}; 0 of 43 runs; time left not known yet"
     (tmp_path / "bases" / "emoji-1").mkdir(parents=True)
     (tmp_path / "bases" / "emoji-1" / CARD).write_text('{"seconds": 100.0}')
     log = study.bases["emoji-2"].log
@@ -165,12 +164,12 @@ def test_progress_tells_steps_and_time_left(tmp_path):
     metrics.write_text("{}\n{}\n")
     left = study.left()
     trained = sum(run.trains for run in left)
-    assert trained == 23
-    # two workers for 29 runs of 50 s each, or what is left of emoji-2, all of emoji-3, and two runs one after the other
-    assert study.seconds_left(left) == max(29 * 50 / 2, 70 + 100 + 2 * 50)
+    assert trained == 31
+    # two workers for 41 runs of 50 s each, or what is left of emoji-2, three more bases, and two runs after each other
+    assert study.seconds_left(left) == max(41 * 50 / 2, 70 + 3 * 100 + 2 * 50)
     assert study.progress(left) == (
-        f"emoji-1 taught, emoji-2 captions 300/800, emoji-3 waits; 2 of 31 runs, 1 FAILED attempts "
-        f"(see {tmp_path / 'out' / 'log'}); at work: {third} step 2; about 0:12:05 left"
+        f"emoji-1 taught, emoji-2 captions 300/800, {', '.join(waiting[2:])}; 2 of 43 runs, 1 FAILED attempts "
+        f"(see {tmp_path / 'out' / 'log'}); at work: {third} step 2; about 0:17:05 left"
     )
 
 
@@ -237,7 +236,8 @@ def test_results_of_lost_bases_are_moved_and_counted_on_the_page(tmp_path):
 def test_a_study_without_the_weights_of_its_results_is_refused_before_it_teaches(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(whole_study, "check_planned", lambda *_: None)
     monkeypatch.setattr(whole_study.WholeStudy, "run", lambda self, seconds: len(self.left()) - 6)
-    made(tmp_path / "out", [*names_of("emoji-1"), *names_of("emoji-2")[:2], *names_of("emoji-3")])
+    complete = [name for base in NAMES if base != "emoji-2" for name in names_of(base)]
+    made(tmp_path / "out", [*complete, *names_of("emoji-2")[:2]])
     paths = [part for name in ("language", "sprites", "bases", "out") for part in (f"--{name}", str(tmp_path / name))]
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -4,7 +4,7 @@
         --page docs/results/language.md
 
 Until all runs are finished the page says how many are, and nothing else. Files that are not of the list are named as
-left out. The page is not edited by hand.
+left out. The page is not edited by hand. Its picture is drawn beside it, if matplotlib is installed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.key_monitor import KEYS
+from vcsd.emoji.study.language_picture import draw_language
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
     AROUND,
     FIRST_STEPS,
+    GATES,
     MARGIN,
     MOST_LOST,
     Counted,
@@ -41,11 +43,20 @@ from vcsd.reproduce.paired_runs import paired
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from matplotlib.figure import Figure
+
+    from vcsd.emoji.study.settle import Scores
+    from vcsd.reproduce.paired_runs import Paired
 
     Results = Mapping[EmojiRun, dict[str, Any]]
 
+PICTURE = "language.png"
 CONTROLS = ("alpha 0", "sharpened 2")
+FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")
+"""The bases that were planned first. Two more were planned before any result was read."""
+
 _LAST = 10
 """Steps at the end of a run whose deciding words are compared with those of its first steps."""
 
@@ -79,11 +90,15 @@ def page(listed: StudyList, out: Path) -> str:
         lines += [
             "The rules were written before them, in [preregistration_language.md](../preregistration_language.md).",
             "The prior comes from true but skewed captions; it is not the language model's own. Accuracies are percent",
-            "of right deciding words. There are three bases, with one run of each method: too few to speak of others.",
+            f"of right deciding words. There are {len(listed.bases)} bases, with one run of each method: they say "
+            "little about others.",
             "",
             *_study_verdict(listed, results),
             *_verdicts(listed, results),
+            f"![VCSD minus the others on unusual colours, and its change on every other suite]({PICTURE})",
+            "",
             *_gains(listed, results),
+            *_kept(listed, results),
             *_settling(listed, results),
             *_tables(results),
             *_counting(results, out),
@@ -96,12 +111,18 @@ def page(listed: StudyList, out: Path) -> str:
 
 
 def _study_verdict(listed: StudyList, results: Results) -> Iterator[str]:
-    scores = [_scores_on_test(results, base) for base in listed.bases]
-    said = study_verdict([(is_wanted(own["base"]), _verdict(own)) for own in scores])
+    said = _judged(results, listed.bases)
     yield f"**The study {said}.**"
     if said == "fails":
         yield "VCSD, at the best setting of the grid, does not help this kind of model."
+    if first := [base for base in listed.bases if base in FIRST_PLANNED]:
+        yield f"By the {len(first)} bases that were planned first, it {_judged(results, first)}."
     yield ""
+
+
+def _judged(results: Results, bases: Iterable[str]) -> str:
+    scores = [_scores_on_test(results, base) for base in bases]
+    return study_verdict([(is_wanted(own["base"]), _verdict(own)) for own in scores])
 
 
 def _scores_on_test(results: Results, base: str) -> dict[str, Any]:
@@ -134,7 +155,6 @@ def _verdicts(listed: StudyList, results: Results) -> Iterator[str]:
 def _gains(listed: StudyList, results: Results) -> Iterator[str]:
     """What VCSD gains on unusual colours over the base and over every other method."""
     scores = {base: _scores_on_test(results, base) for base in listed.bases}
-    others = [variant for variant in next(iter(scores.values())) if variant != "VCSD"]
     yield "## VCSD minus the others, on unusual colours"
     yield ""
     yield "Points, on the same questions. After +-: half of the 95% interval over questions, for this base and run."
@@ -142,12 +162,49 @@ def _gains(listed: StudyList, results: Results) -> Iterator[str]:
     yield ""
     yield "| VCSD minus | " + " | ".join(scores) + " | over bases |"
     yield "|---|" + "--:|" * (len(scores) + 1)
-    for other in others:
+    for other, change in gains_over_bases(listed, results).items():
         apart = [gain(own[other], own["VCSD"]) for own in scores.values()]
-        cells = " | ".join(f"{change:+.1f} +- {width:.1f}" for change, width in apart)
-        runs = [(base, 0) for base in scores]
-        before, after = ({run: unusual(scores[run[0]][name]) for run in runs} for name in (other, "VCSD"))
-        yield f"| {other} | {cells} | {paired(before, after)} |"
+        cells = " | ".join(f"{mean:+.1f} +- {width:.1f}" for mean, width in apart)
+        yield f"| {other} | {cells} | {change} |"
+    yield ""
+
+
+def gains_over_bases(listed: StudyList, results: Results) -> dict[str, Paired]:
+    """VCSD minus every other method on unusual colours, over bases."""
+    others = [variant for variant in _on_test(results, next(iter(listed.bases))) if variant != "VCSD"]
+    return {other: _vcsd_minus(other, listed, results, unusual) for other in others}
+
+
+def changes_of_gates(listed: StudyList, results: Results) -> dict[str, Paired]:
+    """VCSD minus the base on every gate, over bases, the largest loss first."""
+
+    def right(suite: str) -> Callable[[Scores], float]:
+        return lambda scores: scores[suite]["right"]
+
+    changes = {suite: _vcsd_minus("base", listed, results, right(suite)) for suite in GATES}
+    return dict(sorted(changes.items(), key=lambda item: item[1].mean))
+
+
+def _vcsd_minus(other: str, listed: StudyList, results: Results, value: Callable[[Scores], float]) -> Paired:
+    """The difference of a value of the scores on `test`, base by base."""
+    own = {(base, 0): _scores_on_test(results, base) for base in listed.bases}
+    change = paired(*({run: value(scores[name]) for run, scores in own.items()} for name in (other, "VCSD")))
+    assert change is not None, "all runs are finished"
+    return change
+
+
+def _kept(listed: StudyList, results: Results) -> Iterator[str]:
+    """What VCSD changes on the suites that should not lose."""
+    yield "## VCSD minus the base, on every other suite"
+    yield ""
+    yield "Points over bases, with standard error and p, the largest loss first, and the bases on which VCSD breaks it."
+    yield ""
+    yield "| suite | over bases | broken on |"
+    yield "|---|--:|---|"
+    for suite, change in changes_of_gates(listed, results).items():
+        scores = {base: _scores_on_test(results, base) for base in listed.bases}
+        broken = [base for base, own in scores.items() if is_broken(own["base"][suite], own["VCSD"][suite])]
+        yield f"| {suite} | {change} | {', '.join(broken) or 'none'} |"
     yield ""
 
 
@@ -297,6 +354,26 @@ def _lost(num: int) -> Iterator[str]:
         yield ""
 
 
+def draw_picture(listed: StudyList, out: Path) -> Figure | None:
+    """Draw the picture of the page; None before all runs are finished."""
+    results, _ = read_results(listed, out)
+    if len(results) < len(listed.runs):
+        return None
+    return draw_language(gains_over_bases(listed, results), changes_of_gates(listed, results))
+
+
+def _write(listed: StudyList, out: Path, path: Path) -> None:
+    """Write the page, and its picture beside it. Without matplotlib the picture stays as it is."""
+    path.write_text(page(listed, out), encoding="utf-8")
+    try:
+        figure = draw_picture(listed, out)
+    except ImportError:
+        sys.stdout.write("No picture: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
+        return
+    if figure is not None:
+        figure.savefig(path.with_name(PICTURE), dpi=130)
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m vcsd.emoji.study.language_page", description="Write the page.")
@@ -305,7 +382,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, required=True)
     options = parser.parse_args()
     try:
-        options.page.write_text(page(read_study(options.list), options.out), encoding="utf-8")
+        _write(read_study(options.list), options.out, options.page)
     except VcsdError as error:
         sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
         sys.exit(2)
