@@ -15,7 +15,7 @@ WITH_TRANSFORMERS := tests/unit/models tests/unit/rollout tests/unit/views tests
 DOCS_TOOLS := furo ipykernel myst-parser nbclient sphinx sphinx-copybutton build readme-renderer[md] twine
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-oldest test-newest test-attack first-hour docs notebook distributions check lint types coverage format clean
+.PHONY: help demo test test-slow test-browser test-oldest test-newest test-attack first-hour pages docs notebook distributions check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,11 @@ distributions: .venv/.installed-dev .docs/.installed  ## wheel and sdist in dist
 	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m build --outdir dist .
 	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python -m twine check --strict dist/*
 	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python .ci/check_distributions.py dist $(TAG)
+
+pages: .venv/.installed-dev  ## every page and picture of docs/results again, from the result files alone
+	$(BIN)/python -m vcsd.emoji.study.language_page docs/results/language_runs.json --out docs/results/language \
+	  --page docs/results/language.md
+	$(BIN)/python -m vcsd.reproduce.every_page docs/results
 
 first-hour: .venv/.installed-dev  ## what a new user does, from a built wheel in an empty folder
 	$(BIN)/python tests/e2e/first_hour.py

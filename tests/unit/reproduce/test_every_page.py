@@ -10,6 +10,7 @@ from PIL import Image
 
 from vcsd.errors import ConfigError
 from vcsd.reproduce.every_page import page_texts, pictures
+from vcsd.reproduce.failures.worst_results import _language
 from vcsd.reproduce.pages.from_files import (
     planned_bases,
     recorded_results,
@@ -51,6 +52,14 @@ def test_every_picture_of_a_page_is_drawn_by_the_command(texts):
     for name in shown:
         with Image.open(RESULTS / name) as image:
             assert min(image.size) > 300
+
+
+def test_the_front_page_tells_the_verdict_of_the_emoji_study_when_its_page_does(tmp_path):
+    assert _language(tmp_path) == ""
+    (tmp_path / "language.md").write_text("0 of 43 planned runs are finished.\n")
+    assert _language(tmp_path) == ""
+    (tmp_path / "language.md").write_text("# Results\n\n**The study is undecided.**\nBy the 3 bases it fails.\n")
+    assert _language(tmp_path) == "the study is undecided"
 
 
 def test_a_folder_without_the_lists_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
+LANGUAGE_PAGE = "language.md"
 FAIR_OPSD = "OPSD beta 0.1"
 """OPSD with the support of VCSD."""
 
@@ -39,6 +41,7 @@ def worst_results(out: Path) -> dict[str, str]:
         so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         precheck_page.PAGE: _precheck(out),
+        LANGUAGE_PAGE: _language(out),
     }
     if (out / FAILURE_LIST).is_file():
         texts[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
@@ -47,6 +50,13 @@ def worst_results(out: Path) -> dict[str, str]:
     if (out / PAPER_DOSE_LIST).is_file():
         texts[PAPER_DOSE_PAGE] = _paper_dose(read_once(out, PAPER_DOSE_LIST))
     return {page: text for page, text in texts.items() if text}
+
+
+def _language(out: Path) -> str:
+    """The verdict of the emoji study by its page, which a package above this one writes; empty before there is one."""
+    path = out / LANGUAGE_PAGE
+    said = re.search(r"\*\*The study (.+?)\.\*\*", path.read_text(encoding="utf-8")) if path.is_file() else None
+    return f"the study {said[1]}" if said else ""
 
 
 def on_opsd(runs: PlannedResults) -> str:

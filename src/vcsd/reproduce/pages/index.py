@@ -30,12 +30,13 @@ PLANNED = {
     "where_it_fails.md": "settings in which the method can fail, and what it keeps",
     "more_bases.md": "VCSD against OPSD on more bases",
     "precheck.md": "how well the pre-check predicts the gain of training",
+    "language.md": "a real language model with true but skewed captions",
 }
 """Pages of runs by rules written before them, and pages over several lists, with their topics."""
 
 RULES = (
     "[sharpening and doses](../preregistration.md), [failures and more bases](../preregistration_failures.md), "
-    "[the paper's dose](../preregistration_paper_dose.md)"
+    "[the paper's dose](../preregistration_paper_dose.md), [a real language model](../preregistration_language.md)"
 )
 OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""
