@@ -31,6 +31,15 @@ def write_run(
     return folder
 
 
+def write_fallen(folder):
+    """A run whose last evaluation is clearly below its first."""
+    first, last = evaluation(0, 70.0), evaluation(20, 50.0)
+    last["fell"] = {"BLINK": {"difference": -20.0, "interval": [-24.0, -16.0]}}
+    write_run(folder)
+    write_lines(folder / "evaluation.jsonl", [first, last])
+    return folder
+
+
 def step_record(step, action=None):
     alarm = {} if action is None else {"guard": action, "findings": [f"length grew at {step}"]}
     return {

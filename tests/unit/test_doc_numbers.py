@@ -680,6 +680,18 @@ def monitoring():
     yield later, WORLD + "paper_dose.md", lambda text: [*found(r"Of all (\d+) runs")(text), *missed_and_bad(text)]
     others = rf"on \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
     yield others, WORLD + "more_bases.md", found(r"Of all (\d+) runs it stops (\d+)")
+    for num in (50, 200, 500):
+        yield rf"^\| {num}((?: \| {NUMBER}){{5}}) \|$", MEASURED + "loss_warnings.json", warned(num)
+
+
+def warned(num):
+    """The percentages of evaluations of so many questions that warn, for a first score of 70%, by the loss."""
+
+    def read(result):
+        cells = [cell for cell in result["cells"] if (cell["questions"], cell["score"]) == (num, 70)]
+        return [cell["warned"] for cell in sorted(cells, key=lambda cell: cell["loss"])]
+
+    return read
 
 
 def missed_and_bad(text):

@@ -5,28 +5,33 @@
 
 A line is written before the checkpoint of its step. A run that resumes from a checkpoint removes the lines of later
 steps and writes them again, so every step appears once. Failed questions count as wrong and are counted; an evaluation
-never ends a run.
+never ends a run, but warns if the student is clearly worse than before its first step.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from transformers import TrainerCallback
 
+from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
+from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+from vcsd.evaluation.live_lines import FILE, live_line
 from vcsd.evaluation.reading.marking import Marking, mark
+from vcsd.evaluation.scoring.compare import compare
 from vcsd.evaluation.scoring.score_predictions import scorecard_of
 from vcsd.monitor.lines import Lines
 from vcsd.parallel.ranks import on_first
+from vcsd.report.parts import unread_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,16 +40,21 @@ if TYPE_CHECKING:
 
     from vcsd.evaluation.asking.ask import Answerer
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
+    from vcsd.evaluation.scoring.compare import Difference
     from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.evaluation.scoring.uncertainty import Interval
     from vcsd.rollout.sampling import Sampling
     from vcsd.trainer.trainer import DistillationTrainer
-    from vcsd.types import Question
+    from vcsd.types import Prediction, Question
 
 log = logging.getLogger(__name__)
 
-FILE = "evaluation.jsonl"
 PREFIX = "evaluation/"
 """The prefix of its metrics, as in evaluation/acc."""
+
+SURE = 1.5
+"""A loss is clear if it is so many times as large as its 95% interval is wide on that side: three standard errors,
+because a run compares many benchmarks at many steps."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class LiveEvaluation(TrainerCallback):
         self.trainer, self.exam, self.answerer = trainer, exam, answerer
         self.folder = Path(str(trainer.args.output_dir))
         self.lines = Lines(self.folder / FILE)
+        self._at_start: Scorecard | None = None
 
     def attach(self) -> None:
         """Join the trainer ahead of its monitors, so that they record the results with the step."""
@@ -108,52 +119,75 @@ class LiveEvaluation(TrainerCallback):
 
     def _examine(self, step: int, answerer: Answerer) -> dict[str, float]:
         start = time.monotonic()
-        path = self.folder / "evaluation" / f"step-{step}.jsonl"
+        path = self._path(step)
         if step:  # remove the answers of an earlier attempt at this step, which had other weights
             path.unlink(missing_ok=True)
         exam = self.exam
         bar = AskingBar(f"evaluation after step {step}", Console(stderr=True, force_terminal=False))
         predictions = ask(exam.questions, answerer, sampling=exam.sampling, path=path, seed=exam.seed, bar=bar)
-        verdicts = mark(exam.questions, predictions, exam.marking, exam.suites)
-        card = scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
+        card = self._card(predictions)
+        losses = self._losses(step, card)
         seconds = time.monotonic() - start
-        self.lines.append(_record(step, card, exam, seconds))
+        self.lines.append(live_line(step, card, losses, exam.sampling, seconds))
         entries = {name: score.entry for name, score in card.benchmarks.items()}
         unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
         listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
         log.info("step %d  Acc %.2f  unread %.1f%%  %s  (%.0f s)", step, card.acc, unread, listed, seconds)
+        for name, loss in losses.items():
+            log.warning("Step %d: %s", step, loss_message(name, loss))
         return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, "unread": unread, **entries}.items()}
 
+    def _path(self, step: int) -> Path:
+        """The file of the answers after a step."""
+        return self.folder / "evaluation" / f"step-{step}.jsonl"
 
-def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
-    """Return the share of unread answers in a line of evaluation.jsonl, in percent: of a benchmark, or the mean."""
-    benchmarks = record.get("benchmarks", {})
-    chosen = [benchmarks.get(name, {})] if name else list(benchmarks.values())
-    if not chosen or not all(one.get("num_questions") and "unresolved" in one for one in chosen):
-        return None
-    return sum(100 * float(one["unresolved"]) / float(one["num_questions"]) for one in chosen) / len(chosen)
+    def _card(self, predictions: Sequence[Prediction]) -> Scorecard:
+        exam = self.exam
+        verdicts = mark(exam.questions, predictions, exam.marking, exam.suites)
+        return scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
+
+    def _losses(self, step: int, card: Scorecard) -> dict[str, Difference]:
+        """What is clearly worse than before the first step. A resumed run reads the answers of that time again."""
+        if step == 0:
+            self._at_start = card
+        elif self._at_start is None:
+            self._at_start = self._card_at_start()
+        return {} if self._at_start is None else clear_losses(self._at_start, card)
+
+    def _card_at_start(self) -> Scorecard | None:
+        """The scorecard before the first step, from its file; None if the run was begun with other questions."""
+        try:
+            stored = PredictionFile(self._path(0))
+        except ConfigError as error:
+            log.warning("Losses since the first evaluation are not watched: %s", error)
+            return None
+        first = [stored.latest(question) for question in self.exam.questions]
+        known = [prediction for prediction in first if prediction is not None]
+        return self._card(known) if len(known) == len(first) else None
 
 
-def _record(step: int, card: Scorecard, exam: LiveExam, seconds: float) -> dict[str, object]:
-    """Build a line of evaluation.jsonl: a few numbers for each benchmark, and how they were made."""
-    benchmarks = {
-        name: {
-            "entry": score.entry,
-            "interval": [score.interval.low, score.interval.high],
-            "num_questions": score.num_questions,
-            "num_expected": score.num_expected,
-            "metrics": dict(score.metrics),
-            **asdict(score.counts),
-        }
-        for name, score in card.benchmarks.items()
-    }
-    return {
-        "step": step,
-        "acc": card.acc,
-        "interval": [card.interval.low, card.interval.high],
-        "benchmarks": benchmarks,
-        "mode": card.mode,
-        "rules": card.rules,
-        "sampling": asdict(exam.sampling),
-        "seconds": round(seconds, 1),
-    }
+def clear_losses(before: Scorecard, after: Scorecard) -> dict[str, Difference]:
+    """Return the benchmarks on which the second scorecard is clearly worse, and Acc if there are several of them."""
+    comparison = compare(before, after)
+    changes = {"Acc": comparison.acc} if len(comparison.benchmarks) > 1 else {}
+    changes |= comparison.benchmarks
+    return {name: change for name, change in changes.items() if is_clear_loss(change.difference, change.interval)}
+
+
+def is_clear_loss(difference: float, limits: Interval) -> bool:
+    """Whether a difference with this 95% interval is a loss that chance hardly explains.
+
+    >>> from vcsd.evaluation.scoring.uncertainty import Interval
+    >>> is_clear_loss(-9.0, Interval(-15.0, -3.5)), is_clear_loss(-9.0, Interval(-15.0, -2.5))
+    (True, False)
+    """
+    return difference + SURE * (limits.high - difference) < 0
+
+
+def loss_message(name: str, loss: Difference) -> str:
+    """Say that a score fell, by how much, and what to do."""
+    return (
+        f"{name} fell from {loss.a:.2f} to {loss.b:.2f} since the first evaluation (95% {loss.interval.low:+.2f} to "
+        f"{loss.interval.high:+.2f} points, {unread_note(loss.unread)}). The guard uses no labels and may not see "
+        "this. Go back to an earlier checkpoint, or stop and lower the learning rate."
+    )

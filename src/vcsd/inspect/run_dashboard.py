@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from vcsd.evaluation.live_lines import told_losses
 from vcsd.inspect.run_folder import as_written_by_a_run, read_run
 from vcsd.terminal import plain
 
@@ -158,14 +159,16 @@ def _phases(run: RunRecord) -> Table:
 
 
 def _alarms(run: RunRecord) -> list[Text]:
+    """The guard's last alarm, and what the last evaluation has lost."""
     alarms = [record for record in run.steps if record.get("guard") is not None]
+    fell = told_losses(run.evaluations[-1]) if run.evaluations else ""
+    losses = [plain(f"\nevaluation at step {run.evaluations[-1]['step']}: {fell}", "yellow")] if fell else []
     if not alarms:
-        return [Text("\nguard: no alarm", "green")]
+        return [Text("\nguard: no alarm", "green"), *losses]
     last = alarms[-1]
     findings = "; ".join(map(str, last.get("findings", ())))
-    return [
-        plain(f"\nguard: {last['guard']} at step {last['step']}: {findings} ({len(alarms)} steps in all)", "yellow")
-    ]
+    said = f"\nguard: {last['guard']} at step {last['step']}: {findings} ({len(alarms)} steps in all)"
+    return [plain(said, "yellow"), *losses]
 
 
 def _samples(run: RunRecord) -> list[Text]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from vcsd.checkpoint.lock import process_in
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
-from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import ENVIRONMENT, sessions_of

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.evaluation.live import live_unread_share
+from vcsd.evaluation.live_lines import live_unread_share
 from vcsd.evaluation.scoring.compare import compare
 from vcsd.inspect.run_folder import as_written_by_a_run
 from vcsd.inspect.run_samples import sampled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from vcsd.evaluation.live_lines import told_losses
 from vcsd.inspect.run_folder import spread
 from vcsd.inspect.run_samples import MOST_TEXT, stored_pictures
 from vcsd.report.chart import Chart, Line, line_charts
@@ -77,7 +78,7 @@ def _marks(run: RunRecord) -> dict[tuple[str, str], bool]:
 
 
 def alarms(runs: Sequence[RunRecord]) -> Html:
-    """List where the guard's judgement changed."""
+    """List where the guard's judgement changed, and evaluations that are clearly below the first."""
     rows = []
     for run in runs:
         before = None
@@ -87,6 +88,7 @@ def alarms(runs: Sequence[RunRecord]) -> Html:
                 findings = "; ".join(map(str, record.get("findings", ())))
                 rows.append([run.name, str(record["step"]), str(action), findings])
             before = action
+        rows += [[run.name, str(line["step"]), "fell", said] for line in run.evaluations if (said := told_losses(line))]
     if not rows:
         return Html('<p class="soft">No alarm.</p>')
     more = f'<p class="note">{len(rows) - MOST_EVENTS} more.</p>' if len(rows) > MOST_EVENTS else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import latest_checkpoint
 from vcsd.errors import ConfigError, refuse_missing_folder
-from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines

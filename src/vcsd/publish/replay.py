@@ -21,7 +21,7 @@ from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.config.recipe import build_recipe
 from vcsd.errors import ConfigError, shown
-from vcsd.evaluation.live import FILE as EVALUATIONS
+from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import environment

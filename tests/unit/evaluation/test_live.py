@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from tiny_step import losses_of, make_trainer
 from toy_questions import question
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
-from vcsd.evaluation.live import LiveEvaluation, LiveExam, live_unread_share
+from vcsd.evaluation.live import LiveEvaluation, LiveExam
+from vcsd.evaluation.live_lines import live_unread_share, told_losses
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.monitor import Watch
 from vcsd.monitor.lines import read_lines
 from vcsd.rollout.sampling import Sampling
 from vcsd.teacher import fingerprint, named_tensors
+from vcsd.types import Prediction
 
 SUITES = {"toy": Benchmark("toy")}
 ASKED = [
@@ -119,6 +122,54 @@ def test_the_numbers_are_written_with_the_step(whole, tmp_path):
     assert [step for step in lines if "evaluation/acc" in lines[step]] == [3, 6]
     assert [lines[step]["evaluation/toy"] for step in (3, 6)] == [line["acc"] for line in curve(whole[1])[1:]]
     assert all("gradient_norm" in line for line in lines.values())
+
+
+class Knows:
+    """Answers yes to the first `num` questions, and no to the others."""
+
+    identity: ClassVar = {"model": "knows"}
+
+    def __init__(self, num):
+        self.num = num
+
+    def answer(self, questions, sampling, *, seed):
+        for place, each in enumerate(questions):
+            yield place, Prediction(each.id, "Yes" if int(each.id) < self.num else "No", "end", 1)
+
+
+def knowing(folder, right_at):
+    """An evaluation of 40 questions whose student knows so many of them at each step."""
+    examiner = make(folder)[1]
+    asked = [question(str(n), text=f"is it {n}?", kind="yes_no", gold="Yes") for n in range(40)]
+    examiner.exam = replace(examiner.exam, questions=asked)
+    examiner.answerer = lambda step: Knows(right_at[step])
+    return examiner
+
+
+def test_a_student_that_is_clearly_worse_than_at_first_is_warned_about(tmp_path, caplog):
+    examiner = knowing(tmp_path, {0: 30, 3: 29, 6: 10, 9: 40})
+    for step in (0, 3, 6, 9):
+        examiner.examine(step)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("Step 6: toy fell from 75.00 to 25.00 since the first evaluation (95% -6")
+    lines = curve(tmp_path)
+    assert ["fell" in line for line in lines] == [False, False, True, False]
+    assert lines[2]["fell"]["toy"]["difference"] == -50.0
+    assert told_losses(lines[2]).startswith("toy -50.00 (95% -6")
+
+
+def test_a_resumed_run_compares_with_the_answers_before_its_first_step(tmp_path, caplog):
+    knowing(tmp_path, {0: 30}).examine(0)
+    resumed = knowing(tmp_path, {6: 10})
+    resumed.examine(6)
+    assert "fell" in curve(tmp_path)[-1]
+    (tmp_path / "evaluation" / "step-0.jsonl").write_text('{"benchmark": 1}\n')
+    knowing(tmp_path, {6: 10}).examine(6)
+    assert "Losses since the first evaluation are not watched" in caplog.text
+    (tmp_path / "evaluation" / "step-0.jsonl").unlink()
+    knowing(tmp_path, {6: 10}).examine(6)
+    assert "fell" not in curve(tmp_path)[-1], "an evaluation never ends a run"
 
 
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):

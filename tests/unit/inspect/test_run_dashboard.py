@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from toy_runs import write_run
+from toy_runs import write_fallen, write_run
 from vcsd.checkpoint.lock import only_process
 from vcsd.inspect.run_dashboard import dashboard, seconds_left, spark, watch_run
 from vcsd.inspect.run_folder import read_run
@@ -38,6 +38,11 @@ def test_the_dashboard_shows_metrics_phases_alarms_and_samples(tmp_path):
     assert re.search(r"rollout +2 +3\.0", text)
     assert "guard: warn at step 9: length grew at 9 (1 steps in all)" in text
     assert "[red]It[/] is \\x1b[31m red." in text
+
+
+def test_the_dashboard_shows_what_the_last_evaluation_has_lost(tmp_path):
+    text = shown(read_run(write_fallen(tmp_path / "a")))
+    assert "evaluation at step 20: BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation" in text
 
 
 def test_a_run_that_has_ended_is_shown_once(tmp_path):

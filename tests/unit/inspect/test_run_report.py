@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tiny_answers import option, say
-from toy_runs import step_record, write_lines, write_run
+from toy_runs import step_record, write_fallen, write_lines, write_run
 from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asked_questions import write_questions
@@ -106,6 +106,11 @@ def test_alarms_are_listed_where_they_begin(tmp_path):
     html = html_of(write_run(tmp_path / "a", guard={8: "warn", 9: "warn", 12: "warn", 13: "stop"}))
     rows = re.findall(r'<th scope="row">a</th><td[^>]*>(\d+)</td><td[^>]*>(\w+)</td><td[^>]*>length grew', html)
     assert rows == [("8", "warn"), ("12", "warn"), ("13", "stop")]
+
+
+def test_an_evaluation_that_is_clearly_below_the_first_is_among_the_alarms(tmp_path):
+    folder = write_fallen(tmp_path / "a")
+    assert "BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation" in html_of(folder)
 
 
 def test_several_runs_share_charts_and_differ_in_the_table_of_settings(tmp_path):

@@ -48,6 +48,7 @@ class PredictionFile:
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
         self._lines = None if path is None else Lines(path)
         self._stored: dict[tuple[str, str, str], Prediction] = {}
+        self._latest: dict[tuple[str, str], Prediction] = {}
         for number, record in enumerate(() if path is None else read_lines(path), start=1):
             try:
                 name = (record["benchmark"], record["question"], record["key"])
@@ -58,16 +59,21 @@ class PredictionFile:
                 ) from error
             if not all(isinstance(value, str) for value in (*name, fields["text"])) or not _is_sound(**fields):
                 raise ConfigError([f"{path}, record {number} is not a prediction. Correct or remove the line."])
-            self._stored[name] = Prediction(record["question"], **fields)
+            self._stored[name] = self._latest[name[:2]] = Prediction(record["question"], **fields)
 
     def find(self, question: Question, key: str) -> Prediction | None:
         """Return the latest answer to a question that was asked in this way."""
         return self._stored.get((question.benchmark, question.id, key))
 
+    def latest(self, question: Question) -> Prediction | None:
+        """Return the latest answer to a question, however it was asked."""
+        return self._latest.get((question.benchmark, question.id))
+
     def add(self, question: Question, key: str, prediction: Prediction) -> None:
         """Store an answer at once: a kill right after this call loses nothing."""
         assert prediction.question_id == question.id, f"{prediction.question_id!r} answers {question.id!r}"
         self._stored[question.benchmark, question.id, key] = prediction
+        self._latest[question.benchmark, question.id] = prediction
         if self._lines is not None:
             fields = asdict(prediction)
             del fields["question_id"]

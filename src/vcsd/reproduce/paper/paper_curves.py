@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from vcsd.evaluation.live import FILE, live_unread_share
+from vcsd.evaluation.live_lines import FILE, live_unread_share
 from vcsd.monitor import read_lines
 from vcsd.reproduce.paper.paper_scores import COLUMNS
 
