@@ -133,8 +133,8 @@ class LiveEvaluation(TrainerCallback):
         unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
         listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
         log.info("step %d  Acc %.2f  unread %.1f%%  %s  (%.0f s)", step, card.acc, unread, listed, seconds)
-        for name, loss in losses.items():
-            log.warning("Step %d: %s", step, loss_message(name, loss))
+        if losses:
+            log.warning("Step %d: %s", step, loss_message(losses))
         return {f"{PREFIX}{name}": value for name, value in {"acc": card.acc, "unread": unread, **entries}.items()}
 
     def _path(self, step: int) -> Path:
@@ -184,10 +184,14 @@ def is_clear_loss(difference: float, limits: Interval) -> bool:
     return difference + SURE * (limits.high - difference) < 0
 
 
-def loss_message(name: str, loss: Difference) -> str:
-    """Say that a score fell, by how much, and what to do."""
+def loss_message(losses: Mapping[str, Difference]) -> str:
+    """Say which scores fell, by how much, and what to do."""
+    fell = [
+        f"{name} from {loss.a:.2f} to {loss.b:.2f} (95% {loss.interval.low:+.2f} to {loss.interval.high:+.2f} points, "
+        f"{unread_note(loss.unread)})"
+        for name, loss in losses.items()
+    ]
     return (
-        f"{name} fell from {loss.a:.2f} to {loss.b:.2f} since the first evaluation (95% {loss.interval.low:+.2f} to "
-        f"{loss.interval.high:+.2f} points, {unread_note(loss.unread)}). The guard uses no labels and may not see "
-        "this. Go back to an earlier checkpoint, or stop and lower the learning rate."
+        f"Scores fell since the first evaluation: {', '.join(fell)}. The guard uses no labels and may not see this. Go "
+        "back to an earlier checkpoint, or stop and lower the learning rate."
     )

@@ -152,7 +152,7 @@ def test_a_student_that_is_clearly_worse_than_at_first_is_warned_about(tmp_path,
         examiner.examine(step)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1
-    assert warnings[0].startswith("Step 6: toy fell from 75.00 to 25.00 since the first evaluation (95% -6")
+    assert warnings[0].startswith("Step 6: Scores fell since the first evaluation: toy from 75.00 to 25.00 (95% -6")
     lines = curve(tmp_path)
     assert ["fell" in line for line in lines] == [False, False, True, False]
     assert lines[2]["fell"]["toy"]["difference"] == -50.0
