@@ -117,10 +117,11 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
 def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> list[Scorecard]:
     asked = read_asked(run)
     _refuse_another_reading(out, marking, asked.suites)
-    out.mkdir(parents=True, exist_ok=True)
     # A judge's replies are stored beside the answers: two commands would ask for each of them twice.
-    with nullcontext() if marking.judge is None else only_process(run), only_process(out):
-        return _score_seeds(run, asked, Scoring(marking, allow_failed, asked.suites), out)
+    with nullcontext() if marking.judge is None else only_process(run):
+        out.mkdir(parents=True, exist_ok=True)
+        with only_process(out):
+            return _score_seeds(run, asked, Scoring(marking, allow_failed, asked.suites), out)
 
 
 def _score_seeds(run: Path, asked: Asked, scoring: Scoring, out: Path) -> list[Scorecard]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vcsd.types import JsonObject, Question
 
 _FEW = 3
-"""Failures that are printed; the file of replies has all."""
+"""Reasons of failures that are printed, and answers of each; the file of replies has all."""
 
 
 class ServedJudge(Judge):
@@ -49,15 +49,24 @@ class ServedJudge(Judge):
         return judgement
 
     def failure_lines(self) -> list[str]:
-        """Name a few of the answers on which it failed, each with the reason."""
-        lines = [
-            f"The judge failed on {benchmark} {name!r}: {judgement.said or judgement.failure}"
-            for (benchmark, name), judgement in sorted(self.failures.items())
-        ]
-        return lines[:_FEW] + ([f"... and on {len(lines) - _FEW} more."] if len(lines) > _FEW else [])
+        """Name a few of the answers on which it failed, by reason."""
+        names: dict[str, list[str]] = {}
+        for (benchmark, question), judgement in sorted(self.failures.items()):
+            names.setdefault(judgement.said or str(judgement.failure), []).append(f"{benchmark} {question!r}")
+        lines = [f"The judge failed on {_first(several)}: {reason}" for reason, several in names.items()]
+        return lines[:_FEW] + ([f"There are {len(lines) - _FEW} more reasons."] if len(lines) > _FEW else [])
 
     def _write(self, record: JsonObject) -> None:
         super()._write({**record, "server": self._server})
+
+
+def _first(names: list[str]) -> str:
+    """List the first few names.
+
+    >>> _first(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def servers_in(cache: Path, model: str) -> list[str]:

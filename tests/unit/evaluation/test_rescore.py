@@ -339,6 +339,15 @@ def test_an_answer_on_which_the_judges_server_fails_is_named_counted_and_asked_a
     assert load_scorecard(tmp_path / "scored-judge-strict" / "scorecard.json").acc == 100.0
 
 
+def test_a_refused_command_leaves_no_folder(tmp_path):
+    finished(tmp_path / "run")
+    with toy_server(lambda request: (200, completion("B"))) as server, (tmp_path / "run" / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        shown = CliRunner().invoke(app, [*judging(tmp_path / "run", server), "--out", str(tmp_path / "out")])
+    assert isinstance(shown.exception, RunError)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_whose_judge_is_asked_can_still_be_scored_by_rules(tmp_path):
     finished(tmp_path)
     with (tmp_path / ".lock").open("w") as file:

@@ -52,6 +52,20 @@ def test_answers_on_which_the_server_fails_are_counted_and_the_others_judged(tmp
     assert all(said.startswith('status 500: {"error": "CUDA error"}') for said in failed.values())
 
 
+def test_failures_are_listed_by_reason(tmp_path):
+    def reply(request):
+        if is_about(request, ["q01"]):
+            return 200, completion("")
+        return CRASH if is_about(request, ["q07", "q08", "q09", "q10"]) else (200, completion("B"))
+
+    with toy_server(reply) as server:
+        judge = judge_at(server.url, tmp_path / "judge.jsonl")
+        scored(judge)
+    first, second = judge.failure_lines()
+    assert first == "The judge failed on BLINK 'q01': empty"
+    assert second.startswith("The judge failed on BLINK 'q07', BLINK 'q08', BLINK 'q09' and 1 more: status 500:")
+
+
 def test_scoring_again_asks_only_the_failed_ones_even_if_all_of_these_fail_again(tmp_path):
     cache = tmp_path / "judge.jsonl"
     many = [question.id for question in QUESTIONS[::2]]
@@ -71,6 +85,12 @@ def test_scoring_again_asks_only_the_failed_ones_even_if_all_of_these_fail_again
 def test_a_server_that_always_fails_stops_the_scoring_however_few_the_answers(tmp_path, num):
     with toy_server(lambda request: (503, "busy")) as server, pytest.raises(RunError, match=r"status 503: busy\."):
         scored(judge_at(server.url, tmp_path / "judge.jsonl"), QUESTIONS[:num])
+
+
+def test_a_server_that_says_ok_but_judges_nothing_is_still_an_error(tmp_path):
+    with toy_server(fails_on([q.id for q in QUESTIONS])) as server, pytest.raises(RunError) as raised:
+        scored(judge_at(server.url, tmp_path / "judge.jsonl"))
+    assert "gave no reply that can be read to the first 16 answers (refused: status 500" in str(raised.value)
 
 
 def test_a_server_that_goes_down_stops_the_scoring_and_its_replies_are_kept(tmp_path):
