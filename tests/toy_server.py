@@ -21,6 +21,11 @@ def completion(text, reason="stop", num_tokens=3, **message):
     }
 
 
+class _PatientServer(ThreadingHTTPServer):
+    request_queue_size = 128
+    """With the usual 5, a client with 16 threads waits a second for some of its connections."""
+
+
 class ToyServer:
     def __init__(self, reply, models):
         self.requests, self.headers = [], []
@@ -53,7 +58,7 @@ class ToyServer:
             def log_message(handler, *about):  # noqa: N805
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = _PatientServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
 
 

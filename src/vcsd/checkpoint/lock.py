@@ -37,6 +37,7 @@ class InUseError(RunError):
 
     def __init__(self, folder: Path, process: str) -> None:
         super().__init__(f"{folder} is in use by {process}. Wait for it, stop it, or choose another folder.")
+        self.folder, self.process = folder, process
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
         answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine, server)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
-    show_scores(cards, folder)
+    show_scores(cards, folder, marking)
 
 
 def _questions(
@@ -133,7 +133,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def marking_of(mode: str, rules: str, judge: str | None, server: str | None, preset: str, folder: Path) -> Marking:
     """Build the way of reading answers from the options of a command."""
-    from vcsd.evaluation.asking.chat import ChatClient
+    from vcsd.evaluation.asking.judge_client import JudgeClient
     from vcsd.evaluation.reading.judging.judge import Judge
     from vcsd.evaluation.reading.judging.judge_presets import parse_judge_preset
     from vcsd.evaluation.reading.marking import Marking
@@ -147,7 +147,7 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
         raise ConfigError(
             ["--mode judge needs --judge MODEL and --judge-server URL. Without a judge, use --mode final."]
         )
-    chosen, client = parse_judge_preset(preset), ChatClient(server, api_key=os.environ.get("VCSD_JUDGE_KEY"))
+    chosen, client = parse_judge_preset(preset), JudgeClient(server, api_key=os.environ.get("VCSD_JUDGE_KEY"))
     return Marking(mode, rules, Judge(client, judge, preset=chosen, cache=folder / "judge.jsonl"))
 
 
@@ -275,13 +275,13 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     folder = run / f"scored-{mode}{preset}" if out is None else out
     with resumable("Replies of the judge" if marking.judge else "Answers"):
         cards = rescore(run, marking, folder, allow_failed=allow_failed)
-    show_scores(cards, folder)
+    show_scores(cards, folder, marking)
     if mathvista is not None and mathvista_benchmark.BENCHMARK.name not in cards[0].benchmarks:
         say_prose(f"--mathvista {mathvista} changed nothing: {run} has no answers to MathVista.", style="yellow")
 
 
-def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
-    """Print scorecards, one for each seed, and where they are."""
+def show_scores(cards: Sequence[Scorecard], folder: Path, marking: Marking) -> None:
+    """Print scorecards, one for each seed, where they are, and on which answers a judge failed."""
     import json
 
     from vcsd.evaluation.evaluate import SEEDS
@@ -295,9 +295,17 @@ def show_scores(cards: Sequence[Scorecard], folder: Path) -> None:
         Console().print(several_table({name: measures[name] for name in titles}, titles))
     for line in remarks_on_seeds(cards):
         say_prose(line, style="dim")
+    _show_failures(marking)
     of_seeds = f"seeds.json is in {folder}; " if len(cards) > 1 else ""
     places = " and ".join(str(folder / f"seed-{card.made_with['seed']}") for card in cards) if of_seeds else folder
     say(f"{of_seeds}scorecard.json and report.html are in {places}.")
+
+
+def _show_failures(marking: Marking) -> None:
+    """Print on which answers the judge failed."""
+    if marking.judge is not None:
+        for line in marking.judge.failure_lines():
+            say_prose(line, style="yellow")
 
 
 def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> None:

@@ -7,9 +7,11 @@ for each seed. Together with `predictions.jsonl` this is all that scoring needs,
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from vcsd.checkpoint.lock import InUseError, only_process
 from vcsd.errors import ConfigError, RunError, refuse_missing_folder
 from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
@@ -100,6 +102,11 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
     """Score the predictions in a folder; write and return a scorecard for each seed."""
     try:
         return _rescore(run, marking, out, allow_failed=allow_failed)
+    except InUseError as error:
+        raise RunError(
+            f"{error.folder} is in use by {error.process}, another vcsd score or vcsd eval. Wait for it or stop it, "
+            "then run the same command again: what the judge has replied by then is not asked again."
+        ) from error
     except OSError as error:
         raise RunError(
             f"the scores cannot be written: {error}. Check that {out} is a folder, writable, and has free space, or "
@@ -110,6 +117,14 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
 def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> list[Scorecard]:
     asked = read_asked(run)
     _refuse_another_reading(out, marking, asked.suites)
+    # A judge's replies are stored beside the answers: two commands would ask for each of them twice.
+    with nullcontext() if marking.judge is None else only_process(run):
+        out.mkdir(parents=True, exist_ok=True)
+        with only_process(out):
+            return _score_seeds(run, asked, Scoring(marking, allow_failed, asked.suites), out)
+
+
+def _score_seeds(run: Path, asked: Asked, scoring: Scoring, out: Path) -> list[Scorecard]:
     stored = PredictionFile(run / "predictions.jsonl")
     results = []
     for number, seed in enumerate(asked.seeds):
@@ -118,7 +133,6 @@ def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> l
             for question, keys in zip(asked.questions, asked.keys, strict=True)
         ]
         folder = out if len(asked.seeds) == 1 else out / f"seed-{seed}"
-        scoring = Scoring(marking, allow_failed, asked.suites)
         results.append(finish(folder, asked.questions, answers, scoring, {**asked.made_with, "seed": seed}))
     write_seeds(out, asked.questions, results)
     return [result.card for result in results]

@@ -1,6 +1,8 @@
 """Finished predictions are scored again without a model, the data, or a change to what was there."""
 
+import fcntl
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +12,7 @@ from toy_questions import Parrot, question
 from toy_server import completion, toy_server
 from vcsd.cli.app import app
 from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.asking import chat
 from vcsd.evaluation.asking.chat import ChatClient
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
@@ -263,7 +266,7 @@ def test_failures_that_every_seed_has_are_counted_for_each(tmp_path):
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["score", str(tmp_path), *judged])
     said = " ".join(shown.output.split())
     assert "mode judge; rules 2026-06; judge wise, asked as strict;" in said
-    assert "Each seed: The judge gave no useful reply to 1 answers (mine 1)" in said
+    assert "Each seed: The judge failed on 1 answer (mine 1)" in said
 
 
 def test_folders_of_seeds_that_were_read_by_two_versions_are_refused_in_one_sentence(tmp_path):
@@ -283,9 +286,76 @@ def test_every_seeds_problems_are_printed(tmp_path):
     with toy_server(lambda request: (200, completion(next(replies, "B")))) as server:
         judged = ["--mode", "judge", "--judge", "wise", "--judge-server", server.url]
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["score", str(tmp_path), *judged])
-    assert "Seed 3: The judge gave no useful reply to 1 answers (mine 1)" in shown.output
+    assert "Seed 3: The judge failed on 1 answer (mine 1)" in shown.output
     assert "; seed 3, 5;" in shown.output
     assert "unread" in shown.output
     said = " ".join(shown.output.split())
     folder = tmp_path / "scored-judge-strict"
     assert f"seeds.json is in {folder}; scorecard.json and report.html are in {folder / 'seed-3'} and" in said
+
+
+def judging(run, server):
+    return ["score", str(run), "--mode", "judge", "--judge", "wise", "--judge-server", server.url]
+
+
+@pytest.mark.parametrize("held", [".lock", "scored-judge-strict/.lock"])
+def test_two_commands_do_not_ask_the_same_judge_at_once(tmp_path, held):
+    finished(tmp_path)
+    (tmp_path / held).parent.mkdir(exist_ok=True)
+    with toy_server(lambda request: (200, completion("B"))) as server:
+        with (tmp_path / held).open("w+") as file:
+            file.write("process 1 on a machine")
+            file.flush()
+            fcntl.flock(file, fcntl.LOCK_EX)
+            shown = CliRunner(env={"COLUMNS": "400"}).invoke(app, judging(tmp_path, server))
+            assert isinstance(shown.exception, RunError)
+            said = r"in use by process 1 on a machine, another vcsd score or vcsd eval\. Wait for it or stop it"
+            assert re.search(said, str(shown.exception))
+        assert server.requests == []
+        shown = CliRunner().invoke(app, judging(tmp_path, server))
+    assert shown.exit_code == 0, shown.output
+    assert len(server.requests) == 1
+
+
+def test_an_answer_on_which_the_judges_server_fails_is_named_counted_and_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(chat, "FIRST_PAUSE", 0.0)
+    finished(tmp_path)
+
+    def crashes(request):
+        is_poison = "$B$" in request["messages"][0]["content"]
+        return (500, {"error": "CUDA error"}) if is_poison else (200, completion("B"))
+
+    with toy_server(crashes) as server:
+        shown = CliRunner(env={"COLUMNS": "400"}).invoke(app, judging(tmp_path, server))
+    assert shown.exit_code == 0, shown.output
+    assert "The judge failed on 1 answer (mine 1), counted as wrong" in shown.output
+    assert 'The judge failed on mine \'3\': status 500: {"error": "CUDA error"}.' in shown.output
+    card = load_scorecard(tmp_path / "scored-judge-strict" / "scorecard.json")
+    assert (card.acc, card.benchmarks["mine"].counts.judge_failed) == (75.0, 1)
+    with toy_server(lambda request: (200, completion("B"))) as server:
+        shown = CliRunner(env={"COLUMNS": "400"}).invoke(app, judging(tmp_path, server))
+    assert "judge failed" not in shown.output
+    assert len(server.requests) == 1
+    assert load_scorecard(tmp_path / "scored-judge-strict" / "scorecard.json").acc == 100.0
+
+
+def test_a_refused_command_leaves_no_folder(tmp_path):
+    finished(tmp_path / "run")
+    with toy_server(lambda request: (200, completion("B"))) as server, (tmp_path / "run" / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        shown = CliRunner().invoke(app, [*judging(tmp_path / "run", server), "--out", str(tmp_path / "out")])
+    assert isinstance(shown.exception, RunError)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_whose_judge_is_asked_can_still_be_scored_by_rules(tmp_path):
+    finished(tmp_path)
+    with (tmp_path / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert CliRunner().invoke(app, ["score", str(tmp_path), "--mode", "exact"]).exit_code == 0
+
+
+def test_a_mistyped_run_is_not_made(tmp_path):
+    with pytest.raises(ConfigError):
+        rescore(tmp_path / "nowhere", Marking("final"), tmp_path / "nowhere" / "scored-final")
+    assert not (tmp_path / "nowhere").exists()

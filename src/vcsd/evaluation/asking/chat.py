@@ -2,7 +2,8 @@
 
 Retried: no response, a time-out, status 408, 409, 425, 429 or 5xx, and a response that is not a completion.
 RefusedError   the server refuses this one request (400, 413, 422); other requests may work
-RunError       the server cannot be used: wrong key, unknown model, a redirect, or every try failed
+GaveUpError    every try failed, because of this request or because the server is down (`judge_client.py` finds out)
+RunError       the server cannot be used: wrong key, unknown model, a redirect, answers that are too slow or too large
 
 A server need not be trusted. Its answers are limited in bytes and time, and the keys it knows are masked in them.
 """
@@ -64,6 +65,14 @@ class RefusedError(Exception):
 
 class NoAnswerError(RunError):
     """The server is there, but what it sent for a request is no answer, however often it was asked."""
+
+
+class GaveUpError(RunError):
+    """Every try of a request failed. `reason` is what the last one met."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class _AgainError(Exception):
@@ -158,14 +167,19 @@ class ChatClient:
             except _AgainError as failure:
                 num_costly += isinstance(failure, _CostlyError)
                 if number == self._num_tries or num_costly == NUM_TIMEOUTS:
-                    kind = NoAnswerError if isinstance(failure, _NoCompletionError) else RunError
-                    raise kind(
-                        f"{self.url}: {failure} That was try {number} of {self._num_tries}. Answers so far are kept; "
-                        "when the server works again, the same command resumes."
-                    ) from failure
+                    raise self._given_up(failure, number) from failure
                 pause = FIRST_PAUSE * 2 ** (number - 1) if failure.pause is None else failure.pause
                 self._sleep(min(pause, LONGEST_PAUSE))
         raise AssertionError("the loop returns or raises")
+
+    def _given_up(self, failure: _AgainError, number: int) -> RunError:
+        message = (
+            f"{self.url}: {failure} That was try {number} of {self._num_tries}. Answers so far are kept; when the "
+            "server works again, the same command resumes."
+        )
+        if isinstance(failure, _NoCompletionError):
+            return NoAnswerError(message)
+        return RunError(message) if isinstance(failure, _CostlyError) else GaveUpError(message, str(failure))
 
     def _send(self, path: str, content: Mapping[str, object] | None) -> dict[str, Any]:
         body = None if content is None else json.dumps(content).encode()

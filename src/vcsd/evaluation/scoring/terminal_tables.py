@@ -68,6 +68,11 @@ def remarks(card: Scorecard) -> Iterator[str]:
     unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
     if unknown:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
+    if servers := (made.get("judge") or {}).get("servers"):
+        yield (
+            f"judge.jsonl holds replies of {len(servers)} servers, taken for one judge: {', '.join(servers)}. If these "
+            "serve different models under one name, remove the file and score again."
+        )
     yield from _unjudged(card)
     yield from _cut_off(card)
     if card.mode == "exact":
@@ -97,9 +102,10 @@ def _unjudged(card: Scorecard) -> Iterator[str]:
     unjudged = {score.title: score.counts.judge_failed for score in card.benchmarks.values()}
     if total := sum(unjudged.values()):
         listed = ", ".join(f"{title} {num}" for title, num in unjudged.items() if num)
+        answers = "1 answer" if total == 1 else f"{total} answers"
         yield (
-            f"The judge gave no useful reply to {total} answers ({listed}), which count as wrong; judge.jsonl has the "
-            "reasons. Score again to ask again."
+            f"The judge failed on {answers} ({listed}), counted as wrong; judge.jsonl has the reasons. The same "
+            "command asks only these again."
         )
 
 

@@ -9,6 +9,9 @@ replies.
 Failures are written down too, but never used: scoring again asks again. A judge that refuses one answer, for example
 because of a content filter, still reads the others.
 
+A stored reply names its server, but is found again by its request alone: a local server often comes back on another
+port, and asking everything again would cost hours. Scorecards name the servers if there are several.
+
 The judge sees the question, the options and the answer, but not the gold answer. Control tokens in them, such as
 <|im_end|>, get a space after their first character: the judge's server would obey them.
 """
@@ -49,6 +52,9 @@ MAX_FAILED = 16
 _CUT_OFF = ("length", "model_length", "max_tokens")
 """What OpenAI's, Mistral's and Anthropic's servers call the token limit."""
 
+_FEW = 3
+"""Reasons of failures that are printed, and answers of each; the file of replies has all."""
+
 _LONGEST_KEPT = 300
 """Characters of a useless reply that are written down."""
 
@@ -77,14 +83,18 @@ class Judge:
         if not model:
             raise ConfigError(["a judge needs the name of its model. Pass the name that the server lists."])
         self.model, self.preset = model, preset
+        self.failures: dict[tuple[str, str], Judgement] = {}
+        """The failed judgements, by benchmark and question."""
         self._chat = chat
         self._lock = threading.Lock()
         self._lines = None if cache is None else Lines(cache)
         self._replies = {} if cache is None else _kept(cache)
 
     def about(self) -> JsonObject:
-        """Return what a scorecard records about the judge."""
-        return {"model": self.model, "server": self._chat.url, **self.preset.about()}
+        """Return what a scorecard records about the judge: also the servers of its stored replies, if several."""
+        servers = [] if self._lines is None else servers_in(self._lines.path, self.model)
+        about: JsonObject = {"model": self.model, "server": self._chat.url, **self.preset.about()}
+        return {**about, **({"servers": servers} if len(servers) > 1 else {})}
 
     def read_all(self, triples: Sequence[tuple[Question, str, Benchmark]], rules: str) -> list[Judgement]:
         """Read the answer to each question, in order. Raises RunError if the judge is of no use at all."""
@@ -99,6 +109,9 @@ class Judge:
                     assert error is not None
                     raise error
                 judgements[index] = judgement
+                if judgement.failure is not None:
+                    question = triples[index][0]
+                    self.failures[question.benchmark, question.id] = judgement
                 has_read = has_read or judgement.failure is None
                 num_failed += judgement.failure is not None
                 if num_failed >= MAX_FAILED and not has_read:
@@ -141,7 +154,15 @@ class Judge:
     def _write(self, record: JsonObject) -> None:
         if self._lines is not None:
             with self._lock:
-                self._lines.append(record)
+                self._lines.append({**record, "server": self._chat.url})
+
+    def failure_lines(self) -> list[str]:
+        """Name a few of the answers on which it failed, by reason."""
+        names: dict[str, list[str]] = {}
+        for (benchmark, question), judgement in sorted(self.failures.items()):
+            names.setdefault(judgement.said or str(judgement.failure), []).append(f"{benchmark} {question!r}")
+        lines = [f"The judge failed on {_first(several)}: {reason}" for reason, several in names.items()]
+        return lines[:_FEW] + ([f"There are {len(lines) - _FEW} more reasons."] if len(lines) > _FEW else [])
 
     def _useless(self, last: Judgement, num: int) -> str:
         advice = {
@@ -153,6 +174,21 @@ class Judge:
         return (
             f"the judge {self.model!r} gave no reply that can be read to the first {num} answers ({failure}). {advice}"
         )
+
+
+def _first(names: list[str]) -> str:
+    """List the first few names.
+
+    >>> _first(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
+
+
+def servers_in(cache: str | PathLike[str], model: str) -> list[str]:
+    """Return the addresses that gave the stored replies of a model. Records of older releases have none."""
+    records = (record for record in read_lines(cache) if "reply" in record and record.get("model") == model)
+    return sorted({str(record["server"]) for record in records if "server" in record})
 
 
 def _judgement(question: Question, completion: Completion, rules: str) -> Judgement:
