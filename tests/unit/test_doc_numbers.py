@@ -713,6 +713,9 @@ def experiments():
     for group in (SMALLEST, "Qwen3-VL 10.6M", "Qwen3.5 3.0M", "Qwen3.5 10.4M"):
         yield row(group), WORLD + "main.md", main_row(group)
     pooled = rf"VCSD is {N} ± {N} points over the base and {N} ± {N} over OPSD"
+    tally = found(r"with these results: (\d+) disagree, (\d+) undecided, (\d+) agree")
+    verdicts = rf"the offline world can test, {N} agree, {N} are undecided and {N} disagree"
+    yield verdicts, WORLD + "README.md", lambda text: tally(text)[::-1]
     yield pooled, WORLD + "claims.md", found(r"all models together\. .*?\| ([-+][\d.]+) ± ([\d.]+)")
     original = found(r"in all answers: -([\d.]+) ± ([\d.]+)")
     yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticUndefined
@@ -18,7 +19,8 @@ from pydantic_core import PydanticUndefined
 from vcsd.config.recipe import Recipe
 from vcsd.config.sections import Section
 from vcsd.config.value_sources import default_label
-from vcsd.method import METHODS, TRAINER_DEFAULTS, Method
+from vcsd.loss.objective import RANGES
+from vcsd.method import CHOICES, METHODS, TRAINER_DEFAULTS, Method
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -40,6 +42,33 @@ or that leads back to the file is an error, and so are more than seven bases in 
 """
 
 
+_METHOD_START = """\
+The method: a name, or these keys. [Method](method.md) has the equations, [Views](views.md) the views and
+[Training](training.md#teachers) the teachers. `method.preset` sets four keys at once, to the conventions of the paper
+(`paper`) or of the authors' public code (`author_code`). A key that would have no effect is an error.
+"""
+
+_METHOD = {
+    "target_view": "What the teacher sees while the student sees the original.",
+    "contrast_view": "The control that the teacher is contrasted with; null: no contrast.",
+    "alpha": "The weight of the contrast in the target.",
+    "beta": "Only tokens with at least beta times the largest probability are in the target.",
+    "anchor": "The weight of the teacher's log-probability in the target; above 1 sharpens it.",
+    "end_tokens_keep_anchor": "true gives end tokens the anchor 1, whatever the anchor is.",
+    "divergence": "How the student is compared with the target.",
+    "js_weight": "The weight of the target in the mixture; for jensen_shannon only.",
+    "log_floor": "The smallest log-probability of the target; for reverse_kl only.",
+    "temperature": "Divides all logits in the loss; not the temperature of sampling.",
+    "loss_scale": "The factor of the loss; null: the squared temperature.",
+    "student_top_k": "Compare the student's k most probable tokens, and all others as one; null: every token.",
+    "importance_clip": "Weigh tokens by p now / p when sampled, at most this; null: equally.",
+    "reduction": "The mean over each response and then over responses, or over all tokens.",
+    "teacher": "Whose weights score: a moving average of the student, or another choice.",
+    "ema_rate": "The weight of the student in each update; for the teacher ema only.",
+    "teacher_every": "Steps between copies of the student; for the teacher periodic only.",
+}
+
+
 def key_reference() -> str:
     """Return the page."""
     parts, plain = [], []
@@ -49,7 +78,7 @@ def key_reference() -> str:
             rows = [_row(f"{name}.{key}", inner) for key, inner in kind.model_fields.items()]
             parts.append(_section(name, kind.__doc__ or "", rows))
         elif name == "method":
-            parts.append(_section(name, "The method: a name, or these keys.", list(_method_rows())))
+            parts.append(_section(name, _METHOD_START, list(_method_rows())))
         elif name == "trainer":
             meaning = "Any key of `transformers.TrainingArguments`. These have other defaults here."
             parts.append(_section(name, meaning, [_line(f"trainer.{k}", v, "") for k, v in TRAINER_DEFAULTS.items()]))
@@ -60,7 +89,8 @@ def key_reference() -> str:
 
 def _section(name: str, meaning: str, rows: list[str]) -> str:
     title = name if " " in name else f"`{name}`"
-    head = f"## Keys {title}\n\n{' '.join(meaning.split())}\n\n| key | default | from | meaning |\n|---|---|---|---|\n"
+    text = fill(meaning, 120, break_long_words=False, break_on_hyphens=False)
+    head = f"## Keys {title}\n\n{text}\n\n| key | default | from | meaning |\n|---|---|---|---|\n"
     return head + "".join(rows)
 
 
@@ -73,8 +103,16 @@ def _row(key: str, field: FieldInfo) -> str:
 
 def _method_rows() -> list[str]:
     names = ", ".join(METHODS)
-    rows = [_line(f"method.{field.name}", field.default, "") for field in fields(Method) if field.name != "name"]
+    keys = [key for key in fields(Method) if key.name != "name"]
+    rows = [_line(f"method.{key.name}", key.default, _meaning(key.name)) for key in keys]
     return [_line("method.name", "vcsd", f"One of {names}."), *rows]
+
+
+def _meaning(key: str) -> str:
+    """Return what a key of the method means, with its choices or its range."""
+    if key in CHOICES:
+        return f"{_METHOD[key]} One of {', '.join('null' if word is None else word for word in CHOICES[key])}."
+    return f"{_METHOD[key]} In {RANGES[key][0]}." if key in RANGES else _METHOD[key]
 
 
 def _line(key: str, default: object, meaning: str) -> str:
