@@ -126,6 +126,16 @@ def test_a_dry_run_finds_an_image_that_the_processor_refuses(folder, tmp_path, m
     assert "'row-9': " in words
 
 
+def test_a_dry_run_counts_rows_that_the_method_cannot_use(folder, tmp_path, monkeypatch, capsys):
+    images = ["whole.png"] * 60
+    code, words = dry_run_of(folder, [*images, None], tmp_path, monkeypatch, capsys)
+    assert code == 0
+    assert "1 cannot be used and would be skipped (1 unusable). The first: example 'row-60': " in words
+    code, words = dry_run_of(folder, [*images, *[None] * 60], tmp_path, monkeypatch, capsys)
+    assert code == 2
+    assert "unusable), more than 5%." in words
+
+
 def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):
     arguments = ("--dry-run", "model.path=Qwen/Qwen3-VL-2B-Instruct")
     code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments)

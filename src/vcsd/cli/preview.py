@@ -126,7 +126,9 @@ def _check_first_rows(
     start = time.monotonic()
     for position in range(min(len(examples), ROWS_CHECKED)):
         try:
-            prepare(examples[order.row(position)])
+            example = examples[order.row(position)]
+            recipe.method.check(example)
+            prepare(example)
         except DataError as error:
             messages.append(str(error))
             skips.skip(error, position=position)
