@@ -64,6 +64,16 @@ class CheckedRows:
 
 
 @dataclass(frozen=True)
+class DiskOutlook:
+    """What the run needs on its disk at one time, and what is free there."""
+
+    needed_bytes: int
+    free_bytes: int
+    warning: str | None
+    """What to do if not all of it fits."""
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A recipe on a machine: what is known about its data and model, the projection, and the changes that would fit."""
 
@@ -83,6 +93,8 @@ class Outlook:
     elsewhere: Projection | None = None
     """The smallest machine that fits, if this recipe does not fit on the one that was asked for."""
     rows: CheckedRows | None = None
+    disk: DiskOutlook | None = None
+    """None if the run is planned for another machine."""
 
     @property
     def fits(self) -> bool:
@@ -246,7 +258,15 @@ def _is_slower(outlook: Outlook) -> bool:
 
 
 def _disk(outlook: Outlook) -> str:
-    return f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}"
+    """Say what a checkpoint needs, and, on this machine, what is free."""
+    needed, disk = (
+        f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}",
+        outlook.disk,
+    )
+    if disk is None:
+        return needed
+    needed += f"; up to {memory(disk.needed_bytes)} at one time with an export, {memory(disk.free_bytes)} free"
+    return needed if disk.warning is None else f"{needed}. WARNING: {disk.warning}"
 
 
 def when_saved(recipe: Recipe) -> str:
@@ -308,6 +328,7 @@ def as_json(outlook: Outlook) -> str:
         "prompts": [vars(prompt) for prompt in outlook.prompts],
         "step": {**vars(job.step), "num_tokens": job.step.num_tokens},
         "checkpoint_bytes": job.sizes.checkpoint_bytes,
+        "disk": None if outlook.disk is None else vars(outlook.disk),
         "host_bytes": job.sizes.host_bytes,
         "is_this_machine": outlook.is_here,
         "projection": _projected(outlook.projection, outlook.recipe),
