@@ -362,12 +362,16 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
     code, _, _ = vcsd(monkeypatch, capsys, *train)
     assert code == 0
     before = (folder / "changed" / "config.json").read_text()
-    code, _, err = vcsd(monkeypatch, capsys, *train, "method.alpha=0.5")
+    (folder / "changed" / "report.html").unlink()
+    code, out, err = vcsd(monkeypatch, capsys, *train, "method.alpha=0.5")
     assert code == 2
     assert "method.alpha was 1.0 and is now 0.5" in err
-    code, _, err = vcsd(monkeypatch, capsys, *train, "resume=never")
+    assert "report" not in out
+    code, out, err = vcsd(monkeypatch, capsys, *train, "resume=never")
     assert code == 2
     assert "already holds checkpoint-2" in err
+    assert "report" not in out
+    assert not (folder / "changed" / "report.html").exists()
     assert (folder / "changed" / "config.json").read_text() == before
 
 

@@ -27,7 +27,7 @@ from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import ConfigError, RunError, VcsdError, shown
-from vcsd.terminal import guard_terminal, is_replica, plain, say, say_once, show_log
+from vcsd.terminal import announce_slow_import, guard_terminal, is_replica, plain, say, say_once, show_log
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def main() -> None:
     """Run the command line."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when a command imports huggingface_hub
     guard_terminal()
+    announce_slow_import()
     with said_errors():
         app()
 
