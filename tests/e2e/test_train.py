@@ -367,10 +367,15 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
     assert code == 2
     assert "method.alpha was 1.0 and is now 0.5" in err
     assert "report" not in out
-    code, out, err = vcsd(monkeypatch, capsys, *train, "resume=never")
-    assert code == 2
-    assert "already holds checkpoint-2" in err
-    assert "report" not in out
+    for more in ((), ("--dry-run",)):
+        code, out, err = vcsd(monkeypatch, capsys, *train, "resume=never", *more)
+        assert code == 2
+        assert "already holds checkpoint-2, but resume = never. Set resume=auto to resume from it, or" in err
+        assert out == ""
+    _, out, _ = vcsd(monkeypatch, capsys, *train, "--dry-run")
+    assert "all are finished already, so nothing would be trained" in " ".join(out.split())
+    _, out, _ = vcsd(monkeypatch, capsys, *train[:-1], "--dry-run")
+    assert "resumes after step 2 if the settings are unchanged" in " ".join(out.split())
     assert not (folder / "changed" / "report.html").exists()
     assert (folder / "changed" / "config.json").read_text() == before
 

@@ -270,8 +270,12 @@ def train(
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
         say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
-    say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
+    say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
     leave()
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"
 
 
 def _plan(settings: Recipe, card: str | None, *, as_json: bool) -> None:

@@ -28,7 +28,7 @@ from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.outlook import CheckedRows, DiskOutlook, Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
-from vcsd.run import checked_arguments, load
+from vcsd.run import checked_arguments, load, resumed_step
 from vcsd.student import base_dtype
 from vcsd.views.original import original
 
@@ -101,7 +101,8 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"
         exam = f"{len(loaded.exam.questions)} questions {when}"
     job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
-    disk = _disk(loaded, job.sizes) if is_ours else None
+    last_step = resumed_step(loaded.output, recipe.resume) if is_ours else 0
+    disk = _disk(loaded, job.sizes, last_step) if is_ours else None
     data, is_asked = loaded.examples.report(), machine is not None
     outlook = Outlook(recipe, job, projection, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
     settings = _settings(loaded, model.config)
@@ -111,7 +112,7 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
         recipe,
         lambda example: encode(loaded.processor, original(example), **settings),
     )
-    return with_advice(replace(outlook, rows=rows, disk=disk), shown.num_prompt_tokens)
+    return with_advice(replace(outlook, rows=rows, disk=disk, last_step=last_step), shown.num_prompt_tokens)
 
 
 def _check_first_rows(
@@ -240,19 +241,18 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
         )
 
 
-def _disk(loaded: Loaded, sizes: Sizes) -> DiskOutlook:
+def _disk(loaded: Loaded, sizes: Sizes, last_step: int) -> DiskOutlook:
     """Compare what the run will save with what is free. Raise an error if not even one checkpoint can be written."""
     output, arguments, recipe = loaded.output, loaded.arguments, loaded.recipe
     existing = existing_folder(output)
     if not os.access(existing, os.W_OK):
         raise ConfigError([f"trainer.output_dir = {str(output)!r}: {existing} cannot be written to. Choose another."])
-    there = checkpoints_of(output)
     steps_per_epoch = max(1, len(loaded.examples) // recipe.prompts_per_step)
     needs = DiskNeeds(
         checkpoint_bytes=sizes.checkpoint_bytes,
         export_bytes=sizes.export_bytes,
-        num_there=len(there),
-        num_saves=num_saves_after(max(there, default=0), arguments, steps_per_epoch),
+        num_there=len(checkpoints_of(output)),
+        num_saves=num_saves_after(last_step, arguments, steps_per_epoch),
         limit=arguments.save_total_limit,
         keeps_best=arguments.metric_for_best_model is not None,
     )

@@ -95,6 +95,8 @@ class Outlook:
     rows: CheckedRows | None = None
     disk: DiskOutlook | None = None
     """None if the run is planned for another machine."""
+    last_step: int = 0
+    """The step of the checkpoint in the run's folder from which it would resume; 0 without one."""
 
     @property
     def fits(self) -> bool:
@@ -206,9 +208,12 @@ def _cut(text: str) -> str:
 
 def _steps(outlook: Outlook) -> str:
     step, steps = outlook.job.step, outlook.recipe.trainer["max_steps"]
+    done = f"; resumes after step {outlook.last_step:,} if the settings are unchanged" if outlook.last_step else ""
+    if 0 < steps <= outlook.last_step:
+        done = "; all are finished already, so nothing would be trained"
     return (
         f"{steps:,}, each {step.num_prompts:,} prompts x {step.num_rollouts:,} rollouts of up to "
-        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens per step"
+        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens per step{done}"
     )
 
 
@@ -265,7 +270,7 @@ def _disk(outlook: Outlook) -> str:
     )
     if disk is None:
         return needed
-    needed += f"; up to {memory(disk.needed_bytes)} at one time with an export, {memory(disk.free_bytes)} free"
+    needed += f"; up to {memory(disk.needed_bytes)} more at one time, with an export; {memory(disk.free_bytes)} free"
     return needed if disk.warning is None else f"{needed}. WARNING: {disk.warning}"
 
 
@@ -328,6 +333,7 @@ def as_json(outlook: Outlook) -> str:
         "prompts": [vars(prompt) for prompt in outlook.prompts],
         "step": {**vars(job.step), "num_tokens": job.step.num_tokens},
         "checkpoint_bytes": job.sizes.checkpoint_bytes,
+        "last_step": outlook.last_step,
         "disk": None if outlook.disk is None else vars(outlook.disk),
         "host_bytes": job.sizes.host_bytes,
         "is_this_machine": outlook.is_here,
