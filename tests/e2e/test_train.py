@@ -374,6 +374,7 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
         assert out == ""
     _, out, _ = vcsd(monkeypatch, capsys, *train, "--dry-run")
     assert "all are finished already, so nothing would be trained" in " ".join(out.split())
+    assert "per step (" not in out
     _, out, _ = vcsd(monkeypatch, capsys, *train[:-1], "--dry-run")
     assert "resumes after step 2 if the settings are unchanged" in " ".join(out.split())
     assert not (folder / "changed" / "report.html").exists()

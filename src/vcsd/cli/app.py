@@ -68,6 +68,8 @@ def _advice(message: str) -> str:
     """
     if match := re.search(r"No such option: --([a-z_]+\.[\w.]+)", message):
         return f". Settings have no dashes: {match[1]}=VALUE"
+    if "No such option: --resume" in message:
+        return ". The same command resumes by itself"
     if match := re.search(r"unexpected extra argument.*?\(([^ )]+\.tsv)\)", message):
         return f". Questions are passed as --tsv {match[1]}"
     if "Missing argument 'recipe'" in message:

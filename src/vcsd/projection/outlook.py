@@ -110,8 +110,8 @@ class Outlook:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of the whole run."""
-        return self.projection.step_seconds * int(self.recipe.trainer["max_steps"])
+        """Seconds of the whole run, or of what is left of it."""
+        return self.projection.step_seconds * max(0, int(self.recipe.trainer["max_steps"]) - self.last_step)
 
 
 def screen(outlook: Outlook) -> list[str]:
@@ -135,7 +135,7 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     yield from _entry("memory", _memory(outlook))
     if not outlook.is_on_cpu:
         yield from _entry("host", _host(outlook.projection))
-    if outlook.fits:
+    if outlook.fits and outlook.total_seconds:
         yield from _entry("time", _time(outlook))
     yield from _entry("disk", _disk(outlook))
     if not outlook.fits:
