@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from transformers import PrinterCallback
 
-from vcsd.checkpoint.folder import latest_checkpoint
+from vcsd.checkpoint.folder import checkpoints_of, latest_checkpoint
 from vcsd.checkpoint.lock import only_process, refuse_in_use
 from vcsd.checkpoint.rewind import last_good_step, require_step, rewind
 from vcsd.data import Skips, Source, load_examples
@@ -224,9 +224,16 @@ def _vllm(loaded: Loaded) -> VLLMSettings | None:
 
 
 def check_output(output: Path, resume: int | str) -> None:
-    """Raise a ConfigError if the run's folder is a file, or lacks the checkpoint to go back to."""
+    """Raise a ConfigError if the run's folder is a file, lacks the checkpoint to go back to, or must have none."""
     refuse_file(output)
     _step_to_resume(output, resume)
+    if resume == "never" and (latest := latest_checkpoint(output)) is not None:
+        raise ConfigError(
+            [
+                f"{output} already holds {latest.name}, but resume = never. Set resume=auto to resume from it, or "
+                "choose another trainer.output_dir."
+            ]
+        )
 
 
 def _step_to_resume(output: Path, resume: int | str) -> int | None:
@@ -237,6 +244,12 @@ def _step_to_resume(output: Path, resume: int | str) -> int | None:
         require_step(output, resume)
         return resume
     return None
+
+
+def resumed_step(output: Path, resume: int | str) -> int:
+    """Return the step of the checkpoint from which a run would resume; 0 without one."""
+    step = _step_to_resume(output, resume)
+    return max(checkpoints_of(output), default=0) if step is None else step
 
 
 def _go_back(output: Path, resume: int | str) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import textwrap
 import warnings
+from importlib.abc import MetaPathFinder
 
 from rich.console import Console
 from rich.text import Text
@@ -71,3 +73,18 @@ def show_log() -> None:
     level = logging.ERROR if is_replica() else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("vcsd").setLevel(logging.ERROR if is_replica() else logging.INFO)
+
+
+class _SlowImport(MetaPathFinder):
+    """Finds no module, but is asked for each before the other finders are."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "torch" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            say("Loading torch and transformers ...", style="dim", to_stderr=True)
+
+
+def announce_slow_import() -> None:
+    """Say when torch is imported, which takes seconds, if a person watches: in the first process, on a terminal."""
+    if "torch" not in sys.modules and sys.stderr.isatty() and not is_replica():
+        sys.meta_path.insert(0, _SlowImport())

@@ -174,6 +174,7 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, capsys, tmp_path, arguments, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
     given = [str(word) for word in arguments]
     if given and not given[0].startswith("--") and "--data" not in given and "--compare" not in given:
         given += ["--data", str(folder / "data"), "--allow-unknown-data"]
@@ -183,6 +184,15 @@ def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, ca
     assert code == 2
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_mistyped_model_is_told_before_questions_are_loaded(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    monkeypatch.setattr("vcsd.cli.eval_command._questions", lambda *_: pytest.fail("questions were loaded"))
+    code, _, err = vcsd(monkeypatch, capsys, "eval", "runs/frist", "--benchmarks", "world")
+    assert code == 2
+    assert "model = 'runs/frist': there is no such folder in 'runs'" in err
 
 
 def test_a_comparison_that_cannot_be_written_is_told(folder, monkeypatch, capsys, tmp_path):

@@ -372,12 +372,22 @@ def test_a_changed_recipe_does_not_go_on_from_another_runs_checkpoint(folder, mo
     code, _, _ = vcsd(monkeypatch, capsys, *train)
     assert code == 0
     before = (folder / "changed" / "config.json").read_text()
-    code, _, err = vcsd(monkeypatch, capsys, *train, "method.alpha=0.5")
+    (folder / "changed" / "report.html").unlink()
+    code, out, err = vcsd(monkeypatch, capsys, *train, "method.alpha=0.5")
     assert code == 2
     assert "method.alpha was 1.0 and is now 0.5" in err
-    code, _, err = vcsd(monkeypatch, capsys, *train, "resume=never")
-    assert code == 2
-    assert "already holds checkpoint-2" in err
+    assert "report" not in out
+    for more in ((), ("--dry-run",)):
+        code, out, err = vcsd(monkeypatch, capsys, *train, "resume=never", *more)
+        assert code == 2
+        assert "already holds checkpoint-2, but resume = never. Set resume=auto to resume from it, or" in err
+        assert out == ""
+    _, out, _ = vcsd(monkeypatch, capsys, *train, "--dry-run")
+    assert "all are finished already, so nothing would be trained" in " ".join(out.split())
+    assert "per step (" not in out
+    _, out, _ = vcsd(monkeypatch, capsys, *train[:-1], "--dry-run")
+    assert "resumes after step 2 if the settings are unchanged" in " ".join(out.split())
+    assert not (folder / "changed" / "report.html").exists()
     assert (folder / "changed" / "config.json").read_text() == before
 
 
@@ -453,9 +463,34 @@ def test_a_dry_run_says_that_the_place_of_the_run_cannot_be_written_to_or_is_ful
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26))
     code, _, err = vcsd(monkeypatch, capsys, *given)
     assert code == 2
-    assert "3 checkpoints need 0.0" in err
+    assert "a checkpoint needs 0.0" in err
     assert "GiB with a reserve of 64 MiB, but" in err
     assert "has 0.06 GiB left." in err
+
+
+def test_a_run_that_cannot_save_once_is_refused_before_it_writes_anything(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26))
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path}/run")
+    code, out, err = vcsd(monkeypatch, capsys, *given)
+    assert code == 2
+    assert "a checkpoint needs 0.0" in err
+    assert "report" not in out
+    assert {path.name for path in (tmp_path / "run").iterdir()} <= {".lock", "skipped.jsonl"}
+
+
+def test_a_disk_for_a_part_of_the_checkpoints_is_a_warning(folder, monkeypatch, capsys, tmp_path):
+    given = ("train", folder / "recipe.yaml", f"trainer.output_dir={tmp_path}/run")
+    _, out, _ = vcsd(monkeypatch, capsys, *given, "--dry-run", "--json")
+    plan = json.loads(out)
+    disk, size = plan["disk"], plan["checkpoint_bytes"]
+    assert disk["needed_bytes"] == 2 * size + 2 * plan["model"]["parameters"]  # two are kept, and one is exported
+    assert disk["warning"] is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26 + size))
+    code, out, _ = vcsd(monkeypatch, capsys, *given, "--dry-run")
+    assert code == 0
+    words = " ".join(out.split())
+    assert "WARNING: " in words
+    assert "left: enough for 1 of the 2 checkpoints of " in words
 
 
 def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):

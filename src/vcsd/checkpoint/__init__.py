@@ -1,13 +1,14 @@
 """Checkpoints: everything a run needs to resume bit for bit, in safetensors and JSON, written atomically.
 
-tensors.py   writes a safetensors file in pieces, so that saving needs no second copy of the model
-shards.py    writes tensors that are spread over ranks, each rank its part
-saved.py     reads the tensors of a file or of shards
-folder.py    writes a folder and renames it into place, with a manifest of sizes and hashes
-check.py     checks that a checkpoint is whole and of this run
-state.py     optimizer, scheduler and random generators as tensors and JSON, where Trainer uses pickles
-export.py    exports a checkpoint as a plain Hugging Face folder
-lock.py      allows one process per run folder
+tensors.py     writes a safetensors file in pieces, so that saving needs no second copy of the model
+shards.py      writes tensors that are spread over ranks, each rank its part
+saved.py       reads the tensors of a file or of shards
+folder.py      writes a folder and renames it into place, with a manifest of sizes and hashes
+disk_space.py  what a run's checkpoints need, and what is left on their disk
+check.py       checks that a checkpoint is whole and of this run
+state.py       optimizer, scheduler and random generators as tensors and JSON, where Trainer uses pickles
+export.py      exports a checkpoint as a plain Hugging Face folder
+lock.py        allows one process per run folder
 
     checkpoint-10/
       student.safetensors  teacher.safetensors  optimizer.safetensors  random.safetensors

@@ -19,6 +19,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
+from vcsd.checkpoint.disk_space import refuse_full_disk
 from vcsd.checkpoint.saved import shards_of
 from vcsd.checkpoint.shards import has_shards, write_shards
 from vcsd.checkpoint.tensors import num_bytes, sha256, sync, write_tensors, write_text
@@ -43,8 +44,6 @@ _PARTIAL, _OLD, _REPLACED = ".partial-", ".old-", ".replaced-"
 """Prefixes of hidden folders: not yet complete, no longer wanted, and complete but about to be replaced."""
 
 _LEFTOVER = re.compile(rf"({re.escape(_PARTIAL)}|{re.escape(_OLD)}|{re.escape(_REPLACED)})(checkpoint-\d+)")
-_SPARE_BYTES = 64 * 2**20
-"""Disk space required besides the tensors: JSON, the processor's files, the file system's overhead."""
 
 
 class FileEntry(TypedDict):
@@ -226,18 +225,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def refuse_full_disk(root: Path, num_bytes: int, count: int = 1) -> None:
-    """Raise a RunError if the disk lacks the space for checkpoints of this size, before anything is written."""
-    free, needed = shutil.disk_usage(root).free, count * num_bytes + _SPARE_BYTES
-    if free < needed:
-        what = "a checkpoint needs" if count == 1 else f"{count} checkpoints need"
-        raise RunError(
-            f"{what} {needed / 2**30:.2f} GiB with a reserve of {_SPARE_BYTES // 2**20} MiB, but {root} has "
-            f"{free / 2**30:.2f} GiB left. Free some space, set trainer.save_total_limit, or choose another "
-            "trainer.output_dir."
-        )
 
 
 def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:

@@ -27,7 +27,7 @@ from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import ConfigError, RunError, VcsdError, shown
-from vcsd.terminal import guard_terminal, is_replica, plain, say, say_once, show_log
+from vcsd.terminal import announce_slow_import, guard_terminal, is_replica, plain, say, say_once, show_log
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def _advice(message: str) -> str:
     """
     if match := re.search(r"No such option: --([a-z_]+\.[\w.]+)", message):
         return f". Settings have no dashes: {match[1]}=VALUE"
+    if "No such option: --resume" in message:
+        return ". The same command resumes by itself"
     if match := re.search(r"unexpected extra argument.*?\(([^ )]+\.tsv)\)", message):
         return f". Questions are passed as --tsv {match[1]}"
     if "Missing argument 'recipe'" in message:
@@ -96,6 +98,7 @@ def main() -> None:
     """Run the command line."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when a command imports huggingface_hub
     guard_terminal()
+    announce_slow_import()
     with said_errors():
         app()
 
@@ -269,8 +272,12 @@ def train(
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
         say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
-    say_once(f"Finished {trainer.state.global_step} steps. The run is in {loaded.output}.")
+    say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
     leave()
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"
 
 
 def _plan(settings: Recipe, card: str | None, *, as_json: bool) -> None:

@@ -77,20 +77,24 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     from vcsd.evaluation.evaluate import Asking, Scoring, evaluate
 
     asking = Asking(style, parse_sampling(sampling), _seeds(seeds), limit, jpeg75, allow_unknown_data)
-    name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
-    name += "-vllm" if engine == "vllm" else ""
-    folder = out or Path("runs/eval") / name
+    folder = out or _default_folder(model, decode, engine)
     marking = marking_of(mode, rules, judge, judge_server, judge_preset, folder)
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with resumable():
+        asks_chat = server is not None and engine != "vllm"
         _refuse_decode(decode, server)
         _refuse_engine(engine, server)
-        asks_chat = server is not None and engine != "vllm"
+        _refuse_missing_model(model, is_remote=asks_chat)
         remote = _server(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
         answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine, server)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     show_scores(cards, folder, marking)
+
+
+def _default_folder(model: str, decode: str, engine: str) -> Path:
+    name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
+    return Path("runs/eval") / (f"{name}-vllm" if engine == "vllm" else name)
 
 
 def _questions(
@@ -218,6 +222,15 @@ def _vllm(
     contrast = METHODS["vcsd"] if decode == "contrast" else None
     proven = ProvenAnswers(weights, folder, weights.dtype, tokenizer=tokenizer, contrast=contrast)
     return proven if contrast is None else proven.for_pairs()
+
+
+def _refuse_missing_model(model: str, *, is_remote: bool) -> None:
+    """Raise a ConfigError for a mistyped folder, before questions are loaded, which may take minutes."""
+    from vcsd.inspect.opened import WORLD
+    from vcsd.models.hub import refuse_missing_path
+
+    if not is_remote and model != WORLD:
+        refuse_missing_path(model, key="model")
 
 
 @contextmanager

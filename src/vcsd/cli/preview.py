@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vcsd.batch import show
-from vcsd.checkpoint.folder import refuse_full_disk
+from vcsd.checkpoint.disk_space import DiskNeeds, existing_folder, free_bytes, num_saves_after
+from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.data import Skips, Stream, load_examples
 from vcsd.data.order import Order
 from vcsd.errors import ConfigError, DataError, nearest_path
@@ -25,9 +26,9 @@ from vcsd.parallel.launch import wants_shards
 from vcsd.projection.changes import changes_that_fit
 from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
-from vcsd.projection.outlook import CheckedRows, Outlook, ShownPrompt
+from vcsd.projection.outlook import CheckedRows, DiskOutlook, Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
-from vcsd.run import checked_arguments, load
+from vcsd.run import checked_arguments, load, resumed_step
 from vcsd.student import base_dtype
 from vcsd.views.original import original
 
@@ -93,13 +94,15 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     shown = _first(loaded, model.config)
     job = job_of(recipe, model, shown.num_prompt_tokens)
     _refuse_small_budget(recipe, job.step)
-    is_alone = not wants_shards(loaded.arguments)
-    is_here = machine is None and is_alone and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
+    is_ours = machine is None and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
+    is_here = is_ours and not wants_shards(loaded.arguments)
     exam = None
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"
         exam = f"{len(loaded.exam.questions)} questions {when}"
     job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
+    last_step = resumed_step(loaded.output, recipe.resume) if is_ours else 0
+    disk = _disk(loaded, job.sizes, last_step) if is_ours else None
     data, is_asked = loaded.examples.report(), machine is not None
     outlook = Outlook(recipe, job, projection, data, None, exam, _prompts(recipe, shown), is_here, is_asked)
     settings = _settings(loaded, model.config)
@@ -109,7 +112,7 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
         recipe,
         lambda example: encode(loaded.processor, original(example), **settings),
     )
-    return with_advice(replace(outlook, rows=rows), shown.num_prompt_tokens)
+    return with_advice(replace(outlook, rows=rows, disk=disk, last_step=last_step), shown.num_prompt_tokens)
 
 
 def _check_first_rows(
@@ -219,7 +222,7 @@ def _refuse_small_budget(recipe: Recipe, step: Step) -> None:
 
 
 def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
-    """Raise an error if memory or disk is too small for the run."""
+    """Raise an error if memory is too small for the run."""
     device = loaded.arguments.device
     if sizes.memory_bytes > (total := _memory_of(device)):
         can_offload = device.type == "cuda" and not loaded.recipe.offload
@@ -238,14 +241,25 @@ def _refuse_misfits(loaded: Loaded, sizes: Sizes) -> None:
                 "the model, or choose a smaller one."
             ]
         )
-    existing = next(folder for folder in (loaded.output, *loaded.output.resolve().parents) if folder.is_dir())
-    limit = loaded.arguments.save_total_limit
-    kept = max(limit, 2) + 1 if limit else 2  # with a limit of 1, the one before the last is kept as well
+
+
+def _disk(loaded: Loaded, sizes: Sizes, last_step: int) -> DiskOutlook:
+    """Compare what the run will save with what is free. Raise an error if not even one checkpoint can be written."""
+    output, arguments, recipe = loaded.output, loaded.arguments, loaded.recipe
+    existing = existing_folder(output)
     if not os.access(existing, os.W_OK):
-        raise ConfigError(
-            [f"trainer.output_dir = {str(loaded.output)!r}: {existing} cannot be written to. Choose another."]
-        )
-    refuse_full_disk(existing, sizes.checkpoint_bytes, kept)
+        raise ConfigError([f"trainer.output_dir = {str(output)!r}: {existing} cannot be written to. Choose another."])
+    steps_per_epoch = max(1, len(loaded.examples) // recipe.prompts_per_step)
+    needs = DiskNeeds(
+        checkpoint_bytes=sizes.checkpoint_bytes,
+        export_bytes=sizes.export_bytes,
+        num_there=len(checkpoints_of(output)),
+        num_saves=num_saves_after(last_step, arguments, steps_per_epoch),
+        limit=arguments.save_total_limit,
+        keeps_best=arguments.metric_for_best_model is not None,
+    )
+    needs.refuse(output)
+    return DiskOutlook(needs.num_bytes, free_bytes(output), needs.warning(output))
 
 
 def _memory_of(device: torch.device) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, VcsdError, nearest_path
-from vcsd.terminal import say, show_log
+from vcsd.terminal import is_replica, say, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,19 +140,22 @@ def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_
 def reported(folder: Path) -> Iterator[None]:
     """Write the report of a run when it ends, with or without an error. A report that fails does not fail the run.
 
-    A folder that another process uses gets no report from this one.
+    An error before the first record of this run, such as a refused resume, leaves the report as it is. A folder that
+    another process uses gets no report from this one.
     """
     from vcsd.checkpoint.lock import InUseError
 
-    is_ours = True
+    metrics, has_ended, is_ours = folder / "metrics.jsonl", False, True
+    before = _version(metrics)
     try:
         yield
+        has_ended = True
     except InUseError:
         is_ours = False
         raise
     finally:
-        is_first = os.environ.get("RANK", "0") == "0"
-        if is_ours and is_first and (folder / "metrics.jsonl").is_file():
+        has_news = is_ours and metrics.is_file() and (has_ended or _version(metrics) != before)
+        if has_news and not is_replica():
             from vcsd.inspect.run_folder import read_run
             from vcsd.inspect.run_report import write_run_report
 
@@ -161,6 +163,14 @@ def reported(folder: Path) -> Iterator[None]:
                 say(f"The report is {write_run_report([read_run(folder)], folder / REPORT)}.")
             except VcsdError as error:
                 say(f"No report: {error}", to_stderr=True)
+
+
+def _version(path: Path) -> tuple[int, int] | None:
+    """Return what tells whether a file was written to; None if there is none."""
+    if not path.is_file():
+        return None
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
 
 
 def capsule(

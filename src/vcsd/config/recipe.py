@@ -172,7 +172,7 @@ class Recipe(Section):
     resume: Annotated[int | str, PlainValidator(_check_resume)] = Field(
         "auto",
         description="auto resumes from the latest checkpoint, if any; a step from that one; last_good from the last "
-        "one before an alarm; never starts over.",
+        "one before an alarm; never refuses a folder that has one.",
     )
     trainer: Annotated[TrainerValues, PlainValidator(_check_trainer)] = Field(
         default_factory=lambda: _check_trainer({})

@@ -64,6 +64,16 @@ class CheckedRows:
 
 
 @dataclass(frozen=True)
+class DiskOutlook:
+    """What the run needs on its disk at one time, and what is free there."""
+
+    needed_bytes: int
+    free_bytes: int
+    warning: str | None
+    """What to do if not all of it fits."""
+
+
+@dataclass(frozen=True)
 class Outlook:
     """A recipe on a machine: what is known about its data and model, the projection, and the changes that would fit."""
 
@@ -83,6 +93,10 @@ class Outlook:
     elsewhere: Projection | None = None
     """The smallest machine that fits, if this recipe does not fit on the one that was asked for."""
     rows: CheckedRows | None = None
+    disk: DiskOutlook | None = None
+    """None if the run is planned for another machine."""
+    last_step: int = 0
+    """The step of the checkpoint in the run's folder from which it would resume; 0 without one."""
 
     @property
     def fits(self) -> bool:
@@ -96,8 +110,8 @@ class Outlook:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of the whole run."""
-        return self.projection.step_seconds * int(self.recipe.trainer["max_steps"])
+        """Seconds of the whole run, or of what is left of it."""
+        return self.projection.step_seconds * max(0, int(self.recipe.trainer["max_steps"]) - self.last_step)
 
 
 def screen(outlook: Outlook) -> list[str]:
@@ -121,7 +135,7 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     yield from _entry("memory", _memory(outlook))
     if not outlook.is_on_cpu:
         yield from _entry("host", _host(outlook.projection))
-    if outlook.fits:
+    if outlook.fits and outlook.total_seconds:
         yield from _entry("time", _time(outlook))
     yield from _entry("disk", _disk(outlook))
     if not outlook.fits:
@@ -194,9 +208,12 @@ def _cut(text: str) -> str:
 
 def _steps(outlook: Outlook) -> str:
     step, steps = outlook.job.step, outlook.recipe.trainer["max_steps"]
+    done = f"; resumes after step {outlook.last_step:,} if the settings are unchanged" if outlook.last_step else ""
+    if 0 < steps <= outlook.last_step:
+        done = "; all are finished already, so nothing would be trained"
     return (
         f"{steps:,}, each {step.num_prompts:,} prompts x {step.num_rollouts:,} rollouts of up to "
-        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens per step"
+        f"{step.response_tokens:,} tokens; {step.num_tokens:,} tokens per step{done}"
     )
 
 
@@ -246,7 +263,15 @@ def _is_slower(outlook: Outlook) -> bool:
 
 
 def _disk(outlook: Outlook) -> str:
-    return f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}"
+    """Say what a checkpoint needs, and, on this machine, what is free."""
+    needed, disk = (
+        f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}",
+        outlook.disk,
+    )
+    if disk is None:
+        return needed
+    needed += f"; up to {memory(disk.needed_bytes)} more at one time, with an export; {memory(disk.free_bytes)} free"
+    return needed if disk.warning is None else f"{needed}. WARNING: {disk.warning}"
 
 
 def when_saved(recipe: Recipe) -> str:
@@ -308,6 +333,8 @@ def as_json(outlook: Outlook) -> str:
         "prompts": [vars(prompt) for prompt in outlook.prompts],
         "step": {**vars(job.step), "num_tokens": job.step.num_tokens},
         "checkpoint_bytes": job.sizes.checkpoint_bytes,
+        "last_step": outlook.last_step,
+        "disk": None if outlook.disk is None else vars(outlook.disk),
         "host_bytes": job.sizes.host_bytes,
         "is_this_machine": outlook.is_here,
         "projection": _projected(outlook.projection, outlook.recipe),

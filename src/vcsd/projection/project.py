@@ -180,6 +180,11 @@ class Sizes:
         """Bytes of student, teacher and both moments."""
         return self.num_own * _FLOAT * (1 + self.has_teacher) + self.num_trained * _FLOAT * 2
 
+    @property
+    def export_bytes(self) -> int:
+        """Bytes of an exported student in half precision. Adapters are merged into their base."""
+        return (self.num_parameters - self.num_adapter) * _HALF
+
 
 @dataclass(frozen=True)
 class Step:

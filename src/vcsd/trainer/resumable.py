@@ -35,17 +35,20 @@ from vcsd.checkpoint import (
     refuse_other_run,
     write_checkpoint,
 )
+from vcsd.checkpoint.disk_space import DiskNeeds, num_saves_after
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.progress import Progress
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
+from vcsd.checkpoint.tensors import num_bytes
 from vcsd.errors import ConfigError, RunError, shown
 from vcsd.host_teacher import HostTeacher
 from vcsd.lora.adapter_files import adapter_config, settings_of, write_adapter, write_config
 from vcsd.lora.base_record import BASE, BaseRecord
 from vcsd.models.family import base_model
+from vcsd.models.freeze import is_adapter
 from vcsd.models.processor import has_processor_files, save_processor_files
 from vcsd.parallel.pulse import watched_ranks
-from vcsd.parallel.ranks import entered_by_first, is_first, reported_losses, this_rank
+from vcsd.parallel.ranks import entered_by_first, is_first, on_first, reported_losses, this_rank
 from vcsd.teacher import own_tensors
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
@@ -135,6 +138,7 @@ class ResumableTrainer(Trainer):
             log.info("Resuming from %s, after step %d of %d.", checkpoint, state.global_step, self.args.max_steps)
         else:  # drop the lines of a run in this folder that did not reach its first checkpoint
             self.stream.skips.restore(self.stream.skips.state(), cursor=self.progress.cursor)
+        on_first(lambda: self._check_disk(checkpoint))
         return super().train(resume_from_checkpoint=checkpoint, **kwargs)
 
     @property
@@ -144,7 +148,33 @@ class ResumableTrainer(Trainer):
 
     def check_resume(self, resume: str | bool | None) -> None:
         """Raise any error about checkpoints that `train` would raise, before a log or a checkpoint changes."""
-        self._resolve("auto" if resume is True else resume)
+        checkpoint, root = self._resolve("auto" if resume is True else resume), Path(str(self.args.output_dir))
+        on_first(lambda: self.disk_needs(checkpoint).refuse(root))
+
+    def disk_needs(self, checkpoint: str | None) -> DiskNeeds:
+        """Return what the run will save after a checkpoint, from the sizes of the weights that it has."""
+        models = [base_model(model) for model in (self._student(), self.teacher.weights) if model is not None]
+        parameters = dict(models[0].named_parameters())
+        moments = 2 * num_bytes({name: weight for name, weight in parameters.items() if weight.requires_grad})
+        exported = sum(weight.numel() for name, weight in parameters.items() if not is_adapter(name))
+        root = Path(str(self.args.output_dir))
+        step = 0 if checkpoint is None else _read(Path(checkpoint) / TRAINER_STATE)["global_step"]
+        steps_per_epoch = max(1, len(self.stream.rows) // self.prompts_per_step)
+        return DiskNeeds(
+            checkpoint_bytes=sum(num_bytes(own_tensors(model)) for model in models) + moments,
+            export_bytes=exported * torch.bfloat16.itemsize,
+            num_there=len(checkpoints_of(root)),
+            num_saves=num_saves_after(step, self.args, steps_per_epoch),
+            limit=self.args.save_total_limit,
+            keeps_best=self.args.metric_for_best_model is not None,
+        )
+
+    def _check_disk(self, checkpoint: str | None) -> None:
+        """Raise a RunError if the next checkpoint does not fit on the disk; warn if a later one may not."""
+        needs, root = self.disk_needs(checkpoint), Path(str(self.args.output_dir))
+        needs.refuse(root)
+        if warning := needs.warning(root):
+            log.warning("WARNING: %s", warning)
 
     def _resolve(self, resume: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, after checking it, or None to start over."""

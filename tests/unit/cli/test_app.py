@@ -65,6 +65,10 @@ def test_a_port_that_no_machine_has_is_refused():
     assert invoke("ui", "--port", "99999").exit_code == 2
 
 
+def test_an_option_to_resume_is_answered_with_what_does():
+    assert "The same command resumes by itself" in " ".join(invoke("train", "recipe.yaml", "--resume").output.split())
+
+
 def test_version_is_printed():
     assert invoke("--version").output.strip() == f"vcsd {__version__}"
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, nearest_path, shown
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.uncertainty import Interval
 
@@ -138,7 +139,10 @@ class Scorecard:
 def load_scorecard(path: str | PathLike[str]) -> Scorecard:
     """Read a scorecard from a file."""
     if not Path(path).is_file():
-        raise ConfigError([f"there is no scorecard at {path}. Pass the scorecard.json of an evaluation."])
+        hint = nearest_path(os.fspath(path), wants_file=True)
+        raise ConfigError(
+            [f"there is no scorecard at {path}. Pass the folder of an evaluation, or its scorecard.json.{hint}"]
+        )
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
