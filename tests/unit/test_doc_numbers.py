@@ -36,9 +36,9 @@ def json_of(file):
 
 
 def prose_of(page):
-    """A page, or after "#" a section of it, with each paragraph on one line, whatever the wrapping."""
-    file, _, heading = page.partition("#")
-    text = text_of(file)
+    """A page, or two joined by "+", or after "#" a section, with each paragraph on one line, whatever the wrapping."""
+    files, _, heading = page.partition("#")
+    text = "\n".join(map(text_of, files.split("+")))
     if heading:
         text = re.split(rf"^#+ {re.escape(heading)}\n", text, flags=re.MULTILINE)[1].partition("\n#")[0]
     return re.sub(r"(?<=[^|\n])\n *(?=[^|\n])", " ", text)
@@ -299,7 +299,8 @@ def delta(text, shape):
 
 
 LOSS, SHARING, SCORING, READER_PAGE, REPRODUCE = (
-    f"docs/{name}.md" for name in ("loss_head", "prefix_sharing", "scoring", "reader", "reproduce")
+    "+".join(f"docs/{name}.md" for name in names.split("+"))
+    for names in ("loss_head", "prefix_sharing", "scoring", "reader+reader_history", "reproduce")
 )
 LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
 GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in ("", "_plain", "_before"))

@@ -1,4 +1,4 @@
-"""docs/scoring.md and docs/reader.md match the code."""
+"""docs/scoring.md and docs/reader_history.md match the code."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from vcsd.evaluation.scoring.aggregate import AGGREGATIONS
 from vcsd.evaluation.scoring.scorecard import Counts
 
 ROOT = Path(__file__).parents[3]
-READER_TEXT = " ".join((ROOT / "docs" / "reader.md").read_text(encoding="utf-8").split())
+READER_TEXT = " ".join((ROOT / "docs" / "reader_history.md").read_text(encoding="utf-8").split())
 PAGE = " ".join((ROOT / "docs" / "scoring.md").read_text(encoding="utf-8").split())
 
 
