@@ -61,12 +61,14 @@ class Comparison:
     """Two scorecards of the same questions: a difference for each benchmark and for Acc.
 
     `made_differently` lists the settings in which the two differ; ideally only the model. `mode` read the answers.
+    `judge_failed` counts the answers of each that the judge failed on.
     """
 
     acc: Difference
     benchmarks: Mapping[str, Difference]
     made_differently: Mapping[str, tuple[object, object]]
     mode: str = "final"
+    judge_failed: tuple[int, int] = (0, 0)
 
     def settings(self) -> dict[str, tuple[str, str]]:
         """Return every single value in which the two differ, as short texts."""
@@ -131,7 +133,13 @@ def compare(a: Scorecard | Sequence[Scorecard], b: Scorecard | Sequence[Scorecar
         sum(change.num_lost for change in changes),
         _mean([change.unread for change in changes]),
     )
-    return Comparison(acc, differences, _made_differently(_made_with(before), _made_with(after)), before[0].mode)
+    made_differently = _made_differently(_made_with(before), _made_with(after))
+    failed = (_num_judge_failed(before), _num_judge_failed(after))
+    return Comparison(acc, differences, made_differently, before[0].mode, failed)
+
+
+def _num_judge_failed(cards: Sequence[Scorecard]) -> int:
+    return sum(score.counts.judge_failed for card in cards for score in card.benchmarks.values())
 
 
 def _several(cards: Scorecard | Sequence[Scorecard]) -> list[Scorecard]:

@@ -151,6 +151,12 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
         yield f"Their settings differ too: {', '.join(others)}. The change may come from that."
     elif settings:
         yield "All settings are the same; only the model differs."
+    if any(comparison.judge_failed):
+        first, second = comparison.judge_failed
+        yield (
+            f"The judge failed on {first} answers of the first and {second} of the second, which count as wrong. Score "
+            "both again, until it fails on none, before you claim a change."
+        )
     yield from unread_warning(comparison)
 
 

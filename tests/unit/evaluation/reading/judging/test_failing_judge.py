@@ -10,8 +10,9 @@ from toy_server import completion, toy_server
 from vcsd.errors import RunError
 from vcsd.evaluation.asking.judge_client import JudgeClient
 from vcsd.evaluation.reading.judging.judge import Judge, servers_in
+from vcsd.evaluation.scoring.compare import compare
 from vcsd.evaluation.scoring.score_predictions import score
-from vcsd.evaluation.scoring.terminal_tables import remarks
+from vcsd.evaluation.scoring.terminal_tables import comparison_remarks, remarks
 
 OPEN = "Looking at it closely one would rather think of the colour of grass in spring, I suppose, says"
 QUESTIONS = [option(f"q{n:02}", "B", category="x") for n in range(40)]
@@ -139,6 +140,18 @@ def test_replies_of_one_server_of_another_model_and_of_older_releases_are_not_mi
         assert servers_in(cache, "other") == []
     assert "servers" not in card.made_with["judge"]
     assert not [line for line in remarks(card) if "servers" in line]
+
+
+def test_a_comparison_says_that_the_judge_failed_on_some_answers(tmp_path):
+    with toy_server(fails_on(POISON)) as server:
+        first = scored(judge_at(server.url, tmp_path / "judge.jsonl"))
+    with toy_server(fails_on(())) as server:
+        second = scored(judge_at(server.url, tmp_path / "judge.jsonl"))
+    comparison = compare(first, second)
+    assert comparison.acc.difference == 5.0
+    said = "The judge failed on 2 answers of the first and 0 of the second, which count as wrong."
+    assert [line for line in comparison_remarks(comparison) if line.startswith(said)]
+    assert not [line for line in comparison_remarks(compare(second, second)) if "failed" in line]
 
 
 def test_the_summary_counts_one_failed_answer_in_good_english(tmp_path):
