@@ -264,10 +264,8 @@ def _is_slower(outlook: Outlook) -> bool:
 
 def _disk(outlook: Outlook) -> str:
     """Say what a checkpoint needs, and, on this machine, what is free."""
-    needed, disk = (
-        f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}",
-        outlook.disk,
-    )
+    needed = f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}"
+    disk = outlook.disk
     if disk is None:
         return needed
     needed += f"; up to {memory(disk.needed_bytes)} more at one time, with an export; {memory(disk.free_bytes)} free"

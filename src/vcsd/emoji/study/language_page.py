@@ -201,8 +201,8 @@ def _kept(listed: StudyList, results: Results) -> Iterator[str]:
     yield ""
     yield "| suite | over bases | broken on |"
     yield "|---|--:|---|"
+    scores = {base: _scores_on_test(results, base) for base in listed.bases}
     for suite, change in changes_of_gates(listed, results).items():
-        scores = {base: _scores_on_test(results, base) for base in listed.bases}
         broken = [base for base, own in scores.items() if is_broken(own["base"][suite], own["VCSD"][suite])]
         yield f"| {suite} | {change} | {', '.join(broken) or 'none'} |"
     yield ""

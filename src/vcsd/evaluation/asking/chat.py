@@ -137,12 +137,12 @@ class ChatClient:
             is_local=self._address.host in _AT_HOME,
         )
 
-    def complete(self, request: Mapping[str, object]) -> Completion:
-        """Send a chat request and return the answer."""
+    def complete(self, request: Mapping[str, object], *, at_most: int | None = None) -> Completion:
+        """Send a chat request and return the answer. `at_most` limits the tries further."""
         max_tokens = request.get("max_completion_tokens", request.get("max_tokens"))
         most = max(_LONGEST_TEXT, _LONGEST_TOKEN * max_tokens if isinstance(max_tokens, int) else 0)
         try:
-            return self._retry(lambda: _completion(self._send("/chat/completions", request), most))
+            return self._retry(lambda: _completion(self._send("/chat/completions", request), most), at_most)
         except _HopelessError as error:
             raise RunError(str(error)) from error
 
@@ -159,14 +159,14 @@ class ChatClient:
         data = answer.get("data")
         return [model for model in data if isinstance(model, dict)] if isinstance(data, list) else None
 
-    def _retry(self, attempt: Callable[[], T]) -> T:
-        num_costly = 0
-        for number in range(1, self._num_tries + 1):
+    def _retry(self, attempt: Callable[[], T], at_most: int | None = None) -> T:
+        num_costly, num_tries = 0, self._num_tries if at_most is None else min(at_most, self._num_tries)
+        for number in range(1, num_tries + 1):
             try:
                 return attempt()
             except _AgainError as failure:
                 num_costly += isinstance(failure, _CostlyError)
-                if number == self._num_tries or num_costly == NUM_TIMEOUTS:
+                if number == num_tries or num_costly == NUM_TIMEOUTS:
                     raise self._given_up(failure, number) from failure
                 pause = FIRST_PAUSE * 2 ** (number - 1) if failure.pause is None else failure.pause
                 self._sleep(min(pause, LONGEST_PAUSE))

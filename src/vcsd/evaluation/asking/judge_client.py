@@ -6,14 +6,13 @@ NoAnswerError, which a judge counts. If it does not, the server is down: that is
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from vcsd.errors import RunError
-from vcsd.evaluation.asking.chat import NUM_TRIES, TIMEOUT, ChatClient, GaveUpError, NoAnswerError, RefusedError
+from vcsd.evaluation.asking.chat import ChatClient, GaveUpError, NoAnswerError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from vcsd.evaluation.asking.chat import Completion
 
@@ -25,24 +24,10 @@ NUM_PROBES = 3
 class JudgeClient(ChatClient):
     """Talks to the server of a judge, and finds out whether a failure is the server's or the question's."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        api_key: str | None = None,
-        timeout: float = TIMEOUT,
-        num_tries: int = NUM_TRIES,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        super().__init__(url, api_key=api_key, timeout=timeout, num_tries=num_tries, sleep=sleep)
-        self._prober = ChatClient(
-            url, api_key=api_key, timeout=timeout, num_tries=min(num_tries, NUM_PROBES), sleep=sleep
-        )
-
-    def complete(self, request: Mapping[str, object]) -> Completion:
+    def complete(self, request: Mapping[str, object], *, at_most: int | None = None) -> Completion:
         """Send a chat request and return the answer. Raises NoAnswerError if only this request fails."""
         try:
-            return super().complete(request)
+            return super().complete(request, at_most=at_most)
         except GaveUpError as error:
             if not self._says_ok(request):
                 raise
@@ -51,7 +36,7 @@ class JudgeClient(ChatClient):
     def _says_ok(self, request: Mapping[str, object]) -> bool:
         """Whether the server completes a short request with the same settings. What it says does not matter."""
         try:
-            self._prober.complete({**request, "messages": [{"role": "user", "content": PROBE}]})
+            super().complete({**request, "messages": [{"role": "user", "content": PROBE}]}, at_most=NUM_PROBES)
         except (RefusedError, RunError):
             return False
         return True

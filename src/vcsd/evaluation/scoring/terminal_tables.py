@@ -154,8 +154,8 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
     if any(comparison.judge_failed):
         first, second = comparison.judge_failed
         yield (
-            f"The judge failed on {first} answers of the first and {second} of the second, which count as wrong. Score "
-            "both again, until it fails on none, before you claim a change."
+            f"The judge failed on some answers, which count as wrong: {first} of the first result, {second} of the "
+            "second. Score both again, until it fails on none, before you claim a change."
         )
     yield from unread_warning(comparison)
 

@@ -149,7 +149,7 @@ def test_a_comparison_says_that_the_judge_failed_on_some_answers(tmp_path):
         second = scored(judge_at(server.url, tmp_path / "judge.jsonl"))
     comparison = compare(first, second)
     assert comparison.acc.difference == 5.0
-    said = "The judge failed on 2 answers of the first and 0 of the second, which count as wrong."
+    said = "The judge failed on some answers, which count as wrong: 2 of the first result, 0 of the second."
     assert [line for line in comparison_remarks(comparison) if line.startswith(said)]
     assert not [line for line in comparison_remarks(compare(second, second)) if "failed" in line]
 
