@@ -72,8 +72,9 @@ distributions: .venv/.installed-dev .docs/.installed  ## wheel and sdist in dist
 	PYTHONPATH=$(CURDIR)/.docs $(BIN)/python .ci/check_distributions.py dist $(TAG)
 
 pages: .venv/.installed-dev  ## every page and picture of docs/results again, from the result files alone
-	$(BIN)/python -m vcsd.emoji.study.language_page docs/results/language_runs.json --out docs/results/language \
-	  --page docs/results/language.md
+	for study in language language_exported; do test ! -d docs/results/$$study || \
+	  $(BIN)/python -m vcsd.emoji.study.language_page docs/results/$${study}_runs.json --out docs/results/$$study \
+	    --page docs/results/$$study.md || exit 1; done
 	$(BIN)/python -m vcsd.reproduce.every_page docs/results
 
 first-hour: .venv/.installed-dev  ## what a new user does, from a built wheel in an empty folder

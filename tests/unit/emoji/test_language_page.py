@@ -84,9 +84,10 @@ def write_results(out, vcsd, slow=None):
             mine = slow
         result = {"list": LISTED.digest, "scores": mine, "base_weights": run.base}
         if run.variant != "contrast decoding":
-            result["key_contrast"] = {"count": numbers}
+            result["key_contrast"] = {"count": numbers, "presence": numbers}
         if run.trains:
             result["alarms"] = {"run": {"warn": 12, "stop": None}, "count": {"warn": None, "stop": None}}
+            result |= {"measured": "bfloat16", "scores_unrounded": scores(66.0)}
         if run.stage == "dev" and run.trains:
             result["scores_at"] = {str(steps): mine for steps in LISTED.steps}
         (out / "cells" / f"{run.name}.json").write_text(json.dumps(result))
@@ -121,7 +122,7 @@ def test_the_page_also_says_what_the_bases_planned_first_come_to(tmp_path):
     text = page(LISTED, tmp_path)
     assert "**The study fails.**" in text
     assert "By the 3 bases that were planned first, it succeeds." in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| count | -")]
+    (row,) = [line for line in text.splitlines() if line.startswith("| count | -2")]
     assert row.startswith("| count | -21.60 ± ")
     assert row.endswith("| emoji-4, emoji-5 |")
 
@@ -188,11 +189,47 @@ def test_files_that_are_not_of_the_list_are_counted_and_named(tmp_path):
                          "- dev-emoji-1-base.json\n- dev-emoji-9-base.json\n")  # fmt: skip
 
 
-def test_the_committed_page_is_what_its_command_writes():
-    path, folder = RESULTS / "language.md", RESULTS / "language"
+@pytest.mark.parametrize("study", ["language", "language_exported"])
+def test_the_committed_page_is_what_its_command_writes(study):
+    path, folder = RESULTS / f"{study}.md", RESULTS / study
     assert path.is_file() == any(folder.glob("**/cells/*.json")), "results and their page are committed together"
     if path.is_file():
-        assert path.read_text(encoding="utf-8") == page(LISTED, folder)
+        assert path.read_text(encoding="utf-8") == page(read_study(RESULTS / f"{study}_runs.json"), folder, study)
+
+
+def test_the_page_shows_what_training_sampled_beside_the_exam(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    for base, first, last in (("emoji-1", 20.0, 30.0), ("emoji-2", 30.0, 50.0)):
+        lines = Lines(tmp_path / "runs" / f"test-{base}-VCSD" / KEYS)
+        for step, num, right in ((1, 8, first), (3, 8, 99.0), (20, 8, 99.0), (21, 24, last), (30, 8, last + 20.0)):
+            own = {"step": step, "suite": "unusual_prompted", "responses": num, "right": right, "keys": num}
+            lines.append(own | {"key": {}})
+    text = page(LISTED, tmp_path)
+    (row,) = [line for line in text.splitlines() if line.startswith("| unusual_prompted | 25.0")]
+    assert row == "| unusual_prompted | 25.0 | 20.0 | 45.0 | 40.0 | - | 21.0 | - | 22.0 | - | 60.0 |"
+    assert "| unusual_prompted | 40.0 | 66.0 | 21.0 | 66.0 | 22.0 | 66.0 | 60.0 | 66.0 |" in text
+
+
+def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    assert "Found after the look" not in page(LISTED, tmp_path)
+    path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))
+    text = page(LISTED, tmp_path)
+    assert text.index("**Found after the look: the exam measured other weights") < text.index("## Verdicts")
+
+
+def test_both_studies_have_the_same_plan_with_other_bases_and_seeds():
+    other = read_study(RESULTS / "language_exported_runs.json")
+    assert len(other.runs) == len(LISTED.runs)
+    assert (other.language, other.tokenizer, other.sprites) == (LISTED.language, LISTED.tokenizer, LISTED.sprites)
+    assert (other.steps, other.num_questions, other.num_prompts) == ((30, 60), 256, 1920)
+    plans = [[(run.stage, run.variant, run.setting) for run in study.runs] for study in (LISTED, other)]
+    assert plans[0] == plans[1]
+    for used in ("base", "seed"):
+        assert not {getattr(run, used) for run in LISTED.runs} & {getattr(run, used) for run in other.runs}
+    assert not {plan.seed for plan in LISTED.bases.values()} & {plan.seed for plan in other.bases.values()}
 
 
 def test_words_that_begin_with_the_same_token_count_as_one():

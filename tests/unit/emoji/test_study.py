@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from tiny_language import plain_sprites, write_language, write_sprites
 from vcsd.checkpoint import lock
 from vcsd.emoji.captions import Shares
-from vcsd.emoji.emoji_exam import scene_example
+from vcsd.emoji.emoji_exam import SceneExam, scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.seeing_model import TowerSize
@@ -36,10 +36,8 @@ from vcsd.monitor.lines import Lines, read_lines
 
 ROOT = Path(__file__).parents[3]
 LIST = ROOT / "docs" / "results" / "language_runs.json"
-RULES = (
-    *("docs/preregistration_language.md", "docs/results/language_runs.json"),
-    *("src/vcsd/emoji/study/settle.py", "src/vcsd/emoji/study/study_list.py"),
-)
+RULES = ("docs/preregistration_{}.md", "docs/results/{}_runs.json")
+DECIDES = ("src/vcsd/emoji/study/settle.py", "src/vcsd/emoji/study/study_list.py")
 
 
 def suite_score(right):
@@ -211,7 +209,8 @@ def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
     result = json.loads((tmp_path / "cells" / "test-a-VCSD.json").read_text())
     assert result["setting"] == asdict(setting)
     assert json.loads((tmp_path / "cells" / "test-a-OPSD.json").read_text())["setting"] == asdict(setting)
-    assert result["scores"].keys() == SUITES.keys()
+    assert result["scores"].keys() == result["scores_unrounded"].keys() == SUITES.keys()
+    assert result["measured"] == dev["measured"] == "bfloat16"
     assert result["alarms"]["run"] == {"warn": None, "stop": None}
     assert set(result["key_contrast"]["count"]) > {"original", "control", "target", "flips", "control_says"}
     kept = tmp_path / "runs" / "dev-a-VCSD-lr_1e-5-beta_0.1"
@@ -225,6 +224,21 @@ def test_runs_are_settled_made_once_and_written_about(folder, tmp_path):
     (tmp_path / "cells" / "test-a-VCSD.json").unlink()
     with pytest.raises(ConfigError, match=r"comes from other weights than .* are never mixed"):
         again.next_run()
+
+
+def test_the_exam_measures_weights_as_they_are_exported(folder, tmp_path, monkeypatch):
+    study, is_rounded, take = study_of(folder, tmp_path), [], SceneExam.take
+
+    def watched(exam, model, method=None):
+        is_rounded.append(all(torch.equal(weight, weight.bfloat16().float()) for weight in model.parameters()))
+        return take(exam, model, method)
+
+    monkeypatch.setattr(SceneExam, "take", watched)
+    study.make(EmojiRun("dev", "VCSD", "a", 3, RunSetting("1e-3", "0.1", 2)))
+    assert is_rounded == [True, True], "after one step and after two"
+    monkeypatch.setattr(EmojiStudy, "_setting", lambda study, run: (RunSetting("1e-3", "0.1", 2), {}))
+    study.make(EmojiRun("test", "VCSD", "a", 3))
+    assert is_rounded[2:] == [False, True], "on test the weights of the optimizer are examined first"
 
 
 def test_weights_after_fewer_steps_are_those_of_a_shorter_run(folder, tmp_path):
@@ -414,12 +428,15 @@ def git(*arguments):
     return done.stdout.split() if done.returncode == 0 else None
 
 
-def test_the_rules_were_committed_before_the_results():
+@pytest.mark.parametrize("study", ["language", "language_exported"])
+def test_the_rules_were_committed_before_the_results(study):
     if git("rev-parse", "--is-shallow-repository") != ["false"]:
         pytest.skip("the history is not here")
-    for path in sorted((ROOT / "docs" / "results" / "language").glob("cells/*.json")):
+    rules = [*(rule.format(study) for rule in RULES), *DECIDES]
+    assert all((ROOT / rule).is_file() for rule in rules)
+    for path in sorted((ROOT / "docs" / "results" / study).glob("cells/*.json")):
         added = git("log", "--diff-filter=A", "--format=%H", "--", str(path))
-        for rule in RULES if added else ():
+        for rule in rules if added else ():
             (changed,) = git("log", "-1", "--format=%H", "--", rule)
             assert changed != added[-1], f"{rule} and {path.name} came together"
             assert git("merge-base", "--is-ancestor", changed, added[-1]) is not None, (

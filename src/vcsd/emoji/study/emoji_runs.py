@@ -65,6 +65,14 @@ _KEPT = ("metrics.jsonl", "samples.jsonl", KEYS, "config.json", "environment.jso
 _POLL_SECONDS = 5.0
 
 
+MEASURED = "bfloat16"
+"""The precision of the weights that an exam measures: that of a base, of `vcsd export`, and of training's passes.
+
+The first study measured the float32 weights that the optimizer keeps, which no pass of training uses. Its results lack
+this entry.
+"""
+
+
 class Snapshots(TrainerCallback):
     """Keeps copies of the student's weights after certain steps, in the computer's own memory."""
 
@@ -244,12 +252,16 @@ class EmojiStudy:
         gc.collect()
         self._keep(run, work)
         student = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
-        measured: dict[str, object] = {}
+        measured: dict[str, object] = {"measured": MEASURED}
         scores_at: dict[str, object] = {}
-        for steps in lengths:  # the trained module computes in bfloat16; this one is what a user would load
-            student.load_state_dict(snapshots.weights.pop(steps))
+        for steps in lengths:
+            unrounded = snapshots.weights.pop(steps)
+            if run.stage == "test":  # what rounding changes, for the page; nothing is judged by it
+                student.load_state_dict(unrounded)
+                measured["scores_unrounded"] = self._exam(run.stage, loaded.processor).take(student)
+            student.load_state_dict(rounded(unrounded))
             if steps == lengths[-1]:
-                measured = self._scores(run, student)
+                measured |= self._scores(run, student)
                 scores_at[str(steps)] = measured["scores"]
             else:
                 scores_at[str(steps)] = self._exam(run.stage, loaded.processor).take(student)
@@ -295,6 +307,18 @@ class EmojiStudy:
             *self.overrides,
         ]
         return load_recipe(recipe_path("world/reproduce"), changes)
+
+
+def rounded(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Round weights to what `vcsd export` writes. Their type stays.
+
+    >>> rounded({"weight": torch.tensor([1.001])})["weight"]
+    tensor([1.])
+    """
+    return {
+        name: tensor.to(torch.bfloat16).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in weights.items()
+    }
 
 
 def first_alarms(metrics: Path) -> dict[str, int | None]:

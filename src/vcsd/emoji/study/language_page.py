@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_picture import draw_language
+from vcsd.emoji.study.seen_by_training import seen_by_training
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
     AROUND,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
     Results = Mapping[EmojiRun, dict[str, Any]]
 
-PICTURE = "language.png"
 CONTROLS = ("alpha 0", "sharpened 2")
 FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")
 """The bases that were planned first. Two more were planned before any result was read."""
@@ -81,27 +81,31 @@ def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str,
     return results, sorted(left_out)
 
 
-def page(listed: StudyList, out: Path) -> str:
-    """Return the page."""
+def page(listed: StudyList, out: Path, name: str = "language") -> str:
+    """Return the page. Rules and picture are named after the study."""
     results, left_out = read_results(listed, out)
+    rules = f"preregistration_{name}.md"
     lines = ["# A real language model with true but skewed captions: results", ""]
     lines += [f"{len(results)} of {len(listed.runs)} planned runs are finished."]
     if len(results) == len(listed.runs):
         lines += [
-            "The rules were written before them, in [preregistration_language.md](../preregistration_language.md).",
+            f"The rules were written before them, in [{rules}](../{rules}).",
             "The prior comes from true but skewed captions; it is not the language model's own. Accuracies are percent",
             f"of right deciding words. There are {len(listed.bases)} bases, with one run of each method: they say "
             "little about others.",
             "",
             *_study_verdict(listed, results),
+            *_found_later(results),
             *_verdicts(listed, results),
-            f"![VCSD minus the others on unusual colours, and its change on every other suite]({PICTURE})",
+            f"![VCSD minus the others on unusual colours, and its change on every other suite]({name}.png)",
             "",
             *_gains(listed, results),
             *_kept(listed, results),
             *_settling(listed, results),
             *_tables(results),
+            *seen_by_training(results, out),
             *_counting(results, out),
+            *_presence(results, out),
             *_numbers(results),
         ]
     else:
@@ -117,6 +121,19 @@ def _study_verdict(listed: StudyList, results: Results) -> Iterator[str]:
         yield "VCSD, at the best setting of the grid, does not help this kind of model."
     if first := [base for base in listed.bases if base in FIRST_PLANNED]:
         yield f"By the {len(first)} bases that were planned first, it {_judged(results, first)}."
+    yield ""
+
+
+def _found_later(results: Results) -> Iterator[str]:
+    """What the first study got wrong, and what was added to its page for it."""
+    if all("measured" in result for run, result in results.items() if run.trains):
+        return
+    yield "**Found after the look: the exam measured other weights than training used.** Training computes in bfloat16,"
+    yield "and rounds the weights for every pass. The exam took them unrounded, and found other answers than training"
+    yield "had sampled ([What training saw](#what-training-saw)): at small rates most updates do not survive rounding"
+    yield "([why](../training.md)). The verdict stands by its rules, but it is not about the model that `vcsd export`"
+    yield "writes. [A second study](../preregistration_language_exported.md) measures that one. The sections about what"
+    yield "training saw and about presence were added after the look."
     yield ""
 
 
@@ -236,7 +253,7 @@ def _settling(listed: StudyList, results: Results) -> Iterator[str]:
 
 
 def _tables(results: Results) -> Iterator[str]:
-    bases = sorted({run.base for run in results if run.stage == "test"})
+    bases = list(dict.fromkeys(run.base for run in results if run.stage == "test"))
     for base in bases:
         own = _on_test(results, base)
         yield f"## {base}, on `test`"
@@ -261,29 +278,42 @@ def _counting(results: Results, out: Path) -> Iterator[str]:
     yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
     yield f"against the first {FIRST_STEPS} steps."
     yield ""
-    columns = ["flips, first", "flips, last", "KL there, first", "KL there, last", "alarm, run", "alarm, count"]
-    yield "| run | count | " + " | ".join([*columns, "why", "in time"]) + " |"
+    yield from _watched_runs(results, out, "count")
+
+
+def _presence(results: Results, out: Path) -> Iterator[str]:
+    yield "## Presence, and what the monitors saw"
+    yield ""
+    yield "The same for the words yes and no."
+    yield ""
+    yield from _watched_runs(results, out, "presence")
+
+
+def _watched_runs(results: Results, out: Path, suite: str) -> Iterator[str]:
+    """A line for every run about what was seen of a suite while it trained."""
+    columns = ["flips, first", "flips, last", "KL there, first", "KL there, last", "alarm, run", f"alarm, {suite}"]
+    yield f"| run | {suite} | " + " | ".join([*columns, "why", "in time"]) + " |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|---|---|"
     for run, result in results.items():
         if run.trains:
-            cells = _watched(results, run, list(read_lines(out / "runs" / run.name / KEYS)))
-            yield f"| {run.name} | {result['scores']['count']['right']:.1f} | " + " | ".join(cells) + " |"
+            cells = _watched(results, run, list(read_lines(out / "runs" / run.name / KEYS)), suite)
+            yield f"| {run.name} | {result['scores'][suite]['right']:.1f} | " + " | ".join(cells) + " |"
     yield ""
 
 
-def _watched(results: Results, run: EmojiRun, recorded: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The cells of a run about what was seen of counting while it trained."""
-    lines = [line for line in recorded if line["suite"] == "count"]
+def _watched(results: Results, run: EmojiRun, recorded: Sequence[Mapping[str, Any]], suite: str) -> list[str]:
+    """The cells of a run about what was seen of a suite while it trained."""
+    lines = [line for line in recorded if line["suite"] == suite]
     last = max((int(line["step"]) for line in lines), default=0)
     first_part = [line for line in lines if line["step"] <= FIRST_STEPS]
     last_part = [line for line in lines if line["step"] > last - _LAST]
     means = [_mean(part, name) for name in ("argmax_changed", "kl_target_original") for part in (first_part, last_part)]
-    alarms = [_first_alarm(results[run]["alarms"].get(who, {})) for who in ("run", "count")]
+    alarms = [_first_alarm(results[run]["alarms"].get(who, {})) for who in ("run", suite)]
     cells = [*(f"{mean:.3f}" if mean is not None else "-" for mean in means), *(str(a or "-") for a in alarms)]
     base = _base_of(results, run)
-    if not is_broken(base["scores"]["count"], results[run]["scores"]["count"]):
+    if not is_broken(base["scores"][suite], results[run]["scores"][suite]):
         return [*cells, "-", "-"]
-    why = why_broken(base["key_contrast"]["count"]) if run.variant == "VCSD" else "training"
+    why = why_broken(base["key_contrast"][suite]) if run.variant == "VCSD" else "training"
     return [*cells, why, _in_time(lines, alarms)]
 
 
@@ -364,14 +394,14 @@ def draw_picture(listed: StudyList, out: Path) -> Figure | None:
 
 def _write(listed: StudyList, out: Path, path: Path) -> None:
     """Write the page, and its picture beside it. Without matplotlib the picture stays as it is."""
-    path.write_text(page(listed, out), encoding="utf-8")
+    path.write_text(page(listed, out, path.stem), encoding="utf-8")
     try:
         figure = draw_picture(listed, out)
     except ImportError:
         sys.stdout.write("No picture: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
         return
     if figure is not None:
-        figure.savefig(path.with_name(PICTURE), dpi=130)
+        figure.savefig(path.with_suffix(".png"), dpi=130)
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
-LANGUAGE_PAGE = "language.md"
+LANGUAGE_PAGES = ("language.md", "language_exported.md")
 FAIR_OPSD = "OPSD beta 0.1"
 """OPSD with the support of VCSD."""
 
@@ -41,7 +41,7 @@ def worst_results(out: Path) -> dict[str, str]:
         so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         precheck_page.PAGE: _precheck(out),
-        LANGUAGE_PAGE: _language(out),
+        **{page: _language(out / page) for page in LANGUAGE_PAGES},
     }
     if (out / FAILURE_LIST).is_file():
         texts[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
@@ -52,11 +52,12 @@ def worst_results(out: Path) -> dict[str, str]:
     return {page: text for page, text in texts.items() if text}
 
 
-def _language(out: Path) -> str:
-    """The verdict of the emoji study by its page, which a package above this one writes; empty before there is one."""
-    path = out / LANGUAGE_PAGE
-    said = re.search(r"\*\*The study (.+?)\.\*\*", path.read_text(encoding="utf-8")) if path.is_file() else None
-    return f"the study {said[1]}" if said else ""
+def _language(path: Path) -> str:
+    """The verdict of an emoji study by its page, which a package above this one writes; empty before there is one."""
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    parts = [f"the study {said}" for said in re.findall(r"\*\*The study (.+?)\.\*\*", text)]
+    parts += [f"found after the look: {said}" for said in re.findall(r"\*\*Found after the look: (.+?)\.\*\*", text)]
+    return "; ".join(parts)
 
 
 def on_opsd(runs: PlannedResults) -> str:

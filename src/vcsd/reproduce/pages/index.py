@@ -31,12 +31,14 @@ PLANNED = {
     "more_bases.md": "VCSD against OPSD on more bases",
     "precheck.md": "how well the pre-check predicts the gain of training",
     "language.md": "a real language model with true but skewed captions",
+    "language_exported.md": "the same, measured as it is exported",
 }
 """Pages of runs by rules written before them, and pages over several lists, with their topics."""
 
 RULES = (
     "[sharpening and doses](../preregistration.md), [failures and more bases](../preregistration_failures.md), "
-    "[the paper's dose](../preregistration_paper_dose.md), [a real language model](../preregistration_language.md)"
+    "[the paper's dose](../preregistration_paper_dose.md), [a real language model](../preregistration_language.md) and "
+    "[as exported](../preregistration_language_exported.md)"
 )
 OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""
