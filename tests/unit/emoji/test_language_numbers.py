@@ -7,6 +7,8 @@ from statistics import mean
 
 import pytest
 
+from vcsd.emoji.questions import draw_question
+
 DOCS = Path(__file__).parents[3] / "docs"
 FOLDER = DOCS / "results" / "language"
 BASES = [f"emoji-{number}" for number in range(1, 6)]
@@ -43,6 +45,16 @@ def falls(suite, variant="VCSD"):
     return sorted(right(base, "base", suite) - right(base, variant, suite) for base in BASES)
 
 
+def right_by_key(base, variant):
+    """Percent of right answers to questions about presence, by the true answer."""
+    keys = [draw_question("test", "presence", number).key for number in range(256)]
+    marks = result(base, variant)["scores"]["presence"]["marks"]
+    return {
+        key: 100 * mean(mark == "1" for mark, other in zip(marks, keys, strict=True) if other == key)
+        for key in ("yes", "no")
+    }
+
+
 def targets(suite):
     return [result(base, "base")["key_contrast"][suite]["target"] for base in BASES]
 
@@ -68,6 +80,9 @@ def said():
     yield "real_language.md", f"sharpening falls to {sharpened:.1f}%"
     yield "real_language.md", f"without training gains {decoding}:"
     yield "real_language.md", f"in {min(targets('count')):.1f} to {max(targets('count')):.1f}% of cases"
+    no = {name: [right_by_key(base, name)["no"] for base in BASES] for name in ("base", "VCSD")}
+    yield "real_language.md", f'{min(no["VCSD"]):.1f} to {max(no["VCSD"]):.1f}% of those whose answer is "no"'
+    yield "real_language.md", f"the bases have {min(no['base']):.1f} to {max(no['base']):.1f}% of these"
     yield "real_language.md", f"sampled {seen[0]}% of unusual colours and {seen[1]}% of presence right"
     yield "real_language.md", f"weights says {colours}% and {presence[1]}%"
     counted = f"{sampled_at_the_end('OPSD', 'count'):.1f}% and {over_bases('OPSD', 'count'):.1f}%"
@@ -96,6 +111,10 @@ def test_no_guard_warned_and_those_of_counting_warned_late():
     }
     assert (warned["run"], warned["presence"]) == ([], [])
     assert warned["count"] == [f"dev-emoji-1-VCSD-lr_{rate}-beta_0.01" for rate in ("1e-5", "2e-5", "5e-6")]
+
+
+def test_after_vcsd_every_base_says_yes_where_it_should():
+    assert [right_by_key(base, "VCSD")["yes"] for base in BASES] == [100.0] * 5
 
 
 def test_the_target_is_worse_at_presence_than_two_of_the_bases_and_black_pictures_always_say_no():
