@@ -32,11 +32,12 @@ def write_run(
 
 
 def write_fallen(folder):
-    """A run whose last evaluation is clearly below its first."""
-    first, last = evaluation(0, 70.0), evaluation(20, 50.0)
+    """A run whose last evaluation is clearly below its first, as earlier releases wrote it, and below its best."""
+    first, best, last = evaluation(0, 70.0), evaluation(10, 80.0), evaluation(20, 50.0)
     last["fell"] = {"BLINK": {"difference": -20.0, "interval": [-24.0, -16.0]}}
+    last["fell_since_best"] = {"BLINK": {"since": 10, "difference": -30.0, "interval": [-34.0, -26.0]}}
     write_run(folder)
-    write_lines(folder / "evaluation.jsonl", [first, last])
+    write_lines(folder / "evaluation.jsonl", [first, best, last])
     return folder
 
 

@@ -139,6 +139,15 @@ def test_an_evaluation_that_the_recipe_asks_for_cannot_be_left_out(
     assert words in " ".join(capsys.readouterr().out.split())
 
 
+def test_losses_that_the_release_of_the_capsule_derived_otherwise_are_no_difference(folder, extended, tmp_path, capsys):
+    packed = read_capsule(extended / "run" / "capsule.json")
+    packed["evaluations"][-1]["fell"] = {"VStarBench": {"difference": -50.0, "interval": [-60.0, -40.0]}}
+    write_capsule(packed, tmp_path / "other.json")
+    copy_run(extended, tmp_path / "again", packed)
+    assert again(folder, tmp_path / "other.json", tmp_path / "again", "--questions", extended / "bench") == 0
+    assert "5 evaluations" in " ".join(capsys.readouterr().out.split())
+
+
 def test_every_machine_of_a_resumed_run_is_in_the_capsule(folder, extended, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(extended / "run", run)

@@ -683,6 +683,11 @@ def monitoring():
     yield others, WORLD + "more_bases.md", found(r"Of all (\d+) runs it stops (\d+)")
     for num in (50, 200, 500):
         yield rf"^\| {num}((?: \| {NUMBER}){{5}}) \|$", MEASURED + "loss_warnings.json", warned(num)
+        yield rf"^\| {num}((?: \| {NUMBER}){{3}}) \|$", MEASURED + "loss_warnings.json", warned_falsely(num)
+        for place in (5, 20):
+            yield row(f"{num} questions, evaluation {place}"), MEASURED + "loss_warnings.json", warned_late(num, place)
+    most = rf"At 50% and 90% it is at most {N}\."
+    yield most, MEASURED + "loss_warnings.json", lambda result: [max(cell["either"] for cell in result["steady"])]
 
 
 def warned(num):
@@ -690,6 +695,26 @@ def warned(num):
 
     def read(result):
         cells = [cell for cell in result["cells"] if (cell["questions"], cell["score"]) == (num, 70)]
+        return [cell["warned"] for cell in sorted(cells, key=lambda cell: cell["loss"])]
+
+    return read
+
+
+def warned_falsely(num):
+    """The percentages of evaluations that warn without a loss, at a score of 70%, by their number."""
+
+    def read(result):
+        cells = [cell for cell in result["steady"] if (cell["questions"], cell["score"]) == (num, 70)]
+        return [cell["either"] for cell in sorted(cells, key=lambda cell: cell["evaluations"])]
+
+    return read
+
+
+def warned_late(num, place):
+    """The percentages of evaluations at this place that warn after a peak, by the loss."""
+
+    def read(result):
+        cells = [cell for cell in result["peaks"] if (cell["questions"], cell["evaluations"]) == (num, place)]
         return [cell["warned"] for cell in sorted(cells, key=lambda cell: cell["loss"])]
 
     return read

@@ -5,7 +5,7 @@
 
 A line is written before the checkpoint of its step. A run that resumes from a checkpoint removes the lines of later
 steps and writes them again, so every step appears once. Failed questions count as wrong and are counted; an evaluation
-never ends a run, but warns if the student is clearly worse than before its first step.
+never ends a run, but warns if the student is clearly worse than before its first step, or than it was at its best.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.live_lines import FILE, live_line
+from vcsd.evaluation.live_losses import clear_losses, loss_message
 from vcsd.evaluation.reading.marking import Marking, mark
-from vcsd.evaluation.scoring.compare import compare
 from vcsd.evaluation.scoring.score_predictions import scorecard_of
-from vcsd.monitor.lines import Lines
+from vcsd.monitor.lines import Lines, read_lines
 from vcsd.parallel.ranks import on_first
-from vcsd.report.parts import unread_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,9 +39,8 @@ if TYPE_CHECKING:
 
     from vcsd.evaluation.asking.ask import Answerer
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
-    from vcsd.evaluation.scoring.compare import Difference
+    from vcsd.evaluation.live_losses import Loss
     from vcsd.evaluation.scoring.scorecard import Scorecard
-    from vcsd.evaluation.scoring.uncertainty import Interval
     from vcsd.rollout.sampling import Sampling
     from vcsd.trainer.trainer import DistillationTrainer
     from vcsd.types import Prediction, Question
@@ -51,10 +49,6 @@ log = logging.getLogger(__name__)
 
 PREFIX = "evaluation/"
 """The prefix of its metrics, as in evaluation/acc."""
-
-SURE = 1.5
-"""A loss is clear if it is so many times as large as its 95% interval is wide on that side: three standard errors,
-because a run compares many benchmarks at many steps."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class LiveEvaluation(TrainerCallback):
         self.trainer, self.exam, self.answerer = trainer, exam, answerer
         self.folder = Path(str(trainer.args.output_dir))
         self.lines = Lines(self.folder / FILE)
-        self._at_start: Scorecard | None = None
+        self._earlier: dict[int, Scorecard] | None = None
 
     def attach(self) -> None:
         """Join the trainer ahead of its monitors, so that they record the results with the step."""
@@ -92,7 +86,7 @@ class LiveEvaluation(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         """Remove the lines of steps that will be repeated; examine the student before its first step."""
-        is_new = state.global_step == 0
+        is_new, self._earlier = state.global_step == 0, None
         num_removed = on_first(lambda: self.lines.keep_until("step", -1 if is_new else state.global_step))
         if num_removed:
             log.warning("%s: repeating %d evaluations after step %d.", self.lines.path, num_removed, state.global_step)
@@ -146,52 +140,27 @@ class LiveEvaluation(TrainerCallback):
         verdicts = mark(exam.questions, predictions, exam.marking, exam.suites)
         return scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
 
-    def _losses(self, step: int, card: Scorecard) -> dict[str, Difference]:
-        """What is clearly worse than before the first step. A resumed run reads the answers of that time again."""
-        if step == 0:
-            self._at_start = card
-        elif self._at_start is None:
-            self._at_start = self._card_at_start()
-        return {} if self._at_start is None else clear_losses(self._at_start, card)
+    def _losses(self, step: int, card: Scorecard) -> list[Loss]:
+        """What is clearly worse than at an earlier evaluation. A resumed run reads the earlier answers again."""
+        if self._earlier is None:
+            self._earlier = self._cards_before(step)
+        losses = clear_losses(card, self._earlier)
+        self._earlier[step] = card
+        return losses
 
-    def _card_at_start(self) -> Scorecard | None:
-        """The scorecard before the first step, from its file; None if the run was begun with other questions."""
+    def _cards_before(self, step: int) -> dict[int, Scorecard]:
+        """The scorecards of the evaluations before a step, from the files; without those of other questions."""
+        steps = [line["step"] for line in read_lines(self.lines.path) if line.get("step", step) < step]
+        cards = {earlier: self._stored_card(earlier) for earlier in steps}
+        return {earlier: card for earlier, card in cards.items() if card is not None}
+
+    def _stored_card(self, step: int) -> Scorecard | None:
+        """The scorecard after a step, from the file of its answers; None if other questions were asked."""
         try:
-            stored = PredictionFile(self._path(0))
+            stored = PredictionFile(self._path(step))
         except ConfigError as error:
-            log.warning("Losses since the first evaluation are not watched: %s", error)
+            log.warning("Losses since the evaluation at step %d are not watched: %s", step, error)
             return None
-        first = [stored.latest(question) for question in self.exam.questions]
-        known = [prediction for prediction in first if prediction is not None]
-        return self._card(known) if len(known) == len(first) else None
-
-
-def clear_losses(before: Scorecard, after: Scorecard) -> dict[str, Difference]:
-    """Return the benchmarks on which the second scorecard is clearly worse, and Acc if there are several of them."""
-    comparison = compare(before, after)
-    changes = {"Acc": comparison.acc} if len(comparison.benchmarks) > 1 else {}
-    changes |= comparison.benchmarks
-    return {name: change for name, change in changes.items() if is_clear_loss(change.difference, change.interval)}
-
-
-def is_clear_loss(difference: float, limits: Interval) -> bool:
-    """Whether a difference with this 95% interval is a loss that chance hardly explains.
-
-    >>> from vcsd.evaluation.scoring.uncertainty import Interval
-    >>> is_clear_loss(-9.0, Interval(-15.0, -3.5)), is_clear_loss(-9.0, Interval(-15.0, -2.5))
-    (True, False)
-    """
-    return difference + SURE * (limits.high - difference) < 0
-
-
-def loss_message(losses: Mapping[str, Difference]) -> str:
-    """Say which scores fell, by how much, and what to do."""
-    fell = [
-        f"{name} from {loss.a:.2f} to {loss.b:.2f} (95% {loss.interval.low:+.2f} to {loss.interval.high:+.2f} points, "
-        f"{unread_note(loss.unread)})"
-        for name, loss in losses.items()
-    ]
-    return (
-        f"Scores fell since the first evaluation: {', '.join(fell)}. The guard uses no labels and may not see this. Go "
-        "back to an earlier checkpoint, or stop and lower the learning rate."
-    )
+        answers = [stored.latest(question) for question in self.exam.questions]
+        known = [prediction for prediction in answers if prediction is not None]
+        return self._card(known) if len(known) == len(answers) else None

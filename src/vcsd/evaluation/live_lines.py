@@ -6,19 +6,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from vcsd.evaluation.scoring.compare import Difference
+    from vcsd.evaluation.live_losses import Loss
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.rollout.sampling import Sampling
 
 FILE = "evaluation.jsonl"
+FELL, FELL_SINCE_BEST = "fell", "fell_since_best"
+"""Keys of the scores that are clearly below those of the first evaluation, and of the best one."""
 
 
 def live_line(
-    step: int, card: Scorecard, losses: Mapping[str, Difference], sampling: Sampling, seconds: float
+    step: int, card: Scorecard, losses: Sequence[Loss], sampling: Sampling, seconds: float
 ) -> dict[str, object]:
-    """Build a line: a few numbers for each benchmark, what is clearly worse than at first, and how they were made."""
+    """Build a line: a few numbers for each benchmark, what is clearly worse than before, and how they were made."""
     benchmarks = {
         name: {
             "entry": score.entry,
@@ -30,10 +32,6 @@ def live_line(
         }
         for name, score in card.benchmarks.items()
     }
-    fell = {
-        name: {"difference": loss.difference, "interval": [loss.interval.low, loss.interval.high]}
-        for name, loss in losses.items()
-    }
     return {
         "step": step,
         "acc": card.acc,
@@ -43,8 +41,18 @@ def live_line(
         "rules": card.rules,
         "sampling": asdict(sampling),
         "seconds": round(seconds, 1),
-        **({"fell": fell} if fell else {}),
+        **_fell(losses),
     }
+
+
+def _fell(losses: Sequence[Loss]) -> dict[str, object]:
+    """The losses of a line: since the first evaluation, and since the best one, with its step."""
+    fell: dict[str, dict[str, object]] = {}
+    for loss in losses:
+        limits = loss.change.interval
+        record = {"since": loss.since, "difference": loss.change.difference, "interval": [limits.low, limits.high]}
+        fell.setdefault(FELL_SINCE_BEST if loss.since else FELL, {})[loss.name] = record
+    return dict(fell)
 
 
 def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
@@ -59,12 +67,16 @@ def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None
 def told_losses(record: Mapping[str, Any]) -> str:
     """Write the losses of a line of evaluation.jsonl; empty without any.
 
-    >>> told_losses({"step": 30, "fell": {"MMStar": {"difference": -7.5, "interval": [-10.25, -4.5]}}})
-    'MMStar -7.50 (95% -10.25 to -4.50) since the first evaluation'
+    >>> loss = {"since": 0, "difference": -7.5, "interval": [-10.25, -4.5]}
+    >>> told_losses({"step": 60, "fell": {"MMStar": loss}})
+    'MMStar -7.50 (95% -10.25 to -4.50) since the first evaluation, at step 0'
+    >>> told_losses({"step": 60, "fell_since_best": {"MMStar": {**loss, "since": 30}}})
+    'MMStar -7.50 (95% -10.25 to -4.50) since its best evaluation, at step 30'
     """
-    fell = record.get("fell", {})
     losses = [
-        f"{name} {loss['difference']:+.2f} (95% {loss['interval'][0]:+.2f} to {loss['interval'][1]:+.2f})"
-        for name, loss in fell.items()
+        f"{name} {loss['difference']:+.2f} (95% {loss['interval'][0]:+.2f} to {loss['interval'][1]:+.2f}) "
+        f"since {which} evaluation, at step {loss.get('since', 0)}"
+        for key, which in ((FELL, "the first"), (FELL_SINCE_BEST, "its best"))
+        for name, loss in record.get(key, {}).items()
     ]
-    return f"{', '.join(losses)} since the first evaluation" if losses else ""
+    return "; ".join(losses)

@@ -78,7 +78,7 @@ def _marks(run: RunRecord) -> dict[tuple[str, str], bool]:
 
 
 def alarms(runs: Sequence[RunRecord]) -> Html:
-    """List where the guard's judgement changed, and evaluations that are clearly below the first."""
+    """List where the guard's judgement changed, and evaluations that are clearly below the first or the best."""
     rows = []
     for run in runs:
         before = None

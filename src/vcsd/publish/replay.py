@@ -21,6 +21,7 @@ from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.config.recipe import build_recipe
 from vcsd.errors import ConfigError, shown
+from vcsd.evaluation.live_lines import FELL, FELL_SINCE_BEST
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
@@ -48,6 +49,9 @@ _APPROXIMATE = ("loss", "gradient_norm")
 
 _EXACT = ("step", "is_taken", "examples")
 """The metrics that agree everywhere: which rows a step trains on does not depend on rounding."""
+
+_DERIVED = (FELL, FELL_SINCE_BEST)
+"""What follows from the scores of an evaluation and of earlier ones; earlier releases derived less."""
 
 
 @dataclass(frozen=True)
@@ -248,8 +252,8 @@ def _differences(expected: Mapping[str, Any], repeated: Mapping[str, Any], toler
 
 def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repetition) -> None:
     """Compare the scores that the run measured, and the weights after the last step."""
-    now = {line["step"]: repeatable(line) for line in read_lines(folder / EVALUATIONS)}
-    before = [line for line in capsule["evaluations"] if line["step"] <= last]
+    now = {line["step"]: _scores(repeatable(line)) for line in read_lines(folder / EVALUATIONS)}
+    before = [_scores(line) for line in capsule["evaluations"] if line["step"] <= last]
     repetition.num_evaluations = len(before)
     if repetition.is_bitwise:
         known = {line["step"] for line in before}
@@ -271,3 +275,8 @@ def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repe
         for name, sha256 in capsule["weights"].items()
         if name not in files or files[name]["sha256"] != sha256
     ]
+
+
+def _scores(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of evaluation.jsonl without what is derived from its scores."""
+    return {name: value for name, value in line.items() if name not in _DERIVED}

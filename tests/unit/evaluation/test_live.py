@@ -137,6 +137,14 @@ class Knows:
             yield place, Prediction(each.id, "Yes" if int(each.id) < self.num else "No", "end", 1)
 
 
+class KnowsEach(Knows):
+    """Answers yes to the first `num` questions of each benchmark, and no to the others."""
+
+    def answer(self, questions, sampling, *, seed):
+        for place, each in enumerate(questions):
+            yield place, Prediction(each.id, "Yes" if int(each.id) < self.num[each.benchmark] else "No", "end", 1)
+
+
 def knowing(folder, right_at):
     """An evaluation of 40 questions whose student knows so many of them at each step."""
     examiner = make(folder)[1]
@@ -146,30 +154,91 @@ def knowing(folder, right_at):
     return examiner
 
 
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_a_student_that_is_clearly_worse_than_at_first_is_warned_about(tmp_path, caplog):
     examiner = knowing(tmp_path, {0: 30, 3: 29, 6: 10, 9: 40})
     for step in (0, 3, 6, 9):
         examiner.examine(step)
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(warnings) == 1
-    assert warnings[0].startswith("Step 6: Scores fell since the first evaluation: toy from 75.00 to 25.00 (95% -6")
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith(
+        "Step 6: Scores fell since an earlier evaluation: toy from 75.00 at step 0 (the first) to 25.00 (95% -6"
+    )
     lines = curve(tmp_path)
     assert ["fell" in line for line in lines] == [False, False, True, False]
-    assert lines[2]["fell"]["toy"]["difference"] == -50.0
+    assert (lines[2]["fell"]["toy"]["difference"], lines[2]["fell"]["toy"]["since"]) == (-50.0, 0)
     assert told_losses(lines[2]).startswith("toy -50.00 (95% -6")
+    assert told_losses(lines[2]).endswith("since the first evaluation, at step 0")
 
 
-def test_a_resumed_run_compares_with_the_answers_before_its_first_step(tmp_path, caplog):
-    knowing(tmp_path, {0: 30}).examine(0)
-    resumed = knowing(tmp_path, {6: 10})
-    resumed.examine(6)
-    assert "fell" in curve(tmp_path)[-1]
+RISES_AND_FALLS = {0: 21, 3: 38, 6: 24, 9: 7}
+
+
+def test_a_student_that_is_clearly_worse_than_at_its_best_is_warned_about(tmp_path, caplog):
+    examiner = knowing(tmp_path, RISES_AND_FALLS)
+    for step in RISES_AND_FALLS:
+        examiner.examine(step)
+    above_the_first, below_it = warnings_in(caplog)
+    assert "Step 6: Scores fell since an earlier evaluation: toy from 95.00 at step 3 (the best) to" in above_the_first
+    assert "toy from 52.50 at step 0 (the first) to 17.50" in below_it
+    assert "toy from 95.00 at step 3 (the best) to 17.50" in below_it
+    lines = curve(tmp_path)
+    assert ["fell" in line for line in lines] == [False, False, False, True]
+    assert [line.get("fell_since_best", {}).get("toy", {}).get("since") for line in lines] == [None, None, 3, 3]
+    assert told_losses(lines[2]).endswith("since its best evaluation, at step 3")
+    assert told_losses(lines[3]).count(" since ") == 2
+
+
+def test_a_loss_since_the_best_evaluation_must_be_larger_than_one_since_the_first(tmp_path):
+    """The same loss of 9 of 40 questions: three standard errors are less than four."""
+    for step, right in {0: 30, 3: 21}.items():
+        knowing(tmp_path / "first", {step: right}).examine(step)
+    assert "fell" in curve(tmp_path / "first")[-1]
+    for step, right in {0: 25, 3: 30, 6: 21}.items():
+        knowing(tmp_path / "best", {step: right}).examine(step)
+    assert "fell_since_best" not in curve(tmp_path / "best")[-1]
+
+
+def test_every_benchmark_has_a_best_evaluation_of_its_own(tmp_path):
+    examiner = make(tmp_path)[1]
+    asked = [
+        question(str(n), text=f"is it {n}?", kind="yes_no", gold="Yes", benchmark=name)
+        for name in ("early", "late")
+        for n in range(40)
+    ]
+    right_at = {0: (20, 20), 3: (40, 20), 6: (20, 40), 9: (5, 5)}
+    suites = {name: Benchmark(name) for name in ("early", "late")}
+    examiner.exam = replace(examiner.exam, questions=asked, suites=suites)
+    for step, (early, late) in right_at.items():
+        examiner.answerer = lambda step, num={"early": early, "late": late}: KnowsEach(num)
+        examiner.examine(step)
+    fell = curve(tmp_path)[-1]["fell_since_best"]
+    assert {name: loss["since"] for name, loss in fell.items()} == {"Acc": 3, "early": 3, "late": 6}
+    assert set(curve(tmp_path)[2]["fell_since_best"]) == {"early"}
+
+
+def test_a_resumed_run_warns_as_one_that_was_not_stopped(tmp_path, caplog):
+    whole = knowing(tmp_path / "whole", RISES_AND_FALLS)
+    for step in RISES_AND_FALLS:
+        whole.examine(step)
+        knowing(tmp_path / "resumed", RISES_AND_FALLS).examine(step)
+    assert curve(tmp_path / "resumed") == curve(tmp_path / "whole")
+    messages = warnings_in(caplog)
+    assert messages[0::2] == messages[1::2]
+
+
+def test_evaluations_whose_answers_cannot_be_read_are_not_compared_with(tmp_path, caplog):
+    for step in (0, 3):
+        knowing(tmp_path, RISES_AND_FALLS).examine(step)
+    (tmp_path / "evaluation" / "step-3.jsonl").unlink()
+    knowing(tmp_path, {9: 7}).examine(9)
+    assert told_losses(curve(tmp_path)[-1]).count(" since ") == 1
     (tmp_path / "evaluation" / "step-0.jsonl").write_text('{"benchmark": 1}\n')
-    knowing(tmp_path, {6: 10}).examine(6)
-    assert "Losses since the first evaluation are not watched" in caplog.text
-    (tmp_path / "evaluation" / "step-0.jsonl").unlink()
-    knowing(tmp_path, {6: 10}).examine(6)
-    assert "fell" not in curve(tmp_path)[-1], "an evaluation never ends a run"
+    knowing(tmp_path, {9: 7}).examine(9)
+    assert "Losses since the evaluation at step 0 are not watched" in caplog.text
+    assert told_losses(curve(tmp_path)[-1]) == "", "an evaluation never ends a run"
 
 
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):

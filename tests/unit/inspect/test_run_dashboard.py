@@ -41,8 +41,9 @@ def test_the_dashboard_shows_metrics_phases_alarms_and_samples(tmp_path):
 
 
 def test_the_dashboard_shows_what_the_last_evaluation_has_lost(tmp_path):
-    text = shown(read_run(write_fallen(tmp_path / "a")))
-    assert "evaluation at step 20: BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation" in text
+    text = " ".join(shown(read_run(write_fallen(tmp_path / "a"))).split())
+    assert "evaluation at step 20: BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation, at step 0" in text
+    assert "BLINK -30.00 (95% -34.00 to -26.00) since its best evaluation, at step 10" in text
 
 
 def test_a_run_that_has_ended_is_shown_once(tmp_path):

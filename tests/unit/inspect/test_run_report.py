@@ -108,9 +108,10 @@ def test_alarms_are_listed_where_they_begin(tmp_path):
     assert rows == [("8", "warn"), ("12", "warn"), ("13", "stop")]
 
 
-def test_an_evaluation_that_is_clearly_below_the_first_is_among_the_alarms(tmp_path):
-    folder = write_fallen(tmp_path / "a")
-    assert "BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation" in html_of(folder)
+def test_an_evaluation_that_is_clearly_below_the_first_or_the_best_is_among_the_alarms(tmp_path):
+    html = html_of(write_fallen(tmp_path / "a"))
+    assert "BLINK -20.00 (95% -24.00 to -16.00) since the first evaluation, at step 0" in html
+    assert "BLINK -30.00 (95% -34.00 to -26.00) since its best evaluation, at step 10" in html
 
 
 def test_several_runs_share_charts_and_differ_in_the_table_of_settings(tmp_path):
