@@ -491,6 +491,13 @@ def test_a_disk_for_a_part_of_the_checkpoints_is_a_warning(folder, monkeypatch, 
     words = " ".join(out.split())
     assert "WARNING: " in words
     assert "left: enough for 1 of the 2 checkpoints of " in words
+    code, out, _ = vcsd(monkeypatch, capsys, *given, "trainer.save_strategy=no", "--dry-run")
+    assert code == 0
+    assert "WARNING" not in out
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2**26))
+    code, out, _ = vcsd(monkeypatch, capsys, *given, "trainer.save_strategy=no", "--dry-run")
+    assert code == 0
+    assert "left: too little for the checkpoint of " in " ".join(out.split())
 
 
 def test_data_that_cannot_be_read_is_named_in_one_sentence(folder, monkeypatch, capsys):

@@ -256,7 +256,8 @@ def _disk(loaded: Loaded, sizes: Sizes, last_step: int) -> DiskOutlook:
         num_there=len(checkpoints_of(output)),
         num_saves=num_saves_after(last_step, arguments, steps_per_epoch),
         limit=arguments.save_total_limit,
-        keeps_best=arguments.metric_for_best_model is not None,
+        num_protected=(arguments.metric_for_best_model is not None) + (recipe.guard != "off"),
+        saves_if_stopped=arguments.save_strategy == "no",
     )
     needs.refuse(output)
     return DiskOutlook(needs.num_bytes, free_bytes(output), needs.warning(output))

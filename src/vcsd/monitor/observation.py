@@ -58,7 +58,10 @@ class Observation:
 
 
 class Monitor(Protocol):
-    """Watches a run step by step. If it has a `last_good_step`, the checkpoint at or before that step is kept."""
+    """Watches a run step by step. If it has a `last_good_step`, the checkpoint at or before that step is kept.
+
+    One that has it but never raises an alarm may say so by `may_alarm`: the checkpoint needs no disk space then.
+    """
 
     def observe(self, seen: Observation) -> Mapping[str, float]:
         """Return the metrics to log for a step. A RunError stops the run."""

@@ -119,6 +119,11 @@ class Watch:
         return measured
 
     @property
+    def may_alarm(self) -> bool:
+        """Whether its guard watches anything."""
+        return bool(self.guard.signals)
+
+    @property
     def last_good_step(self) -> int | None:
         """The last step without an alarm: the checkpoint at or before it is worth keeping."""
         return self.guard.last_good_step

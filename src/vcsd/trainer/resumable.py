@@ -166,7 +166,8 @@ class ResumableTrainer(Trainer):
             num_there=len(checkpoints_of(root)),
             num_saves=num_saves_after(step, self.args, steps_per_epoch),
             limit=self.args.save_total_limit,
-            keeps_best=self.args.metric_for_best_model is not None,
+            num_protected=sum((self.args.metric_for_best_model is not None, *map(_may_alarm, self.monitors))),
+            saves_if_stopped=self.args.save_strategy == "no",
         )
 
     def _check_disk(self, checkpoint: str | None) -> None:
@@ -433,6 +434,11 @@ class ResumableTrainer(Trainer):
     def _student(self) -> nn.Module:
         assert self.model is not None
         return self.model
+
+
+def _may_alarm(monitor: Monitor) -> bool:
+    """Whether a monitor may raise an alarm, after which the last good checkpoint is kept."""
+    return bool(getattr(monitor, "may_alarm", hasattr(monitor, "last_good_step")))
 
 
 def _read(path: Path) -> dict[str, Any]:

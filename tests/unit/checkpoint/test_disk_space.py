@@ -8,11 +8,14 @@ import pytest
 from transformers import TrainingArguments
 
 from tiny_lora import lora_model
+from tiny_processor import build_processor
 from tiny_ranks import on_ranks
 from tiny_step import make_trainer
 from vcsd.checkpoint.disk_space import SPARE_BYTES, DiskNeeds, num_saves_after
 from vcsd.errors import RunError
 from vcsd.method import METHODS
+from vcsd.monitor import Watch
+from vcsd.monitor.guard import Guard
 from vcsd.parallel.ranks import is_first
 
 STEPS = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1}
@@ -62,6 +65,43 @@ def test_as_many_checkpoints_are_there_at_one_time_as_was_said(tmp_path, monkeyp
     assert trainer.disk_needs(str(tmp_path / "checkpoint-4")).num_more == 0
 
 
+class Alarmed:
+    """A monitor that raised an alarm after step 1 and still does."""
+
+    last_good_step = 1
+
+    def observe(self, seen):
+        return {}
+
+    def state(self):
+        return {}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_checkpoint_that_is_kept_after_an_alarm_is_counted(tmp_path, monkeypatch, limit):
+    trainer = make_trainer(tmp_path, arguments={**STEPS, "max_steps": 7, "save_total_limit": limit})
+    trainer.monitors = [Alarmed()]
+    said, most = trainer.disk_needs(None), []
+    copy_files = trainer._copy_files
+
+    def count(folder):
+        most.append(len(list(tmp_path.glob("checkpoint-*"))) + 1)  # and the one that is being written
+        copy_files(folder)
+
+    monkeypatch.setattr(trainer, "_copy_files", count)
+    trainer.train()
+    assert (tmp_path / "checkpoint-1").is_dir()
+    assert said.num_more == max(most) == max(limit, 2) + 2
+
+
+@pytest.mark.parametrize(("guard", "number"), [(None, 4), (Guard(()), 3)])
+def test_a_guard_that_watches_nothing_keeps_no_checkpoint(tmp_path, guard, number):
+    trainer = make_trainer(tmp_path, arguments={**STEPS, "max_steps": 7, "save_total_limit": 2})
+    with Watch(tmp_path, build_processor().tokenizer, max_steps=7, guard=guard) as watch:
+        trainer.monitors = [watch]
+        assert trainer.disk_needs(None).num_more == number
+
+
 @pytest.mark.parametrize("changes", [{}, {"method": METHODS["opsd"]}, {"model": "lora"}], ids=["ema", "opsd", "lora"])
 def test_a_checkpoint_is_as_large_as_was_said_before_the_first_step(tmp_path, changes):
     model = {"model": lora_model()} if "model" in changes else {}
@@ -82,11 +122,22 @@ def test_a_disk_without_space_for_one_checkpoint_is_refused_before_the_first_ste
     assert trainer.state.global_step == 0
 
 
-def test_a_run_that_saves_nothing_needs_no_space(tmp_path, disk):
-    disk.free = 0
+def test_a_run_that_plans_no_checkpoint_starts_but_is_warned_that_a_stop_would_lose_it(tmp_path, disk, caplog):
     trainer = make_trainer(tmp_path, arguments={"max_steps": 1, "save_strategy": "no"})
-    trainer.train()
+    disk.free = trainer.disk_needs(None).checkpoint_bytes + SPARE_BYTES - 1
+    with caplog.at_level(logging.WARNING, logger="vcsd"):
+        trainer.train()
     assert trainer.state.global_step == 1
+    assert not list(tmp_path.glob("checkpoint-*"))
+    (warning,) = [record.message for record in caplog.records if "left: too little" in record.message]
+    assert "too little for the checkpoint of 0.01 GiB that is written if this run is stopped before its end" in warning
+
+
+def test_a_run_that_plans_no_checkpoint_is_not_warned_if_one_fits(tmp_path, disk):
+    needs = make_trainer(tmp_path, arguments={"max_steps": 1, "save_strategy": "no"}).disk_needs(None)
+    assert (needs.num_saves, needs.num_more) == (0, 1)
+    disk.free = needs.num_bytes + SPARE_BYTES
+    assert needs.warning(tmp_path) is None
 
 
 def test_a_disk_without_space_for_all_checkpoints_is_warned_of_and_the_run_starts(tmp_path, disk, caplog):
@@ -96,7 +147,7 @@ def test_a_disk_without_space_for_all_checkpoints_is_warned_of_and_the_run_start
         trainer.train()
     warnings = [record.message for record in caplog.records if "left: enough for" in record.message]
     assert len(warnings) == 1
-    assert "enough for 1 of the 2 checkpoints of 0.01 GiB that this run adds at one time" in warnings[0]
+    assert "enough for 1 of the 2 checkpoints of 0.01 GiB that this run may add at one time" in warnings[0]
     assert "save_total_limit" not in warnings[0]  # both would be kept anyway
 
 
