@@ -9,7 +9,14 @@ from pathlib import Path
 import vcsd
 
 ROOT = Path(vcsd.__file__).parent
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+CHECKOUT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+EXTRAS = {
+    name: {re.match(r"[A-Za-z0-9_-]+", line).group() for line in lines}
+    for name, lines in PROJECT["optional-dependencies"].items()
+}
+FOR_CHECKOUTS = {"dev", "docs", "release"}
+"""Extras that only the files of a checkout need."""
 
 DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml"}
 """Import names that differ from the name of the distribution."""
@@ -49,9 +56,8 @@ def imported_distributions():
 
 
 def declared():
-    groups = PROJECT["optional-dependencies"].items()
-    extras = [line for name, lines in groups if name not in ("dev", "docs", "release") for line in lines]
-    return {re.match(r"[A-Za-z0-9_-]+", line).group() for line in [*PROJECT["dependencies"], *extras]}
+    required = {re.match(r"[A-Za-z0-9_-]+", line).group() for line in PROJECT["dependencies"]}
+    return required.union(*(packages for name, packages in EXTRAS.items() if name not in FOR_CHECKOUTS))
 
 
 def test_everything_imported_is_declared():
@@ -60,3 +66,37 @@ def test_everything_imported_is_declared():
 
 def test_everything_declared_is_imported():
     assert declared() - imported_distributions() == NOT_IMPORTED.keys()
+
+
+def hints(lines):
+    """The hints to install extras, such as `pip install 'vcsd[data]'` or '.[data,eval]': each line with its extras."""
+    for line in lines:
+        for extras in re.findall(r"""(?:\bvcsd|['"]\.)\[([a-z]+(?:,[a-z]+)*)\](?=['"`])""", line):
+            yield line, extras.split(",")
+
+
+def lines_of(*patterns):
+    return [line for pattern in patterns for path in CHECKOUT.glob(pattern) for line in path.read_text().splitlines()]
+
+
+def test_every_extra_that_a_hint_names_is_declared():
+    """pip only warns of an extra that does not exist, and installs nothing for it."""
+    in_messages = {name for _, extras in hints(lines_of("src/vcsd/**/*.py")) for name in extras}
+    assert in_messages == EXTRAS.keys() - FOR_CHECKOUTS
+    pages = lines_of("*.md", "docs/**/*.md", "examples/*.ipynb", "recipes/**/*.md", "Makefile", ".github/**/*.yml")
+    on_pages = {name for _, extras in hints(pages) for name in extras}
+    assert on_pages >= {"data", "eval", "peft", "vllm", "dev"}
+    assert on_pages <= EXTRAS.keys()
+
+
+def test_an_extra_that_a_message_names_holds_the_package_that_is_missing():
+    packages = set().union(*(EXTRAS[name] for name in EXTRAS.keys() - FOR_CHECKOUTS))
+    for line, (extra,) in hints(lines_of("src/vcsd/**/*.py")):
+        named = packages & set(re.findall(r"\w+", line.partition("pip install")[0].lower()))
+        assert named <= EXTRAS[extra], line
+
+
+def test_a_hint_is_found_in_every_form():
+    lines = ["pip install 'vcsd[data]'.", 'pip install "vcsd[data]"', "-e '.[data,eval]'", "(`pip install vcsd[ui]`)"]
+    assert [extras for _, extras in hints(lines)] == [["data"], ["data"], ["data", "eval"], ["ui"]]
+    assert not list(hints(["vcsd[run] - opsd[run]", "f\"'vcsd[{name}]'\""]))
