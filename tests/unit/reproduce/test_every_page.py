@@ -45,6 +45,15 @@ def test_the_front_page_starts_with_the_worst_results_and_the_claims_with_the_si
     assert "[doses.md](doses.md) (three bases, no verdict)" in claims
 
 
+@pytest.mark.parametrize("name", ["claims.md", "what_the_contrast_adds.md", "where_it_fails.md"])
+def test_the_longest_pages_start_with_question_outcome_certainty_and_command(texts, name):
+    start = texts[name].partition("\n| ")[0].partition("\n## ")[0]
+    places = [start.index(f"**{part}:**") for part in ("Asked", "Came out", "How sure", "Repeat")]
+    assert places == sorted(places)
+    assert "`python -m vcsd.reproduce.every_page docs/results`" in start[places[-1] :]
+    assert len(start.split()) < 350, "it fits on one screen"
+
+
 def test_every_picture_of_a_page_is_drawn_by_the_command(texts):
     shown = {name for text in texts.values() for name in re.findall(r"\]\((\w+\.png)\)", text)}
     assert shown <= set(pictures(RESULTS))

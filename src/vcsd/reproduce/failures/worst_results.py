@@ -12,11 +12,10 @@ from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
 from vcsd.reproduce.pages import precheck_page
-from vcsd.reproduce.paired_runs import interval, with_interval
+from vcsd.reproduce.paired_runs import with_interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
-from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.answers import MAIN_CONTROL, weakest_leads
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
-from vcsd.reproduce.planned.planned_plots import CONTROLS
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from vcsd.reproduce.failures.failure_runs import ReadOnce
-    from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
 LANGUAGE_PAGES = ("language.md", "language_exported.md")
@@ -36,7 +34,7 @@ def worst_results(out: Path) -> dict[str, str]:
     """One sentence for each page of planned runs, by file name. Pages without results are left out."""
     runs = planned_results(out)
     texts = {
-        verdict_page.PAGE: _verdicts(runs),
+        verdict_page.PAGE: weakest_leads(runs),
         dose_page.PAGE: _doses(runs),
         so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
@@ -104,26 +102,6 @@ def precheck_on_new_bases(out: Path) -> str:
         if compared
         else ""
     )
-
-
-def _is_open(change: Paired) -> bool:
-    """Whether the interval includes zero, or there is none."""
-    ends = interval(change, 0.95)
-    return ends is None or ends[0] <= 0 <= ends[1]
-
-
-def _verdicts(runs: PlannedResults) -> str:
-    """Controls that VCSD is not clearly above, the smallest difference first, then the main control."""
-    changes = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
-    known = sorted(
-        ((name, change) for name, change in changes.items() if change is not None), key=lambda pair: pair[1].mean
-    )
-    weak = [f"`{name}` {with_interval(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
-    main = dict(known).get(MAIN_CONTROL)
-    parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
-    if main is not None:
-        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {with_interval(main)}")
-    return "; ".join(parts)
 
 
 def _doses(runs: PlannedResults) -> str:

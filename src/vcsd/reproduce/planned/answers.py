@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from vcsd.report.parts import unread_note
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, SHARPENED, VCSD
+from vcsd.reproduce.experiments import BASE, DECODING, OPSD, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
-from vcsd.reproduce.paired_runs import equivalence, equivalence_interval, holm, interval, paired, shown_p
+from vcsd.reproduce.paired_runs import equivalence, equivalence_interval, holm, interval, paired, shown_p, with_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +30,16 @@ FEWEST_BASES = 5
 """The rules: a comparison with fewer bases is undecided."""
 
 MAIN_CONTROL = "sharpened 2"
+CONTROLS = (
+    *(each.name for each in SHARPENED),
+    "another picture",
+    DECODING.name,
+    "majority of 8",
+    OPSD.name,
+    "OPSD beta 0.1",
+    "OPSD, best dev step",
+)
+"""What VCSD is compared with."""
 OTHER_ANCHORS = ("sharpened 1.5", "sharpened 3")
 INSTEAD = ("majority of 8", "contrast decoding")
 OPSD_SETTINGS = ("OPSD beta 0.1", "OPSD, best dev step")
@@ -223,3 +233,23 @@ def entropy_matches(runs: PlannedResults) -> list[EntropyMatch]:
             chosen = min(known, key=lambda name: abs(known[name] - entropy))
             matches.append(EntropyMatch(run[0], entropy, known, chosen, accs[VCSD.name][run], accs[chosen][run]))
     return matches
+
+
+def weakest_leads(runs: PlannedResults) -> str:
+    """Say which controls VCSD is not clearly above, the smallest difference first; then the main control."""
+    changes = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
+    known = sorted(
+        ((name, change) for name, change in changes.items() if change is not None), key=lambda pair: pair[1].mean
+    )
+    weak = [f"`{name}` {with_interval(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
+    main = dict(known).get(MAIN_CONTROL)
+    parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
+    if main is not None:
+        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {with_interval(main)}")
+    return "; ".join(parts)
+
+
+def _is_open(change: Paired) -> bool:
+    """Whether the interval includes zero, or there is none."""
+    ends = interval(change, 0.95)
+    return ends is None or ends[0] <= 0 <= ends[1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vcsd.reproduce.experiments import DECODING, OPSD, SHARPENED, VCSD
+from vcsd.reproduce.experiments import DECODING, OPSD, VCSD
 from vcsd.reproduce.pages.plots import COLOURS, OURS, new_figure
 from vcsd.reproduce.paired_runs import interval
-from vcsd.reproduce.planned.answers import MAIN_CONTROL, suite_changes
+from vcsd.reproduce.planned.answers import CONTROLS, MAIN_CONTROL, suite_changes
 from vcsd.reproduce.planned.dose_page import TRIED, gain, gains_by_base
 
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
-CONTROLS = (
-    *(each.name for each in SHARPENED),
-    "another picture",
-    DECODING.name,
-    "majority of 8",
-    OPSD.name,
-    "OPSD beta 0.1",
-    "OPSD, best dev step",
-)
 DOSE_COLOURS = {VCSD.name: OURS, MAIN_CONTROL: "#b3423a", DECODING.name: "#3b78a8", OPSD.name: COLOURS["OPSD"]}
 DOT = "#9aa0a8"
 
