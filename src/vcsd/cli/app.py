@@ -226,9 +226,11 @@ def config(
 def train(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what the run would do and need.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the run would do and need; train nothing.")
+    ] = False,
     card: Annotated[
-        str | None, typer.Option(help="With --dry-run: another machine, such as 24GB, a100-80, h200 or 8xh100.")
+        str | None, typer.Option(help="With --dry-run: plan for another machine: 24GB, a100-80, h200, 8xh100.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --dry-run: print everything as JSON, with the resolved recipe.")

@@ -62,8 +62,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
     Example: `vcsd eval runs/first --tsv my.tsv`
 
-    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`, and for several
-    answers to each question `--sampling qwen3_vl --seeds 0,1,2,3`
+    Benchmarks: `vcsd eval Qwen/Qwen3-VL-2B-Instruct --benchmarks VStarBench,BLINK --data LMUData`. For several answers
+    to each question, add `--sampling qwen3_vl --seeds 0,1,2,3`
 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """
@@ -271,7 +271,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
     allow_failed: options.AllowFailed = False,
     out: options.ScoredOut = None,
 ) -> None:
-    """Score the answers of a finished evaluation again, without a model: in another mode, or by another judge.
+    """Score the answers of a finished evaluation again, without a model: in another mode or with another judge.
 
     Example: `vcsd score runs/eval/base --mode exact`
 

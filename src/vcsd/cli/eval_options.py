@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-_ASKED, _READ = "What is asked", "How answers are read"
+_ASKED, _READ = "Questions", "How answers are read"
 _MODEL, _RESULT = "The model", "Results"
 
 Model = Annotated[
@@ -51,13 +51,17 @@ Jpeg75 = Annotated[
 ]
 AllowUnknownData = Annotated[
     bool,
-    typer.Option("--allow-unknown-data", help="Accept files that are not the published ones.", rich_help_panel=_ASKED),
+    typer.Option(
+        "--allow-unknown-data",
+        help="Accept benchmark files that differ from the published ones.",
+        rich_help_panel=_ASKED,
+    ),
 ]
 Sampling = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="paper, greedy, qwen3_vl or qwen3_5, with changes: greedy,max_new_tokens=512.",
+        help="paper, greedy, qwen3_vl or qwen3_5. Changes follow a comma: greedy,max_new_tokens=512.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -78,7 +82,7 @@ Server = Annotated[
     typer.Option(
         metavar="URL",
         help="An OpenAI-compatible server: http://localhost:8000/v1. With --engine vllm: a vLLM server that has loaded "
-        "MODEL and is asked by token ids, http://localhost:8000.",
+        "MODEL and is sent token ids, http://localhost:8000.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -89,7 +93,9 @@ Engine = Annotated[
 Decode = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="plain, or contrast: sample the shaped target, at twice the cost.", rich_help_panel=_MODEL
+        metavar="NAME",
+        help="plain, or contrast: sample from the shaped target, at twice the cost.",
+        rich_help_panel=_MODEL,
     ),
 ]
 Mode = Annotated[
@@ -114,8 +120,8 @@ JudgePreset = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How the judge is asked: strict or vlmevalkit, with changes: vlmevalkit,max_completion_tokens=8192, "
-        "thinking=off or temperature=off.",
+        help="How the judge is asked: strict or vlmevalkit. Changes follow a comma: "
+        "vlmevalkit,max_completion_tokens=8192; also thinking=off or temperature=off.",
         rich_help_panel=_READ,
     ),
 ]
@@ -135,7 +141,9 @@ AllowFailed = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER", help="Folder for results; default: runs/eval/MODEL, or next to B.", rich_help_panel=_RESULT
+        metavar="FOLDER",
+        help="Folder for results; default: runs/eval/MODEL; with --compare, next to B.",
+        rich_help_panel=_RESULT,
     ),
 ]
 Compare = Annotated[

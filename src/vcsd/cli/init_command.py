@@ -203,7 +203,7 @@ def _has_gpu() -> bool:
 
 
 def recipes() -> None:
-    """List the shipped recipes, with the smallest machine for each, its memory and the time (projected).
+    """List the shipped recipes with the smallest machine, the memory and the time that each needs (projected).
 
     A name can be given to `vcsd train` in place of a path. For your own machine, see `--dry-run --card`.
 
