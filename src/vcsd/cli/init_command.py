@@ -225,7 +225,7 @@ def recipes() -> None:
     say("")
     Console().print(table)
     say("Projected from shapes, with responses of full length; -: runs on a CPU, in the offline world.", style="dim")
-    say("A run fills longer rows if the card has more memory: that is faster.", style="dim")
+    say("A run fills longer packed rows if the card has more memory: that is faster.", style="dim")
     say(
         "vcsd train NAME --dry-run --card 24GB plans for another machine; vcsd config NAME prints all keys.",
         style="dim",

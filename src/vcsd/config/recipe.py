@@ -161,7 +161,7 @@ class Recipe(Section):
     rollout: RolloutConfig = RolloutConfig()
     prompts_per_step: int = Field(32, ge=1, le=65_536, description="Prompts per step; the paper uses 32.")
     token_budget: int | None = Field(
-        None, ge=1, le=2**24, description="Tokens per row; null measures it before the first step."
+        None, ge=1, le=2**24, description="Tokens per packed row; null measures it before the first step."
     )
     offload: bool = Field(
         False,

@@ -223,13 +223,13 @@ def _memory(outlook: Outlook) -> str:
     gib = projection.machine.card.gib
     has = memory(gib * 2**30) if math.isfinite(gib) else "an unknown amount"
     if outlook.is_on_cpu:
-        return f"{memory(outlook.job.sizes.memory_bytes)} of {has} before the first row"
+        return f"{memory(outlook.job.sizes.memory_bytes)} of {has} before the first packed row"
     per_gpu = " per GPU" if projection.machine.num_gpus > 1 else ""
     more = f", and {memory(host)} of host memory" if host else ""
     if not projection.fits:
         return f"needs {memory(projection.needed_bytes)}{per_gpu}, has {has}{more}"
-    before = f"{memory(projection.constant_bytes)} of it before the first row"
-    return f"{memory(projection.needed_bytes)} of {has}{per_gpu} ({before}){more}; rows of {projection.budget:,} tokens"
+    before = f"{memory(projection.constant_bytes)} of it before the first packed row"
+    return f"{memory(projection.needed_bytes)} of {has}{per_gpu} ({before}){more}; packed rows of {projection.budget:,} tokens"
 
 
 def _host(projection: Projection) -> str:

@@ -140,7 +140,7 @@ def fitting(sizes: Sequence[int], peaks: Sequence[int], room: Room) -> int:
 
 def _too_small(needed: int, room: Room) -> str:
     return (
-        f"a row of {needed} tokens (the longest prompt with one full response) does not fit into the "
+        f"a packed row of {needed} tokens (the longest prompt with one full response) does not fit into the "
         f"remaining {room.left / 2**30:.1f} GiB. Lower model.max_pixels or rollout.max_new_tokens, freeze a part "
         "of the model, or set trainer.gradient_checkpointing: true."
     )
