@@ -229,7 +229,8 @@ def _memory(outlook: Outlook) -> str:
     if not projection.fits:
         return f"needs {memory(projection.needed_bytes)}{per_gpu}, has {has}{more}"
     before = f"{memory(projection.constant_bytes)} of it before the first packed row"
-    return f"{memory(projection.needed_bytes)} of {has}{per_gpu} ({before}){more}; packed rows of {projection.budget:,} tokens"
+    length = f"packed rows of {projection.budget:,} tokens"
+    return f"{memory(projection.needed_bytes)} of {has}{per_gpu} ({before}){more}; {length}"
 
 
 def _host(projection: Projection) -> str:

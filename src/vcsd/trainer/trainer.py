@@ -430,6 +430,6 @@ def _too_long_for_shards(num_tokens: int, fewer: int) -> str:
 
 def _too_long(num_tokens: int) -> str:
     return (
-        f"out of memory in a packed row of {num_tokens} tokens, one prompt with one response. Lower model.max_pixels or "
-        "rollout.max_new_tokens, freeze a part of the model, or set trainer.gradient_checkpointing: true."
+        f"out of memory in a packed row of {num_tokens} tokens, one prompt with one response. Lower model.max_pixels "
+        "or rollout.max_new_tokens, freeze a part of the model, or set trainer.gradient_checkpointing: true."
     )

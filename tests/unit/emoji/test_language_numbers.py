@@ -31,14 +31,27 @@ def gains(variant):
     return [right(base, variant, *unusual) - right(base, "base", *unusual) for base in BASES]
 
 
+def sampled_in(run, suite, first, last):
+    """Percent of right rollouts of a run from one step to another."""
+    text = (FOLDER / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
+    lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == suite]
+    lines = [line for line in lines if first <= line["step"] <= last]
+    return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
+
+
+def sampled(suite, variant, first, last):
+    """The mean over bases on `test`."""
+    return mean(sampled_in(f"test-{base}-{variant}", suite, first, last) for base in BASES)
+
+
 def sampled_at_the_end(variant, suite):
-    """Percent of right rollouts in the last ten of 30 steps, mean over bases."""
-    shares = []
-    for base in BASES:
-        text = (FOLDER / "runs" / f"test-{base}-{variant}" / "keys.jsonl").read_text(encoding="utf-8")
-        lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == suite and line["step"] > 20]
-        shares.append(sum(line["right"] * line["responses"] for line in lines) / sum(x["responses"] for x in lines))
-    return mean(shares)
+    """The last ten of 30 steps."""
+    return sampled(suite, variant, 21, 30)
+
+
+def dev_sampled(rate, first, last):
+    """Unusual colours of a run of VCSD that settles, with beta 0.1."""
+    return sampled_in(f"dev-emoji-1-VCSD-lr_{rate}-beta_0.1", "unusual_prompted", first, last)
 
 
 def falls(suite, variant="VCSD"):
@@ -78,15 +91,21 @@ def said():
     yield "real_language.md", f"within {max(map(abs, gains('alpha_0'))):.1f} points of the base"
     sharpened = over_bases("sharpened_2", "unusual_prompted", "unusual_unprompted")
     yield "real_language.md", f"sharpening falls to {sharpened:.1f}%"
-    yield "real_language.md", f"without training gains {decoding}:"
+    yield "real_language.md", f"without training gains {decoding} points:"
     yield "real_language.md", f"in {min(targets('count')):.1f} to {max(targets('count')):.1f}% of cases"
     no = {name: [right_by_key(base, name)["no"] for base in BASES] for name in ("base", "VCSD")}
     yield "real_language.md", f'{min(no["VCSD"]):.1f} to {max(no["VCSD"]):.1f}% of those whose answer is "no"'
-    yield "real_language.md", f"the bases have {min(no['base']):.1f} to {max(no['base']):.1f}% of these"
+    yield "real_language.md", f"the bases answer {min(no['base']):.1f} to {max(no['base']):.1f}% of these"
     yield "real_language.md", f"sampled {seen[0]}% of unusual colours and {seen[1]}% of presence right"
     yield "real_language.md", f"weights says {colours}% and {presence[1]}%"
-    counted = f"{sampled_at_the_end('OPSD', 'count'):.1f}% and {over_bases('OPSD', 'count'):.1f}%"
-    yield "real_language.md", f"For OPSD and counting it is {counted}"
+    yield "real_language.md", f"rollouts counted right in {sampled_at_the_end('OPSD', 'count'):.1f}% of cases"
+    yield "real_language.md", f"of cases; the exam says {over_bases('OPSD', 'count'):.1f}%"
+    controls = [f"{sampled('unusual_prompted', name, 51, 60):.1f}%" for name in ("alpha_0", "sharpened_2")]
+    controls[1] = f"{sampled_at_the_end('sharpened_2', 'unusual_prompted'):.1f}%"
+    yield "real_language.md", f"{seen[0]}% with VCSD, {controls[0]} with alpha 0, {controls[1]} with sharpening"
+    yield "real_language.md", f"where it always is, fall by {mean(falls('usual_prompted')):.1f} points"
+    settling = [dev_sampled(rate, 51, 60) for rate in ("5e-6", "1e-5", "2e-5")]
+    yield "preregistration_language_exported.md", f"sampled {min(settling):.0f} to {max(settling):.0f}% right"
     yield "preregistration_language_exported.md", f"VCSD raised unusual colours by {gain} points"
     yield "preregistration_language_exported.md", f"answers to {seen[1]}% of presence and {seen[0]}% of unusual"
     yield "preregistration_language_exported.md", f"the exam found {presence[1]}% and {colours}%"

@@ -87,7 +87,7 @@ def write_results(out, vcsd, slow=None):
             result["key_contrast"] = {"count": numbers, "presence": numbers}
         if run.trains:
             result["alarms"] = {"run": {"warn": 12, "stop": None}, "count": {"warn": None, "stop": None}}
-            result |= {"measured": "bfloat16", "scores_unrounded": scores(66.0)}
+            result |= {"measured": "bfloat16", "unrounded_at": {"30": scores(66.0)}}
         if run.stage == "dev" and run.trains:
             result["scores_at"] = {str(steps): mine for steps in LISTED.steps}
         (out / "cells" / f"{run.name}.json").write_text(json.dumps(result))
@@ -121,7 +121,7 @@ def test_the_page_also_says_what_the_bases_planned_first_come_to(tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores(40.0, count=41.0)}))
     text = page(LISTED, tmp_path)
     assert "**The study fails.**" in text
-    assert "By the 3 bases that were planned first, it succeeds." in text
+    assert "Judged by the 3 bases that were planned first alone, it succeeds." in text
     (row,) = [line for line in text.splitlines() if line.startswith("| count | -2")]
     assert row.startswith("| count | -21.60 ± ")
     assert row.endswith("| emoji-4, emoji-5 |")
@@ -213,11 +213,27 @@ def test_the_page_shows_what_training_sampled_beside_the_exam(tmp_path):
 def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(tmp_path):
     write_results(tmp_path, scores(40.0))
     assert "Found after the look" not in page(LISTED, tmp_path)
+    assert "All scores are of weights rounded to bfloat16" in page(LISTED, tmp_path)
     path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
     result = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))
     text = page(LISTED, tmp_path)
     assert text.index("**Found after the look: the exam measured other weights") < text.index("## Verdicts")
+    with pytest.raises(ConfigError, match="exams without rounding"):
+        page(LISTED, tmp_path, "language_exported")
+
+
+def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
+    write_results(tmp_path, scores(40.0), slow=scores(30.0))
+    text = page(LISTED, tmp_path)
+    assert "- VCSD: rate 1e-5, beta 0.1, 30 steps, which passes all gates.\n" in text
+    for path in (tmp_path / "cells").glob("dev-emoji-1-VCSD-*.json"):
+        result = json.loads(path.read_text())
+        if "lr_2e-5-beta_0.1" in path.name:
+            result["scores_at"]["60"] = scores(50.0)
+        path.write_text(json.dumps(result))
+    edge = "This is the edge of the grid: what lies beyond was not tried."
+    assert f"- VCSD: rate 2e-5, beta 0.1, 60 steps, which passes all gates. {edge}\n" in page(LISTED, tmp_path)
 
 
 def test_both_studies_have_the_same_plan_with_other_bases_and_seeds():

@@ -37,6 +37,7 @@ from vcsd.emoji.seeing_model import HAS_PROCESSOR
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.study.key_contrast import KeyCases
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor
+from vcsd.emoji.study.seen_by_training import MEASURED, UNROUNDED_AT
 from vcsd.emoji.study.study_list import VARIANTS, EmojiRun, StudyList, StudyStage, read_study
 from vcsd.emoji.teach import CARD, read_card
 from vcsd.errors import ConfigError, VcsdError
@@ -63,14 +64,6 @@ if TYPE_CHECKING:
 
 _KEPT = ("metrics.jsonl", "samples.jsonl", KEYS, "config.json", "environment.json")
 _POLL_SECONDS = 5.0
-
-
-MEASURED = "bfloat16"
-"""The precision of the weights that an exam measures: that of a base, of `vcsd export`, and of training's passes.
-
-The first study measured the float32 weights that the optimizer keeps, which no pass of training uses. Its results lack
-this entry.
-"""
 
 
 class Snapshots(TrainerCallback):
@@ -252,16 +245,16 @@ class EmojiStudy:
         gc.collect()
         self._keep(run, work)
         student = load_model(self.bases / run.base, torch.float32).to(self.device).eval()
-        measured: dict[str, object] = {"measured": MEASURED}
+        measured: dict[str, object] = {}
         scores_at: dict[str, object] = {}
+        unrounded_at: dict[str, object] = {}
         for steps in lengths:
-            unrounded = snapshots.weights.pop(steps)
-            if run.stage == "test":  # what rounding changes, for the page; nothing is judged by it
-                student.load_state_dict(unrounded)
-                measured["scores_unrounded"] = self._exam(run.stage, loaded.processor).take(student)
-            student.load_state_dict(rounded(unrounded))
+            weights = snapshots.weights.pop(steps)
+            student.load_state_dict(weights)
+            unrounded_at[str(steps)] = self._exam(run.stage, loaded.processor).take(student)
+            student.load_state_dict(rounded(weights))
             if steps == lengths[-1]:
-                measured |= self._scores(run, student)
+                measured = self._scores(run, student)
                 scores_at[str(steps)] = measured["scores"]
             else:
                 scores_at[str(steps)] = self._exam(run.stage, loaded.processor).take(student)
@@ -270,6 +263,7 @@ class EmojiStudy:
             **how,
             **measured,
             **({"scores_at": scores_at} if run.stage == "dev" else {}),
+            **{"measured": MEASURED, UNROUNDED_AT: unrounded_at},
             "alarms": {"run": first_alarms(work / "metrics.jsonl"), **alarms_by_suite(work / KEYS)},
             "training_seconds": round(seconds, 1),
         }

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_picture import draw_language
-from vcsd.emoji.study.seen_by_training import seen_by_training
+from vcsd.emoji.study.seen_by_training import MEASURED, seen_by_training
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
     AROUND,
@@ -48,11 +49,15 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from vcsd.emoji.study.settle import Scores
+    from vcsd.emoji.study.settle import RunSetting, Scores
     from vcsd.reproduce.paired_runs import Paired
 
     Results = Mapping[EmojiRun, dict[str, Any]]
 
+TITLES = {
+    "language": "A real language model with true but skewed captions",
+    "language_exported": "The same language model, measured as it is exported",
+}
 CONTROLS = ("alpha 0", "sharpened 2")
 FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")
 """The bases that were planned first. Two more were planned before any result was read."""
@@ -61,10 +66,13 @@ _LAST = 10
 """Steps at the end of a run whose deciding words are compared with those of its first steps."""
 
 
-def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str, Any]], list[str]]:
+def read_results(
+    listed: StudyList, out: Path, name: str = "language"
+) -> tuple[dict[EmojiRun, dict[str, Any]], list[str]]:
     """Return the results that exist in the order of the list, and the names of the files that are not of this list.
 
-    Raise a ConfigError if the results of a base come from different weights.
+    Raise a ConfigError if the results of a base come from different weights, or if a study other than the first has
+    results of exams that did not round.
     """
     paths = {run: out / "cells" / f"{run.name}.json" for run in listed.runs}
     left_out = {path.name for path in (out / "cells").glob("*.json")} - {path.name for path in paths.values()}
@@ -75,6 +83,8 @@ def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str,
                 results[run] = result
         except OtherListError:
             left_out.add(path.name)
+    if name != "language" and not _is_rounded(results):
+        raise ConfigError([f"{out} has results of exams without rounding. They belong to no list but the first."])
     for base in listed.bases:
         if len({result["base_weights"] for run, result in results.items() if run.base == base}) > 1:
             raise ConfigError([f"{out}: the results of {base} come from different weights. Keep those of one base."])
@@ -83,9 +93,9 @@ def read_results(listed: StudyList, out: Path) -> tuple[dict[EmojiRun, dict[str,
 
 def page(listed: StudyList, out: Path, name: str = "language") -> str:
     """Return the page. Rules and picture are named after the study."""
-    results, left_out = read_results(listed, out)
+    results, left_out = read_results(listed, out, name)
     rules = f"preregistration_{name}.md"
-    lines = ["# A real language model with true but skewed captions: results", ""]
+    lines = [f"# {TITLES.get(name, name)}: results", ""]
     lines += [f"{len(results)} of {len(listed.runs)} planned runs are finished."]
     if len(results) == len(listed.runs):
         lines += [
@@ -120,20 +130,36 @@ def _study_verdict(listed: StudyList, results: Results) -> Iterator[str]:
     if said == "fails":
         yield "VCSD, at the best setting of the grid, does not help this kind of model."
     if first := [base for base in listed.bases if base in FIRST_PLANNED]:
-        yield f"By the {len(first)} bases that were planned first, it {_judged(results, first)}."
+        yield f"Judged by the {len(first)} bases that were planned first alone, it {_judged(results, first)}."
     yield ""
+
+
+def _is_rounded(results: Results) -> bool:
+    """Whether the exams of all trained runs measured weights as `vcsd export` writes them by default."""
+    return all(result.get("measured") == MEASURED for run, result in results.items() if run.trains)
 
 
 def _found_later(results: Results) -> Iterator[str]:
     """What the first study got wrong, and what was added to its page for it."""
-    if all("measured" in result for run, result in results.items() if run.trains):
-        return
-    yield "**Found after the look: the exam measured other weights than training used.** Training computes in bfloat16,"
-    yield "and rounds the weights for every pass. The exam took them unrounded, and found other answers than training"
-    yield "had sampled ([What training saw](#what-training-saw)): at small rates most updates do not survive rounding"
-    yield "([why](../training.md)). The verdict stands by its rules, but it is not about the model that `vcsd export`"
-    yield "writes. [A second study](../preregistration_language_exported.md) measures that one. The sections about what"
-    yield "training saw and about presence were added after the look."
+    if _is_rounded(results):
+        text = (
+            "All scores are of weights rounded to bfloat16, as `vcsd export` writes them by default, computed in "
+            "float32. [The first study](language.md), which failed, measured unrounded ones; this one does not "
+            "replace it."
+        )
+    else:
+        text = (
+            "**Found after the look: the exam measured other weights than training used.** Training computes in "
+            "bfloat16: it rounds the weights of matrix products in every pass, and samples from a rounded copy. "
+            "The exam took them unrounded, and found other answers than training had sampled ([What training "
+            "saw](#what-training-saw)). The likely reason is that [bfloat16 hides small "
+            "updates](../training.md#what-bfloat16-hides-at-small-learning-rates). Other prompts and the lag of "
+            "rollouts cannot explain it, nor can the temperature for presence and counting; arithmetic in "
+            "bfloat16 is not excluded. The verdict stands by its rules, but it is not about the model that `vcsd "
+            "export` writes by default. [A second study](../preregistration_language_exported.md) measures that "
+            "one. The sections about what training saw and about presence were added after the look."
+        )
+    yield from wrap(text, 120, break_long_words=False, break_on_hyphens=False)
     yield ""
 
 
@@ -247,9 +273,17 @@ def _settling(listed: StudyList, results: Results) -> Iterator[str]:
             yield f"| {variant} | {setting.rate} | {setting.beta} | {setting.steps} | {numbers} |"
     yield ""
     for variant, chosen in settled.items():
-        passed = "passes all gates" if chosen.has_passed else "is the least harmful: none passes all gates"
-        yield f"- {variant}: {chosen.setting}, which {passed}."
+        passed = "passes all gates" if chosen.has_passed else "is the least harmful one, because none passes all gates"
+        yield f"- {variant}: {chosen.setting}, which {passed}.{_at_the_edge(listed, tried[variant], chosen.setting)}"
     yield ""
+
+
+def _at_the_edge(listed: StudyList, tried: Mapping[RunSetting, Scores], setting: RunSetting) -> str:
+    """Say if no higher rate and no more steps were tried: a better setting may lie beyond the grid."""
+    highest = max(float(other.rate) for other in tried)
+    if (float(setting.rate), setting.steps) != (highest, listed.steps[-1]):
+        return ""
+    return " This is the edge of the grid: what lies beyond was not tried."
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -284,7 +318,7 @@ def _counting(results: Results, out: Path) -> Iterator[str]:
 def _presence(results: Results, out: Path) -> Iterator[str]:
     yield "## Presence, and what the monitors saw"
     yield ""
-    yield "The same for the words yes and no."
+    yield "The same columns for presence, whose deciding words are yes and no."
     yield ""
     yield from _watched_runs(results, out, "presence")
 

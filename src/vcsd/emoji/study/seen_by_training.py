@@ -28,7 +28,14 @@ UNTOUCHED = 2
 LAST = 10
 """Steps at the end whose rollouts are compared with the exam."""
 
-UNROUNDED = "scores_unrounded"
+MEASURED = "bfloat16"
+"""The precision of the weights that an exam measures: that of a base, of rollouts, and of `vcsd export` by default.
+
+The first study measured the float32 weights that the optimizer keeps. Its results lack the entry `measured`.
+"""
+
+UNROUNDED_AT = "unrounded_at"
+"""The entry of a result with the scores of the unrounded weights, by steps. Nothing is judged by them."""
 
 
 def seen_by_training(results: Results, out: Path) -> Iterator[str]:
@@ -39,7 +46,8 @@ def seen_by_training(results: Results, out: Path) -> Iterator[str]:
     yield ""
     yield f"Percent of right answers, means over bases: sampled in the first {UNTOUCHED} and the last {LAST} steps of"
     yield "training (temperature 1, prompts of the split `train`), and greedy in the exam (split `test`). Only suites"
-    yield "that prompts ask about."
+    yield f"that prompts ask about. The runs of a base begin with the same prompts: {_num_prompts(rollouts)} different"
+    yield "ones for a suite in the first steps of all bases, eight answers each. A few points may be chance."
     yield ""
     yield "| suite | base: first steps | exam | " + " | ".join(f"{name}: last steps | exam" for name in methods) + " |"
     yield "|---|--:|--:|" + "--:|--:|" * len(methods)
@@ -54,24 +62,39 @@ def seen_by_training(results: Results, out: Path) -> Iterator[str]:
     yield from _unrounded(results, methods)
 
 
+def _num_prompts(rollouts: Mapping[EmojiRun, _Rollouts]) -> str:
+    """How many prompts of a suite the first steps of one run per base ask, from the fewest to the most."""
+    one = {run.base: own for run, own in rollouts.items()}.values()
+    numbers = [sum(own.num(suite, until=UNTOUCHED) for own in one) // 8 for suite in PROMPT_SHARES]
+    return f"{min(numbers)} to {max(numbers)}"
+
+
 def _unrounded(results: Results, methods: list[str]) -> Iterator[str]:
     """The exam of rounded and of unrounded weights, if both were taken."""
-    if not all(UNROUNDED in result for run, result in results.items() if run.stage == "test" and run.trains):
+    if not all(UNROUNDED_AT in result for run, result in results.items() if run.stage == "test" and run.trains):
         return
     yield "The exam of the weights rounded to bfloat16, which counts, and of the unrounded ones, means over bases:"
     yield ""
     yield "| suite | " + " | ".join(f"{name}: rounded | unrounded" for name in methods) + " |"
     yield "|---|" + "--:|--:|" * len(methods)
     for suite in SUITES:
-        cells = [_exam(results, name, suite, key) for name in methods for key in ("scores", UNROUNDED)]
+        cells = [cell for name in methods for cell in (_exam(results, name, suite), _other(results, name, suite))]
         yield f"| {suite} | " + " | ".join(cells) + " |"
     yield ""
 
 
-def _exam(results: Results, variant: str, suite: str, key: str = "scores") -> str:
-    return _percent([
-        result[key][suite]["right"] for run, result in results.items() if (run.stage, run.variant) == ("test", variant)
-    ])  # fmt: skip
+def _on_test(results: Results, variant: str) -> list[dict[str, Any]]:
+    return [result for run, result in results.items() if (run.stage, run.variant) == ("test", variant)]
+
+
+def _exam(results: Results, variant: str, suite: str) -> str:
+    return _percent([result["scores"][suite]["right"] for result in _on_test(results, variant)])
+
+
+def _other(results: Results, variant: str, suite: str) -> str:
+    """The same for the unrounded weights; a run on `test` has one length."""
+    scores = [next(iter(result[UNROUNDED_AT].values())) for result in _on_test(results, variant)]
+    return _percent([each[suite]["right"] for each in scores])
 
 
 def _percent(values: list[float]) -> str:
@@ -85,10 +108,16 @@ class _Rollouts:
         self._lines: list[Mapping[str, Any]] = list(read_lines(path))
         self._end = max((int(line["step"]) for line in self._lines), default=0)
 
+    def num(self, suite: str, *, until: int | None = None, last: int | None = None) -> int:
+        """The number of answers in the steps until one, or in the last ones."""
+        return sum(line["responses"] for line in self._of(suite, until, last))
+
     def right(self, suite: str, *, until: int | None = None, last: int | None = None) -> float | None:
-        """Percent of right answers in the steps until one, or in the last ones; None without any."""
+        """Percent of right ones among them; None without any."""
+        lines, num = self._of(suite, until, last), self.num(suite, until=until, last=last)
+        return sum(line["right"] * line["responses"] for line in lines) / num if num else None
+
+    def _of(self, suite: str, until: int | None, last: int | None) -> list[Mapping[str, Any]]:
         begin = 0 if last is None else self._end - last
         end = self._end if until is None else until
-        lines = [line for line in self._lines if line["suite"] == suite and begin < line["step"] <= end]
-        num = sum(line["responses"] for line in lines)
-        return sum(line["right"] * line["responses"] for line in lines) / num if num else None
+        return [line for line in self._lines if line["suite"] == suite and begin < line["step"] <= end]
