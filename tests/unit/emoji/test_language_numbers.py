@@ -100,9 +100,9 @@ def said():
     yield "real_language.md", f"weights says {colours}% and {presence[1]}%"
     yield "real_language.md", f"rollouts counted right in {sampled_at_the_end('OPSD', 'count'):.1f}% of cases"
     yield "real_language.md", f"of cases; the exam says {over_bases('OPSD', 'count'):.1f}%"
-    controls = [f"{sampled('unusual_prompted', name, 51, 60):.1f}%" for name in ("alpha_0", "sharpened_2")]
-    controls[1] = f"{sampled_at_the_end('sharpened_2', 'unusual_prompted'):.1f}%"
-    yield "real_language.md", f"{seen[0]}% with VCSD, {controls[0]} with alpha 0, {controls[1]} with sharpening"
+    alpha_0 = sampled("unusual_prompted", "alpha_0", 51, 60)  # it was settled with 60 steps
+    sharpened = sampled_at_the_end("sharpened_2", "unusual_prompted")
+    yield "real_language.md", f"{seen[0]}% with VCSD, {alpha_0:.1f}% with alpha 0, {sharpened:.1f}% with sharpening"
     yield "real_language.md", f"where it always is, fall by {mean(falls('usual_prompted')):.1f} points"
     settling = [dev_sampled(rate, 51, 60) for rate in ("5e-6", "1e-5", "2e-5")]
     yield "preregistration_language_exported.md", f"sampled {min(settling):.0f} to {max(settling):.0f}% right"
