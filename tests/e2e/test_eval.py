@@ -267,7 +267,9 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}
 
 
-def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(folder, tmp_path, monkeypatch, capsys):
+def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(
+    folder, tmp_path, monkeypatch, capsys, caplog
+):
     rows = [
         {"index": str(number), "image": coded(number), "question": "Is it red?", "answer": "Yes"} for number in range(3)
     ]
@@ -280,6 +282,7 @@ def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(
         assert code == 0, err
         assert "mine" in shown
         assert max(len(line.rstrip()) for line in shown.splitlines() if line.startswith(" ")) <= 80
+        assert ("bfloat16 rounds away small updates" in caplog.text) == (out == "b")  # the run computed in float32
     monkeypatch.chdir(tmp_path)
     code, _, err = vcsd(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "b")
     assert code == 0, err

@@ -42,7 +42,7 @@ def check_checkpoint(
     `needs` names the files that it must have. All ranks call it; each reads a share of the files. `checked` is called
     with the size of each file after it was read.
     """
-    manifest = on_every(lambda: _read_manifest(folder))
+    manifest = on_every(lambda: read_manifest(folder))
     sharded = {f"{PurePath(name).parent}{SUFFIX}" for name in manifest["files"]}
     damaged = [f"{name} is not in its manifest" for name in needs if name not in {*manifest["files"], *sharded}]
     share = list(manifest["files"].items())[this_rank() :: num_ranks()]
@@ -106,7 +106,8 @@ def moved_aside(folder: Path, why: str) -> str:
     return aside.name
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a checkpoint, without a look at the files that it lists."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -5,6 +5,7 @@ Adapters are merged into their base in float32 and rounded once, or written in P
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, GenerationConfig
 
-from vcsd.checkpoint.check import check_checkpoint
+from vcsd.checkpoint.check import check_checkpoint, read_manifest
 from vcsd.checkpoint.folder import MANIFEST, latest_checkpoint
 from vcsd.checkpoint.new_folder import new_folder
 from vcsd.checkpoint.saved import TensorFile, shards_of
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
 
 WHAT = ("student", "teacher")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -177,6 +180,20 @@ def public_base(run: Path, base: Path | None) -> str | None:
     checkpoint = _checkpoint_of(run)
     _require_adapters(checkpoint)
     return hub_id(read_record(checkpoint)["path"] if base is None else str(base))
+
+
+def warn_of_rounding(checkpoint: Path) -> None:
+    """Warn if an export in bfloat16 has other weights than those that the run computed with.
+
+    A run in bfloat16 rounds its weights in every pass as an export does. One in float32 does not, and neither does one
+    with adapters, which are rounded before they are merged.
+    """
+    trainer = read_manifest(checkpoint)["identity"].get("trainer")
+    is_exact = isinstance(trainer, dict) and trainer.get("bf16") is False
+    if is_exact or (checkpoint / BASE).is_file():
+        log.warning(
+            "bfloat16 rounds away small updates, with which this run computed; vcsd export --dtype float32 keeps them."
+        )
 
 
 def _require_adapters(checkpoint: Path) -> None:

@@ -237,7 +237,7 @@ def _refuse_missing_model(model: str, *, is_remote: bool) -> None:
 def _model_files(model: str) -> Iterator[Path]:
     """Yield the folder of a model. The student of a run is exported for as long as it is read."""
     from vcsd.bases.shipped_bases import shipped_base
-    from vcsd.checkpoint.export import export, is_run
+    from vcsd.checkpoint.export import export, is_run, warn_of_rounding
     from vcsd.inspect.opened import WORLD
     from vcsd.models.hub import model_folder
 
@@ -247,6 +247,7 @@ def _model_files(model: str) -> Iterator[Path]:
     with TemporaryDirectory(prefix="vcsd-student-") as folder:
         checkpoint = export(Path(model), Path(folder) / "student")
         say(f"Asking the student of {checkpoint}, as vcsd export writes it.")
+        warn_of_rounding(checkpoint)
         yield Path(folder) / "student"
 
 

@@ -86,7 +86,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     Publish: `vcsd export runs/first --scores runs/eval/first --push ORG/NAME`
     """
     show_log()
-    from vcsd.checkpoint.export import public_base
+    from vcsd.checkpoint.export import public_base, warn_of_rounding
 
     if public and push is None:
         raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
@@ -111,6 +111,8 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
             tell=bar.advance,
         )
     say(f"Exported the {what} of {checkpoint} to {folder}, with its card, README.md.")
+    if dtype == "bfloat16" and not adapter:
+        warn_of_rounding(checkpoint)
     if push is not None:
         from vcsd.publish.push import push as upload
 

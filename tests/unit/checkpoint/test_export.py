@@ -1,12 +1,17 @@
-"""An export tells how far it is: files checked, tensors read, and bytes written."""
+"""An export tells how far it is: files checked, tensors read, and bytes written. It warns of what bfloat16 drops."""
 
 import shutil
+import sys
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from vcsd.checkpoint import Contents, TensorFile, write_checkpoint
 from vcsd.checkpoint import export as module
-from vcsd.checkpoint.export import ExportProgress, export
+from vcsd.checkpoint.export import ExportProgress, export, warn_of_rounding
+from vcsd.cli import app
+from vcsd.lora.base_record import BASE
 
 OLD = Path(__file__).parents[2] / "golden" / "old_checkpoint" / "checkpoint-2"
 STUDENT = "student.safetensors"
@@ -56,3 +61,31 @@ def test_the_share_done_follows_the_bytes_of_each_stage(tmp_path, monkeypatch):
         (out / "model.safetensors").write_bytes(bytes(MIB // 2))
         assert is_half.wait(60)
     assert told[-1] == (10, 10, "writing (MiB)")
+
+
+@pytest.mark.parametrize(
+    ("identity", "texts", "is_warned"),
+    [
+        ({"trainer": {"bf16": False}}, {}, True),
+        ({"trainer": {"bf16": True}}, {}, False),  # every pass of the run rounded these weights in the same way
+        ({"trainer": {"bf16": True}}, {BASE: "{}"}, True),  # no pass of the run rounded merged weights
+        ({}, {}, False),
+    ],
+)
+def test_weights_that_the_run_did_not_round_are_warned_of(identity, texts, is_warned, tmp_path, caplog):
+    checkpoint = write_checkpoint(tmp_path, 2, Contents({}, texts, identity, lambda _: None))
+    warn_of_rounding(checkpoint)
+    assert ("bfloat16 rounds away small updates" in caplog.text) == is_warned
+
+
+@pytest.mark.parametrize(("dtype", "is_warned"), [("bfloat16", True), ("float32", False)])
+def test_the_command_warns_of_a_run_in_float32_unless_it_exports_float32(
+    dtype, is_warned, tmp_path, monkeypatch, caplog
+):
+    contents = Contents({STUDENT: TensorFile(OLD / STUDENT)}, {}, {"trainer": {"bf16": False}}, copy_files)
+    write_checkpoint(tmp_path / "run", 2, contents)
+    monkeypatch.setattr(sys, "argv", ["vcsd", "export", str(tmp_path / "run"), "--dtype", dtype])
+    with pytest.raises(SystemExit) as stop:
+        app.main()
+    assert stop.value.code == 0
+    assert ("vcsd export --dtype float32 keeps them" in caplog.text) == is_warned
