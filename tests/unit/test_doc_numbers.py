@@ -303,6 +303,7 @@ LOSS, SHARING, SCORING, READER_PAGE, REPRODUCE = (
     for names in ("loss_head", "prefix_sharing", "scoring", "reader+reader_history", "reproduce")
 )
 LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
+UNSEEN = MEASURED + "unseen_updates.json"
 GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in ("", "_plain", "_before"))
 FAMILIES = {"Qwen3-VL": "qwen3_vl", "Qwen3.5": "qwen3_5"}
 SMALLEST, NEVER_BLACK = "Qwen3-VL 3.2M", "Qwen3-VL 3.2M, black_share=0"
@@ -360,6 +361,47 @@ def training():
         yield row(name), MEASURED + file, lambda data, phase=phase: full_step(data)[phase]
     yield rf"in which vcsd took {N} s", MEASURED + "full_step_trl.json", lambda data: full_step(data)["vcsd"][:1]
     yield rf"several times the {N} seconds", MEASURED + "full_step.json", lambda data: full_step(data)["rollout"][:1]
+
+
+def unseen(kind, rate, num, *fields):
+    """Fields of a run of `unseen_updates.py` after so many updates; kind is its precision, or "LoRA"."""
+
+    def read(data):
+        runs = {("LoRA" if run["rank"] else run["computes_in"], run["rate"]): run["rows"] for run in data["runs"]}
+        found = runs[kind, float(rate)][num]
+        assert found["updates"] == num
+        return [(100 if field in ("changed", "seen_share") else 1) * found[field] for field in fields]
+
+    return read
+
+
+def unseen_row(kind, rate, num, *fields):
+    return rf"^\| {kind} \| {rate} \| {num} \|(.*)\|$", UNSEEN, unseen(kind, rate, num, *fields)
+
+
+def hidden_by_bfloat16():
+    losses = ("changed", "trained_loss", "master_loss", "rounded_loss")
+    for kind, rate in (("bfloat16", "2e-6"), ("bfloat16", "5e-6"), ("float32", "2e-6")):
+        for num in (10, 20, 30):
+            yield unseen_row(kind, rate, num, *losses)
+    yield rf"loss in training starts at {N}", UNSEEN, unseen("bfloat16", "2e-6", 0, "trained_loss")
+    yield rf"takes it from {N} to", UNSEEN, unseen("bfloat16", "5e-6", 16, "trained_loss")
+    yield rf"takes it from [\d.]+ to {N},", UNSEEN, unseen("bfloat16", "5e-6", 17, "trained_loss")
+    yield rf"lowest after {N} updates, {N},", UNSEEN, lowest_master_loss
+    yield rf"and {N} after 29\.", UNSEEN, unseen("bfloat16", "5e-6", 29, "master_loss")
+    after_30 = unseen("float32", "2e-6", 30, "trained_loss", "rounded_loss")
+    yield rf"at 2e-6 its loss is {N}, and {N} in bfloat16", UNSEEN, after_30
+
+
+def lowest_master_loss(data):
+    (rows,) = [run["rows"] for run in data["runs"] if (run["computes_in"], run["rate"]) == ("bfloat16", 5e-6)]
+    lowest = min(rows, key=lambda row: row["master_loss"])
+    return [lowest["updates"], lowest["master_loss"]]
+
+
+def hidden_of_adapters():
+    for num in (5, 10, 20, 30):
+        yield unseen_row("LoRA", "6e-5", num, "trained_loss", "master_loss", "rounded_loss", "exported_loss")
 
 
 def loss_on_gpu():
@@ -1057,6 +1099,7 @@ PAGES = {
     "README.md": readme(),
     "CHANGELOG.md": changelog(),
     "docs/training.md": training(),
+    "docs/training.md#What bfloat16 hides at small learning rates": hidden_by_bfloat16(),
     f"{LOSS}#The loss head": [(rf"take {N} to {N} times as", LOSS_FILE, loss_range("triton", "forward_kl"))],
     f"{LOSS}#Measured on the GPU": loss_on_gpu(),
     f"{LOSS}#Measured on the CPU": loss_on_cpu(),
@@ -1122,6 +1165,7 @@ PAGES = {
         (LORA_GAP, LORA, found(r"minus whole weights ([\d.]+) ± ([\d.]+), 95% interval \+([\d.]+) to \+([\d.]+)")),
         (LORA_GAP, LORA, lora_gap),
     ],
+    "docs/lora.md#What bfloat16 hides of an adapter": hidden_of_adapters(),
     "docs/inspect.md": calibration(),
     "docs/monitoring.md": monitoring(),
     "docs/vllm.md#Evaluation": vllm_contrast(),
