@@ -229,6 +229,7 @@ _PHRASES = {
     "data.path = ": "train_dataset = ",
     "Lower model.max_pixels or rollout.max_new_tokens": f"Lower {_MAX_PIXELS} or {_MAX_NEW_TOKENS}",
     "lower model.max_pixels": f"lower {_MAX_PIXELS}",
+    "model.dither": "dither",
     "lora.rank: 32": "peft_config=LoraConfig(r=32)",
     "Set evaluation.every and evaluation.benchmarks in the recipe.": "Score the run with `vcsd eval OUTPUT_DIR`.",
     "questions are asked as the recipe's evaluation section says": "`vcsd eval OUTPUT_DIR` asks questions",

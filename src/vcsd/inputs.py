@@ -188,6 +188,7 @@ _KEYWORDS = (
         "peft_config",
         "vllm",
         "offload",
+        "dither",
     ),
 )
 

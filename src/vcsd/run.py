@@ -35,7 +35,7 @@ from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
 from vcsd.trainer import DistillationTrainer
-from vcsd.trainer.arguments import own_arguments, refuse_offload
+from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_offload
 from vcsd.trainer.sample_tables import SampleTables
 
 if TYPE_CHECKING:
@@ -107,10 +107,12 @@ def checked_arguments(recipe: Recipe, *, is_dry: bool = False) -> TrainingArgume
     """Build transformers' arguments of a recipe. Raise a ConfigError for what the trainer would refuse."""
     arguments = recipe.training_arguments(on_any_machine=is_dry)
     own_arguments(arguments, recipe.prompts_per_step, is_dry=is_dry)
+    is_half = bool(recipe.trainer["bf16"] if is_dry else arguments.bf16)
+    has_adapters = recipe.lora.rank is not None
     if recipe.offload:
-        is_half = bool(recipe.trainer["bf16"] if is_dry else arguments.bf16)
-        is_sharded = wants_shards(arguments)
-        refuse_offload(is_half=is_half, has_adapters=recipe.lora.rank is not None, is_sharded=is_sharded)
+        refuse_offload(is_half=is_half, has_adapters=has_adapters, is_sharded=wants_shards(arguments))
+    if recipe.model.dither:
+        refuse_dither(is_half=is_half, has_adapters=has_adapters)
     return arguments
 
 
@@ -154,6 +156,7 @@ def train(
             prompts_per_step=recipe.prompts_per_step,
             token_budget=recipe.token_budget,
             offload=recipe.offload,
+            dither=recipe.model.dither,
             prompt_settings=loaded.prompt_settings,
             skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
             monitors=(),

@@ -80,6 +80,9 @@ class ModelConfig(Section):
     freeze_vision: bool = Field(False, description="true freezes the vision tower.")
     freeze_projector: bool = Field(False, description="true freezes the projector from vision to language.")
     freeze_language: bool = Field(False, description="true freezes the language model, embeddings and head.")
+    dither: bool = Field(
+        False, description="true adds offsets below bfloat16's precision once, so that passes see small updates."
+    )
     chat_template_kwargs: Annotated[dict[str, bool | str], PlainValidator(_check_switches)] = Field(
         default_factory=dict, description="Switches of the chat template, such as {enable_thinking: false}."
     )

@@ -45,7 +45,7 @@ _CODE_DEFAULTS = (
 _OUR_DEFAULTS = (
     *("token_budget", "offload", "guard", "resume"),
     *("model.min_pixels", "model.max_pixels", "model.chat_template_kwargs"),
-    *("model.freeze_vision", "model.freeze_projector", "model.freeze_language"),
+    *("model.freeze_vision", "model.freeze_projector", "model.freeze_language", "model.dither"),
     *("data.images", "data.split", "data.columns", "data.multi_image", "data.text_only", "data.instruction"),
     *("data.max_prompt_tokens", "data.max_skipped_share"),
     *("lora.rank", "lora.scale", "lora.vision", "lora.train_a"),

@@ -131,7 +131,7 @@ def _adapters(recipe: Recipe) -> Iterator[Move]:
     """Yield LoRA, and whatever contradicts it switched off; nothing if the package that trains it is missing."""
     if recipe.lora.rank is None and has_peft():
         off = [f"model.{part}=false" for part in _PARTS if getattr(recipe.model, part)]
-        off += ["offload=false"] * recipe.offload
+        off += ["offload=false"] * recipe.offload + ["model.dither=false"] * recipe.model.dither
         overrides = ("lora.rank=32", f"trainer.learning_rate={ADAPTER_LEARNING_RATE}", *off)
         yield Move(overrides, "LoRA, not all weights", "adapters")
 

@@ -260,10 +260,11 @@ def _empty(work: Path) -> None:
 
 def _drop_added(tree: dict[str, JsonValue]) -> None:
     """Remove keys that were added to recipes later and change nothing, so that finished cells keep their names."""
-    method, lora, rollout = tree["method"], tree["lora"], tree["rollout"]
+    method, lora, rollout, model = tree["method"], tree["lora"], tree["rollout"], tree["model"]
     assert isinstance(method, dict)
     assert isinstance(lora, dict)
     assert isinstance(rollout, dict)
+    assert isinstance(model, dict)
     for key, before in _ADDED.items():
         if method[key] == before:
             del method[key]
@@ -271,6 +272,8 @@ def _drop_added(tree: dict[str, JsonValue]) -> None:
         del tree["lora"]
     if not tree["offload"]:
         del tree["offload"]
+    if not model["dither"]:
+        del model["dither"]
     if not rollout["steps_ahead"]:
         del rollout["steps_ahead"]
     if rollout["engine"] == "transformers":

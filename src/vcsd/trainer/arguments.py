@@ -174,6 +174,21 @@ def refuse_offload(*, is_half: bool, has_adapters: bool, is_sharded: bool) -> No
         )
 
 
+def refuse_dither(*, is_half: bool, has_adapters: bool) -> None:
+    """Raise a ConfigError if a run rounds no weights that it trains, so that offsets would have no effect."""
+    if has_adapters:
+        raise ConfigError(
+            ["model.dither = true has no effect with LoRA: the model itself is frozen. Set model.dither: false."]
+        )
+    if not is_half:
+        raise ConfigError(
+            [
+                "model.dither = true has no effect, because trainer.bf16 is false: no weight is rounded. "
+                "Set trainer.bf16: true, or model.dither: false."
+            ]
+        )
+
+
 def refuse_half_precision(model: nn.Module) -> None:
     """Raise a ConfigError if a trained weight is in half precision: updates at a learning rate of 2e-6 would vanish."""
     half = {

@@ -102,6 +102,8 @@ class ResumableTrainer(Trainer):
     content: Content
     base: BaseRecord | None
     """The frozen base of LoRA adapters; None without adapters."""
+    dither: bool
+    """Whether trained weights got offsets before the first step."""
     proven_step: int | None = None
     """The last step after which the weights gave a finite loss and gradient: known only in the step after it."""
     _checked: Path | None = None
@@ -260,6 +262,8 @@ class ResumableTrainer(Trainer):
             "model": hashlib.sha256(repr(shapes).encode()).hexdigest()[:16],
             "data": getattr(rows, "fingerprint", rows.__len__)(),
         }
+        if self.dither:
+            identity["model.dither"] = True  # other checkpoints lack it
         return identity if self.base is None else {**identity, "lora": settings_of(adapter_config(self._student()))}
 
     def contents(self) -> Contents:

@@ -34,6 +34,7 @@ from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
+from vcsd.models.dither import add_offsets
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.freeze import has_adapters
@@ -51,7 +52,7 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
-from vcsd.trainer.arguments import own_arguments, refuse_half_precision, refuse_offload
+from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_half_precision, refuse_offload
 from vcsd.trainer.budget import DEFAULT_BUDGET, agreed_budget, room_of, worst_row
 from vcsd.trainer.drawing import DrawingTrainer, not_saved_either
 from vcsd.trainer.finite import ruined, save_for_inspection
@@ -87,7 +88,8 @@ class DistillationTrainer(DrawingTrainer):
 
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by
     default it is measured before the first step. `offload` keeps Adam's moments and the float32 teacher in host memory;
-    a `teacher` that is passed in stays where it is. `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
+    a `teacher` that is passed in stays where it is. `dither` adds an offset to each trained weight before the first
+    step (`vcsd.models.dither`). `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
     adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
 
@@ -107,6 +109,7 @@ class DistillationTrainer(DrawingTrainer):
         prompts_per_step: int = 32,
         token_budget: int | None = None,
         offload: bool = False,
+        dither: bool = False,
         prompt_settings: Mapping[str, Any] | None = None,
         skips: Skips | None = None,
         monitors: Sequence[Monitor] = (),
@@ -123,7 +126,11 @@ class DistillationTrainer(DrawingTrainer):
         refuse_half_precision(model)
         if offload:
             refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
-        self.offload = offload
+        if dither:
+            refuse_dither(is_half=bool(args.bf16), has_adapters=has_adapters(model))
+            if teacher is not None:
+                raise ConfigError(["a teacher was built without the offsets of model.dither. Leave the teacher out."])
+        self.offload, self.dither = offload, dither
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
         self.prompt_settings = dict(prompt_settings or {})
@@ -132,6 +139,9 @@ class DistillationTrainer(DrawingTrainer):
         )
         family = family_of(model)
         family.prepare(model)  # before copies are made
+        self.content = same_content(content_of(model, processing_class, train_dataset))
+        if dither:
+            add_offsets(model, args.seed)
         make_teacher = HostTeacher if offload else partial(Teacher, is_alias=self.shards)
         self.teacher = teacher or make_teacher(
             model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every
@@ -140,7 +150,6 @@ class DistillationTrainer(DrawingTrainer):
         self.half = self._copy_for_rollouts(model, args)
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
         assert args.data_seed is not None
-        self.content = same_content(content_of(model, processing_class, train_dataset))
         self.base = base_record(model) if has_adapters(model) else None
         self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
