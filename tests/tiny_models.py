@@ -3,6 +3,7 @@
 build_model(family)      "qwen3_vl", "qwen3_5", their "_moe" variants, or "llava" (which uses the fallback)
 shallow(family)          settings of `build_model` for a model of two layers
 for_vllm(family)         settings of `build_model` for a model that vLLM can compute on a CPU
+rounded(model)           the model with weights that are bfloat16 numbers, as released ones are
 exact_arithmetic()       the modelling code's casts to float32 become casts to float64, so that 1e-12 means something
 """
 
@@ -71,6 +72,13 @@ def for_vllm(family: str) -> dict[str, Any]:
     delta = {"linear_key_head_dim": 64, "linear_value_head_dim": 64}
     text = _qwen(family)["text_config"]
     return {"text_config": {**text, **(delta if family.startswith("qwen3_5") else {})}}
+
+
+def rounded(model: PreTrainedModel) -> PreTrainedModel:
+    """Round the weights of a model to bfloat16 numbers in place. Their type stays float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    return model
 
 
 @contextmanager
