@@ -27,7 +27,7 @@ from forked_python import Python, start_python
 from rank_watch import Watch
 from tiny_fallbacks import build_fallback
 from tiny_lora import EVERYWHERE, lora_model
-from tiny_models import build_model, exact_arithmetic
+from tiny_models import build_model, exact_arithmetic, rounded
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer
 from vcsd.method import METHODS
@@ -37,6 +37,7 @@ from vcsd.parallel.sharding import local_part, whole
 from vcsd.rollout.engine import Sampled, TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
+from vcsd.teacher import fingerprint, named_tensors
 from vcsd.trainer import VCSDTrainer
 from vcsd.types import Example
 
@@ -50,7 +51,7 @@ class Case:
 
     `base_dtype` is the type of the weights below the adapters. `seed` is that of the rollouts. With `exact`, everything
     but the sum of a step's losses is in float64. If there is a `speaker`, only the responses to this example have
-    tokens. At most `max_rows` rollouts are decoded at once.
+    tokens. At most `max_rows` rollouts are decoded at once. With `dither`, the model's weights are bfloat16 numbers.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Case:
     lora: bool = False
     base_dtype: str = "float32"
     offload: bool = False
+    dither: bool = False
     token_budget: int | None = 400
     method: str = "vcsd"
     teacher: str = "ema"
@@ -108,7 +110,8 @@ def _model(case: Case) -> Any:
     if case.lora:
         return lora_model(case.family, EVERYWHERE, both=True, dtype=getattr(torch, case.base_dtype))
     if case.family in ("llava", "qwen3_vl", "qwen3_5"):
-        return build_model(case.family, tie_word_embeddings=case.tied)
+        model = build_model(case.family, tie_word_embeddings=case.tied)
+        return rounded(model) if case.dither else model
     return build_fallback(case.family)
 
 
@@ -158,6 +161,7 @@ def trainer_of(case: Case, folder: Path, recorder: Recorder, **more: Any) -> VCS
         prompts_per_step=case.num_prompts,
         token_budget=case.token_budget,
         offload=case.offload,
+        dither=case.dither,
         method=replace(METHODS[case.method], teacher=case.teacher),
         monitors=[recorder],
         **more,
@@ -181,6 +185,8 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
         "losses": losses_of(trainer),
         "rank_steps": watch.steps,
         "starts_with_one_copy": shares,
+        "starts_from": fingerprint(before),
+        "ends_with": [fingerprint(named_tensors(each)) for each in (trainer.model, teacher)],
         "student_norm": norms_of(trainer.model),
         "teacher_norm": norms_of(teacher),
         **how_far(trainer, before),

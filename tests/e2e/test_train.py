@@ -341,7 +341,8 @@ def test_a_preempted_run_saves_its_step_says_so_and_resumes(folder, monkeypatch,
 
 def test_every_key_of_a_recipe_reaches_the_run(folder):
     changes = {
-        **{"model.freeze_vision": "true", "data.max_prompt_tokens": 900, "data.max_skipped_share": 0.4},
+        **{"model.freeze_vision": "true", "model.dither": "true", "trainer.bf16": "true"},
+        **{"data.max_prompt_tokens": 900, "data.max_skipped_share": 0.4},
         **{"method.alpha": 0.5, "guard": "warn", "trainer.seed": 7, "trainer.data_seed": 8, "trainer.max_steps": 1},
         **{"rollout.temperature": 0.7, "rollout.top_p": 0.9, "rollout.top_k": 50, "token_budget": 3000},
         "trainer.output_dir": folder / "keys",
@@ -355,6 +356,7 @@ def test_every_key_of_a_recipe_reaches_the_run(folder):
     assert trainer.prompt_settings["max_tokens"] == 900
     frozen = {part_of(name) for name, weight in trainer.model.named_parameters() if not weight.requires_grad}
     assert frozen == {"vision"}
+    assert trainer.dither
     (watch,) = trainer.monitors
     assert (watch._stops, len(watch.guard.signals)) == (False, len(SIGNALS))
     assert trainer.stream.skips._max_share == 0.4

@@ -62,6 +62,12 @@ OFFLOADED = Case(
 )
 """Every prompt is decoded and scored alone, so that bfloat16 rounds in the same way however prompts are spread."""
 
+DITHERED = [
+    Case(f"{kind} dither", kind=kind, dither=True, num_steps=1, arguments={"bf16": True, "learning_rate": 0.0})
+    for kind in KINDS
+]
+"""Nothing is learned, so that the last weights are those of the start, whole or put together from shards."""
+
 SHARDED = [case for case in [*PAIRS, *QUADS, *HALVES] if case.kind == "fsdp2"]
 REPLICATED = [case for case in [*PAIRS, *QUADS, OFFLOADED] if case.kind == "ddp"]
 
@@ -76,7 +82,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     found = {}
-    for num_ranks, known in ((2, [*PAIRS, *HALVES, OFFLOADED]), (4, QUADS)):
+    for num_ranks, known in ((2, [*PAIRS, *HALVES, *DITHERED, OFFLOADED]), (4, QUADS)):
         if cases := [case for case in known if case in asked]:
             results = _results(num_ranks, cases, root / f"ranks-{num_ranks}")
             found |= {case.name: [result[case.name] for result in results] for case in cases}
@@ -207,6 +213,17 @@ def test_with_offload_two_ranks_train_as_one_process(case: Case, ranks: dict[str
             assert relative(ours[name], theirs[name]) <= 1e-6, name
     assert all(result["losses"] == results[0]["losses"] for result in results)
     assert results[0]["num_moved"] > 0.9 * results[0]["num_trained"]
+
+
+@pytest.mark.parametrize("case", DITHERED, ids=lambda case: case.name)
+def test_with_dither_all_ranks_start_from_the_same_weights_as_one_process(
+    case: Case, ranks: dict[str, Any], alone: Alone
+) -> None:
+    expected = alone(case)
+    for result in ranks[case.name]:
+        assert result["starts_from"] == expected["starts_from"]
+        assert result["ends_with"] == expected["ends_with"]
+    assert expected["starts_from"] != alone(replace(case, dither=False))["starts_from"]
 
 
 @pytest.mark.parametrize("case", HALVES, ids=lambda case: case.name)

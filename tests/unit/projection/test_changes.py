@@ -21,7 +21,7 @@ def proposed(name, card, *overrides):
         ("paper/qwen3_vl_8b", "h200", ()),
         ("paper/qwen3_vl_8b", "24GB", ()),
         ("paper/qwen3_vl_2b", "a100-80", ("token_budget=200000",)),
-        ("paper/qwen3_5_9b", "a100-80", ("offload=true", "model.freeze_vision=true")),
+        ("paper/qwen3_5_9b", "a100-80", ("offload=true", "model.freeze_vision=true", "model.dither=true")),
         ("lora/qwen3_vl_8b_48gb", "24GB", ()),
     ],
 )
@@ -38,6 +38,7 @@ def test_every_proposal_is_a_valid_recipe_that_fits(name, card, overrides):
         assert found.needed_bytes == change.projection.needed_bytes
         assert bool(changed.trainer.get("fsdp")) == (count > 1)
         assert not (changed.offload and (count > 1 or changed.lora.rank))
+        assert not (changed.model.dither and changed.lora.rank)
 
 
 def test_what_keeps_the_result_comes_before_more_gpus_adapters_and_a_smaller_model():

@@ -58,6 +58,18 @@ def test_offload_is_refused_in_a_dry_run_where_a_run_would_refuse_it(sharded):
         preview(load_recipe("paper/qwen3_vl_8b", ["offload=true", *sharded.split()]))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("lora.rank=8 trainer.learning_rate=6e-5", r"has no effect with LoRA: .*\. Set model\.dither: false\."),
+        ("trainer.bf16=false", r"has no effect, because trainer\.bf16 is false: .* Set trainer\.bf16: true, or"),
+    ],
+)
+def test_dither_is_refused_in_a_dry_run_where_a_run_would_refuse_it(overrides, message):
+    with pytest.raises(ConfigError, match=rf"model\.dither = true {message}"):
+        preview(load_recipe("paper/qwen3_vl_8b", ["model.dither=true", *overrides.split()]))
+
+
 def test_another_engine_is_refused_in_a_dry_run_before_transformers_asks_to_install_it(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(ConfigError, match=r"DeepSpeed is not supported\. Use FSDP2"):
