@@ -64,7 +64,7 @@ SUB_RANKS = {
     "evaluation/reading": ["texts", "judging"],
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
-    "models": ["messages", "packed", "qwen", "idefics"],
+    "models": ["messages", "packed", "weights", "qwen", "idefics"],
     "reproduce": ["abilities", "paper", "pages", "planned", "failures"],
     "rollout": ["vllm", "fixed"],
     "world": ["questions"],

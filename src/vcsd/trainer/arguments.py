@@ -174,8 +174,8 @@ def refuse_offload(*, is_half: bool, has_adapters: bool, is_sharded: bool) -> No
         )
 
 
-def refuse_dither(*, is_half: bool, has_adapters: bool) -> None:
-    """Raise a ConfigError if a run rounds no weights that it trains, so that offsets would have no effect."""
+def refuse_dither(*, is_half: bool, has_adapters: bool, has_teacher: bool = False) -> None:
+    """Raise a ConfigError if a run rounds no weights that it trains, or has a teacher that lacks the offsets."""
     if has_adapters:
         raise ConfigError(
             ["model.dither = true has no effect with LoRA: the model itself is frozen. Set model.dither: false."]
@@ -187,6 +187,8 @@ def refuse_dither(*, is_half: bool, has_adapters: bool) -> None:
                 "Set trainer.bf16: true, or model.dither: false."
             ]
         )
+    if has_teacher:
+        raise ConfigError(["a teacher was built without the offsets of model.dither. Leave the teacher out."])
 
 
 def refuse_half_precision(model: nn.Module) -> None:

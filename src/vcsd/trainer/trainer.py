@@ -34,11 +34,11 @@ from vcsd.host_teacher import HostTeacher
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
-from vcsd.models.dither import add_offsets
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
 from vcsd.models.freeze import has_adapters
 from vcsd.models.messages.prompt_length import within_model
+from vcsd.models.weights.dither import add_offsets
 from vcsd.monitor.observation import Monitor, Observation
 from vcsd.parallel.distress import in_step_or_none
 from vcsd.parallel.exchange import all_statistics
@@ -89,8 +89,8 @@ class DistillationTrainer(DrawingTrainer):
     The model is in float32; with `args.bf16` it computes in bfloat16. `token_budget` limits the tokens of a row; by
     default it is measured before the first step. `offload` keeps Adam's moments and the float32 teacher in host memory;
     a `teacher` that is passed in stays where it is. `dither` adds an offset to each trained weight before the first
-    step (`vcsd.models.dither`). `monitors` see every step. With `peft_config`, or a PeftModel, LoRA
-    adapters in float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
+    step (`models/weights/dither.py`). `monitors` see every step. With `peft_config`, or a PeftModel, LoRA adapters in
+    float32 are trained on a frozen base of any type, which the teacher and the rollouts share.
     """
 
     _budget_used: int
@@ -126,10 +126,6 @@ class DistillationTrainer(DrawingTrainer):
         refuse_half_precision(model)
         if offload:
             refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
-        if dither:
-            refuse_dither(is_half=bool(args.bf16), has_adapters=has_adapters(model))
-            if teacher is not None:
-                raise ConfigError(["a teacher was built without the offsets of model.dither. Leave the teacher out."])
         self.offload, self.dither = offload, dither
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
@@ -141,7 +137,7 @@ class DistillationTrainer(DrawingTrainer):
         family.prepare(model)  # before copies are made
         self.content = same_content(content_of(model, processing_class, train_dataset))
         if dither:
-            add_offsets(model, args.seed)
+            _dither(model, args, teacher)
         make_teacher = HostTeacher if offload else partial(Teacher, is_alias=self.shards)
         self.teacher = teacher or make_teacher(
             model, method.teacher, ema_rate=method.ema_rate, every=method.teacher_every
@@ -423,6 +419,12 @@ class DistillationTrainer(DrawingTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) -> None:
+    """Give the student its offsets, before it is copied."""
+    refuse_dither(is_half=bool(args.bf16), has_adapters=has_adapters(model), has_teacher=teacher is not None)
+    add_offsets(model, args.seed)
 
 
 def _of_rank(skips: Skips) -> Skips:

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from tiny_models import build_model, rounded
-from vcsd.models import dither
-from vcsd.models.dither import add_offsets
 from vcsd.models.freeze import freeze
+from vcsd.models.weights import dither
+from vcsd.models.weights.dither import add_offsets
 from vcsd.teacher import fingerprint, named_tensors
 
 SMALLEST = 2.0**-125
