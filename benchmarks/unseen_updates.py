@@ -1,12 +1,13 @@
 """What bfloat16 hides at small learning rates: the loss of the float32 weights, and of the same weights rounded.
 
     python benchmarks/unseen_updates.py smollm2 --rates 2e-6 5e-6 --float32-rates 2e-6 --adapter-rates 6e-5 \\
-      --out benchmarks/results           # three to seven minutes a run on two cores
+      --dither-rates 2e-6 --out benchmarks/results           # three to seven minutes a run on two cores
 
 The folder holds a language model without a vision tower, such as `smollm2`, which the commands of docs/real_language.md
 make. Each run learns the same twelve short answers, all of them in every step, with AdamW, ten steps of warm-up and
 gradients clipped to norm 1. A run computes in bfloat16 through autocast, as `trainer.bf16: true` does, or in float32.
-It starts from weights in bfloat16, as models are released. Runs with adapters train the factor B alone, as recipes do.
+It starts from weights in bfloat16, as models are released. Runs with adapters train the factor B alone, as recipes do;
+those with dither get offsets first, as with `model.dither: true`.
 
 After each number of updates the result has, for the same weights:
 
@@ -35,6 +36,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from vcsd.lora.attach import freeze_first_factors, with_adapters
 from vcsd.lora.effective import effective_changes
+from vcsd.models.weights.dither import add_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,12 +141,16 @@ def adapted(model: Any, rank: int) -> Any:
     return model
 
 
-def run(folder: Path, rate: float, *, is_half: bool, steps: int, rank: int | None = None) -> list[dict[str, float]]:
+def run(
+    folder: Path, rate: float, *, is_half: bool, steps: int, rank: int | None = None, dither: bool = False
+) -> list[dict[str, float]]:
     """Train once, and measure after every number of updates."""
     batch = lessons(AutoTokenizer.from_pretrained(folder))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).float().eval()
     if rank is not None:
         model = adapted(model, rank)
+    if dither:
+        add_offsets(model, seed=0)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     starts = [parameter.detach().clone() for parameter in trained]
     optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0)
@@ -178,6 +184,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="*", default=[], help="for whole weights in bfloat16")
     parser.add_argument("--float32-rates", type=float, nargs="*", default=[], help="for whole weights in float32")
     parser.add_argument("--adapter-rates", type=float, nargs="*", default=[], help="for LoRA in bfloat16")
+    parser.add_argument("--dither-rates", type=float, nargs="*", default=[], help="for dithered weights in bfloat16")
     parser.add_argument("--rank", type=int, default=32, help="of the adapters")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True)
@@ -185,14 +192,17 @@ def main() -> None:
     path = given.out / "unseen_updates.json"
     setting = {"model": given.model.name, "torch": torch.__version__, "warm_up": WARM_UP, "steps": given.steps}
     runs = known_runs(path, setting)
-    plans = [(rate, True, None) for rate in given.rates] + [(rate, False, None) for rate in given.float32_rates]
-    plans += [(rate, True, given.rank) for rate in given.adapter_rates]
-    for rate, is_half, rank in plans:
-        title = {"computes_in": "bfloat16" if is_half else "float32", "rate": rate, "rank": rank}
+    plans = [(rate, True, None, False) for rate in given.rates]
+    plans += [(rate, False, None, False) for rate in given.float32_rates]
+    plans += [(rate, True, given.rank, False) for rate in given.adapter_rates]
+    plans += [(rate, True, None, True) for rate in given.dither_rates]
+    for rate, is_half, rank, dither in plans:
+        title = {"computes_in": "bfloat16" if is_half else "float32", "rate": rate, "rank": rank, "dither": dither}
         if any(title.items() <= one.items() for one in runs):
             continue
         print(title, flush=True)
-        runs.append({**title, "rows": run(given.model, rate, is_half=is_half, steps=given.steps, rank=rank)})
+        rows = run(given.model, rate, is_half=is_half, steps=given.steps, rank=rank, dither=dither)
+        runs.append({**title, "rows": rows})
         path.write_text(json.dumps({**setting, "runs": runs}, indent=1) + "\n", encoding="utf-8")
 
 

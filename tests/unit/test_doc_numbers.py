@@ -363,11 +363,16 @@ def training():
     yield rf"several times the {N} seconds", MEASURED + "full_step.json", lambda data: full_step(data)["rollout"][:1]
 
 
+def kind_of(run):
+    """A run's precision, with "dither" if it has that, or "LoRA"."""
+    return "LoRA" if run["rank"] else run["computes_in"] + ", dither" * run["dither"]
+
+
 def unseen(kind, rate, num, *fields):
-    """Fields of a run of `unseen_updates.py` after so many updates; kind is its precision, or "LoRA"."""
+    """Fields of a run of `unseen_updates.py` after so many updates; kind is as in `kind_of`."""
 
     def read(data):
-        runs = {("LoRA" if run["rank"] else run["computes_in"], run["rate"]): run["rows"] for run in data["runs"]}
+        runs = {(kind_of(run), run["rate"]): run["rows"] for run in data["runs"]}
         found = runs[kind, float(rate)][num]
         assert found["updates"] == num
         return [(100 if field in ("changed", "seen_share") else 1) * found[field] for field in fields]
@@ -381,7 +386,8 @@ def unseen_row(kind, rate, num, *fields):
 
 def hidden_by_bfloat16():
     losses = ("changed", "trained_loss", "master_loss", "rounded_loss")
-    for kind, rate in (("bfloat16", "2e-6"), ("bfloat16", "5e-6"), ("float32", "2e-6")):
+    kinds = ("bfloat16", "2e-6"), ("bfloat16", "5e-6"), ("float32", "2e-6")
+    for kind, rate in (*kinds, ("bfloat16, dither", "2e-6")):
         for num in (10, 20, 30):
             yield unseen_row(kind, rate, num, *losses)
     yield rf"loss in training starts at {N}", UNSEEN, unseen("bfloat16", "2e-6", 0, "trained_loss")
@@ -394,7 +400,7 @@ def hidden_by_bfloat16():
 
 
 def lowest_master_loss(data):
-    (rows,) = [run["rows"] for run in data["runs"] if (run["computes_in"], run["rate"]) == ("bfloat16", 5e-6)]
+    (rows,) = [run["rows"] for run in data["runs"] if (kind_of(run), run["rate"]) == ("bfloat16", 5e-6)]
     lowest = min(rows, key=lambda row: row["master_loss"])
     return [lowest["updates"], lowest["master_loss"]]
 

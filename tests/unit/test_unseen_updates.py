@@ -54,7 +54,10 @@ def test_only_answers_are_learned(folder):
 def test_a_run_in_bfloat16_sees_less_than_its_masters_and_adapters_lose_it_in_the_export(folder):
     whole, exact = (run(folder, 2e-6, is_half=is_half, steps=2) for is_half in (True, False))
     adapters = run(folder, 1e-3, is_half=True, steps=2, rank=2)
-    for rows in (whole, exact, adapters):
+    dithered = run(folder, 2e-6, is_half=True, steps=2, dither=True)
+    assert dithered[0]["rounded_loss"] == whole[0]["rounded_loss"]
+    assert abs(dithered[2]["seen_share"] - 1) < 0.2
+    for rows in (whole, exact, adapters, dithered):
         assert [row["updates"] for row in rows] == [0, 1, 2]
         assert rows[0]["changed"] == rows[0]["moved"] == 0
     assert all(row["trained_loss"] == row["master_loss"] for row in exact)
