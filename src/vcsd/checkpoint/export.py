@@ -192,7 +192,8 @@ def warn_of_rounding(checkpoint: Path) -> None:
     is_exact = isinstance(trainer, dict) and trainer.get("bf16") is False
     if is_exact or (checkpoint / BASE).is_file():
         log.warning(
-            "bfloat16 rounds away small updates, with which this run computed; vcsd export --dtype float32 keeps them."
+            "bfloat16 may round away small updates with which this run computed; "
+            "vcsd export --dtype float32 keeps them."
         )
 
 

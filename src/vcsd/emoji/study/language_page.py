@@ -105,7 +105,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             "little about others.",
             "",
             *_study_verdict(listed, results),
-            *_found_later(results),
+            *_which_weights(results),
             *_verdicts(listed, results),
             f"![VCSD minus the others on unusual colours, and its change on every other suite]({name}.png)",
             "",
@@ -139,8 +139,8 @@ def _is_rounded(results: Results) -> bool:
     return all(result.get("measured") == MEASURED for run, result in results.items() if run.trains)
 
 
-def _found_later(results: Results) -> Iterator[str]:
-    """What the first study got wrong, and what was added to its page for it."""
+def _which_weights(results: Results) -> Iterator[str]:
+    """Which weights the exams measured; for the first study, what was wrong with that and was added to its page."""
     if _is_rounded(results):
         text = (
             "All scores are of weights rounded to bfloat16, as `vcsd export` writes them by default, computed in "

@@ -1,8 +1,8 @@
 """What training saw: the answers that it sampled, beside the exam of the weights that it left behind.
 
-With `trainer.bf16` every pass of training rounds the weights to bfloat16, and rollouts are drawn from a rounded copy.
-If an exam measures the unrounded weights instead, the two may be far apart: a base lies on bfloat16's grid, so small
-updates are not seen before they add up to half a step of the grid.
+With `trainer.bf16` the matrix products of training round their weights to bfloat16, and rollouts on a GPU are drawn
+from a rounded copy. If an exam measures the unrounded weights instead, the two may be far apart: a base lies on
+bfloat16's grid, so small updates are not seen before they add up to half a step of the grid.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ UNTOUCHED = 2
 
 LAST = 10
 """Steps at the end whose rollouts are compared with the exam."""
+
+NUM_PER_PROMPT = 8
+"""Rollouts of a prompt in the study's recipe."""
 
 MEASURED = "bfloat16"
 """The precision of the weights that an exam measures: that of a base, of rollouts, and of `vcsd export` by default.
@@ -65,7 +68,7 @@ def seen_by_training(results: Results, out: Path) -> Iterator[str]:
 def _num_prompts(rollouts: Mapping[EmojiRun, _Rollouts]) -> str:
     """How many prompts of a suite the first steps of one run per base ask, from the fewest to the most."""
     one = {run.base: own for run, own in rollouts.items()}.values()
-    numbers = [sum(own.num(suite, until=UNTOUCHED) for own in one) // 8 for suite in PROMPT_SHARES]
+    numbers = [sum(own.num(suite, until=UNTOUCHED) for own in one) // NUM_PER_PROMPT for suite in PROMPT_SHARES]
     return f"{min(numbers)} to {max(numbers)}"
 
 
