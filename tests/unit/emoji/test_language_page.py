@@ -13,7 +13,7 @@ from vcsd.emoji.study import language_page
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_page import page
-from vcsd.emoji.study.settle import Counted, seen_in_time, study_verdict
+from vcsd.emoji.study.settle import GATES, Counted, seen_in_time, study_verdict
 from vcsd.emoji.study.study_list import read_study
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
@@ -27,6 +27,11 @@ def scores(unusual, count=95.0):
     right = dict.fromkeys(SUITES, 95.0) | {"unusual_prompted": unusual, "unusual_unprompted": unusual, "count": count}
     marks = {suite: "1" * round(2 * value) + "0" * round(200 - 2 * value) for suite, value in right.items()}
     return {suite: {"right": value, "marks": marks[suite]} for suite, value in right.items()}
+
+
+def loses(points):
+    """The counting of a run that loses so many points against its base."""
+    return {"right": 95.0 - points, "marks": scores(0.0)["count"]["marks"]}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +106,36 @@ def test_the_verdict_of_the_study_comes_first(tmp_path, vcsd, said):
     assert text.index(f"**The study {said}.**") < text.index("## Verdicts")
     assert ("does not help this kind of model" in text) == (said == "fails")
     assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
+
+
+def test_what_a_success_may_hide_is_said_beside_it(tmp_path):
+    """Twelve gates that each lose 2.5 points on every base break none, but they are not shown to be kept."""
+    vcsd = scores(40.0)
+    for suite in GATES:
+        vcsd[suite] = scores(40.0)[suite] | {"right": 92.5}
+    write_results(tmp_path, vcsd)
+    for base, loss in (("emoji-1", 2.9), ("emoji-2", 0.1)):
+        path = tmp_path / "cells" / f"test-{base}-VCSD.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": vcsd | {"count": loses(loss)}}))
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert "**The study succeeds.**" in text
+    assert "VCSD breaks at least one gate on 0 of 5 bases. Of 12 gates, 11 are shown to be kept" in text
+    assert "0 are shown to lose more, and 1 are undecided" in text
+    assert "VCSD minus contrast decoding, which needs no training, is +20.00 ± 0.00 (p < 0.001) on unusual" in text
+    assert "12 of VCSD, 6 of alpha 0, 6 of sharpened 2" in text
+
+
+def test_training_that_adds_nothing_to_contrast_decoding_is_said(tmp_path):
+    write_results(tmp_path, scores(23.0))
+    assert "so training adds less than a gain that counts" in " ".join(page(LISTED, tmp_path).split())
+
+
+def test_the_page_says_how_its_runs_were_made(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert f"List {LISTED.digest}, on a machine that no result names" in text
+    assert "emoji-1 21, emoji-2 22" in text
+    assert "settling on emoji-1 with 11" in text
 
 
 def test_before_all_runs_are_finished_the_page_says_how_many_are_and_nothing_else(tmp_path):

@@ -16,32 +16,26 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
-from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_picture import draw_language
 from vcsd.emoji.study.seen_by_training import MEASURED, seen_by_training
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
-    AROUND,
-    FIRST_STEPS,
     GATES,
+    LEAST_GAIN,
     MARGIN,
-    MOST_LOST,
-    Counted,
     broken_gates,
     gain,
     is_broken,
     is_wanted,
-    seen_in_time,
     study_verdict,
     unusual,
     verdict,
-    why_broken,
     worst_gate,
 )
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study, tried_on_dev
+from vcsd.emoji.study.watched_by_monitors import watched_by_monitors
 from vcsd.errors import ConfigError, VcsdError
-from vcsd.monitor.lines import read_lines
-from vcsd.reproduce.paired_runs import paired
+from vcsd.reproduce.paired_runs import equivalence_interval, paired, shown_ends
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
@@ -61,9 +55,6 @@ TITLES = {
 CONTROLS = ("alpha 0", "sharpened 2")
 FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")
 """The bases that were planned first. Two more were planned before any result was read."""
-
-_LAST = 10
-"""Steps at the end of a run whose deciding words are compared with those of its first steps."""
 
 
 def read_results(
@@ -114,9 +105,8 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             *_settling(listed, results),
             *_tables(results),
             *seen_by_training(results, out),
-            *_counting(results, out),
-            *_presence(results, out),
-            *_numbers(results),
+            *watched_by_monitors(results, out),
+            *_how_made(listed, results, name),
         ]
     else:
         lines += ["Nothing else is shown before all of them are.", ""]
@@ -132,6 +122,38 @@ def _study_verdict(listed: StudyList, results: Results) -> Iterator[str]:
     if first := [base for base in listed.bases if base in FIRST_PLANNED]:
         yield f"Judged by the {len(first)} bases that were planned first alone, it {_judged(results, first)}."
     yield ""
+    yield from _beside_the_verdict(listed, results)
+
+
+def _beside_the_verdict(listed: StudyList, results: Results) -> Iterator[str]:
+    """What a verdict may hide. It changes none, and it is printed whatever the verdict is."""
+    scores = [_scores_on_test(results, base) for base in listed.bases]
+    num_broken = sum(bool(broken_gates(own["base"], own["VCSD"])) for own in scores)
+    gates = [kept(change) for change in changes_of_gates(listed, results).values()]
+    over_decoding = gains_over_bases(listed, results)["contrast decoding"]
+    _, tried = tried_on_dev(results)
+    text = (
+        f"Beside the verdict: VCSD breaks at least one gate on {num_broken} of {len(scores)} bases. Of {len(gates)} "
+        f"gates, {gates.count('kept')} are shown to be kept: their 90% interval over bases lies above -{MARGIN:g} "
+        f"points. {gates.count('lost')} are shown to lose more, and {gates.count('undecided')} are undecided; a base "
+        "may lose a little on many gates and break none. "
+        f"VCSD minus contrast decoding, which needs no training, is {over_decoding} on unusual colours"
+        f"{'' if over_decoding.mean >= LEAST_GAIN else ', so training adds less than a gain that counts'}. "
+        "Settings tried on `dev`: "
+        + ", ".join(f"{len(runs)} of {name}" for name, runs in tried.items())
+        + ". This paragraph was written after the first study was looked at and before the second was."
+    )
+    yield from _paragraph(text)
+
+
+def kept(change: Paired) -> str:
+    """Whether a gate is shown to be `kept` or `lost`, by the 90% interval over bases, or `undecided`."""
+    ends = equivalence_interval(change)
+    assert ends is not None, "there are several bases"
+    low, high = ends
+    if low > -MARGIN:
+        return "kept"
+    return "lost" if high < -MARGIN else "undecided"
 
 
 def _is_rounded(results: Results) -> bool:
@@ -159,6 +181,10 @@ def _which_weights(results: Results) -> Iterator[str]:
             "export` writes by default. [A second study](../preregistration_language_exported.md) measures that "
             "one. The sections about what training saw and about presence were added after the look."
         )
+    yield from _paragraph(text)
+
+
+def _paragraph(text: str) -> Iterator[str]:
     yield from wrap(text, 120, break_long_words=False, break_on_hyphens=False)
     yield ""
 
@@ -241,13 +267,16 @@ def _kept(listed: StudyList, results: Results) -> Iterator[str]:
     yield "## VCSD minus the base, on every other suite"
     yield ""
     yield "Points over bases, with standard error and p, the largest loss first, and the bases on which VCSD breaks it."
+    yield f"Shown: whether the 90% interval over bases lies above -{MARGIN:g} points (kept) or below (lost)."
     yield ""
-    yield "| suite | over bases | broken on |"
-    yield "|---|--:|---|"
+    yield "| suite | over bases | 90% interval | shown | broken on |"
+    yield "|---|--:|--:|---|---|"
     scores = {base: _scores_on_test(results, base) for base in listed.bases}
     for suite, change in changes_of_gates(listed, results).items():
         broken = [base for base, own in scores.items() if is_broken(own["base"][suite], own["VCSD"][suite])]
-        yield f"| {suite} | {change} | {', '.join(broken) or 'none'} |"
+        ends = equivalence_interval(change)
+        assert ends is not None, "there are several bases"
+        yield f"| {suite} | {change} | {shown_ends(ends)} | {kept(change)} | {', '.join(broken) or 'none'} |"
     yield ""
 
 
@@ -302,101 +331,35 @@ def _tables(results: Results) -> Iterator[str]:
         yield ""
 
 
-def _counting(results: Results, out: Path) -> Iterator[str]:
-    yield "## Counting, and what the monitors saw"
+def _how_made(listed: StudyList, results: Results, name: str) -> Iterator[str]:
+    """The commands, the machine, and all that chance could depend on."""
+    seeds = ", ".join(f"{run.base} {run.seed}" for run in results if (run.stage, run.variant) == ("test", "VCSD"))
+    settling = next(run for run in results if run.stage == "dev" and run.trains)
+    yield "## How this was made"
     yield ""
-    yield "`flips`: share of number words at which the contrast changed the most likely token, in the first and last"
-    yield "ten steps. `alarm`: first alarm of the run's guard, and of a guard for counting alone, without labels."
-    yield "`why`, for runs that break counting: `contrast` for VCSD if its target is wrong before any training,"
-    yield f"by more than {MARGIN:g} points, else `training`. `in time`: whether an alarm came before {MOST_LOST:g}"
-    yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
-    yield f"against the first {FIRST_STEPS} steps."
+    yield "```bash"
+    yield f"python -m vcsd.emoji.study.whole_study docs/results/{name}_runs.json --language smollm2 \\"
+    yield f"  --sprites sprites.safetensors --bases bases --out runs/{name}"
+    yield "make pages"
+    yield "```"
     yield ""
-    yield from _watched_runs(results, out, "count")
-
-
-def _presence(results: Results, out: Path) -> Iterator[str]:
-    yield "## Presence, and what the monitors saw"
-    yield ""
-    yield "The same columns for presence, whose deciding words are yes and no."
-    yield ""
-    yield from _watched_runs(results, out, "presence")
-
-
-def _watched_runs(results: Results, out: Path, suite: str) -> Iterator[str]:
-    """A line for every run about what was seen of a suite while it trained."""
-    columns = ["flips, first", "flips, last", "KL there, first", "KL there, last", "alarm, run", f"alarm, {suite}"]
-    yield f"| run | {suite} | " + " | ".join([*columns, "why", "in time"]) + " |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|---|"
-    for run, result in results.items():
-        if run.trains:
-            cells = _watched(results, run, list(read_lines(out / "runs" / run.name / KEYS)), suite)
-            yield f"| {run.name} | {result['scores'][suite]['right']:.1f} | " + " | ".join(cells) + " |"
-    yield ""
-
-
-def _watched(results: Results, run: EmojiRun, recorded: Sequence[Mapping[str, Any]], suite: str) -> list[str]:
-    """The cells of a run about what was seen of a suite while it trained."""
-    lines = [line for line in recorded if line["suite"] == suite]
-    last = max((int(line["step"]) for line in lines), default=0)
-    first_part = [line for line in lines if line["step"] <= FIRST_STEPS]
-    last_part = [line for line in lines if line["step"] > last - _LAST]
-    means = [_mean(part, name) for name in ("argmax_changed", "kl_target_original") for part in (first_part, last_part)]
-    alarms = [_first_alarm(results[run]["alarms"].get(who, {})) for who in ("run", suite)]
-    cells = [*(f"{mean:.3f}" if mean is not None else "-" for mean in means), *(str(a or "-") for a in alarms)]
-    base = _base_of(results, run)
-    if not is_broken(base["scores"][suite], results[run]["scores"][suite]):
-        return [*cells, "-", "-"]
-    why = why_broken(base["key_contrast"][suite]) if run.variant == "VCSD" else "training"
-    return [*cells, why, _in_time(lines, alarms)]
-
-
-def _numbers(results: Results) -> Iterator[str]:
-    """What the contrast does to number words without any training, on the base and after each run."""
-    yield "## Number words, with and without the contrast"
-    yield ""
-    yield "Percent of counting questions whose most likely number is the true one: with the picture, with the black"
-    yield "picture, and in VCSD's target. Then what the black picture prefers, and the mean contrast of wrong numbers"
-    yield "in nats."
-    yield ""
-    yield "| run | picture | black | target | black prefers | pushed |"
-    yield "|---|--:|--:|--:|---|---|"
-    for run, result in results.items():
-        if "key_contrast" in result:
-            own = result["key_contrast"]["count"]
-            shares = " | ".join(f"{own[name]:.1f}" for name in ("original", "control", "target"))
-            prefers = ", ".join(f"{word} {num}" for word, num in own["control_says"].items())
-            pushed = ", ".join(f"{word} {nats:+.2f}" for word, nats in own["pushed"].items())
-            yield f"| {run.name} | {shares} | {prefers} | {pushed} |"
-    yield ""
-
-
-def _first_alarm(steps: Mapping[str, int | None]) -> int | None:
-    """The first step at which a guard warned; one that stops at once has warned as well."""
-    return min((step for step in steps.values() if step is not None), default=None)
-
-
-def _base_of(results: Results, run: EmojiRun) -> dict[str, Any]:
-    """The result of a run's base on the same split."""
-    (base,) = (
-        result
-        for other, result in results.items()
-        if (other.variant, other.base, other.stage) == ("base", run.base, run.stage)
+    yield from _paragraph(
+        f"[The guide](../real_language.md#commands) says where the two inputs come from. List {listed.digest}, on "
+        f"{_listed_once(result.get('hardware') for result in results.values())}, with "
+        f"{_listed_once(_versions(result) for result in results.values())}. "
+        f"Seeds of training: {seeds}; settling on {settling.base} with {settling.seed}. All studies ask the same "
+        "questions on `dev` and on `test`, which depend on the suite and a number only; prompts ask about the same "
+        "suites in the same order. The order of commits shows that the rules are older than the results in this "
+        "repository; when runs were made, nobody else can check. Training on a GPU does not repeat bit for bit."
     )
-    return base
 
 
-def _in_time(lines: Sequence[Mapping[str, Any]], alarms: Sequence[int | None]) -> str:
-    counted = [Counted(line["step"], line["responses"], line["right"]) for line in lines]
-    said = seen_in_time(counted, [alarm for alarm in alarms if alarm is not None])
-    return {True: "yes", False: "no", None: "unknown"}[said]
+def _versions(result: Mapping[str, Any]) -> str:
+    return ", ".join(f"{package} {version}" for package, version in result.get("versions", {}).items())
 
 
-def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Average a statistic over the deciding words of several lines."""
-    pairs = [(line["key"][name], line["keys"]) for line in lines if name in line["key"]]
-    weight = sum(keys for _, keys in pairs)
-    return sum(value * keys for value, keys in pairs) / weight if weight else None
+def _listed_once(values: Iterable[str | None]) -> str:
+    return "; ".join(sorted({value for value in values if value})) or "a machine that no result names"
 
 
 def _left_out(names: Sequence[str]) -> Iterator[str]:
