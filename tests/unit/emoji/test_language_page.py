@@ -120,7 +120,7 @@ def test_what_a_success_may_hide_is_said_beside_it(tmp_path):
     text = " ".join(page(LISTED, tmp_path).split())
     assert "**The study succeeds.**" in text
     assert "VCSD breaks at least one gate on 0 of 5 bases. Of 12 gates, 11 are shown to be kept" in text
-    assert "0 are shown to lose more, and 1 are undecided" in text
+    assert "0 to be lost (below), and 1 undecided" in text
     assert "VCSD minus contrast decoding, which needs no training, is +20.00 ± 0.00 (p < 0.001) on unusual" in text
     assert "12 of VCSD, 6 of alpha 0, 6 of sharpened 2" in text
 

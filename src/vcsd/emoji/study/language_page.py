@@ -134,9 +134,9 @@ def _beside_the_verdict(listed: StudyList, results: Results) -> Iterator[str]:
     _, tried = tried_on_dev(results)
     text = (
         f"Beside the verdict: VCSD breaks at least one gate on {num_broken} of {len(scores)} bases. Of {len(gates)} "
-        f"gates, {gates.count('kept')} are shown to be kept: their 90% interval over bases lies above -{MARGIN:g} "
-        f"points. {gates.count('lost')} are shown to lose more, and {gates.count('undecided')} are undecided; a base "
-        "may lose a little on many gates and break none. "
+        f"gates, {gates.count('kept')} are shown to be kept (their 90% interval over bases lies above -{MARGIN:g} "
+        f"points), {gates.count('lost')} to be lost (below), and {gates.count('undecided')} undecided: a base may "
+        "lose a little on many gates and break none. "
         f"VCSD minus contrast decoding, which needs no training, is {over_decoding} on unusual colours"
         f"{'' if over_decoding.mean >= LEAST_GAIN else ', so training adds less than a gain that counts'}. "
         "Settings tried on `dev`: "
@@ -303,7 +303,8 @@ def _settling(listed: StudyList, results: Results) -> Iterator[str]:
     yield ""
     for variant, chosen in settled.items():
         passed = "passes all gates" if chosen.has_passed else "is the least harmful one, because none passes all gates"
-        yield f"- {variant}: {chosen.setting}, which {passed}.{_at_the_edge(listed, tried[variant], chosen.setting)}"
+        edge = _at_the_edge(listed, tried[variant], chosen.setting)
+        yield from wrap(f"- {variant}: {chosen.setting}, which {passed}.{edge}", 120, subsequent_indent="  ")
     yield ""
 
 
