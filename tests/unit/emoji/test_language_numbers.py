@@ -1,142 +1,221 @@
-"""What docs say about the first emoji study is what its result files give, computed without the code of its page."""
+"""What docs say about the emoji studies is what their result files give, computed without the code of their pages."""
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 import pytest
 
 from vcsd.emoji.questions import draw_question
 
 DOCS = Path(__file__).parents[3] / "docs"
-FOLDER = DOCS / "results" / "language"
-BASES = [f"emoji-{number}" for number in range(1, 6)]
+UNUSUAL = ("unusual_prompted", "unusual_unprompted")
+QUESTIONS = [draw_question("test", "presence", number).key for number in range(256)]
+METHODS = ("contrast_decoding", "VCSD", "alpha_0", "sharpened_2", "OPSD")
 
 
-def result(base, variant):
-    return json.loads((FOLDER / "cells" / f"test-{base}-{variant}.json").read_text(encoding="utf-8"))
+@dataclass(frozen=True)
+class Study:
+    """The result files of one study."""
+
+    name: str
+    bases: tuple[str, ...]
+
+    def cell(self, run):
+        return json.loads((DOCS / "results" / self.name / "cells" / f"{run}.json").read_text(encoding="utf-8"))
+
+    def result(self, base, variant):
+        return self.cell(f"test-{base}-{variant}")
+
+    def alarms(self):
+        names = [path.stem for path in (DOCS / "results" / self.name / "cells").glob("*.json")]
+        return {name: result["alarms"] for name in names if "alarms" in (result := self.cell(name))}
+
+    def warned(self, suite):
+        return sorted(name for name, own in self.alarms().items() if own.get(suite, {}).get("warn"))
+
+    def right(self, base, variant, *suites):
+        return mean(self.result(base, variant)["scores"][suite]["right"] for suite in suites)
+
+    def unrounded(self, base, variant, *suites):
+        (scores,) = self.result(base, variant)["unrounded_at"].values()
+        return mean(scores[suite]["right"] for suite in suites)
+
+    def over_bases(self, variant, *suites):
+        return mean(self.right(base, variant, *suites) for base in self.bases)
+
+    def gains(self, variant):
+        return [self.right(base, variant, *UNUSUAL) - self.right(base, "base", *UNUSUAL) for base in self.bases]
+
+    def unrounded_gain(self, variant):
+        return mean(self.unrounded(base, variant, *UNUSUAL) - self.right(base, "base", *UNUSUAL) for base in self.bases)
+
+    def falls(self, suite, variant="VCSD"):
+        return sorted(self.right(base, "base", suite) - self.right(base, variant, suite) for base in self.bases)
+
+    def sampled_in(self, run, suite, first, last):
+        """Percent of right rollouts of a run from one step to another."""
+        text = (DOCS / "results" / self.name / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
+        lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == suite]
+        lines = [line for line in lines if first <= line["step"] <= last]
+        return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
+
+    def sampled(self, suite, variant, first, last):
+        """The mean over bases on `test`."""
+        return mean(self.sampled_in(f"test-{base}-{variant}", suite, first, last) for base in self.bases)
+
+    def right_by_key(self, base, variant):
+        """Percent of right answers to questions about presence, by the true answer."""
+        marks = self.result(base, variant)["scores"]["presence"]["marks"]
+        return {
+            key: 100 * mean(mark == "1" for mark, true in zip(marks, QUESTIONS, strict=True) if true == key)
+            for key in ("yes", "no")
+        }
+
+    def losses_by_key(self, variant, key):
+        """Points that each base loses on the questions with one true answer."""
+        return [self.right_by_key(base, "base")[key] - self.right_by_key(base, variant)[key] for base in self.bases]
+
+    def contrasts(self, suite):
+        return [self.result(base, "base")["key_contrast"][suite] for base in self.bases]
 
 
-def right(base, variant, *suites):
-    return mean(result(base, variant)["scores"][suite]["right"] for suite in suites)
+FIRST = Study("language", tuple(f"emoji-{number}" for number in range(1, 6)))
+SECOND = Study("language_exported", tuple(f"emoji-{number}" for number in range(6, 11)))
 
 
-def over_bases(variant, *suites):
-    return mean(right(base, variant, *suites) for base in BASES)
-
-
-def gains(variant):
-    unusual = ("unusual_prompted", "unusual_unprompted")
-    return [right(base, variant, *unusual) - right(base, "base", *unusual) for base in BASES]
-
-
-def sampled_in(run, suite, first, last):
-    """Percent of right rollouts of a run from one step to another."""
-    text = (FOLDER / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
-    lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == suite]
-    lines = [line for line in lines if first <= line["step"] <= last]
-    return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
-
-
-def sampled(suite, variant, first, last):
-    """The mean over bases on `test`."""
-    return mean(sampled_in(f"test-{base}-{variant}", suite, first, last) for base in BASES)
-
-
-def sampled_at_the_end(variant, suite):
-    """The last ten of 30 steps."""
-    return sampled(suite, variant, 21, 30)
-
-
-def dev_sampled(rate, first, last):
-    """Unusual colours of a run of VCSD that settles, with beta 0.1."""
-    return sampled_in(f"dev-emoji-1-VCSD-lr_{rate}-beta_0.1", "unusual_prompted", first, last)
-
-
-def falls(suite, variant="VCSD"):
-    return sorted(right(base, "base", suite) - right(base, variant, suite) for base in BASES)
-
-
-def right_by_key(base, variant):
-    """Percent of right answers to questions about presence, by the true answer."""
-    keys = [draw_question("test", "presence", number).key for number in range(256)]
-    marks = result(base, variant)["scores"]["presence"]["marks"]
-    return {
-        key: 100 * mean(mark == "1" for mark, other in zip(marks, keys, strict=True) if other == key)
-        for key in ("yes", "no")
-    }
-
-
-def targets(suite):
-    return [result(base, "base")["key_contrast"][suite]["target"] for base in BASES]
-
-
-def said():
-    """What each page says of the study, with its numbers computed here."""
-    presence = f"{over_bases('base', 'presence'):.1f}", f"{over_bases('VCSD', 'presence'):.1f}"
-    colours = f"{over_bases('VCSD', 'unusual_prompted'):.1f}"
-    seen = f"{sampled_at_the_end('VCSD', 'unusual_prompted'):.1f}", f"{sampled_at_the_end('VCSD', 'presence'):.1f}"
-    gain, opsd, decoding = (f"{mean(gains(name)):.1f}" for name in ("VCSD", "OPSD", "contrast_decoding"))
-    unprompted = [f"{over_bases(name, 'unusual_unprompted'):.1f}" for name in ("base", "VCSD")]
-    lost = falls("presence")
-    yield "real_language.md", f"breaks presence ({presence[0]} to {presence[1]} on average)"
-    yield "real_language.md", f"gains {gain} points on unusual colours"
-    yield "real_language.md", f"OPSD, which sees the answers, gains {opsd} "
+def first_said() -> Iterator[tuple[str, str]]:
+    """What each page says of the first study, with its numbers computed here."""
+    presence = [f"{FIRST.over_bases(name, 'presence'):.1f}" for name in ("base", "VCSD")]
+    prompted = [f"{FIRST.over_bases(name, 'unusual_prompted'):.1f}" for name in ("base", "VCSD")]
+    unprompted = [f"{FIRST.over_bases(name, 'unusual_unprompted'):.1f}" for name in ("base", "VCSD")]
+    seen = [f"{FIRST.sampled(suite, 'VCSD', 21, 30):.1f}" for suite in ("unusual_prompted", "presence")]
+    gain = f"{mean(FIRST.gains('VCSD')):.1f}"
+    lost = FIRST.falls("presence")
+    count = FIRST.falls("count")
+    yield "real_language.md", f"The first gains {gain} points on unusual colours"
+    yield "real_language.md", f"on all five bases ({presence[0]} to {presence[1]} on average)"
     yield "real_language.md", f"presence falls on every base, by {lost[0]:.1f} to {lost[-1]:.1f} points"
-    yield "real_language.md", f"on two of five bases, by {falls('count')[-1]:.1f} and {falls('count')[-2]:.1f} points"
-    yield "real_language.md", f"on all five, down to {min(right(base, 'OPSD', 'count') for base in BASES):.1f}"
-    yield "real_language.md", f"rise from {over_bases('base', 'unusual_prompted'):.1f}% to {colours}% for things"
+    yield "real_language.md", f"on two of five bases, by {count[-1]:.1f} and {count[-2]:.1f} points"
+    lowest = min(FIRST.right(base, "OPSD", "count") for base in FIRST.bases)
+    yield "real_language.md", f"on all five, down to {lowest:.1f}."
+    yield "real_language.md", f"rise from {prompted[0]}% to {prompted[1]}% for things"
     yield "real_language.md", f"from {unprompted[0]}% to {unprompted[1]}% for things that no prompt"
-    yield "real_language.md", f"within {max(map(abs, gains('alpha_0'))):.1f} points of the base"
-    sharpened = over_bases("sharpened_2", "unusual_prompted", "unusual_unprompted")
-    yield "real_language.md", f"sharpening falls to {sharpened:.1f}%"
-    yield "real_language.md", f"without training gains {decoding} points:"
-    yield "real_language.md", f"in {min(targets('count')):.1f} to {max(targets('count')):.1f}% of cases"
-    no = {name: [right_by_key(base, name)["no"] for base in BASES] for name in ("base", "VCSD")}
-    yield "real_language.md", f'{min(no["VCSD"]):.1f} to {max(no["VCSD"]):.1f}% of those whose answer is "no"'
-    yield "real_language.md", f"the bases answer {min(no['base']):.1f} to {max(no['base']):.1f}% of these"
+    yield "real_language.md", f"within {max(map(abs, FIRST.gains('alpha_0'))):.1f} points of the base"
+    yield "real_language.md", f"sharpening falls to {FIRST.over_bases('sharpened_2', *UNUSUAL):.1f}%"
     yield "real_language.md", f"sampled {seen[0]}% of unusual colours and {seen[1]}% of presence right"
-    yield "real_language.md", f"weights says {colours}% and {presence[1]}%"
-    yield "real_language.md", f"rollouts counted right in {sampled_at_the_end('OPSD', 'count'):.1f}% of cases"
-    yield "real_language.md", f"of cases; the exam says {over_bases('OPSD', 'count'):.1f}%"
-    alpha_0 = sampled("unusual_prompted", "alpha_0", 51, 60)  # it was settled with 60 steps
-    sharpened = sampled_at_the_end("sharpened_2", "unusual_prompted")
-    yield "real_language.md", f"{seen[0]}% with VCSD, {alpha_0:.1f}% with alpha 0, {sharpened:.1f}% with sharpening"
-    yield "real_language.md", f"where it always is, fall by {mean(falls('usual_prompted')):.1f} points"
-    settling = [dev_sampled(rate, 51, 60) for rate in ("5e-6", "1e-5", "2e-5")]
-    yield "preregistration_language_exported.md", f"sampled {min(settling):.0f} to {max(settling):.0f}% right"
-    yield "preregistration_language_exported.md", f"VCSD raised unusual colours by {gain} points"
-    yield "preregistration_language_exported.md", f"answers to {seen[1]}% of presence and {seen[0]}% of unusual"
-    yield "preregistration_language_exported.md", f"the exam found {presence[1]}% and {colours}%"
+    yield "real_language.md", f"weights says {prompted[1]}% and {presence[1]}%"
+    yield "real_language.md", f"rollouts counted right in {FIRST.sampled('count', 'OPSD', 21, 30):.1f}% of cases"
+    yield "real_language.md", f"of cases; the exam says {FIRST.over_bases('OPSD', 'count'):.1f}%"
+    yield "real_language.md", f"fall by {mean(FIRST.falls('usual_prompted')):.1f} points in the first study"
+    settling = [
+        FIRST.sampled_in(f"dev-emoji-1-VCSD-lr_{rate}-beta_0.1", "unusual_prompted", 51, 60)
+        for rate in ("5e-6", "1e-5", "2e-5")
+    ]
+    rules = "preregistration_language_exported.md"
+    yield rules, f"sampled {min(settling):.0f} to {max(settling):.0f}% right"
+    yield rules, f"VCSD raised unusual colours by {gain} points"
+    yield rules, f"answers to {seen[1]}% of presence and {seen[0]}% of unusual"
+    yield rules, f"the exam found {presence[1]}% and {prompted[1]}%"
     yield "../CHANGELOG.md", f"VCSD gains {gain} points on unusual colours and breaks presence"
 
 
-@pytest.mark.parametrize(("page", "words"), list(said()))
+def second_said() -> Iterator[tuple[str, str]]:
+    """The same for the second study."""
+    gains = {name: mean(SECOND.gains(name)) for name in METHODS}
+    prompted = [f"{SECOND.over_bases(name, 'unusual_prompted'):.1f}%" for name in ("base", "VCSD")]
+    unprompted = [f"{SECOND.over_bases(name, 'unusual_unprompted'):.1f}%" for name in ("base", "VCSD")]
+    presence = SECOND.falls("presence")
+    no = sorted(SECOND.losses_by_key("VCSD", "no"))
+    over_decoding = [vcsd - other for vcsd, other in zip(*map(SECOND.gains, METHODS[1::-1]), strict=True)]
+    half = 2.776445 * stdev(over_decoding) / len(over_decoding) ** 0.5  # Student's t with 4 degrees of freedom
+    perplexity = [
+        mean(SECOND.result(base, name)["english_perplexity"] for base in SECOND.bases) for name in ("base", "VCSD")
+    ]
+    unrounded = mean(SECOND.unrounded(base, "VCSD", "presence") for base in SECOND.bases)
+    yield "real_language.md", f"on five other bases: VCSD gains {gains['VCSD']:.1f} points there"
+    yield "real_language.md", f"presence breaks on `emoji-9`, by {presence[-1]:.1f} points"
+    yield "real_language.md", f"It falls by {mean(presence):.1f} points on average"
+    yield "real_language.md", f"second study, by {no[0]:.1f} to {no[-1]:.1f} points"
+    yield "faq.md", f"worse on all five, by {no[0]:.1f} to {no[-1]:.1f} points"
+    yield "real_language.md", f"from {' to '.join(prompted)} and from {' to '.join(unprompted)}; alpha 0"
+    yield "real_language.md", f"by {gains['alpha_0']:.1f} and {gains['sharpened_2']:.1f} points on average"
+    yield "real_language.md", f"decoding**: {mean(over_decoding):.1f} points in the second study"
+    yield "real_language.md", f"(95% {mean(over_decoding) - half:+.1f} to {mean(over_decoding) + half:+.1f})"
+    yield "real_language.md", f"contrast decoding gains {gains['contrast_decoding']:.1f} points there"
+    yield "real_language.md", f"gains more**: {mean(FIRST.gains('OPSD')):.1f} and {gains['OPSD']:.1f} points"
+    yield "real_language.md", f"English goes from {perplexity[0]:.1f} to {perplexity[1]:.1f}"
+    yield "real_language.md", f"Unrounded, VCSD gains {SECOND.unrounded_gain('VCSD'):.1f} points"
+    yield "real_language.md", f"and presence falls to {unrounded:.1f}%"
+    yield "real_language.md", f"rounded, {gains['VCSD']:.1f} points and {SECOND.over_bases('VCSD', 'presence'):.1f}%"
+    on_dev = SECOND.cell("dev-emoji-6-base")["scores"]["presence"]["right"]
+    at_30 = SECOND.cell("dev-emoji-6-VCSD-lr_5e-6-beta_0.1")["scores_at"]["30"]["presence"]["right"]
+    yield "real_language.md", f"It loses {on_dev - at_30:.1f} points of presence on `dev`"
+    counted = SECOND.cell("dev-emoji-6-VCSD-lr_2e-5-beta_0.1")["scores_at"]["60"]["count"]["right"]
+    yield "real_language.md", f"60 steps broke it ({counted:.1f}%)"
+    yield "../CHANGELOG.md", f"VCSD gains {gains['VCSD']:.1f} points and breaks presence on one base"
+
+
+def both_said() -> Iterator[tuple[str, str]]:
+    """What pages say of both."""
+    targets = [own["target"] for study in (FIRST, SECOND) for own in study.contrasts("count")]
+    yield "real_language.md", f"in {min(targets):.1f} to {max(targets):.1f}% of cases on all ten bases"
+    decoding = [loss for study in (FIRST, SECOND) for loss in study.losses_by_key("contrast_decoding", "no")]
+    yield "real_language.md", f"on all ten bases, by {min(decoding):.1f} to {max(decoding):.1f} points"
+    broken = {
+        study.cell(f"dev-{study.bases[0]}-VCSD-lr_{rate}-beta_0.01")["scores"]["count"]["right"]
+        for study in (FIRST, SECOND)
+        for rate in ("5e-6", "1e-5", "2e-5")
+    }
+    first, low, _, high = sorted(broken)
+    yield "real_language.md", f"{first:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
+
+
+@pytest.mark.parametrize(("page", "words"), [*first_said(), *second_said(), *both_said()])
 def test_pages_say_what_the_files_give(page, words):
     assert words in re.sub(r"\s+", " ", (DOCS / page).read_text(encoding="utf-8"))
 
 
-def test_no_guard_warned_and_those_of_counting_warned_late():
-    alarms = {
-        path.stem: result["alarms"]
-        for path in (FOLDER / "cells").glob("*.json")
-        if "alarms" in (result := json.loads(path.read_text(encoding="utf-8")))
-    }
-    assert len(alarms) == 32
-    warned = {
-        suite: sorted(name for name, own in alarms.items() if own.get(suite, {}).get("warn"))
-        for suite in ("run", "presence", "count")
-    }
-    assert (warned["run"], warned["presence"]) == ([], [])
-    assert warned["count"] == [f"dev-emoji-1-VCSD-lr_{rate}-beta_0.01" for rate in ("1e-5", "2e-5", "5e-6")]
+def test_no_guard_of_the_first_study_warned_and_those_of_counting_warned_late():
+    assert len(FIRST.alarms()) == 32
+    assert (FIRST.warned("run"), FIRST.warned("presence")) == ([], [])
+    assert FIRST.warned("count") == [f"dev-emoji-1-VCSD-lr_{rate}-beta_0.01" for rate in ("1e-5", "2e-5", "5e-6")]
 
 
-def test_after_vcsd_every_base_says_yes_where_it_should():
-    assert [right_by_key(base, "VCSD")["yes"] for base in BASES] == [100.0] * 5
+def test_no_run_with_vcsd_made_its_guard_warn_in_the_second_study():
+    assert len(SECOND.alarms()) == 32
+    warned = SECOND.warned("run")
+    assert len(warned) == 5
+    assert all("-alpha_0" in name or "-sharpened_2" in name for name in warned)
+    assert min(SECOND.alarms()[name]["run"]["warn"] for name in warned) > 50, "at their end"
+    assert SECOND.warned("presence") == ["dev-emoji-6-VCSD-lr_2e-5-beta_0.01"]
+    assert SECOND.warned("count") == [
+        *(f"dev-emoji-6-VCSD-lr_{rate}-beta_0.01" for rate in ("1e-5", "2e-5", "5e-6")),
+        "test-emoji-8-sharpened_2",
+    ]
 
 
-def test_the_target_is_worse_at_presence_than_two_of_the_bases_and_black_pictures_always_say_no():
-    contrasts = [result(base, "base")["key_contrast"]["presence"] for base in BASES]
-    assert sum(own["original"] - own["target"] > 3 for own in contrasts) == 2
-    assert all(own["control_says"] == {"no": own["num"]} for own in contrasts)
+def test_after_vcsd_every_base_of_the_first_study_says_yes_where_it_should():
+    assert [FIRST.right_by_key(base, "VCSD")["yes"] for base in FIRST.bases] == [100.0] * 5
+
+
+def test_vcsd_and_contrast_decoding_lose_answers_no_and_gain_answers_yes_on_all_bases():
+    for study in (FIRST, SECOND):
+        for variant in ("VCSD", "contrast_decoding"):
+            assert min(study.losses_by_key(variant, "no")) > 0
+            assert max(study.losses_by_key(variant, "yes")) < 0
+        assert min(study.losses_by_key("OPSD", "no")) > 0
+    assert max(map(abs, SECOND.losses_by_key("alpha_0", "no"))) < 1.5
+
+
+def test_the_target_is_worse_at_presence_than_two_of_the_first_bases_and_black_pictures_always_say_no():
+    assert sum(own["original"] - own["target"] > 3 for own in FIRST.contrasts("presence")) == 2
+    for study in (FIRST, SECOND):
+        assert all(own["control_says"] == {"no": own["num"]} for own in study.contrasts("presence"))
+
+
+def test_usual_colours_are_kept_in_the_second_study():
+    assert SECOND.falls("usual_prompted") == SECOND.falls("usual_unprompted") == [0.0] * 5

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vcsd.emoji.questions import KEY_WORDS, SUITES
+from vcsd.emoji.questions import KEY_WORDS, SUITES, draw_question
 from vcsd.emoji.study import language_page
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
@@ -258,6 +258,19 @@ def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(
         page(LISTED, tmp_path, "language_exported")
 
 
+def test_presence_is_shown_by_its_true_answer(tmp_path):
+    """One who always says "yes" is right in half of all cases: all of one half, none of the other."""
+    write_results(tmp_path, scores(40.0))
+    keys = [draw_question("test", "presence", number).key for number in range(200)]
+    always_yes = scores(40.0) | {"presence": {"right": 50.0, "marks": "".join("01"[key == "yes"] for key in keys)}}
+    path = tmp_path / "cells" / "test-emoji-2-OPSD.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": always_yes}))
+    rows = page(LISTED, tmp_path).split("## Presence, by the true answer")[1].splitlines()
+    assert rows[5].split(" | ")[-2:] == ["OPSD", "OPSD, unrounded |"]
+    assert rows[8].startswith("| emoji-2 | ")
+    assert rows[8].split(" | ")[-2] == "100.0 / 0.0"
+
+
 def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
     write_results(tmp_path, scores(40.0), slow=scores(30.0))
     text = page(LISTED, tmp_path)
@@ -268,7 +281,8 @@ def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
             result["scores_at"]["60"] = scores(50.0)
         path.write_text(json.dumps(result))
     edge = "This is the edge of the grid: what lies beyond was not tried."
-    assert f"- VCSD: rate 2e-5, beta 0.1, 60 steps, which passes all gates. {edge}\n" in page(LISTED, tmp_path)
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert f"- VCSD: rate 2e-5, beta 0.1, 60 steps, which passes all gates. {edge}" in text
 
 
 def test_both_studies_have_the_same_plan_with_other_bases_and_seeds():

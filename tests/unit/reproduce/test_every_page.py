@@ -71,6 +71,8 @@ def test_the_front_page_tells_the_verdict_of_the_emoji_study_when_its_page_does(
     assert _language(path) == ""
     path.write_text("# Results\n\n**The study is undecided.**\nBy the 3 bases it fails.\n")
     assert _language(path) == "the study is undecided"
+    path.write_text("**The study is undecided.**\n\nBeside it: VCSD breaks at least one gate on 1 of 5 bases. Of 12\n")
+    assert _language(path) == "the study is undecided; VCSD breaks at least one gate on 1 of 5 bases"
     path.write_text("**The study fails.**\n\n**Found after the look: its exam is wrong.** More.\n")
     assert _language(path) == "the study fails; found after the look: its exam is wrong"
 

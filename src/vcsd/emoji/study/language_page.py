@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.language_picture import draw_language
+from vcsd.emoji.study.presence_by_answer import presence_by_answer
 from vcsd.emoji.study.seen_by_training import MEASURED, seen_by_training
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
@@ -105,6 +106,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             *_settling(listed, results),
             *_tables(results),
             *seen_by_training(results, out),
+            *presence_by_answer(results),
             *watched_by_monitors(results, out),
             *_how_made(listed, results, name),
         ]

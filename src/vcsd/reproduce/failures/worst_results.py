@@ -54,6 +54,7 @@ def _language(path: Path) -> str:
     """The verdict of an emoji study by its page, which a package above this one writes; empty before there is one."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     parts = [f"the study {said}" for said in re.findall(r"\*\*The study (.+?)\.\*\*", text)]
+    parts += re.findall(r"VCSD breaks at least one gate on \d+ of \d+ bases", text)
     parts += [f"found after the look: {said}" for said in re.findall(r"\*\*Found after the look: (.+?)\.\*\*", text)]
     return "; ".join(parts)
 
