@@ -247,7 +247,7 @@ def test_the_page_shows_what_training_sampled_beside_the_exam(tmp_path):
 
 def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(tmp_path):
     write_results(tmp_path, scores(40.0))
-    assert "Found after the look" not in page(LISTED, tmp_path)
+    assert "Found after the look: the exam" not in page(LISTED, tmp_path)
     assert "All scores are of weights rounded to bfloat16" in page(LISTED, tmp_path)
     path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
     result = json.loads(path.read_text())
@@ -269,6 +269,54 @@ def test_presence_is_shown_by_its_true_answer(tmp_path):
     assert rows[5].split(" | ")[-2:] == ["OPSD", "OPSD, unrounded |"]
     assert rows[8].startswith("| emoji-2 | ")
     assert rows[8].split(" | ")[-2] == "100.0 / 0.0"
+    assert "- OPSD: broken on emoji-2." in rows
+    assert "- VCSD: broken on none." in rows
+
+
+def test_a_lean_towards_yes_that_the_mean_hides_is_said_beside_the_verdict(tmp_path):
+    """Ten answers "no" are lost and ten answers "yes" are won: presence keeps its score."""
+    base, vcsd = scores(20.0), scores(40.0)
+    true = [draw_question("test", "presence", number).key for number in range(200)]
+    seen = {"yes": 0, "no": 0}
+    marks = {"base": "", "VCSD": ""}
+    for key in true:
+        seen[key] += 1
+        marks["base"] += "01"[key == "no" or seen[key] > 10]
+        marks["VCSD"] += "01"[key == "yes" or seen[key] > 10]
+    assert marks["base"].count("1") == marks["VCSD"].count("1") == 190
+    write_results(tmp_path, vcsd)
+    for name, own, right in (("base", base, marks["base"]), ("VCSD", vcsd, marks["VCSD"])):
+        for number in (2, 4, 5):
+            path = tmp_path / "cells" / f"test-emoji-{number}-{name}.json"
+            changed = own | {"presence": {"right": 95.0, "marks": right}}
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": changed}))
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert "**The study succeeds.**" in text
+    assert "VCSD breaks the gate on 3 of 5 bases; judged by these alone, the study fails.**" in text
+
+
+def test_the_largest_loss_that_breaks_nothing_is_named(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    assert "No other gate loses anything." in " ".join(page(LISTED, tmp_path).split())
+    path = tmp_path / "cells" / "test-emoji-4-VCSD.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores(40.0) | {"count": loses(2.7)}}))
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert "The largest loss that breaks no gate is 2.7 points of count on emoji-4; 3 are allowed." in text
+
+
+def test_the_target_of_the_base_is_shown_beside_decoding_and_training(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    assert "in the target, before training" not in page(LISTED, tmp_path)
+    for number, targets in ((1, (30.0, 20.0)), (2, (50.0, 40.0))):
+        path = tmp_path / "cells" / f"test-emoji-{number}-base.json"
+        result = json.loads(path.read_text())
+        for suite, target in zip(("unusual_prompted", "unusual_unprompted"), targets, strict=True):
+            result["key_contrast"][suite] = {"target": target, "num": 100}
+        path.write_text(json.dumps(result))
+    rows = page(LISTED, tmp_path).split("## Unusual colours in the target, before training")[1].splitlines()
+    assert rows[9] == "| emoji-1 | 40.0 | 40.0 | 25.0 | 80.0 |", "the first 100 of 200 marks"
+    assert rows[10] == "| emoji-2 | 40.0 | 40.0 | 45.0 | 80.0 |"
+    assert rows[12].startswith("VCSD minus the target: +45.00 ")
 
 
 def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
@@ -283,6 +331,8 @@ def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
     edge = "This is the edge of the grid: what lies beyond was not tried."
     text = " ".join(page(LISTED, tmp_path).split())
     assert f"- VCSD: rate 2e-5, beta 0.1, 60 steps, which passes all gates. {edge}" in text
+    mildest = "This is the mildest rate and number of steps of the grid: less was not tried."
+    assert f"- alpha 0: rate 5e-6, beta 0.1, 30 steps, which passes all gates. {mildest}" in text
 
 
 def test_both_studies_have_the_same_plan_with_other_bases_and_seeds():

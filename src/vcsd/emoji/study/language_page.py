@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import SUITES
 from vcsd.emoji.study.language_picture import draw_language
-from vcsd.emoji.study.presence_by_answer import presence_by_answer
+from vcsd.emoji.study.presence_by_answer import presence_by_answer, with_presence_of
 from vcsd.emoji.study.seen_by_training import MEASURED, seen_by_training
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.settle import (
@@ -34,6 +34,7 @@ from vcsd.emoji.study.settle import (
     worst_gate,
 )
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study, tried_on_dev
+from vcsd.emoji.study.target_before_training import target_before_training
 from vcsd.emoji.study.watched_by_monitors import watched_by_monitors
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.reproduce.paired_runs import equivalence_interval, paired, shown_ends
@@ -97,7 +98,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             "little about others.",
             "",
             *_study_verdict(listed, results),
-            *_which_weights(results),
+            *_which_weights(listed, results),
             *_verdicts(listed, results),
             f"![VCSD minus the others on unusual colours, and its change on every other suite]({name}.png)",
             "",
@@ -106,6 +107,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             *_settling(listed, results),
             *_tables(results),
             *seen_by_training(results, out),
+            *target_before_training(results),
             *presence_by_answer(results),
             *watched_by_monitors(results, out),
             *_how_made(listed, results, name),
@@ -143,7 +145,8 @@ def _beside_the_verdict(listed: StudyList, results: Results) -> Iterator[str]:
         f"{'' if over_decoding.mean >= LEAST_GAIN else ', so training adds less than a gain that counts'}. "
         "Settings tried on `dev`: "
         + ", ".join(f"{len(runs)} of {name}" for name, runs in tried.items())
-        + ". This paragraph was written after the first study was looked at and before the second was."
+        + ". This paragraph was written after the first study was looked at. It was committed after the second's "
+        "results, which nobody had read then; only their authors can know that."
     )
     yield from _paragraph(text)
 
@@ -163,16 +166,17 @@ def _is_rounded(results: Results) -> bool:
     return all(result.get("measured") == MEASURED for run, result in results.items() if run.trains)
 
 
-def _which_weights(results: Results) -> Iterator[str]:
+def _which_weights(listed: StudyList, results: Results) -> Iterator[str]:
     """Which weights the exams measured; for the first study, what was wrong with that and was added to its page."""
     if _is_rounded(results):
-        text = (
+        yield from _paragraph(
             "All scores are of weights rounded to bfloat16, as `vcsd export` writes them by default, computed in "
-            "float32. [The first study](language.md), which failed, measured unrounded ones; this one does not "
-            "replace it."
+            "float32 with TF32 matrix products. [The first study](language.md), which failed, measured unrounded "
+            "ones; this one does not replace it."
         )
+        yield from _found_later(listed, results)
     else:
-        text = (
+        yield from _paragraph(
             "**Found after the look: the exam measured other weights than training used.** Training computes in "
             "bfloat16: it rounds the weights of matrix products in every pass, and samples from a rounded copy. "
             "The exam took them unrounded, and found other answers than training had sampled ([What training "
@@ -183,7 +187,37 @@ def _which_weights(results: Results) -> Iterator[str]:
             "export` writes by default. [A second study](../preregistration_language_exported.md) measures that "
             "one. The sections about what training saw and about presence were added after the look."
         )
-    yield from _paragraph(text)
+
+
+def _found_later(listed: StudyList, results: Results) -> Iterator[str]:
+    """What the look at rounded weights showed that no rule had asked for, the worst first."""
+    strict = [
+        {variant: with_presence_of("no", scores) for variant, scores in _scores_on_test(results, base).items()}
+        for base in listed.bases
+    ]
+    num_broken = sum(is_broken(own["base"]["presence"], own["VCSD"]["presence"]) for own in strict)
+    said = study_verdict([(is_wanted(own["base"]), _verdict(own)) for own in strict])
+    yield from _paragraph(
+        f'**Found after the look: on questions about presence whose true answer is "no", VCSD breaks the gate on '
+        f"{num_broken} of {len(strict)} bases; judged by these alone, the study {said}.** The gate that was planned "
+        "takes the mean over all of presence, where more right answers to the others make up for them ([by the true "
+        f"answer](#presence-by-the-true-answer)). {_nearest_to_breaking(listed, results)}"
+    )
+
+
+def _nearest_to_breaking(listed: StudyList, results: Results) -> str:
+    """Name the largest loss of VCSD that breaks no gate."""
+    own = {base: _scores_on_test(results, base) for base in listed.bases}
+    losses = [
+        (scores["base"][suite]["right"] - scores["VCSD"][suite]["right"], suite, base)
+        for base, scores in own.items()
+        for suite in GATES
+        if not is_broken(scores["base"][suite], scores["VCSD"][suite])
+    ]
+    loss, suite, base = max(losses, default=(0.0, "", ""))
+    if loss <= 0:
+        return "No other gate loses anything."
+    return f"The largest loss that breaks no gate is {loss:.1f} points of {suite} on {base}; {MARGIN:g} are allowed."
 
 
 def _paragraph(text: str) -> Iterator[str]:
@@ -229,7 +263,8 @@ def _gains(listed: StudyList, results: Results) -> Iterator[str]:
     yield "## VCSD minus the others, on unusual colours"
     yield ""
     yield "Points, on the same questions. After +-: half of the 95% interval over questions, for this base and run."
-    yield "The last column is the mean over bases, each of which counts once, with its standard error and p."
+    yield "The last column is the mean over bases, each of which counts once, with its standard error and p. All bases"
+    yield "have one language model and answer the same questions: p is about other teachings, not other questions."
     yield ""
     yield "| VCSD minus | " + " | ".join(scores) + " | over bases |"
     yield "|---|" + "--:|" * (len(scores) + 1)
@@ -311,11 +346,13 @@ def _settling(listed: StudyList, results: Results) -> Iterator[str]:
 
 
 def _at_the_edge(listed: StudyList, tried: Mapping[RunSetting, Scores], setting: RunSetting) -> str:
-    """Say if no higher rate and no more steps were tried: a better setting may lie beyond the grid."""
-    highest = max(float(other.rate) for other in tried)
-    if (float(setting.rate), setting.steps) != (highest, listed.steps[-1]):
-        return ""
-    return " This is the edge of the grid: what lies beyond was not tried."
+    """Say if no higher rate and no more steps were tried, or no lower and fewer: a better setting may lie beyond."""
+    rates = [float(other.rate) for other in tried]
+    if (float(setting.rate), setting.steps) == (max(rates), listed.steps[-1]):
+        return " This is the edge of the grid: what lies beyond was not tried."
+    if (float(setting.rate), setting.steps) == (min(rates), listed.steps[0]):
+        return " This is the mildest rate and number of steps of the grid: less was not tried."
+    return ""
 
 
 def _tables(results: Results) -> Iterator[str]:

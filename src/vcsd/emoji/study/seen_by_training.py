@@ -49,8 +49,8 @@ def seen_by_training(results: Results, out: Path) -> Iterator[str]:
     yield ""
     yield f"Percent of right answers, means over bases: sampled in the first {UNTOUCHED} and the last {LAST} steps of"
     yield "training (temperature 1, prompts of the split `train`), and greedy in the exam (split `test`). Only suites"
-    yield f"that prompts ask about. The runs of a base begin with the same prompts: {_num_prompts(rollouts)} different"
-    yield "ones for a suite in the first steps of all bases, eight answers each. A few points may be chance."
+    yield f"that prompts ask about. The runs of a base begin with the same prompts: {_num_prompts(rollouts)} of them"
+    yield "for a suite in the first steps of all bases, eight answers each. A few points may be chance."
     yield ""
     yield "| suite | base: first steps | exam | " + " | ".join(f"{name}: last steps | exam" for name in methods) + " |"
     yield "|---|--:|--:|" + "--:|--:|" * len(methods)
