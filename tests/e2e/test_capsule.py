@@ -161,8 +161,8 @@ def test_every_machine_of_a_resumed_run_is_in_the_capsule(folder, extended, tmp_
     copy_run(extended, tmp_path / "again", found)
     assert again(folder, run / "capsule.json", tmp_path / "again", "--questions", extended / "bench") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "within 0.05 of each loss (hardware is " in out
-    assert "5 evaluations and the last weights were not compared." in out
+    assert "within 0.05 of each loss and gradient norm, and their rows exactly (hardware is " in out
+    assert "NOT compared: the weights, 5 evaluations and all other metrics." in out
     assert '"another machine" there)' in out or "'another machine' there)" in out
 
 
@@ -263,6 +263,58 @@ def test_invented_results_that_are_sealed_well_are_not_repeated(folder, capsule,
     out = " ".join(capsys.readouterr().out.split())
     assert "NOT repeated:" in out
     assert words in out
+
+
+@pytest.mark.parametrize("has_seal", [False, True])
+def test_an_invented_capsule_that_names_another_machine_passes_only_with_what_was_not_compared(
+    folder, capsule, tmp_path, capsys, has_seal
+):
+    published = seal_of(capsule)
+    capsule["environment"]["sessions"][0]["environment"]["hardware"] = "NVIDIA H200, 16 cores"
+    capsule["steps"][1]["loss"] *= 1.04
+    capsule["weights"]["student.safetensors"] = "0" * 64
+    seal = write_capsule(capsule, tmp_path / "invented.json")
+    copy_run(folder, tmp_path / "again", capsule)
+    if has_seal:
+        assert again(folder, tmp_path / "invented.json", tmp_path / "again", "--seal", published) == 2
+        assert "is not the capsule with the seal" in " ".join(capsys.readouterr().err.split())
+    options = ("--seal", seal) if has_seal else ()
+    assert again(folder, tmp_path / "invented.json", tmp_path / "again", *options) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert '"NVIDIA H200, 16 cores" there)' in out or "'NVIDIA H200, 16 cores' there)" in out
+    assert "NOT compared: the weights and all other metrics." in out
+    assert "loss: 3.8% apart at most (step 2), 0% at half." in out
+    assert "What was compared was repeated, and no more than that." in out
+    assert "The capsule was repeated." not in out
+    assert ("Pass --seal" in out) is not has_seal
+    assert again(folder, tmp_path / "invented.json", tmp_path / "again", "--tolerance", 0) == 1
+    assert "step 2: loss was" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_replay_of_the_first_steps_says_that_the_weights_were_not_compared(folder, capsule, tmp_path, capsys):
+    copy_run(folder, tmp_path / "again", capsule)
+    capsule["steps"], capsule["last_step"] = [*capsule["steps"], {**capsule["steps"][-1], "step": 4}], 4
+    write_capsule(capsule, tmp_path / "longer.json")
+    (tmp_path / "again" / MARKER).write_text(seal_of(capsule) + "\n")
+    assert again(folder, tmp_path / "longer.json", tmp_path / "again", "--steps", 3) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Compared 3 steps bit for bit, 0 evaluations and 0 files of weights." in out
+    assert "NOT compared: the weights, which a capsule has for its last step alone." in out
+    assert "The capsule was repeated." not in out
+
+
+def test_another_kind_of_processor_of_the_same_name_is_another_machine(folder, capsule, tmp_path, capsys):
+    there = capsule["environment"]["sessions"][0]["environment"]
+    there["processor"] = "AVX2 00000000"
+    write_capsule(capsule, tmp_path / "older.json")
+    copy_run(folder, tmp_path / "again", capsule)
+    assert again(folder, tmp_path / "older.json", tmp_path / "again") == 0
+    assert "rows exactly (processor is " in " ".join(capsys.readouterr().out.split())
+    del there["processor"]  # earlier versions did not record it
+    write_capsule(capsule, tmp_path / "earlier.json")
+    copy_run(folder, tmp_path / "yet again", capsule)
+    assert again(folder, tmp_path / "earlier.json", tmp_path / "yet again") == 0
+    assert "The capsule was repeated." in capsys.readouterr().out
 
 
 def test_a_run_is_not_compared_with_itself_nor_with_the_replay_of_another_capsule(folder, capsule, tmp_path, capsys):

@@ -16,8 +16,6 @@ from vcsd.terminal import is_replica, say, show_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vcsd.publish.replay import Repetition
-
 REPORT = "report.html"
 
 log = logging.getLogger(__name__)
@@ -216,10 +214,11 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
 ) -> None:
     """Run a capsule again and compare: every step, every score that the run measured, and the last weights.
 
-    Bit for bit on the same kind of CPU with the same versions, else within a tolerance. Resumes if interrupted. The
-    exit code is 1 if something differs. Scores of `vcsd eval` are not measured again.
+    Bit for bit on the same kind of CPU with the same versions, else within a tolerance and without the weights: the
+    output says what was not compared. Resumes if interrupted. The exit code is 1 if something differs. Scores of `vcsd
+    eval` are not measured again.
 
-    Example: `vcsd replay first.capsule.json --data data/train.jsonl --steps 20`
+    Example: `vcsd replay first.capsule.json --data data/train.jsonl --seal 9c1f...`
     """
     show_log()
     from vcsd.bases.shipped_bases import shipped_base
@@ -227,6 +226,7 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.publish.capsule import read_capsule, seal_of
     from vcsd.publish.replay import Files, recipe_of
     from vcsd.publish.replay import replay as run_again
+    from vcsd.publish.replay_lines import replay_lines
 
     packed = read_capsule(file, seal)
     folder = Path("runs") / f"replay-{seal_of(packed)[:8]}" if out is None else out
@@ -240,23 +240,9 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     except KeyboardInterrupt:
         say(f"Stopped. The same command resumes from {folder}.")
         raise typer.Exit(130) from None
-    for line in _lines(repetition, folder):
+    for line in replay_lines(repetition, folder, has_seal=seal is not None):
         say(line)
     if packed["scorecards"]:
         say(f"{len(packed['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
     if repetition.differences:
         raise typer.Exit(1)
-
-
-def _lines(repetition: Repetition, folder: Path) -> list[str]:
-    """Say what was compared, how strictly, and what was found."""
-    how = "bit for bit" if repetition.is_bitwise else f"within {repetition.tolerance:g} of each loss"
-    why = f" ({repetition.why_not_bitwise})" if repetition.why_not_bitwise else ""
-    compared = f"Compared {repetition.num_steps} steps {how}{why}"
-    if repetition.is_bitwise:
-        compared += f", {repetition.num_evaluations} evaluations and {repetition.num_weights} files of weights"
-    elif repetition.num_evaluations:
-        compared += f"; {repetition.num_evaluations} evaluations and the last weights were not compared"
-    if not repetition.differences:
-        return [f"{compared}.", f"The capsule was repeated. The run is in {folder}."]
-    return [f"{compared}.", "NOT repeated:", *(f"  {difference}" for difference in repetition.differences[:10])]

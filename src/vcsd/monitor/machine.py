@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,6 +19,11 @@ ENVIRONMENT = "environment.json"
 
 SESSIONS = "sessions.json"
 """In a run's folder: every machine that contributed steps, since a run may be resumed elsewhere."""
+
+
+_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant")
+_VECTORS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "bf16", "i8mm")
+"""First letters of the flags of vector instructions. Others depend on the kernel, and no sum depends on them."""
 
 
 class Session(TypedDict):
@@ -45,6 +51,20 @@ def hardware() -> str:
     return f"{num_cores()} cores, {name}"
 
 
+def processor() -> str:
+    """Torch's vector instructions and a hash of the kind of processor.
+
+    Clouds give several generations one name, such as "AMD EPYC". They add in another order.
+    """
+    info = Path("/proc/cpuinfo")
+    first = info.read_text().partition("\n\n")[0] if info.is_file() else platform.processor()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    vectors = sorted(flag for flag in flags if flag.startswith(_VECTORS))
+    kind = json.dumps([[fields.get(name) for name in _OF_A_PROCESSOR], vectors or first])
+    return f"{torch.backends.cpu.get_cpu_capability()} {hashlib.sha256(kind.encode()).hexdigest()[:8]}"
+
+
 def versions() -> dict[str, str]:
     """The versions of Python and the packages that results depend on."""
     own = {"vcsd": __version__, "python": platform.python_version()}
@@ -53,7 +73,7 @@ def versions() -> dict[str, str]:
 
 def environment() -> dict[str, str | int]:
     """What a run's numbers depend on besides its recipe: the machine, torch's threads, and versions."""
-    return {"hardware": hardware(), "threads": torch.get_num_threads(), **versions()}
+    return {"hardware": hardware(), "processor": processor(), "threads": torch.get_num_threads(), **versions()}
 
 
 def sessions_of(folder: Path) -> list[Session]:

@@ -2,7 +2,8 @@
 
 On a CPU of the same kind, with the same versions and the same number of threads, every number and every weight must
 come out the same to the bit. Elsewhere rounding differs, and sooner or later another token is sampled, so losses are
-compared within a tolerance and weights are not compared.
+compared within a tolerance and weights are not compared. Where a run was made, the capsule says itself: whoever invents
+numbers can name another machine. So a replay says what it could not compare.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Repetition:
     num_evaluations: int = 0
     num_weights: int = 0
     """Files of tensors that were compared."""
+    has_all_steps: bool = True
+    """Whether the capsule's last step was repeated; only then there are weights to compare."""
+    distances: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _APPROXIMATE})
+    """How far losses and gradient norms were from the capsule's at each step, relative to the larger one."""
     differences: list[str] = field(default_factory=list)
 
 
@@ -153,6 +158,7 @@ def replay(
     repetition = _expectation(
         capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
     )
+    repetition.has_all_steps = last == capsule["last_step"]
     loaded = run.load(recipe)
     if loaded.exam is not None:  # a run that was extended was also asked after what was then its last step
         asked = frozenset(line["step"] for line in capsule["evaluations"])
@@ -177,7 +183,10 @@ def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -
     reasons = []
     for session in sessions:
         there, after = session["environment"], session["after_step"]
-        other = {name: value for name, value in environment().items() if there.get(name) != value}
+        here = environment()
+        if "processor" not in there:  # earlier versions did not record it
+            del here["processor"]
+        other = {name: value for name, value in here.items() if there.get(name) != value}
         since = f" after step {after}" if after else ""
         reasons += [
             f"{name} is {shown(value)} here, {shown(there.get(name))} there{since}" for name, value in other.items()
@@ -222,6 +231,8 @@ class _Comparison(TrainerCallback):
         for line in lines:
             expected = self.capsule["steps"][self.repetition.num_steps]
             differences = list(_differences(expected, repeatable(line), self.repetition.tolerance))
+            for name, distances in self.repetition.distances.items():
+                distances.append(_distance(expected.get(name), line.get(name)))
             self.repetition.differences += [f"step {expected['step']}: {difference}" for difference in differences]
             self.repetition.num_steps += 1
             if differences:
@@ -244,10 +255,23 @@ def _differences(expected: Mapping[str, Any], repeated: Mapping[str, Any], toler
     for name in names:
         one, other = expected.get(name), repeated.get(name)
         is_near = one == other
-        if name in _APPROXIMATE and isinstance(one, int | float) and isinstance(other, int | float):
-            is_near = is_near or math.isclose(one, other, rel_tol=tolerance)
+        if name in _APPROXIMATE:
+            is_near = is_near or _distance(one, other) <= tolerance
         if not is_near:
             yield f"{name} was {shown(one)}, now {shown(other)}"
+
+
+def _distance(one: object, other: object) -> float:
+    """How far two numbers are apart, relative to the larger one.
+
+    >>> _distance(0.75, 1.0), _distance(None, None), _distance(None, 1.0)
+    (0.25, 0.0, inf)
+    """
+    if one == other:
+        return 0.0
+    if not isinstance(one, int | float) or not isinstance(other, int | float):
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
 
 
 def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repetition) -> None:
