@@ -80,7 +80,7 @@ def test_a_capsule_holds_the_run_and_no_folder(folder, capsule):
     assert [line["examples"] for line in capsule["steps"]] == [line["examples"] for line in metrics]
     assert {"student.safetensors", "teacher.safetensors", "optimizer.safetensors"} <= set(capsule["weights"])
     assert {"data", "weights", "tokenizer", "chat_template"} <= set(capsule["content"])
-    assert {"torch", "transformers", "threads", "hardware"} <= set(capsule["environment"])
+    assert {"torch", "transformers", "threads", "hardware", "processor"} <= set(capsule["environment"])
     assert str(folder) not in (folder / "run" / "capsule.json").read_text()
 
 
@@ -283,7 +283,7 @@ def test_an_invented_capsule_that_names_another_machine_passes_only_with_what_wa
     out = " ".join(capsys.readouterr().out.split())
     assert '"NVIDIA H200, 16 cores" there)' in out or "'NVIDIA H200, 16 cores' there)" in out
     assert "NOT compared: the weights and all other metrics." in out
-    assert "loss: 3.8% apart at most (step 2), 0% at half." in out
+    assert "loss: 3.8% apart at most (step 2), half of the steps by 0% or less." in out
     assert "What was compared was repeated, and no more than that." in out
     assert "The capsule was repeated." not in out
     assert ("Pass --seal" in out) is not has_seal

@@ -66,4 +66,5 @@ def _distances(repetition: Repetition) -> Iterator[str]:
         known = [distance for distance in distances if isfinite(distance)]
         if known:
             step = distances.index(max(known)) + 1
-            yield f"  {name}: {100 * max(known):.2g}% apart at most (step {step}), {100 * median(known):.2g}% at half."
+            most, half = 100 * max(known), 100 * median(known)
+            yield f"  {name}: {most:.2g}% apart at most (step {step}), half of the steps by {half:.2g}% or less."
