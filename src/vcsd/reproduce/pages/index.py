@@ -94,6 +94,8 @@ def index_page(
         if experiment not in written and experiment.name not in own
     ]
     if planned:
+        about = "which of these runs anyone can make again, and which need new bases"
+        lines += [f"[What can be repeated](../reproduce.md#what-can-be-repeated) says {about}.", ""]
         first = ", the worst result of each first" if worst else ""
         lines += [f"Runs by rules written before them ({RULES}), and pages over several lists{first}:", ""]
         lines += [*planned, "", "The paper's experiments:", ""]
