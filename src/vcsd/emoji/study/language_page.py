@@ -14,22 +14,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.emoji.study.language_picture import draw_language
-from vcsd.emoji.study.language_tables import (
+from vcsd.emoji.study.sections.language_picture import draw_language
+from vcsd.emoji.study.sections.language_tables import (
     changes_of_gates,
     gains_over_bases,
     gains_section,
     gates_section,
+    paragraph,
     score_tables,
     settling_section,
 )
-from vcsd.emoji.study.language_verdict import base_by_base, is_rounded, paragraph, verdict_of_study, which_weights
-from vcsd.emoji.study.presence_by_answer import presence_by_answer
-from vcsd.emoji.study.seen_by_training import seen_by_training
+from vcsd.emoji.study.sections.language_verdict import base_by_base, is_rounded, verdict_of_study, which_weights
+from vcsd.emoji.study.sections.presence_by_answer import presence_by_answer
+from vcsd.emoji.study.sections.seen_by_training import seen_by_training
+from vcsd.emoji.study.sections.target_before_training import target_before_training
+from vcsd.emoji.study.sections.watched_by_monitors import watched_by_monitors
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study
-from vcsd.emoji.study.target_before_training import target_before_training
-from vcsd.emoji.study.watched_by_monitors import watched_by_monitors
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.visible import visible
 
@@ -89,8 +90,8 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
             *base_by_base(listed, results),
             f"![VCSD minus the others on unusual colours, and its change on every other suite]({name}.png)",
             "",
-            *gains_section(listed, results),
             *gates_section(listed, results),
+            *gains_section(listed, results),
             *settling_section(listed, results),
             *score_tables(results),
             *seen_by_training(results, out),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from vcsd.emoji.study.language_tables import changes_of_gates, gains_over_bases, kept, scores_on_test
-from vcsd.emoji.study.presence_by_answer import with_presence_of
-from vcsd.emoji.study.seen_by_training import MEASURED
+from vcsd.emoji.study.sections.language_tables import (
+    changes_of_gates,
+    gains_over_bases,
+    kept,
+    paragraph,
+    scores_on_test,
+)
+from vcsd.emoji.study.sections.presence_by_answer import with_presence_of
+from vcsd.emoji.study.sections.seen_by_training import MEASURED
 from vcsd.emoji.study.settle import (
     GATES,
     LEAST_GAIN,
@@ -39,7 +44,8 @@ def verdict_of_study(listed: StudyList, results: Results) -> Iterator[str]:
     if said == "fails":
         yield "VCSD, at the best setting of the grid, does not help this kind of model."
     if first := [base for base in listed.bases if base in FIRST_PLANNED]:
-        yield f"Judged by the {len(first)} bases that were planned first alone, it {_judged(results, first)}."
+        yield f"By the same rule for the {len(first)} bases that were planned first, it {_judged(results, first)}."
+        yield "That only describes them: a verdict needs five bases."
     yield ""
     yield from _beside_the_verdict(listed, results)
 
@@ -69,6 +75,10 @@ def _beside_the_verdict(listed: StudyList, results: Results) -> Iterator[str]:
         "results, which nobody had read then; only their authors can know that."
     )
     yield from paragraph(text)
+    over_opsd = gains_over_bases(listed, results)["OPSD"]
+    yield from paragraph(
+        f"VCSD minus OPSD, which sees the answers, is {over_opsd} on unusual colours. This line was added later."
+    )
 
 
 def is_rounded(results: Results) -> bool:
@@ -132,29 +142,22 @@ def _nearest_to_breaking(listed: StudyList, results: Results) -> str:
 
 def base_by_base(listed: StudyList, results: Results) -> Iterator[str]:
     """What the rules say of each base, and which gates the other methods break."""
-    yield "## Verdicts"
+    yield "## Base by base"
     yield ""
-    for base in listed.bases:
-        own = scores_on_test(results, base)
+    scores = {base: scores_on_test(results, base) for base in listed.bases}
+    for base, own in sorted(scores.items(), key=lambda item: _verdict(item[1]) == "success"):
         kind = "" if is_wanted(own["base"]) else " The base itself does not show the phenomenon."
         yield f"- {base}: **{_verdict(own)}**.{kind}"
     yield ""
     yield "Gates that the other methods break:"
     yield ""
-    for base in listed.bases:
-        own = scores_on_test(results, base)
-        for variant, scores in own.items():
+    for base, own in scores.items():
+        for variant, changed in own.items():
             if variant not in ("base", "VCSD"):
-                broken = broken_gates(own["base"], scores)
+                broken = broken_gates(own["base"], changed)
                 yield f"- {base}, {variant}: {', '.join(broken) or 'none'}."
     yield ""
 
 
 def _verdict(own: Mapping[str, Any]) -> str:
     return verdict(own["base"], own["VCSD"], [own[name] for name in CONTROLS])
-
-
-def paragraph(text: str) -> Iterator[str]:
-    """Wrap a paragraph and end it with an empty line."""
-    yield from wrap(text, 120, break_long_words=False, break_on_hyphens=False)
-    yield ""
