@@ -191,6 +191,14 @@ def test_a_run_does_not_resume_with_other_epochs_if_its_learning_rate_depends_on
     assert in_epochs(tmp_path / "constant", 2).state.global_step == 4
 
 
+def test_a_run_does_not_resume_with_other_settings_of_its_schedule(tmp_path):
+    schedule = {**SAVES, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-4}}
+    make_trainer(tmp_path, arguments=schedule).train()
+    make_trainer(tmp_path, arguments=schedule).train("auto")
+    with pytest.raises(ConfigError, match=r"args.lr_scheduler_kwargs.min_lr was 0.0001 and is now 0.0009. Restore"):
+        make_trainer(tmp_path, arguments={**schedule, "lr_scheduler_kwargs": {"min_lr": 9e-4}}).train("auto")
+
+
 def harm(checkpoint, what):
     if what == "no teacher":
         (checkpoint / "teacher.safetensors").unlink()

@@ -275,6 +275,8 @@ class ResumableTrainer(Trainer):
             del rollout["steps_ahead"]  # earlier checkpoints lack it
         if not self._has_constant_rate:
             arguments["max_steps"] = self.args.max_steps
+        if self.args.lr_scheduler_kwargs:
+            arguments["lr_scheduler_kwargs"] = self.args.lr_scheduler_kwargs  # earlier checkpoints lack it
         identity: dict[str, object] = {
             "method": asdict(self.method),
             "rollout": rollout,
