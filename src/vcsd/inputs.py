@@ -17,6 +17,7 @@ from torch import nn
 from transformers import TrainingArguments
 
 from vcsd.batch import show
+from vcsd.checkpoint.disk_space import planned_steps
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
@@ -294,9 +295,7 @@ def _processor(given: Processor | None, folder: Path | None, model: object) -> P
 
 def watch_of(args: TrainingArguments, inputs: Inputs, prompts_per_step: int) -> Watch:
     """Return the default monitor of a run: metrics, samples, a progress bar and the guard."""
-    max_steps = args.max_steps
-    if max_steps <= 0:
-        max_steps = int(max(1, len(inputs.examples) // prompts_per_step) * args.num_train_epochs)
+    max_steps = planned_steps(args, max(1, len(inputs.examples) // prompts_per_step))
     return Watch(Path(str(args.output_dir)), inputs.processor.tokenizer, max_steps=max_steps)
 
 

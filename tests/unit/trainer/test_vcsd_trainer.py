@@ -61,6 +61,13 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     assert trainer.stream.rows[0].answer == "red"
 
 
+def test_the_bar_ends_where_a_run_that_is_counted_in_epochs_does(tmp_path):
+    args = training_arguments(tmp_path, max_steps=-1, num_train_epochs=1.25)
+    trainer = build(tmp_path, args=args)
+    trainer.train()
+    assert trainer._watch._max_steps == trainer.state.global_step == 2
+
+
 def test_a_folder_in_use_is_refused_before_anything_in_it_changes(tmp_path):
     folder = tmp_path / "run"
     (folder / "checkpoint-7").mkdir(parents=True)  # damaged, so that resuming would move it aside
