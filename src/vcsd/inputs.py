@@ -122,6 +122,9 @@ def check_parts(given: Mapping[str, object]) -> None:
         number = given[name]
         if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
             problems.append(f"{name} = {shown(number)} must be a whole number of at least 1.")
+    for name in ("offload", "dither"):
+        if not isinstance(given[name], bool):
+            problems.append(f"{name} = {shown(given[name])} must be True or False.")
     for name, (fits, example) in _KINDS.items():
         if given[name] is not None and not fits(given[name]):
             problems.append(f"{name} is {type(given[name]).__name__}. Pass {example}, or leave it out.")
@@ -306,14 +309,18 @@ def write_settings(
     rollout: RolloutSettings,
     prompts_per_step: int,
     names: Mapping[str, Any],
+    num_steps: int,
 ) -> None:
-    """Write a run's settings next to its metrics. `names` are those of its model and data."""
+    """Write a run's settings next to its metrics. `names` are those of its model and data.
+
+    `num_steps` is how many steps are planned, also where they are counted in epochs: pages show how far a run is.
+    """
     settings = {
         **names,
         "method": asdict(method),
         "rollout": asdict(rollout),
         "prompts_per_step": prompts_per_step,
-        "trainer": args.to_dict(),  # type: ignore[no-untyped-call]
+        "trainer": {**args.to_dict(), "max_steps": num_steps},  # type: ignore[no-untyped-call]
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

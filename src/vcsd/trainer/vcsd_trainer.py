@@ -127,6 +127,14 @@ class VCSDTrainer(DistillationTrainer):
         folder = Path(str(self.args.output_dir))
         with entered_by_first(lambda: only_process(folder)):  # nothing in a folder that is in use may change
             self.check_resume(resume_from_checkpoint)
-            write_settings(folder, self.args, self.method, self.rollout, self.prompts_per_step, self._names)
+            write_settings(
+                folder,
+                self.args,
+                self.method,
+                self.rollout,
+                self.prompts_per_step,
+                self._names,
+                self.num_steps_planned,
+            )
             with self._watch:
                 return super().train(resume_from_checkpoint, **kwargs)

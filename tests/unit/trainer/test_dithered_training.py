@@ -97,6 +97,15 @@ def test_dither_is_refused_where_it_would_have_no_effect(tmp_path):
         make(tmp_path, model=lora_model(dtype=torch.bfloat16))
 
 
+def test_dither_that_changes_nothing_is_said(tmp_path, caplog):
+    model = build_model()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.full_like(weight, 0.3))  # no bfloat16 number
+    make(tmp_path, model=model)
+    assert "model.dither = true changes nothing: no trained weight is a bfloat16 number." in caplog.text
+
+
 @pytest.mark.parametrize("dither", [False, True])
 def test_the_settings_of_a_run_say_whether_it_has_offsets(tmp_path, dither):
     make(tmp_path, dither=dither, monitors=None, max_steps=1).train()
