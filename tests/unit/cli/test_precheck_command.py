@@ -38,7 +38,7 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
 def test_the_verdict_of_the_command_quotes_the_test_on_unseen_bases_everywhere(tmp_path):
     result = invoke("world", "--num", 2, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    quoted = "On 8 bases that it had not seen"
+    quoted = "On 8 bases that the calibration had not seen"
     assert quoted in " ".join(result.output.split())
     assert "no better than a constant" in " ".join(result.output.split())
     assert quoted in (tmp_path / "precheck.html").read_text(encoding="utf-8")

@@ -79,8 +79,8 @@ def verdict(diagnosis: Diagnosis) -> str:
         f"{len(calibrated())} bases of the offline world, training gained {_more()} (correlation "
         f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}{_large_gains()}): "
         f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
-        f"like them. {_off()}{_tested()} These were tiny models, {_families()}, with synthetic pictures, and "
-        f"{_lost()}: for a real model, take this as a sign, not as a forecast."
+        f"like them. {_off()} These were tiny models, {_families()}, with synthetic pictures, and "
+        f"{_lost()}: for a real model, take this as a sign, not as a forecast.{_tested()}"
     )
 
 
@@ -110,16 +110,17 @@ def _off() -> str:
 
 
 def _tested() -> str:
-    """How the forecast did on bases that it had not seen, beside a constant; empty if the package ships no test."""
+    """How the forecast did on bases that its calibration had not seen, beside a constant; empty without a test."""
     test = unseen()
     if test is None:
         return ""
     gains = [gain for _, gain in test.pairs.values()]
     return (
-        f" On {len(gains)} bases that it had not seen, which gained {signed(min(gains))} to {signed(max(gains))} "
-        f"points, it was {'better' if test.is_better else 'no better'} than a constant: off by {test.typical_miss:.2f} "
-        f"points typically (correlation {test.correlation:+.2f}), where always saying {test.constant:+.2f}, the mean "
-        f"gain of {len(test.earlier)} earlier bases, is off by {test.typical_miss_of_constant:.2f}."
+        f" On {len(gains)} bases that the calibration had not seen, which gained {signed(min(gains))} to "
+        f"{signed(max(gains))} points, the forecast was {'better' if test.is_better else 'no better'} than a constant: "
+        f"off by {test.typical_miss:.2f} points typically (correlation {test.correlation:+.2f}), where always saying "
+        f"{test.constant:+.2f}, the mean gain of {len(test.earlier)} earlier bases, is off by "
+        f"{test.typical_miss_of_constant:.2f}."
     )
 
 
@@ -395,7 +396,7 @@ def _calibration() -> Html:
     if test is None:
         return own
     return Html(
-        f"<h3>Bases that it had not seen</h3>{_miss_table(test.misses, test.pairs)}"
+        f"<h3>Bases that the calibration had not seen</h3>{_miss_table(test.misses, test.pairs)}"
         f"<h3>Bases of the calibration</h3>{own}"
     )
 

@@ -180,9 +180,9 @@ def test_the_shipped_test_is_on_other_bases_and_equals_the_results_it_came_from(
 def test_the_verdict_quotes_the_test_on_unseen_bases_beside_a_constant():
     test, page = unseen(), (CELLS.parent / "paper_dose.md").read_text(encoding="utf-8")
     said = re.search(
-        r"On (\d+) bases that it had not seen, which gained (\S+) to (\S+) points, it was no better than a constant: "
-        r"off by (\S+) points typically \(correlation (\S+)\), where always saying (\S+), the mean gain of (\d) "
-        r"earlier bases, is off by (\d+\.\d+)\.",
+        r"On (\d+) bases that the calibration had not seen, which gained (\S+) to (\S+) points, the forecast was no "
+        r"better than a constant: off by (\S+) points typically \(correlation (\S+)\), where always saying (\S+), the "
+        r"mean gain of (\d) earlier bases, is off by (\d+\.\d+)\.",
         verdict(toy()),
     ).groups()
     predicted = [decoding + np.median(beyond_decoding(calibrated())) for decoding, _ in test.pairs.values()]
@@ -204,7 +204,7 @@ def test_the_page_and_the_file_show_every_unseen_base(monkeypatch):
     test, shown = unseen(), {f"q{place}": example(f"q{place}") for place in range(4)}
     html = page_html(diagnosis_page(toy(), shown, "toy"))
     assert "no better than a constant" in html
-    section = html[html.index("Bases that it had not seen") : html.index("Bases of the calibration")]
+    section = html[html.index("Bases that the calibration had not seen") : html.index("Bases of the calibration")]
     assert all(f">{name}<" in section for name in test.pairs)
     stored = diagnosis_json(toy())["tested_on_unseen_bases"]
     assert [one["base"] for one in stored["bases"]] == [name for name, *_ in test.misses]
@@ -217,11 +217,13 @@ def test_the_page_and_the_file_show_every_unseen_base(monkeypatch):
 def test_the_words_about_unseen_bases_follow_the_numbers(monkeypatch):
     close = UnseenBases({"a": (10.0, 10.0), "b": (20.0, 20.5), "c": (30.0, 29.5)}, 15.0, ["d", "e"])
     monkeypatch.setattr(page_module, "unseen", lambda: close)
-    assert "On 3 bases that it had not seen, which gained +10.0 to +29.5 points, it was better than a" in verdict(toy())
+    assert "calibration had not seen, which gained +10.0 to +29.5 points, the forecast was better than a" in verdict(
+        toy()
+    )
     assert "always saying +15.00, the mean gain of 2 earlier bases, is off by 9.41." in verdict(toy())
     far = UnseenBases({"a": (10.0, 15.0), "b": (20.0, 15.0), "c": (30.0, 15.5)}, 15.0, ["d"])
     monkeypatch.setattr(page_module, "unseen", lambda: far)
-    assert "it was no better than a constant" in verdict(toy())
+    assert "the forecast was no better than a constant" in verdict(toy())
 
 
 def test_a_correlation_within_groups_sets_no_groups_apart():
