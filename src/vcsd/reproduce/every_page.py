@@ -19,8 +19,9 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
+from vcsd.reproduce.failures.precheck_left_out import left_out
 from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, precheck_on_new_bases, worst_results
-from vcsd.reproduce.pages import precheck_page
+from vcsd.reproduce.pages import precheck_page, precheck_picture
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.plots import draw
@@ -53,8 +54,8 @@ def page_texts(out: Path) -> dict[str, str]:
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         **_read_once(out, results, runs),
-        precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out)),
-        precheck_page.FILE: precheck_page.calibration_json(out),
+        precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out), left_out(out)),
+        precheck_page.FILE: precheck_page.calibration_json(out, *_test_of_precheck(out, runs)),
     }
     return {
         **{
@@ -82,7 +83,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
         **_pictures_read_once(out),
-        precheck_page.PICTURE: lambda: precheck_page.draw_precheck(out),
+        precheck_page.PICTURE: lambda: precheck_picture.draw_precheck(out, _test_of_precheck(out, runs)[0]),
     }
 
 
@@ -106,6 +107,13 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
     if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
     return drawn
+
+
+def _test_of_precheck(out: Path, earlier: PlannedResults) -> tuple[list[str], list[str]]:
+    """The bases that test the pre-check, and the earlier ones of their dose; none before the first may be read."""
+    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+        return [], []
+    return list(runs.runs.listed.bases), list(earlier.doses.get(paper_dose_page.DOSE, ()))
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:
