@@ -145,7 +145,8 @@ def _lag(runs: lag_page.LagRuns) -> str:
     worst = min(changes.items(), key=lambda pair: pair[1].mean, default=None)
     if worst is None:
         return ""
-    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, which is {lag_page.verdict(worst[1])}; one base"
+    word = lag_page.on_this_base(worst[1])
+    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, on this base {word}; {lag_page.NO_VERDICT}"
 
 
 def _failures(runs: ReadOnce) -> str:
