@@ -19,7 +19,13 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
-from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, precheck_on_new_bases, worst_results
+from vcsd.reproduce.failures.worst_results import (
+    at_paper_size,
+    contrast_at_paper_size,
+    on_opsd,
+    precheck_on_new_bases,
+    worst_results,
+)
 from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -48,7 +54,7 @@ def page_texts(out: Path) -> dict[str, str]:
     results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
     claims = judged(results)
     planned = {
-        verdict_page.PAGE: verdict_page.verdict_page(runs),
+        verdict_page.PAGE: verdict_page.verdict_page(runs, contrast_at_paper_size(out)),
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
