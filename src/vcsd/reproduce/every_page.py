@@ -109,6 +109,9 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
     drawn: dict[str, Callable[[], Figure | None]] = {}
     if (out / FAILURE_LIST).is_file():
         drawn[failures_page.PICTURE] = lambda: draw_failures(read_once(out, FAILURE_LIST))
+        drawn[failures_page.DIFFERENCES] = lambda: failures_page.draw_kept(read_once(out, FAILURE_LIST))
+    if (out / POWER_LIST).is_file():
+        drawn[power_page.PICTURE] = lambda: power_page.draw_more_bases(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
     return drawn

@@ -24,18 +24,22 @@ from vcsd.reproduce.failures.failure_settings import (
     verdict,
 )
 from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
+from vcsd.reproduce.planned.planned_plots import draw_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from matplotlib.figure import Figure
 
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.failures.failure_runs import ReadOnce
     from vcsd.reproduce.failures.failure_settings import Ability, FailureSetting, FailureVerdict
     from vcsd.reproduce.paired_runs import Paired, Run
 
-PAGE, PICTURE = "where_it_fails.md", "where_it_fails.png"
+PAGE, PICTURE, DIFFERENCES = "where_it_fails.md", "where_it_fails.png", "where_it_fails_differences.png"
 TITLE = "Where it fails, and what it keeps"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
@@ -85,6 +89,7 @@ def failures_page(runs: ReadOnce) -> str:
         repeat=repeat,
     )
     lines += ["## Setting by setting", "", *_verdicts(runs), ""]
+    lines += [f"![What each setting changes, and what ordinary training keeps, with 95% intervals]({DIFFERENCES})", ""]
     if any(first_broken(runs, setting) for setting in SETTINGS):
         lines += [f"![Questions that were answered correctly before training, and not after]({PICTURE})", ""]
         lines += [CHOSEN, ""]
@@ -107,6 +112,21 @@ def change_of(runs: ReadOnce, setting: FailureSetting) -> Paired | None:
     unread = [{run: setting.unread(result) for run, result in results.items()} for results in (before, after)]
     values = ({run: setting.read(result) for run, result in results.items()} for results in (before, after))
     return paired(*values, unread=(unread[0], unread[1]))
+
+
+def draw_kept(runs: ReadOnce) -> Figure | None:
+    """Draw what settings are judged by, and the judged abilities after ordinary training; None until they are read."""
+    if not runs.may_be_read:
+        return None
+    figure = new_figure(10.5, 4.0)
+    left, right = figure.subplots(1, 2)
+    draw_differences(left, {setting.name: change_of(runs, setting) for setting in _by_verdict(runs)})
+    left.set_title("setting by setting, after minus before", fontsize=10)
+    kept = _kept_changes(*runs.finished(ORDINARY_SETTING))
+    draw_differences(right, {ability.name: change for ability, change in kept if ability.has_verdict})
+    right.set_title("ordinary training: what it keeps, VCSD minus base", fontsize=10)
+    figure.tight_layout()
+    return figure
 
 
 def _by_verdict(runs: ReadOnce) -> list[FailureSetting]:

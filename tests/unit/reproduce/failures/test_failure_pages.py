@@ -14,9 +14,9 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures, shortened
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, FAILURE_LIST, POWER_LIST, ReadOnce, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS
-from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
+from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, draw_kept, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
-from vcsd.reproduce.failures.power_page import changes, power_page, says, without_lost
+from vcsd.reproduce.failures.power_page import changes, draw_more_bases, power_page, says, without_lost
 from vcsd.reproduce.failures.worst_results import _failures, worst_results
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
 from vcsd.reproduce.planned.planned_results import PlannedResults
@@ -206,6 +206,20 @@ def test_the_picture_shows_what_was_right_before_and_is_wrong_after():
     assert {each.example.category for each in broken} == {"color"}
     assert broken[0].before == f"The answer is {broken[0].example.answer}."
     assert draw_failures(runs) is not None
+
+
+def test_pictures_of_differences_have_a_row_for_each_and_no_line_between_them():
+    left, right = draw_kept(made_up(FAILURE_LIST)).axes
+    assert len(left.containers) == len(SETTINGS)
+    assert [label.get_text() for label in right.get_yticklabels()] == [
+        f"{name} (5)" for name in ("sight", "hints", "text only", "usual pictures", "pass@8")
+    ]
+    (axis,) = draw_more_bases(made_up(POWER_LIST)).axes
+    assert len(axis.containers) == 4
+    rows = [line for each in (left, right, axis) for line in each.lines if len(line.get_ydata()) > 1]
+    assert all(len(set(line.get_ydata())) == 1 or set(line.get_xdata()) == {0} for line in rows)
+    assert draw_kept(made_up(FAILURE_LIST, without=("VCSD, 600 steps",))) is None
+    assert draw_more_bases(made_up(POWER_LIST, without=("qwen3_5-small-26",))) is None
 
 
 def test_a_long_answer_is_cut_at_a_word_and_an_ellipsis_marks_it():
