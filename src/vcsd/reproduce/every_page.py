@@ -20,7 +20,13 @@ from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.precheck_left_out import left_out
-from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, precheck_on_new_bases, worst_results
+from vcsd.reproduce.failures.worst_results import (
+    at_paper_size,
+    contrast_at_paper_size,
+    on_opsd,
+    precheck_on_new_bases,
+    worst_results,
+)
 from vcsd.reproduce.pages import precheck_page, precheck_picture
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -49,7 +55,7 @@ def page_texts(out: Path) -> dict[str, str]:
     results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
     claims = judged(results)
     planned = {
-        verdict_page.PAGE: verdict_page.verdict_page(runs),
+        verdict_page.PAGE: verdict_page.verdict_page(runs, contrast_at_paper_size(out)),
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
@@ -104,6 +110,9 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
     drawn: dict[str, Callable[[], Figure | None]] = {}
     if (out / FAILURE_LIST).is_file():
         drawn[failures_page.PICTURE] = lambda: draw_failures(read_once(out, FAILURE_LIST))
+        drawn[failures_page.DIFFERENCES] = lambda: failures_page.draw_kept(read_once(out, FAILURE_LIST))
+    if (out / POWER_LIST).is_file():
+        drawn[power_page.PICTURE] = lambda: power_page.draw_more_bases(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
     return drawn
