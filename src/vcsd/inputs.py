@@ -17,6 +17,7 @@ from torch import nn
 from transformers import TrainingArguments
 
 from vcsd.batch import show
+from vcsd.checkpoint.disk_space import planned_steps
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
@@ -121,6 +122,9 @@ def check_parts(given: Mapping[str, object]) -> None:
         number = given[name]
         if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
             problems.append(f"{name} = {shown(number)} must be a whole number of at least 1.")
+    for name in ("offload", "dither"):
+        if not isinstance(given[name], bool):
+            problems.append(f"{name} = {shown(given[name])} must be True or False.")
     for name, (fits, example) in _KINDS.items():
         if given[name] is not None and not fits(given[name]):
             problems.append(f"{name} is {type(given[name]).__name__}. Pass {example}, or leave it out.")
@@ -294,9 +298,7 @@ def _processor(given: Processor | None, folder: Path | None, model: object) -> P
 
 def watch_of(args: TrainingArguments, inputs: Inputs, prompts_per_step: int) -> Watch:
     """Return the default monitor of a run: metrics, samples, a progress bar and the guard."""
-    max_steps = args.max_steps
-    if max_steps <= 0:
-        max_steps = int(max(1, len(inputs.examples) // prompts_per_step) * args.num_train_epochs)
+    max_steps = planned_steps(args, max(1, len(inputs.examples) // prompts_per_step))
     return Watch(Path(str(args.output_dir)), inputs.processor.tokenizer, max_steps=max_steps)
 
 
@@ -307,14 +309,18 @@ def write_settings(
     rollout: RolloutSettings,
     prompts_per_step: int,
     names: Mapping[str, Any],
+    num_steps: int,
 ) -> None:
-    """Write a run's settings next to its metrics. `names` are those of its model and data."""
+    """Write a run's settings next to its metrics. `names` are those of its model and data.
+
+    `num_steps` is how many steps are planned, also where they are counted in epochs: pages show how far a run is.
+    """
     settings = {
         **names,
         "method": asdict(method),
         "rollout": asdict(rollout),
         "prompts_per_step": prompts_per_step,
-        "trainer": args.to_dict(),  # type: ignore[no-untyped-call]
+        "trainer": {**args.to_dict(), "max_steps": num_steps},  # type: ignore[no-untyped-call]
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

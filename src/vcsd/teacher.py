@@ -95,7 +95,7 @@ class Teacher:
 
     @torch.no_grad()
     def distance(self) -> float:
-        """Return |teacher - student| / |student| over all trained parameters."""
+        """Return |teacher - student| / |student| over all trained parameters; 0 if both are zero, as new adapters."""
         if self.kind == "current":
             return 0.0
         gaps, sizes = [], []
@@ -105,7 +105,7 @@ class Teacher:
         gap, size = torch.stack(gaps).norm(), torch.stack(sizes).norm()
         if is_sharded(self.student):
             gap, size = torch.tensor(gathered([gap.item(), size.item()]), dtype=torch.float64).norm(dim=0)
-        return float(gap / size)
+        return float(gap / size) if gap else 0.0
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (student, teacher) for every trained parameter; frozen ones cannot differ.

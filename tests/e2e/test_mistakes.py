@@ -138,6 +138,7 @@ MISTAKES = [
     (train("trainer.per_device_train_batch_size=2"), "Set prompts_per_step"),
     (train("trainer.push_to_hub=true"), "use `vcsd export RUN --push ORG/NAME`"),
     (train("--dry-run", "--card", "h300"), "card 'h300' is not known. Did you mean 'h200'"),
+    (train("--dry-run", "--card", "16GB"), "card '16GB' is not known. Allowed: rtx4090, "),
     (train("--dry-run", "--card", "0xh100"), "has 0 GPUs. Allowed: 1 to 1024."),
     (train("--card", "24GB"), "--card plans a run. Add --dry-run."),
     (train("trainer.dataloader_num_workers=4"), "It would have no effect: rows are read by the run itself"),

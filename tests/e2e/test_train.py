@@ -94,13 +94,13 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(folder, monkeypatc
     assert not (folder / "run").exists()
 
 
-def dry_run_of(folder, images, data, monkeypatch, capsys):
+def dry_run_of(folder, images, data, monkeypatch, capsys, *overrides):
     """The exit code and the words of a dry run on questions about these images."""
     rows = ({"id": f"row-{number}", "question": "how many?", "image": image} for number, image in enumerate(images))
     (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     picture(64, 64).save(data / "whole.png")
     (data / "broken.png").write_bytes((data / "whole.png").read_bytes()[:60])
-    arguments = ("train", folder / "recipe.yaml", f"data.path={data}/train.jsonl", "--dry-run")
+    arguments = ("train", folder / "recipe.yaml", f"data.path={data}/train.jsonl", "--dry-run", *overrides)
     code, out, err = vcsd(monkeypatch, capsys, *arguments)
     return code, " ".join((out + err).split())
 
@@ -134,6 +134,16 @@ def test_a_dry_run_counts_rows_that_the_method_cannot_use(folder, tmp_path, monk
     code, words = dry_run_of(folder, [*images, *[None] * 60], tmp_path, monkeypatch, capsys)
     assert code == 2
     assert "unusable), more than 5%." in words
+
+
+def test_a_dry_run_counts_the_later_epochs_of_a_short_file(folder, tmp_path, monkeypatch, capsys):
+    images = [*["whole.png"] * 12, *["broken.png"] * 3]
+    code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys)
+    assert code == 0  # 4 steps of 3 prompts end before the share counts
+    assert "checked all 15, with their images: 3 cannot be used and would be skipped (3 broken_image)." in words
+    code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, "trainer.max_steps=60")
+    assert code == 2
+    assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
 
 
 def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):

@@ -167,6 +167,38 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
         assert name in str(error.value)
 
 
+def in_epochs(folder, num, **changes):
+    """Train a run that is counted in epochs of two steps."""
+    arguments = {"max_steps": -1, "num_train_epochs": num, "save_strategy": "steps", "save_steps": 1, **changes}
+    trainer = make_trainer(folder, prompts_per_step=2, arguments=arguments)
+    trainer.train("auto")
+    return trainer
+
+
+def test_a_finished_run_that_ends_within_an_epoch_is_not_trained_further(tmp_path):
+    first = in_epochs(tmp_path, 2.5)
+    again = in_epochs(tmp_path, 2.5)
+    assert (first.state.global_step, again.state.global_step) == (5, 5)
+    assert fingerprint(named_tensors(again.model)) == fingerprint(named_tensors(first.model))
+    assert not (tmp_path / "checkpoint-6").exists()
+
+
+def test_a_run_does_not_resume_with_other_epochs_if_its_learning_rate_depends_on_them(tmp_path):
+    in_epochs(tmp_path / "linear", 1, lr_scheduler_type="linear")
+    with pytest.raises(ConfigError, match=r"args.num_train_epochs, in steps, was 2 and is now 4. Restore"):
+        in_epochs(tmp_path / "linear", 2, lr_scheduler_type="linear")
+    in_epochs(tmp_path / "constant", 1)
+    assert in_epochs(tmp_path / "constant", 2).state.global_step == 4
+
+
+def test_a_run_does_not_resume_with_other_settings_of_its_schedule(tmp_path):
+    schedule = {**SAVES, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-4}}
+    make_trainer(tmp_path, arguments=schedule).train()
+    make_trainer(tmp_path, arguments=schedule).train("auto")
+    with pytest.raises(ConfigError, match=r"args.lr_scheduler_kwargs.min_lr was 0.0001 and is now 0.0009. Restore"):
+        make_trainer(tmp_path, arguments={**schedule, "lr_scheduler_kwargs": {"min_lr": 9e-4}}).train("auto")
+
+
 def harm(checkpoint, what):
     if what == "no teacher":
         (checkpoint / "teacher.safetensors").unlink()

@@ -59,6 +59,7 @@ RANK = {name: rank for rank, name in enumerate(RANKS)}
 SUB_RANKS = {
     "data": ["formats"],
     "emoji": ["study"],
+    "emoji/study": ["sections"],
     "evaluation": ["asking", "benchmarks", "reading", "scoring"],
     "evaluation/benchmarks": ["files"],
     "evaluation/reading": ["texts", "judging"],

@@ -153,6 +153,11 @@ def test_distance_is_relative_to_the_student():
     assert teacher.distance() == pytest.approx(0.5)
 
 
+def test_equal_weights_have_no_distance_even_if_all_are_zero():
+    """Of adapters, the factor that is trained is zero until the first update."""
+    assert Teacher(student_of(0.0), "fixed").distance() == 0.0
+
+
 def test_a_tied_weight_is_named_once():
     model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     model[1].weight = model[0].weight

@@ -109,12 +109,17 @@ class DiskNeeds:
 
 def num_saves_after(step: int, args: TrainingArguments, steps_per_epoch: int) -> int:
     """Count the checkpoints that a run writes after a step. The last step is saved in any case."""
-    max_steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
+    max_steps = planned_steps(args, steps_per_epoch)
     if args.save_strategy == "no" or step >= max_steps:
         return 0
     ratio_or_steps = steps_per_epoch if args.save_strategy == "epoch" else args.save_steps
     every = int(ratio_or_steps) if ratio_or_steps >= 1 else math.ceil(ratio_or_steps * max_steps)
     return math.ceil(max_steps / every) - step // every
+
+
+def planned_steps(args: TrainingArguments, steps_per_epoch: int) -> int:
+    """Return how many steps a run has in all. One that is counted in epochs is rounded up, as transformers does."""
+    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch)
 
 
 def free_bytes(root: Path) -> int:

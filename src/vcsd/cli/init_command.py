@@ -215,7 +215,7 @@ def recipes() -> None:
 
     titles, projections = folder_titles(), _Projections()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in ("recipe", "least memory per GPU", "time", "smallest machine"):
+    for column in ("recipe", "memory per GPU", "time", "smallest machine"):
         table.add_column(column, no_wrap=True, justify="right" if "memory" in column else "left")
     for folder, names in groupby(shipped_names(), lambda name: name.partition("/")[0]):
         table.add_section()

@@ -14,7 +14,7 @@ import torch
 from vcsd.batch import show
 from vcsd.checkpoint.disk_space import DiskNeeds, existing_folder, free_bytes, num_saves_after
 from vcsd.checkpoint.folder import checkpoints_of
-from vcsd.data import Skips, Stream, load_examples
+from vcsd.data import MIN_ROWS_SEEN, Skips, Stream, load_examples
 from vcsd.data.order import Order
 from vcsd.errors import ConfigError, DataError, nearest_path
 from vcsd.inputs import check_count, check_fields
@@ -125,7 +125,7 @@ def _check_first_rows(
     order = Order(len(examples), seed=_data_seed(arguments))
     skips = Skips(max_share=recipe.data.max_skipped_share)
     skips.num_rows = len(examples)
-    messages = []
+    errors: dict[int, DataError] = {}
     start = time.monotonic()
     for position in range(min(len(examples), ROWS_CHECKED)):
         try:
@@ -133,13 +133,32 @@ def _check_first_rows(
             recipe.method.check(example)
             prepare(example)
         except DataError as error:
-            messages.append(str(error))
+            errors[order.row(position)] = error
             skips.skip(error, position=position)
         else:
             skips.use()
         if time.monotonic() - start > SECONDS_CHECKED:
             break
-    return CheckedRows(len(examples), skips.num_seen, skips.summary(), tuple(messages))
+    num_checked = skips.num_seen
+    if num_checked == len(examples):
+        _read_again(skips, order, errors, arguments.max_steps * recipe.prompts_per_step)
+    messages = tuple(str(error) for error in errors.values())
+    return CheckedRows(len(examples), num_checked, skips.summary(), messages)
+
+
+def _read_again(skips: Skips, order: Order, errors: dict[int, DataError], num_prompts: int) -> None:
+    """Count rows of a short file again, as later epochs do: a run counts them too before it stops.
+
+    Raises a ConfigError if so many cannot be used that the run would stop.
+    """
+    num_rows = skips.num_seen
+    for position in range(num_rows, MIN_ROWS_SEEN + num_rows):
+        if skips.num_seen - skips.num_skipped >= num_prompts:
+            return
+        if (error := errors.get(order.row(position))) is not None:
+            skips.skip(error, position=position)
+        else:
+            skips.use()
 
 
 def _data_seed(arguments: TrainingArguments) -> int:

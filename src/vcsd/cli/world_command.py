@@ -16,7 +16,7 @@ app = typer.Typer(help="The offline world: pre-train and measure base models, dr
 def pretrain(
     out: Annotated[Path, typer.Option(help="Folder for the base. Resumes an unfinished base.")],
     family: Annotated[str, typer.Option(help="Model family: qwen3_vl or qwen3_5.")] = "qwen3_vl",
-    size: Annotated[str, typer.Option(help="Model size: small (as shipped) or medium.")] = "small",
+    size: Annotated[str, typer.Option(help="Model size: tiny (for tests), small (as shipped) or medium.")] = "small",
     seed: Annotated[int, typer.Option(help="Seed for weights and data.")] = 1,
     device: Annotated[str | None, typer.Option(help="Device: cuda or cpu. Default: a GPU if there is one.")] = None,
     change: Annotated[

@@ -120,7 +120,7 @@ class Source:
         used = {column for columns in self.columns.by_field.values() for column in columns}
         unused = [column for column in self.table.columns if column not in used]
         drops = "".join(
-            f" {count:,} rows {what} are dropped ({switch}: drop)."
+            f" {count:,} {f'row {what} is' if count == 1 else f'rows {what} are'} dropped ({switch}: drop)."
             for count, what, switch in (
                 (self.dropped.several_images, "with several images", "multi_image"),
                 (self.dropped.no_image, "without an image", "text_only"),

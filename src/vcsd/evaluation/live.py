@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,9 +149,16 @@ class LiveEvaluation(TrainerCallback):
         return losses
 
     def _cards_before(self, step: int) -> dict[int, Scorecard]:
-        """The scorecards of the evaluations before a step, from the files; without those of other questions."""
-        steps = [line["step"] for line in read_lines(self.lines.path) if line.get("step", step) < step]
-        cards = {earlier: self._stored_card(earlier) for earlier in steps}
+        """The scorecards of the evaluations before a step, from the files; without those of other questions.
+
+        Nor those with other sampling values, which change scores as training does.
+        """
+        lines = [line for line in read_lines(self.lines.path) if line.get("step", step) < step]
+        alike = [line["step"] for line in lines if line.get("sampling") == asdict(self.exam.sampling)]
+        if len(alike) < len(lines):
+            several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"
+            log.warning("Losses since %s are not watched: evaluation.sampling was another one then.", several)
+        cards = {earlier: self._stored_card(earlier) for earlier in alike}
         return {earlier: card for earlier, card in cards.items() if card is not None}
 
     def _stored_card(self, step: int) -> Scorecard | None:

@@ -7,13 +7,14 @@ parse_machine("24GB")       the card of that size that most people have
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,7 +155,11 @@ def parse_machine(text: str) -> Machine:
     key = ALIASES.get(key, key)
     if key not in CARDS:
         known = [*CARDS, *ALIASES]
-        raise ConfigError([f"card {text!r} is not known. {did_you_mean(key, known)} Several: 8xh100."])
+        # Of a memory size, the nearest spelling is a wrong size: 141gb for 16gb.
+        near = [] if re.fullmatch(r"\d+(gb)?", key) else difflib.get_close_matches(key, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        allowed = f"Allowed: {', '.join(known)}; several as in 8xh100."
+        raise ConfigError([f"card {text!r} is not known.{hint} {allowed}"])
     if not 1 <= int(number) <= 1024:
         raise ConfigError([f"card {text!r} has {number} GPUs. Allowed: 1 to 1024."])
     return Machine(CARDS[key], int(number))

@@ -19,8 +19,15 @@ from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
-from vcsd.reproduce.failures.worst_results import at_paper_size, on_opsd, precheck_on_new_bases, worst_results
-from vcsd.reproduce.pages import precheck_page
+from vcsd.reproduce.failures.precheck_left_out import left_out
+from vcsd.reproduce.failures.worst_results import (
+    at_paper_size,
+    contrast_at_paper_size,
+    on_opsd,
+    precheck_on_new_bases,
+    worst_results,
+)
+from vcsd.reproduce.pages import precheck_page, precheck_picture
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
 from vcsd.reproduce.pages.plots import draw
@@ -48,13 +55,13 @@ def page_texts(out: Path) -> dict[str, str]:
     results, runs = recorded_results(out, planned_bases(out)), planned_results(out)
     claims = judged(results)
     planned = {
-        verdict_page.PAGE: verdict_page.verdict_page(runs),
+        verdict_page.PAGE: verdict_page.verdict_page(runs, contrast_at_paper_size(out)),
         dose_page.PAGE: dose_page.dose_page(runs),
         so_far.PAGE: so_far.so_far_page(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: lag_page.lag_page(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
         **_read_once(out, results, runs),
-        precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out)),
-        precheck_page.FILE: precheck_page.calibration_json(out),
+        precheck_page.PAGE: precheck_page.precheck_page(out, precheck_on_new_bases(out), left_out(out)),
+        precheck_page.FILE: precheck_page.calibration_json(out, *_test_of_precheck(out, runs)),
     }
     return {
         **{
@@ -82,7 +89,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
         **_pictures_read_once(out),
-        precheck_page.PICTURE: lambda: precheck_page.draw_precheck(out),
+        precheck_page.PICTURE: lambda: precheck_picture.draw_precheck(out, _test_of_precheck(out, runs)[0]),
     }
 
 
@@ -103,9 +110,19 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
     drawn: dict[str, Callable[[], Figure | None]] = {}
     if (out / FAILURE_LIST).is_file():
         drawn[failures_page.PICTURE] = lambda: draw_failures(read_once(out, FAILURE_LIST))
+        drawn[failures_page.DIFFERENCES] = lambda: failures_page.draw_kept(read_once(out, FAILURE_LIST))
+    if (out / POWER_LIST).is_file():
+        drawn[power_page.PICTURE] = lambda: power_page.draw_more_bases(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
     return drawn
+
+
+def _test_of_precheck(out: Path, earlier: PlannedResults) -> tuple[list[str], list[str]]:
+    """The bases that test the pre-check, and the earlier ones of their dose; none before the first may be read."""
+    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+        return [], []
+    return list(runs.runs.listed.bases), list(earlier.doses.get(paper_dose_page.DOSE, ()))
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:

@@ -35,7 +35,7 @@ from vcsd.checkpoint import (
     refuse_other_run,
     write_checkpoint,
 )
-from vcsd.checkpoint.disk_space import DiskNeeds, num_saves_after
+from vcsd.checkpoint.disk_space import DiskNeeds, num_saves_after, planned_steps
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.progress import Progress
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
@@ -131,13 +131,13 @@ class ResumableTrainer(Trainer):
         self._saved_step = None
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
-            if state.global_step >= self.args.max_steps > 0:  # Trainer would do one more step
+            if state.global_step >= self.num_steps_planned:  # Trainer would do one more step
                 log.info("All %d steps of %s are finished already.", state.global_step, self.args.output_dir)
                 self.state = state
                 self.progress = Progress(**_read(Path(checkpoint) / RUN_STATE)["progress"])
                 self._load_from_checkpoint(checkpoint)
                 return TrainOutput(state.global_step, 0.0, {})
-            log.info("Resuming from %s, after step %d of %d.", checkpoint, state.global_step, self.args.max_steps)
+            log.info("Resuming from %s, after step %d of %d.", checkpoint, state.global_step, self.num_steps_planned)
         else:  # drop the lines of a run in this folder that did not reach its first checkpoint
             self.stream.skips.restore(self.stream.skips.state(), cursor=self.progress.cursor)
         on_first(lambda: self._check_disk(checkpoint))
@@ -147,6 +147,15 @@ class ResumableTrainer(Trainer):
     def num_steps_taken(self) -> int:
         """How many steps have changed the student since the start of the run."""
         return self.state.global_step - self.progress.num_empty_steps - self.progress.num_nonfinite_steps
+
+    @property
+    def num_steps_planned(self) -> int:
+        """How many steps the run has in all."""
+        return planned_steps(self.args, self._steps_per_epoch)
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return max(1, len(self.stream.rows) // self.prompts_per_step)
 
     def check_resume(self, resume: str | bool | None) -> None:
         """Raise any error about checkpoints that `train` would raise, before a log or a checkpoint changes."""
@@ -161,12 +170,11 @@ class ResumableTrainer(Trainer):
         exported = sum(weight.numel() for name, weight in parameters.items() if not is_adapter(name))
         root = Path(str(self.args.output_dir))
         step = 0 if checkpoint is None else _read(Path(checkpoint) / TRAINER_STATE)["global_step"]
-        steps_per_epoch = max(1, len(self.stream.rows) // self.prompts_per_step)
         return DiskNeeds(
             checkpoint_bytes=sum(num_bytes(own_tensors(model)) for model in models) + moments,
             export_bytes=exported * torch.bfloat16.itemsize,
             num_there=len(checkpoints_of(root)),
-            num_saves=num_saves_after(step, self.args, steps_per_epoch),
+            num_saves=num_saves_after(step, self.args, self._steps_per_epoch),
             limit=self.args.save_total_limit,
             num_protected=sum((self.args.metric_for_best_model is not None, *map(_may_alarm, self.monitors))),
             saves_if_stopped=self.args.save_strategy == "no",
@@ -228,6 +236,7 @@ class ResumableTrainer(Trainer):
         if self.queue.lag and WAITING not in manifest["files"]:
             raise DamagedCheckpointError(folder, f"{WAITING} is not in its manifest")
         _check_states(folder, has_provenance=PROVENANCE in manifest["files"])
+        self._refuse_other_epochs(folder)
         if PROVENANCE in manifest["files"]:
             before = _read(folder / PROVENANCE)["content"]
             now = {name: value for name, value in self.content.items() if name in before}  # early ones lack images
@@ -240,6 +249,19 @@ class ResumableTrainer(Trainer):
             )
         return manifest
 
+    def _refuse_other_epochs(self, folder: Path) -> None:
+        """Raise a ConfigError if a schedule that ends with the run would get another end from other epochs."""
+        if self.args.max_steps > 0 or self._has_constant_rate:
+            return
+        name = "trainer.num_train_epochs, in steps,"
+        before = TrainerState.load_from_json(str(folder / TRAINER_STATE)).max_steps
+        refuse_other_run(folder, {name: before}, {name: self.num_steps_planned})
+
+    @property
+    def _has_constant_rate(self) -> bool:
+        """Whether the learning rate, after its warm-up, does not depend on where the run ends."""
+        return str(_plain(self.args.lr_scheduler_type)).startswith("constant")
+
     def identity(self) -> dict[str, object]:
         """Return the settings that must not change when a run resumes."""
         shapes = [
@@ -251,8 +273,10 @@ class ResumableTrainer(Trainer):
         rollout = asdict(self.rollout)
         if not rollout["steps_ahead"]:
             del rollout["steps_ahead"]  # earlier checkpoints lack it
-        if not str(arguments["lr_scheduler_type"]).startswith("constant"):
+        if not self._has_constant_rate:
             arguments["max_steps"] = self.args.max_steps
+        if self.args.lr_scheduler_kwargs:
+            arguments["lr_scheduler_kwargs"] = self.args.lr_scheduler_kwargs  # earlier checkpoints lack it
         identity: dict[str, object] = {
             "method": asdict(self.method),
             "rollout": rollout,

@@ -424,7 +424,8 @@ class DistillationTrainer(DrawingTrainer):
 def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) -> None:
     """Give the student its offsets, before it is copied."""
     refuse_dither(is_half=bool(args.bf16), has_adapters=has_adapters(model), has_teacher=teacher is not None)
-    add_offsets(model, args.seed)
+    if not add_offsets(model, args.seed):
+        log.warning("model.dither = true changes nothing: no trained weight is a bfloat16 number.")
 
 
 def _of_rank(skips: Skips) -> Skips:

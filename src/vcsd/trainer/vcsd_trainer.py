@@ -90,7 +90,8 @@ class VCSDTrainer(DistillationTrainer):
         skips = Skips(folder / "skipped.jsonl") if skips is None else skips
         settings = dict(prompt_settings or {})
         parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)
-        self._names = parts.names
+        named = parts.names.get("model", {})
+        self._names = {**parts.names, "model": {**named, "dither": True}} if dither else parts.names
         self._watch = watch_of(args, parts, prompts_per_step) if monitors is None else None
         watched = [] if self._watch is None else [self._watch]
         super().__init__(
@@ -126,6 +127,14 @@ class VCSDTrainer(DistillationTrainer):
         folder = Path(str(self.args.output_dir))
         with entered_by_first(lambda: only_process(folder)):  # nothing in a folder that is in use may change
             self.check_resume(resume_from_checkpoint)
-            write_settings(folder, self.args, self.method, self.rollout, self.prompts_per_step, self._names)
+            write_settings(
+                folder,
+                self.args,
+                self.method,
+                self.rollout,
+                self.prompts_per_step,
+                self._names,
+                self.num_steps_planned,
+            )
             with self._watch:
                 return super().train(resume_from_checkpoint, **kwargs)

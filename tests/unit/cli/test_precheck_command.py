@@ -35,6 +35,18 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
     assert 'class="mark"' not in page
 
 
+def test_the_verdict_of_the_command_quotes_the_test_on_unseen_bases_everywhere(tmp_path):
+    result = invoke("world", "--num", 2, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    quoted = "On 8 bases that the calibration had not seen"
+    assert quoted in " ".join(result.output.split())
+    assert "no better than a constant" in " ".join(result.output.split())
+    assert quoted in (tmp_path / "precheck.html").read_text(encoding="utf-8")
+    stored = json.loads((tmp_path / "precheck.json").read_text(encoding="utf-8"))
+    assert quoted in stored["verdict"]
+    assert len(stored["tested_on_unseen_bases"]["bases"]) == 8
+
+
 def test_a_stopped_check_says_that_the_answers_are_kept(tmp_path, monkeypatch):
     def stop(*given, **named):
         raise KeyboardInterrupt

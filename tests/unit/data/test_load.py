@@ -43,7 +43,7 @@ def test_rows_with_several_images_or_none_are_kept_or_dropped_with_counts(write_
     one_image = load_examples(path, multi_image="drop", text_only="drop")
     assert [example.id for example in one_image] == ["0", "4"]
     assert (one_image.dropped.several_images, one_image.dropped.no_image) == (1, 2)
-    assert "1 rows with several images are dropped (multi_image: drop)." in one_image.report()
+    assert "1 row with several images is dropped (multi_image: drop)." in one_image.report()
     assert [example.id for example in load_examples(path, text_only="drop")] == ["0", "1", "4"]
     assert one_image.fingerprint() != load_examples(path).fingerprint()
     with pytest.raises(ConfigError, match=r"data.multi_image = 'dorp' is not a choice. Did you mean 'drop'"):

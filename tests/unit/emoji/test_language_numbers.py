@@ -10,6 +10,7 @@ from statistics import mean, stdev
 import pytest
 
 from vcsd.emoji.questions import draw_question
+from vcsd.emoji.study.settle import sign_test
 
 DOCS = Path(__file__).parents[3] / "docs"
 UNUSUAL = ("unusual_prompted", "unusual_unprompted")
@@ -78,6 +79,24 @@ class Study:
     def losses_by_key(self, variant, key):
         """Points that each base loses on the questions with one true answer."""
         return [self.right_by_key(base, "base")[key] - self.right_by_key(base, variant)[key] for base in self.bases]
+
+    def changed(self, base, variant, suite):
+        """The numbers of the questions that were right only before, and only after."""
+        before, after = (self.result(base, name)["scores"][suite]["marks"] for name in ("base", variant))
+        pairs = list(enumerate(zip(before, after, strict=True)))
+        return {n for n, pair in pairs if pair == ("1", "0")}, {n for n, pair in pairs if pair == ("0", "1")}
+
+    def lost_answers_no(self, variant):
+        """Questions about presence whose true answer is "no", right only before, on all bases."""
+        lost = {base: self.changed(base, variant, "presence")[0] for base in self.bases}
+        return {(base, number) for base, own in lost.items() for number in own if QUESTIONS[number] == "no"}
+
+    def of_first_128(self, variant):
+        """Percent of right unusual colours on the questions whose target was measured, over bases."""
+        scores = [
+            self.result(base, variant)["scores"][suite]["marks"][:128] for base in self.bases for suite in UNUSUAL
+        ]
+        return 100 * mean(mark == "1" for marks in scores for mark in marks)
 
     def contrasts(self, suite):
         return [self.result(base, "base")["key_contrast"][suite] for base in self.bases]
@@ -151,12 +170,26 @@ def second_said() -> Iterator[tuple[str, str]]:
     yield "real_language.md", f"Unrounded, VCSD gains {SECOND.unrounded_gain('VCSD'):.1f} points"
     yield "real_language.md", f"and presence falls to {unrounded:.1f}%"
     yield "real_language.md", f"rounded, {gains['VCSD']:.1f} points and {SECOND.over_bases('VCSD', 'presence'):.1f}%"
+    yield "../CHANGELOG.md", f"VCSD gains {gains['VCSD']:.1f} points and breaks presence on one base"
+
+
+def second_in_detail() -> Iterator[tuple[str, str]]:
+    """What pages say of single settings and questions of the second study."""
+    target = mean(own["target"] for suite in UNUSUAL for own in SECOND.contrasts(suite))
+    shares = [f"{share:.1f}%" for share in (target, *map(SECOND.of_first_128, ("contrast_decoding", "VCSD")))]
+    yield "real_language.md", f"already gets {shares[0]} right, decoding {shares[1]}, and VCSD {shares[2]}"
+    no_lost = {name: SECOND.lost_answers_no(name) for name in METHODS}
+    both = len(no_lost["VCSD"] & no_lost["contrast_decoding"])
+    yield "real_language.md", f'{both} of the {len(no_lost["VCSD"])} answers "no" that VCSD loses'
+    lost, won = (len(numbers) for numbers in SECOND.changed("emoji-8", "VCSD", "usual_unnamed"))
+    yield "real_language.md", f"lose {lost} answers and gain {won}, which is {100 * (lost - won) / 256:.1f} points"
+    p = sign_test(lost, won - 1)
+    yield "real_language.md", f"breaks too ({100 * (lost - won + 1) / 256:.1f} points, p = {p:.2f})"
     on_dev = SECOND.cell("dev-emoji-6-base")["scores"]["presence"]["right"]
     at_30 = SECOND.cell("dev-emoji-6-VCSD-lr_5e-6-beta_0.1")["scores_at"]["30"]["presence"]["right"]
     yield "real_language.md", f"It loses {on_dev - at_30:.1f} points of presence on `dev`"
     counted = SECOND.cell("dev-emoji-6-VCSD-lr_2e-5-beta_0.1")["scores_at"]["60"]["count"]["right"]
     yield "real_language.md", f"60 steps broke it ({counted:.1f}%)"
-    yield "../CHANGELOG.md", f"VCSD gains {gains['VCSD']:.1f} points and breaks presence on one base"
 
 
 def both_said() -> Iterator[tuple[str, str]]:
@@ -174,7 +207,7 @@ def both_said() -> Iterator[tuple[str, str]]:
     yield "real_language.md", f"{first:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
 
 
-@pytest.mark.parametrize(("page", "words"), [*first_said(), *second_said(), *both_said()])
+@pytest.mark.parametrize(("page", "words"), [*first_said(), *second_said(), *second_in_detail(), *both_said()])
 def test_pages_say_what_the_files_give(page, words):
     assert words in re.sub(r"\s+", " ", (DOCS / page).read_text(encoding="utf-8"))
 
@@ -217,5 +250,11 @@ def test_the_target_is_worse_at_presence_than_two_of_the_first_bases_and_black_p
         assert all(own["control_says"] == {"no": own["num"]} for own in study.contrasts("presence"))
 
 
-def test_usual_colours_are_kept_in_the_second_study():
-    assert SECOND.falls("usual_prompted") == SECOND.falls("usual_unprompted") == [0.0] * 5
+def test_no_answer_to_three_suites_changed_in_the_second_study():
+    for suite in ("usual_prompted", "usual_unprompted", "row_usual"):
+        assert [SECOND.changed(base, "VCSD", suite) for base in SECOND.bases] == [(set(), set())] * 5
+
+
+def test_opsd_loses_answers_no_that_vcsd_loses_as_well():
+    assert len(SECOND.lost_answers_no("OPSD")) == 27
+    assert SECOND.lost_answers_no("OPSD") <= SECOND.lost_answers_no("VCSD")

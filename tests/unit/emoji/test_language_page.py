@@ -103,7 +103,7 @@ def test_the_verdict_of_the_study_comes_first(tmp_path, vcsd, said):
     write_results(tmp_path, vcsd)
     text = page(LISTED, tmp_path)
     assert "43 of 43 planned runs are finished." in text
-    assert text.index(f"**The study {said}.**") < text.index("## Verdicts")
+    assert text.index(f"**The study {said}.**") < text.index("## Base by base")
     assert ("does not help this kind of model" in text) == (said == "fails")
     assert max(map(len, [line for line in text.splitlines() if not line.startswith("|")])) <= 120
 
@@ -156,7 +156,7 @@ def test_the_page_also_says_what_the_bases_planned_first_come_to(tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores(40.0, count=41.0)}))
     text = page(LISTED, tmp_path)
     assert "**The study fails.**" in text
-    assert "Judged by the 3 bases that were planned first alone, it succeeds." in text
+    assert "By the same rule for the 3 bases that were planned first, it succeeds.\nThat only describes them" in text
     (row,) = [line for line in text.splitlines() if line.startswith("| count | -2")]
     assert row.startswith("| count | -21.60 ± ")
     assert row.endswith("| emoji-4, emoji-5 |")
@@ -253,7 +253,7 @@ def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(
     result = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))
     text = page(LISTED, tmp_path)
-    assert text.index("**Found after the look: the exam measured other weights") < text.index("## Verdicts")
+    assert text.index("**Found after the look: the exam measured other weights") < text.index("## Base by base")
     with pytest.raises(ConfigError, match="exams without rounding"):
         page(LISTED, tmp_path, "language_exported")
 
@@ -293,6 +293,24 @@ def test_a_lean_towards_yes_that_the_mean_hides_is_said_beside_the_verdict(tmp_p
     text = " ".join(page(LISTED, tmp_path).split())
     assert "**The study succeeds.**" in text
     assert "VCSD breaks the gate on 3 of 5 bases; judged by these alone, the study fails.**" in text
+
+
+def test_losses_come_before_gains(tmp_path):
+    write_results(tmp_path, scores(40.0))
+    path = tmp_path / "cells" / "test-emoji-4-VCSD.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": scores(40.0, count=41.0)}))
+    text = page(LISTED, tmp_path)
+    assert text.index("- emoji-4: **breaks count**.") < text.index("- emoji-1: **success**.")
+    assert text.index("VCSD minus the base, on every other suite") < text.index("## VCSD minus the others")
+    assert "VCSD minus OPSD, which sees the answers, is -20.00 " in text.split("## ")[0]
+    rows = text.split("## VCSD minus the others")[1].splitlines()
+    assert [row.split(" | ")[0] for row in rows[9:14]] == [
+        "| OPSD",
+        "| sharpened 2",
+        "| alpha 0",
+        "| base",
+        "| contrast decoding",
+    ]
 
 
 def test_the_largest_loss_that_breaks_nothing_is_named(tmp_path):

@@ -241,6 +241,20 @@ def test_evaluations_whose_answers_cannot_be_read_are_not_compared_with(tmp_path
     assert told_losses(curve(tmp_path)[-1]) == "", "an evaluation never ends a run"
 
 
+def test_evaluations_with_other_sampling_values_are_not_compared_with(tmp_path, caplog):
+    knowing(tmp_path, {0: 30}).examine(0)
+    changed = knowing(tmp_path, {3: 29, 6: 10})
+    changed.exam = replace(changed.exam, sampling=Sampling(max_new_tokens=8, temperature=1.0))
+    for step in (3, 6):
+        changed.examine(step)
+    unwatched, fell = warnings_in(caplog)
+    assert unwatched == (
+        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.sampling was another one then."
+    )
+    assert "toy from 72.50 at step 3 (the best) to 25.00" in fell
+    assert "step 0" not in fell
+
+
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
     trainer, examiner = make(tmp_path, every=4)
     trainer.train()

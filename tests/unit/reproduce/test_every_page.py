@@ -10,7 +10,7 @@ from PIL import Image
 
 from vcsd.errors import ConfigError
 from vcsd.reproduce.every_page import page_texts, pictures
-from vcsd.reproduce.failures.worst_results import _language
+from vcsd.reproduce.failures.worst_results import _language, contrast_at_paper_size
 from vcsd.reproduce.pages.from_files import (
     planned_bases,
     recorded_results,
@@ -93,7 +93,8 @@ def test_a_changed_result_changes_its_page(texts, tmp_path):
         shutil.copytree(RESULTS / name, tmp_path / name)
     for path in RESULTS.glob("*.json"):
         shutil.copy(path, tmp_path)
-    assert verdict_page.verdict_page(planned_results(tmp_path)) == texts[verdict_page.PAGE]
+    page = verdict_page.verdict_page(planned_results(tmp_path), contrast_at_paper_size(tmp_path))
+    assert page == texts[verdict_page.PAGE]
     cells = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "cells").glob("*.json")}
     wanted = ('"variant": "VCSD"', '"base": "qwen3_vl-small-14"')
     (path,) = [path for path, text in cells.items() if all(words in text for words in wanted)]

@@ -1,5 +1,7 @@
 """A run with dither: passes in bfloat16 see its small updates, and it resumes exactly."""
 
+import json
+
 import pytest
 import torch
 
@@ -17,9 +19,9 @@ SMALL = {"learning_rate": 2e-6, "warmup_steps": 0, "max_steps": 3}
 SAVES = {"save_strategy": "steps", "save_steps": 2}
 
 
-def make(folder, *, dither=True, model=None, offload=False, **arguments):
-    model = rounded(build_model()) if model is None else model
-    return make_trainer(folder, model=model, dither=dither, offload=offload, arguments={"bf16": True, **arguments})
+def make(folder, *, dither=True, model=None, offload=False, monitors=(), **arguments):
+    given = {"model": rounded(build_model()) if model is None else model, "monitors": monitors}
+    return make_trainer(folder, dither=dither, offload=offload, arguments={"bf16": True, **arguments}, **given)
 
 
 def words(model):
@@ -93,6 +95,22 @@ def test_dither_is_refused_where_it_would_have_no_effect(tmp_path):
         make_trainer(tmp_path, dither=True)
     with pytest.raises(ConfigError, match=r"dither=True has no effect with LoRA: .* Set dither=False"):
         make(tmp_path, model=lora_model(dtype=torch.bfloat16))
+
+
+def test_dither_that_changes_nothing_is_said(tmp_path, caplog):
+    model = build_model()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.full_like(weight, 0.3))  # no bfloat16 number
+    make(tmp_path, model=model)
+    assert "model.dither = true changes nothing: no trained weight is a bfloat16 number." in caplog.text
+
+
+@pytest.mark.parametrize("dither", [False, True])
+def test_the_settings_of_a_run_say_whether_it_has_offsets(tmp_path, dither):
+    make(tmp_path, dither=dither, monitors=None, max_steps=1).train()
+    model = json.loads((tmp_path / "config.json").read_text()).get("model", {})
+    assert model.get("dither", False) is dither
 
 
 def test_a_teacher_without_offsets_is_refused(tmp_path):

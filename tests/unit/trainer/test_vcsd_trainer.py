@@ -16,6 +16,7 @@ from vcsd import VCSDTrainer
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME, InUseError
 from vcsd.errors import ConfigError
+from vcsd.inspect.run_folder import read_run
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.trainer import DistillationTrainer
@@ -59,6 +60,14 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     assert settings["model"] == {"path": str(BASE)}
     assert settings["data"] == {"kind": "list in memory", "num_rows": len(ROWS)}
     assert trainer.stream.rows[0].answer == "red"
+
+
+def test_the_bar_ends_where_a_run_that_is_counted_in_epochs_does(tmp_path):
+    args = training_arguments(tmp_path, max_steps=-1, num_train_epochs=1.25)
+    trainer = build(tmp_path, args=args)
+    trainer.train()
+    assert trainer._watch._max_steps == trainer.state.global_step == 2
+    assert (read_run(tmp_path).max_steps, read_run(tmp_path).state) == (2, "finished")
 
 
 def test_a_folder_in_use_is_refused_before_anything_in_it_changes(tmp_path):
@@ -127,6 +136,8 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
         ({"num_generations": 2}, "num_generations and rollout are both given"),
         ({"rollout": None, "num_generations": 0}, "num_generations = 0 must be a whole number of at least 1"),
+        ({"dither": "false"}, "dither = 'false' must be True or False."),
+        ({"offload": 1}, "offload = 1 must be True or False."),
         ({"rollout": 8}, "rollout is int. Pass vcsd.step.RolloutSettings"),
         ({"args": {"max_steps": 1}}, "args is dict. Pass transformers.TrainingArguments"),
         ({"model": 7}, "model is int. Give a folder, a hub id or a loaded model."),

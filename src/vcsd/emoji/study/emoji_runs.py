@@ -37,7 +37,7 @@ from vcsd.emoji.seeing_model import HAS_PROCESSOR
 from vcsd.emoji.sprites import load_sprites, sprites_identity
 from vcsd.emoji.study.key_contrast import KeyCases
 from vcsd.emoji.study.key_monitor import KEYS, KeyMonitor
-from vcsd.emoji.study.seen_by_training import MEASURED, UNROUNDED_AT
+from vcsd.emoji.study.sections.seen_by_training import MEASURED, UNROUNDED_AT
 from vcsd.emoji.study.study_list import VARIANTS, EmojiRun, StudyList, StudyStage, read_study
 from vcsd.emoji.teach import CARD, read_card
 from vcsd.errors import ConfigError, VcsdError

@@ -3,7 +3,8 @@
 The results of `vcsd reproduce` hold, for every base, its accuracy before and after training and what was measured
 before it. `calibrate` compares them, each base predicted from the others. The verdict uses the gain of contrast
 decoding: it is measured in points of accuracy, like the gain of training. `calibrated.json` holds what the verdict
-needs; `python -m vcsd.reproduce.every_page docs/results` writes the same file next to the page about it.
+needs: the bases that it is calibrated on, and those that were kept apart to test it. `python -m
+vcsd.reproduce.every_page docs/results` writes the same file next to the page about it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vcsd.evaluation.scoring.student_t import quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 DECODING_GAIN = "gain of contrast decoding"
 FILE = "calibrated.json"
@@ -42,12 +43,84 @@ PAPER_GAINS = (1.86, 4.77)
 Pair = tuple[float, float]
 """A statistic of a base, and the points that training gained."""
 
+StoredCell = dict[str, Any]
+"""A result as its file stores it."""
+
 
 @cache
 def calibrated() -> Mapping[str, Pair]:
     """Points gained by contrast decoding and by training, for each base on which both were measured."""
-    bases = json.loads(Path(__file__).with_name(FILE).read_text(encoding="utf-8"))
+    return _pairs(_shipped()["bases"])
+
+
+@cache
+def unseen() -> UnseenBases | None:
+    """The test on bases that are not among the calibrated ones; None if the package ships none."""
+    test = _shipped().get("test")
+    if test is None:
+        return None
+    return UnseenBases(_pairs(test["bases"]), mean(calibrated()[name][1] for name in test["earlier"]), test["earlier"])
+
+
+def _shipped() -> StoredCell:
+    shipped: StoredCell = json.loads(Path(__file__).with_name(FILE).read_text(encoding="utf-8"))
+    return shipped
+
+
+def _pairs(bases: Mapping[str, Mapping[str, float]]) -> dict[str, Pair]:
     return {name: (own["contrast decoding"], own["training"]) for name, own in bases.items()}
+
+
+@dataclass(frozen=True)
+class UnseenBases:
+    """Bases that the calibration has not seen: their gains, and the constant that was known before they were trained.
+
+    The constant is the mean gain of `earlier` bases of the same dose. Saying it every time needs no pre-check.
+    """
+
+    pairs: Mapping[str, Pair]
+    constant: float
+    earlier: Sequence[str]
+
+    @property
+    def misses(self) -> list[tuple[str, float, float, float]]:
+        """Each base with its predicted gain, its measured gain, and the miss, the largest miss first."""
+        beyond = median(beyond_decoding(calibrated()))
+        rows = [(name, own + beyond, gain, gain - own - beyond) for name, (own, gain) in self.pairs.items()]
+        return sorted(rows, key=lambda row: -abs(row[3]))
+
+    @property
+    def typical_miss(self) -> float:
+        """The root mean square of the misses, in points."""
+        return root_mean_square([miss for *_, miss in self.misses])
+
+    @property
+    def typical_miss_of_constant(self) -> float:
+        """The same if the constant is said for every base."""
+        return root_mean_square([gain - self.constant for _, gain in self.pairs.values()])
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's correlation of predicted and measured gains."""
+        return _correlation(list(self.pairs.values()))
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the pre-check is closer than the constant."""
+        return self.typical_miss < self.typical_miss_of_constant
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's correlation of a statistic with the gain of training, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    num_bases: int
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} ({self.num_bases}; {self.low:+.2f} to {self.high:+.2f})"
 
 
 @dataclass(frozen=True)
@@ -77,17 +150,19 @@ class ExpectedGain:
     high: float
 
 
-def expected_gain(decoding_gain: float, half_width: float = 0.0) -> ExpectedGain:
+def expected_gain(
+    decoding_gain: float, half_width: float = 0.0, bases: Mapping[str, Pair] | None = None
+) -> ExpectedGain:
     """Predict the gain of training from that of contrast decoding, which is known up to `half_width` points.
 
     What training gained beyond contrast decoding is added, as the median over bases: a few bases with a strong prior
     gained so much more that their mean would promise a gain where decoding has none. The interval has the spread of
-    all bases around the median.
+    all bases around the median. The bases are the calibrated ones, unless others are given.
 
     >>> expected_gain(20.0).value < 21, expected_gain(20.0).low < 20 < expected_gain(20.0).high
     (True, True)
     """
-    rest = beyond_decoding(calibrated())
+    rest = beyond_decoding(calibrated() if bases is None else bases)
     middle, freedom = median(rest), len(rest) - 1
     spread = math.sqrt(math.fsum((value - middle) ** 2 for value in rest) / freedom)
     half = math.hypot(quantile(0.95, freedom) * spread * math.sqrt(1 + 1 / len(rest)), half_width)
@@ -139,41 +214,68 @@ def misses(
 
 def calibrate(folder: Path) -> list[Predictor]:
     """Correlate every statistic in a folder of results with the gain of training, the strongest first."""
-    bases = base_statistics(folder)
-    names = dict.fromkeys(name for own in bases.values() for name in own if name != "gain")
-    predictors = []
-    for name in names:
+    return predictors(base_statistics(folder))
+
+
+def predictors(bases: Mapping[str, Mapping[str, float]]) -> list[Predictor]:
+    """Correlate every statistic of some bases with their gain of training, the strongest first."""
+    several = []
+    for name in statistic_names(bases):
         pairs = {base: (own[name], own["gain"]) for base, own in bases.items() if name in own}
         if len(pairs) >= FEWEST_BASES:
-            predictors.append(_predictor(name, pairs))
-    return sorted(predictors, key=lambda one: -abs(one.correlation))
+            several.append(_predictor(name, pairs))
+    return sorted(several, key=lambda one: -abs(one.correlation))
 
 
-def base_statistics(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the gain of training and the statistics of every base on which VCSD was trained.
+def statistic_names(bases: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the names of all statistics that some base has."""
+    return list(dict.fromkeys(name for own in bases.values() for name in own if name != "gain"))
+
+
+@dataclass(frozen=True)
+class BaseRuns:
+    """The results of a base: before training, after it for each seed, and of contrast decoding."""
+
+    before: StoredCell
+    trained: Sequence[StoredCell]
+    decoded: Sequence[StoredCell]
+
+
+def runs_of_bases(folder: Path, only: Collection[str] | None = None) -> dict[str, BaseRuns]:
+    """Return the results of every base on which VCSD was trained.
 
     Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do those of the bases
-    that test the calibration.
+    that test the calibration. They are left out, unless the bases are named by `only`.
     """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-    tests = _test_bases(folder.parent / TEST_LIST)
-    cells = [cell for cell in cells if "abilities" not in cell and cell["base"] not in tests]
+    if only is None:
+        tests = _test_bases(folder.parent / TEST_LIST)
+        cells = [cell for cell in cells if "abilities" not in cell and cell["base"] not in tests]
+    runs = {}
+    for name in sorted({cell["base"] for cell in cells} if only is None else only):
+        by_variant = {
+            variant: [cell for cell in cells if cell["base"] == name and cell["variant"] == variant]
+            for variant in ("base", "VCSD", "contrast decoding")
+        }
+        before, trained, decoded = by_variant.values()
+        if before and trained:
+            runs[name] = BaseRuns(before[0], _one_per_seed(trained), decoded)
+    return runs
+
+
+def base_statistics(folder: Path, only: Collection[str] | None = None) -> dict[str, dict[str, float]]:
+    """Return the gain of training and the statistics of the same bases."""
     again = _first_steps(folder.parent / FIRST_STEPS)
     bases: dict[str, dict[str, float]] = {}
-    for name in sorted({cell["base"] for cell in cells}):
-        own = [cell for cell in cells if cell["base"] == name]
-        before = [cell for cell in own if cell["variant"] == "base"]
-        trained = _one_per_seed([cell for cell in own if cell["variant"] == "VCSD"])
-        if before and trained:
-            decoded = [cell["acc"] for cell in own if cell["variant"] == "contrast decoding"]
-            bases[name] = _of_base(before[0], trained, decoded)
-            changed = [again[run] for cell in trained if (run := (cell["identity"]["base"], cell["seed"])) in again]
-            if changed:
-                bases[name].setdefault(CHANGED_CHOICES, mean(changed))
+    for name, own in runs_of_bases(folder, only).items():
+        bases[name] = _of_base(own.before, own.trained, [cell["acc"] for cell in own.decoded])
+        changed = [again[run] for cell in own.trained if (run := (cell["identity"]["base"], cell["seed"])) in again]
+        if changed:
+            bases[name].setdefault(CHANGED_CHOICES, mean(changed))
     return bases
 
 
-def _one_per_seed(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _one_per_seed(cells: Sequence[StoredCell]) -> list[StoredCell]:
     """Keep one result for each seed: a run that was asked along the way repeats another one, and must not count twice.
 
     >>> cells = [{"seed": 1, "acc": 50.0}, {"seed": 1, "acc": 50.0, "curve": [{}]}, {"seed": 4, "acc": 52.0}]
@@ -224,12 +326,36 @@ _FIRST_STEP = {
 }
 
 
+def correlated(pairs: Sequence[Pair], num_groups: int = 1) -> Correlation | None:
+    """Pearson's correlation with its 95% interval by Fisher's transformation; None for too few bases.
+
+    Pairs that are deviations from the means of several groups have as many degrees of freedom less.
+    """
+    return _with_interval(pairs, num_groups) if len(pairs) >= max(FEWEST_BASES, num_groups + 3) else None
+
+
+def _with_interval(pairs: Sequence[Pair], num_groups: int = 1) -> Correlation:
+    r, half = _correlation(pairs), 1.96 / math.sqrt(len(pairs) - num_groups - 2)
+    return Correlation(r, math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), len(pairs))
+
+
+def within_groups(pairs_by_group: Sequence[Sequence[Pair]]) -> Correlation | None:
+    """Correlate the deviations from the means of the groups, so that differences between groups say nothing.
+
+    >>> apart = [[(0.0, 0.0), (1.0, -1.0), (2.0, -1.5)], [(100.0, 100.0), (101.0, 99.0), (102.0, 98.5)]]
+    >>> round(within_groups(apart).value, 2)
+    -0.98
+    """
+    deviations, several = list[Pair](), [pairs for pairs in pairs_by_group if len(pairs) > 1]
+    for pairs in several:
+        across, up = mean(x for x, _ in pairs), mean(y for _, y in pairs)
+        deviations += [(x - across, y - up) for x, y in pairs]
+    return correlated(deviations, len(several)) if several else None
+
+
 def _predictor(name: str, bases: Mapping[str, Pair]) -> Predictor:
-    """Pearson's correlation with its 95% interval by Fisher's transformation, and the misses of lines."""
-    pairs = list(bases.values())
-    r = _correlation(pairs)
-    half = 1.96 / math.sqrt(len(pairs) - 3)
-    low, high = (math.tanh(math.atanh(r) + side * half) for side in (-1, 1))
+    """The correlation with its interval, and the misses of lines."""
+    own = _with_interval(list(bases.values()))
     off, off_of_mean = dict[str, float](), list[float]()
     for base, (x, y) in bases.items():
         others = [pair for other, pair in bases.items() if other != base]
@@ -238,7 +364,7 @@ def _predictor(name: str, bases: Mapping[str, Pair]) -> Predictor:
         off_of_mean.append(y - mean(gain for _, gain in others))
     worst = max(off.items(), key=lambda item: abs(item[1]))
     errors = [root_mean_square(values) for values in (list(off.values()), off_of_mean)]
-    return Predictor(name, len(pairs), r, low, high, errors[0], errors[1], worst)
+    return Predictor(name, own.num_bases, own.value, own.low, own.high, errors[0], errors[1], worst)
 
 
 def line_through(pairs: Sequence[Pair]) -> tuple[float, float]:

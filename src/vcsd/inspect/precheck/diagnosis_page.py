@@ -21,6 +21,7 @@ from vcsd.inspect.precheck.calibration import (
     expected_gain,
     misses,
     typical_miss,
+    unseen,
 )
 from vcsd.report import parts
 from vcsd.report.chart import ShareBar, bar_chart
@@ -33,6 +34,7 @@ from vcsd.views import VIEWS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from vcsd.inspect.precheck.calibration import Pair
     from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics
     from vcsd.types import Example
 
@@ -56,8 +58,8 @@ SIZES = (1, 2, 3, 6, 21)
 NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
 
 CALIBRATION_NOTE = (
-    "Points of accuracy that training gained for each base of the calibration, against what the gain of contrast "
-    "decoding and the other bases predicted."
+    "Points of accuracy that training gained for each base, against what the gain of contrast decoding and the other "
+    "bases of the calibration predicted."
 )
 
 
@@ -78,7 +80,7 @@ def verdict(diagnosis: Diagnosis) -> str:
         f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}{_large_gains()}): "
         f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
         f"like them. {_off()} These were tiny models, {_families()}, with synthetic pictures, and "
-        f"{_lost()}: for a real model, take this as a sign, not as a forecast."
+        f"{_lost()}: for a real model, take this as a sign, not as a forecast.{_tested()}"
     )
 
 
@@ -105,6 +107,21 @@ def _off() -> str:
     low, high = PAPER_GAINS
     hides = f", so a gain of the paper's size ({low:g} to {high:g} points) cannot be told from none"
     return f"{text}{signed(worst)}{hides if typical > low else ''}."
+
+
+def _tested() -> str:
+    """How the forecast did on bases that its calibration had not seen, beside a constant; empty without a test."""
+    test = unseen()
+    if test is None:
+        return ""
+    gains = [gain for _, gain in test.pairs.values()]
+    return (
+        f" On {len(gains)} bases that the calibration had not seen, which gained {signed(min(gains))} to "
+        f"{signed(max(gains))} points, the forecast was {'better' if test.is_better else 'no better'} than a constant: "
+        f"off by {test.typical_miss:.2f} points typically (correlation {test.correlation:+.2f}), where always saying "
+        f"{test.constant:+.2f}, the mean gain of {len(test.earlier)} earlier bases, is off by "
+        f"{test.typical_miss_of_constant:.2f}."
+    )
 
 
 def _families() -> str:
@@ -165,9 +182,28 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
         "skipped": dict(diagnosis.skipped),
         "expected_gain": None if gain is None else asdict(expected_gain(gain[0], (gain[2] - gain[1]) / 2)),
         "calibrated_on": sorted(calibrated()),
-        "calibration": [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in misses()],
+        "calibration": _as_objects(misses()),
+        "tested_on_unseen_bases": _test_json(),
         "verdict": verdict(diagnosis),
         "by_category": {name: _numbers(own) for name, own in diagnosis.by_category().items()},
+    }
+
+
+def _as_objects(rows: Sequence[tuple[str, float, float, float]]) -> list[dict[str, str | float]]:
+    return [dict(zip(("base", "predicted", "measured", "miss"), row, strict=True)) for row in rows]
+
+
+def _test_json() -> dict[str, object] | None:
+    """The test on bases that the calibration has not seen."""
+    test = unseen()
+    if test is None:
+        return None
+    return {
+        "typical_miss": test.typical_miss,
+        "correlation": test.correlation,
+        "constant": test.constant,
+        "typical_miss_of_constant": test.typical_miss_of_constant,
+        "bases": _as_objects(test.misses),
     }
 
 
@@ -355,11 +391,19 @@ def _known(value: float) -> str:
 
 
 def _calibration() -> Html:
-    rows = [
-        [name, signed(calibrated()[name][0]), signed(predicted), signed(measured), signed(miss)]
-        for name, predicted, measured, miss in misses()
-    ]
-    return plain_table(["", "contrast decoding", "predicted", "measured", "miss"], rows)
+    """The misses on bases that the calibration has not seen, then those of the calibration itself."""
+    test, own = unseen(), _miss_table(misses(), calibrated())
+    if test is None:
+        return own
+    return Html(
+        f"<h3>Bases that the calibration had not seen</h3>{_miss_table(test.misses, test.pairs)}"
+        f"<h3>Bases of the calibration</h3>{own}"
+    )
+
+
+def _miss_table(rows: Sequence[tuple[str, float, float, float]], pairs: Mapping[str, Pair]) -> Html:
+    shown = [[name, signed(pairs[name][0]), *(signed(value) for value in row)] for name, *row in rows]
+    return plain_table(["", "contrast decoding", "predicted", "measured", "miss"], shown)
 
 
 def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example]) -> Html:

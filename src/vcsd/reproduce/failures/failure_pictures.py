@@ -93,9 +93,21 @@ def _question(broken: Broken) -> str:
 
 
 def _answers(broken: Broken) -> str:
-    """The true answer, and both answers. The end of a long one is kept: it has the answer."""
+    """The true answer, and both answers."""
     lines = [f"true: {broken.example.answer}"]
     for name, text in (("before", broken.before), ("after", broken.after)):
-        plain = " ".join(text.split())
-        lines.append(textwrap.fill(f"{name}: {plain[-_MOST_CHARACTERS:]}", _WIDTH))
+        lines.append(textwrap.fill(f"{name}: {shortened(' '.join(text.split()))}", _WIDTH))
     return "\n".join(lines)
+
+
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """Cut a long answer at the front, where an ellipsis marks it: its end has the answer. Words stay whole.
+
+    >>> shortened("The answer is A."), shortened("A blue triangle. The answer is A.", 25)
+    ('The answer is A.', '… The answer is A.')
+    """
+    if len(text) <= most:
+        return text
+    cut, end = text[:-most], text[-most:]
+    inside_a_word = not cut.endswith(" ") and not end.startswith(" ")
+    return f"… {(end.partition(' ')[2] if inside_a_word else '') or end.lstrip()}"

@@ -24,18 +24,22 @@ from vcsd.reproduce.failures.failure_settings import (
     verdict,
 )
 from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
+from vcsd.reproduce.planned.planned_plots import draw_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from matplotlib.figure import Figure
 
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.failures.failure_runs import ReadOnce
     from vcsd.reproduce.failures.failure_settings import Ability, FailureSetting, FailureVerdict
     from vcsd.reproduce.paired_runs import Paired, Run
 
-PAGE, PICTURE = "where_it_fails.md", "where_it_fails.png"
+PAGE, PICTURE, DIFFERENCES = "where_it_fails.md", "where_it_fails.png", "where_it_fails_differences.png"
 TITLE = "Where it fails, and what it keeps"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
@@ -52,6 +56,14 @@ HISTORY = (
 WORDS = (
     "`ordinary` is VCSD as usual. `text only`: the answer is in the text, and the picture is black. `pass@8`: one of "
     "eight sampled answers is right."
+)
+CHOSEN = (
+    "Nobody chose these questions: they are the first of each setting's first base. An ellipsis marks where the front "
+    "of a long answer was left out."
+)
+COULD_SHOW = (
+    "`could show`: the smallest difference, in points, that as many bases with this spread would show in 80% of cases, "
+    "by one test at 5%, before any correction. Where it is large, *undecided* says little."
 )
 UNREAD = (
     "`unread`: the change in answers that nothing could be read from, which count as wrong, in points. "
@@ -77,9 +89,10 @@ def failures_page(runs: ReadOnce) -> str:
         repeat=repeat,
     )
     lines += ["## Setting by setting", "", *_verdicts(runs), ""]
+    lines += [f"![What each setting changes, and what ordinary training keeps, with 95% intervals]({DIFFERENCES})", ""]
     if any(first_broken(runs, setting) for setting in SETTINGS):
         lines += [f"![Questions that were answered correctly before training, and not after]({PICTURE})", ""]
-        lines += ["Nobody chose these questions: they are the first of each setting's first base.", ""]
+        lines += [CHOSEN, ""]
     for setting in (*_by_verdict(runs), ORDINARY_SETTING):
         lines += [*_kept(runs, setting), ""]
     made = [line for line in runs.made() if line]
@@ -99,6 +112,21 @@ def change_of(runs: ReadOnce, setting: FailureSetting) -> Paired | None:
     unread = [{run: setting.unread(result) for run, result in results.items()} for results in (before, after)]
     values = ({run: setting.read(result) for run, result in results.items()} for results in (before, after))
     return paired(*values, unread=(unread[0], unread[1]))
+
+
+def draw_kept(runs: ReadOnce) -> Figure | None:
+    """Draw what settings are judged by, and the judged abilities after ordinary training; None until they are read."""
+    if not runs.may_be_read:
+        return None
+    figure = new_figure(10.5, 4.0)
+    left, right = figure.subplots(1, 2)
+    draw_differences(left, {setting.name: change_of(runs, setting) for setting in _by_verdict(runs)})
+    left.set_title("setting by setting, after minus before", fontsize=10)
+    kept = _kept_changes(*runs.finished(ORDINARY_SETTING))
+    draw_differences(right, {ability.name: change for ability, change in kept if ability.has_verdict})
+    right.set_title("ordinary training: what it keeps, VCSD minus base", fontsize=10)
+    figure.tight_layout()
+    return figure
 
 
 def _by_verdict(runs: ReadOnce) -> list[FailureSetting]:
@@ -124,6 +152,7 @@ def _verdicts(runs: ReadOnce) -> Iterator[str]:
         "difference",
         "unread",
         "95% interval",
+        "could show",
         "bases",
         "expected",
         "verdict",
@@ -134,7 +163,7 @@ def _verdicts(runs: ReadOnce) -> Iterator[str]:
         f"VCSD fails by harm, or by a gain whose 90% interval lies within {MARGIN:g} point of zero. The six verdicts "
         "are not corrected for their number. " + _asked(runs) + _unread_of_all_kinds()
     )
-    yield from ("", UNREAD)
+    yield from ("", COULD_SHOW, "", UNREAD)
 
 
 def _unread_of_all_kinds() -> str:
@@ -159,10 +188,16 @@ def _verdict_row(runs: ReadOnce, setting: FailureSetting) -> list[str]:
         "" if change is None else f"{change.mean:+.1f}",
         "" if change is None or change.unread is None else unread_change(change.unread),
         "" if ends is None else f"{ends[0]:+.1f} to {ends[1]:+.1f}",
+        _could_show(change),
         "0" if change is None else str(change.num_bases),
         setting.expected,
         f"**{word}**" if word.startswith("fails") else word,
     ]
+
+
+def _could_show(change: Paired | None) -> str:
+    """The smallest difference that as many bases would show; empty with a single base or none."""
+    return "" if change is None or change.detectable is None else f"{change.detectable:.1f}"
 
 
 def _asked(runs: ReadOnce) -> str:
@@ -194,6 +229,7 @@ def _kept(runs: ReadOnce, setting: FailureSetting) -> Iterator[str]:
         "difference",
         "unread",
         "95% interval",
+        "could show",
         "p (Holm for five)",
         "verdict",
     ]
@@ -282,6 +318,7 @@ def _ability_row(
         f"{change.mean:+.{digits}f}",
         "" if change.unread is None else unread_change(change.unread),
         "" if ends is None else f"{ends[0]:+.{digits}f} to {ends[1]:+.{digits}f}",
+        _could_show(change) if ability.has_verdict else "",
         shown_p(change.p).removeprefix("= ") if ability.has_verdict and change.p is not None else "",
         f"**{word}**" if word == "lost" else word,
     ]

@@ -13,6 +13,7 @@ from vcsd.inspect.precheck.calibration import PAPER_GAINS, beyond_decoding, cali
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
+from vcsd.reproduce.pages.claims import CLAIMS as PAPER_CLAIMS
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import NEAR, equivalence, holm, interval, shown_ends, shown_p, with_interval
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vcsd.reproduce.failures.failure_runs import ReadOnce
+    from vcsd.reproduce.pages.claims import Claim
     from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
@@ -54,6 +56,15 @@ JUDGED = (
     DoseClaim("The control must be empty", "another picture", VCSD.name, None, ""),
 )
 """The claims that the rules judge, in the order of the rules."""
+
+
+ALSO_JUDGED = (
+    "VCSD improves over the base, all models together.",
+    "VCSD is above matched OPSD, all models together.",
+    "Without contrast (alpha 0), accuracy is lower than with alpha 1.",
+    "Contrast helps at inference; once distilled, it costs nothing at inference.",
+)
+"""The paper's claims that the rules judge at this dose, in the words of the page of claims."""
 
 
 def claim_changes(runs: PlannedResults) -> dict[DoseClaim, Paired | None]:
@@ -118,7 +129,7 @@ def draw_paper_dose(runs: PlannedResults) -> Figure | None:
 
 def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
     changes = claim_changes(runs)
-    yield from (f"**{verdict_counts(runs)}.**", "", *_contradicted(changes))
+    yield from (f"**{verdict_counts(runs)}.** {_in_short()}", "", *_contradicted(changes))
     yield (
         f"Student's t over bases, two-sided, with Holm's correction for {len(JUDGED)}. If the 90% interval lies within "
         f"{NEAR:g} point of zero, the verdict is *{SMALL}*, whatever the p. Otherwise, clearly above zero agrees and "
@@ -137,7 +148,33 @@ def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
     head = [*CLAIM_HEAD, f"p (Holm for {len(JUDGED)})", "verdict", "the interval", "three earlier bases"]
     yield from ("", markdown(head, rows), "")
     yield from explained_by_unread(changes)
-    yield "The paper's other claims have no runs at this dose, so they are judged at dose 0.6 alone."
+    yield from _not_judged()
+
+
+def not_judged_here() -> list[Claim]:
+    """The paper's claims that have no runs at this dose. A comparison that the paper does not make is no claim."""
+    return [claim for claim in PAPER_CLAIMS if claim.says not in ALSO_JUDGED and claim.number != "no number"]
+
+
+def _in_short() -> str:
+    """What the count of claims leaves out: most claims of the paper, and that half of the counted ones are ours."""
+    return (
+        f"{len(ALSO_JUDGED)} of them are [claims of the paper](claims.md), the others compare VCSD with controls "
+        f"that were added here. **{len(not_judged_here())} claims of the paper are not judged at this dose** "
+        "([which](#claims-of-the-paper-that-are-not-judged-here))."
+    )
+
+
+def _not_judged() -> Iterator[str]:
+    """Name the paper's claims without runs at this dose, experiment by experiment."""
+    yield from ("## Claims of the paper that are not judged here", "")
+    yield "They have no runs at this dose, so they are judged at dose 0.6 alone, where gains are far above the paper's:"
+    yield ""
+    by_experiment: dict[str, list[str]] = {}
+    for claim in not_judged_here():
+        by_experiment.setdefault(claim.experiment, []).append(f'"{claim.says.removesuffix(".")}"')
+    for name, says in by_experiment.items():
+        yield f"- [{name}]({name}.md): {'; '.join(says)}."
     yield ""
 
 

@@ -11,13 +11,17 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
+from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
+from vcsd.reproduce.planned.planned_plots import draw_differences
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from matplotlib.figure import Figure
 
     from vcsd.reproduce.cell_result import CellResult
     from vcsd.reproduce.experiments import Variant
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paired_runs import Paired, Run
     from vcsd.reproduce.results import Results
 
-PAGE = "more_bases.md"
+PAGE, PICTURE = "more_bases.md", "more_bases.png"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 REFERENCES = (OPSD, BASE)
 LOST = "lost"
@@ -45,9 +49,27 @@ def power_page(runs: ReadOnce, results: Results) -> str:
         *_lost(runs),
     ]
     if runs.may_be_read:
-        lines += [*_without_lost(runs), *_table(runs), "", *_pooled(runs, results), "", *_after_reading(runs)]
+        lines += [*_without_lost(runs), *_table(runs), "", f"![The differences with 95% intervals]({PICTURE})", ""]
+        lines += [*_pooled(runs, results), "", *_after_reading(runs)]
         lines += after_reading.guard_on(runs.runs)
     return "\n".join([*lines, *(runs.made() if runs.may_be_read else [f"- Command: `{runs.command}`", ""])])
+
+
+def draw_more_bases(runs: ReadOnce) -> Figure | None:
+    """Draw every judged difference with its interval and its bases; None until they may be read."""
+    if not runs.may_be_read:
+        return None
+    figure = new_figure(8.0, 3.4)
+    axis = figure.subplots()
+    judged = {
+        f"{title}: VCSD minus {reference.name}": change
+        for reference in REFERENCES
+        for title, change in changes(runs, reference).items()
+    }
+    draw_differences(axis, judged)
+    axis.set_title("Acc; Qwen3.5 with the bases that were made again: undecided without them", fontsize=10)
+    figure.tight_layout()
+    return figure
 
 
 def _lost(runs: ReadOnce) -> Iterator[str]:

@@ -90,6 +90,25 @@ def at_paper_size(out: Path) -> str:
     return f"On the new bases, of {counts}: {paper_dose_page.worst_claims(runs.runs)}."
 
 
+def contrast_at_paper_size(out: Path) -> str:
+    """VCSD minus decoding and sharpening on the bases that judge at gains of the paper's size, as a sentence.
+
+    Empty until their runs may be read.
+    """
+    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+        return ""
+    changes = {claim.before: change for claim, change in paper_dose_page.claim_changes(runs.runs).items()}
+    known = {name: change for name in (DECODING.name, MAIN_CONTROL) if (change := changes[name]) is not None}
+    if not known:
+        return ""
+    parts = [
+        f"minus `{name}` is {with_interval(change)}: {paper_dose_page.verdict_on(change)}"
+        for name, change in known.items()
+    ]
+    num = min(change.num_bases for change in known.values())
+    return f"VCSD {'; '.join(parts)} ([dose {paper_dose_page.DOSE:g}]({PAPER_DOSE_PAGE}), {num} bases)."
+
+
 def precheck_on_new_bases(out: Path) -> str:
     """How the pre-check does on the bases that were kept apart to test it; empty until their runs may be read."""
     if not (out / PAPER_DOSE_LIST).is_file():
@@ -145,7 +164,8 @@ def _lag(runs: lag_page.LagRuns) -> str:
     worst = min(changes.items(), key=lambda pair: pair[1].mean, default=None)
     if worst is None:
         return ""
-    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, which is {lag_page.verdict(worst[1])}; one base"
+    word = lag_page.on_this_base(worst[1])
+    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, on this base {word}; {lag_page.NO_VERDICT}"
 
 
 def _failures(runs: ReadOnce) -> str:

@@ -19,6 +19,7 @@ class Claim:
     """A statement of the paper. `judge` describes our result and gives the verdict.
 
     `smallest` is the smallest difference behind the paper's claim, which runs must be able to show; None without one.
+    `threshold` is what a measure must exceed, where the rule reads a value and not a difference.
     """
 
     experiment: str
@@ -27,6 +28,7 @@ class Claim:
     judge: ClaimRule
     smallest: float | None = None
     unit: str = "points"
+    threshold: float | None = None
 
 
 CLAIMS = (
@@ -186,7 +188,14 @@ CLAIMS = (
         "no number; cited from VCD",
         judges.decoding,
     ),
-    Claim("pmi", "The contrast under a black image approximates mutual information.", "Eq. 15, no number", judges.pmi),
+    Claim(
+        "pmi",
+        "The contrast under a black image approximates mutual information.",
+        "Eq. 15, no number",
+        judges.pmi,
+        unit="r",
+        threshold=judges.STANDS_FOR,
+    ),
     Claim(
         "temperature",
         "The paper does not compare its T = 2 with the conventions of the authors' public code (T = 1, a factor of 4, "

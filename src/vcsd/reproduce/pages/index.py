@@ -107,6 +107,10 @@ def index_page(
     )
 
 
+_WORDS = {"disagrees": "disagree", "undecided": "undecided", "agrees": "agree"}
+"""Verdicts in the order of every page, and how several are counted."""
+
+
 def _counts(judged: Sequence[Mapping[str, str]]) -> str:
     """How many claims the results disagree with, leave undecided and agree with; empty if none was judged.
 
@@ -114,8 +118,7 @@ def _counts(judged: Sequence[Mapping[str, str]]) -> str:
     ': 0 disagree, 1 undecided, 2 agree'
     """
     counts = Counter(row["verdict"] for row in judged)
-    words = {"disagrees": "disagree", "undecided": "undecided", "agrees": "agree"}
-    return ": " + ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items()) if counts else ""
+    return ": " + ", ".join(f"{counts[verdict]} {word}" for verdict, word in _WORDS.items()) if counts else ""
 
 
 def headline(experiment: Experiment, results: Results) -> str:
@@ -141,8 +144,10 @@ def headline(experiment: Experiment, results: Results) -> str:
 
 
 def _verdicts(experiment: Experiment, judged: Sequence[Mapping[str, str]]) -> str:
+    """How many claims of an experiment have which verdict, disagreements first."""
     counts = Counter(row["verdict"] for row in judged if row["experiment"] == experiment.name)
-    return ", ".join(f"{num} {word.removesuffix('s') if num > 1 else word}" for word, num in counts.items())
+    order = sorted(counts, key=lambda word: [*_WORDS, word].index(word))
+    return ", ".join(f"{counts[word]} {_WORDS.get(word, word) if counts[word] > 1 else word}" for word in order)
 
 
 def _commands(out: Path, written: Sequence[Experiment], results: Results) -> Iterator[str]:

@@ -437,9 +437,18 @@ def pmi(results: Results) -> JudgedClaim:
         f"{means['same_sign']:.0%}; the same best token {means['same_choice']:.0%}; the rule: r of {STANDS_FOR:g} or "
         f"more agrees, below {DOES_NOT:g} disagrees"
     )
+    change = _beyond(results, _black_correlation, STANDS_FOR)
+    if change is None or change.num_bases < FEWEST_BASES:
+        return JudgedClaim(text, "undecided", _known(change))
     if means["correlation"] >= STANDS_FOR:
-        return JudgedClaim(text, "agrees")
-    return JudgedClaim(text, "disagrees" if means["correlation"] < DOES_NOT else "undecided")
+        return JudgedClaim(text, "agrees", [change])
+    return JudgedClaim(text, "disagrees" if means["correlation"] < DOES_NOT else "undecided", [change])
+
+
+def _beyond(results: Results, read: Callable[[CellResult], float | None], threshold: float) -> Paired | None:
+    """How far the mean over bases of a measure is above a threshold."""
+    values = results.values(EXPERIMENTS["pmi"].variants[0], results.smallest, read)
+    return _difference(results, results.smallest, dict.fromkeys(values, threshold), values)
 
 
 def _black_correlation(result: CellResult) -> float | None:
@@ -448,8 +457,7 @@ def _black_correlation(result: CellResult) -> float | None:
 
 def _over_bases(results: Results, read: Callable[[CellResult], float | None]) -> str:
     """The 95% interval of a mean over bases, in words; empty for a single base."""
-    values = results.values(EXPERIMENTS["pmi"].variants[0], results.smallest, read)
-    change = paired(dict.fromkeys(values, 0.0), values)
+    change = _beyond(results, read, 0.0)
     limits = interval(change, 1 - CLEAR) if change is not None else None
     return (
         ""

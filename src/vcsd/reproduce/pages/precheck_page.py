@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from dataclasses import dataclass
 from statistics import mean, median
 from typing import TYPE_CHECKING
 
@@ -24,18 +26,18 @@ from vcsd.inspect.precheck.calibration import (
     calibrate,
     line_through,
     misses,
+    predictors,
     root_mean_square,
+    runs_of_bases,
+    statistic_names,
     typical_miss,
 )
-from vcsd.reproduce.pages.plots import OTHERS, OURS, new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.world.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from matplotlib.figure import Figure
 
     from vcsd.inspect.precheck.calibration import Predictor
 
@@ -49,27 +51,45 @@ SMALL_GAIN = 5.0
 ALL_RIGHT = 99.995
 """Percent. A base above it is at 100% when printed with two digits."""
 
+ADDED = "**Added after reading; no verdict.**"
 NEEDS_ANSWERS = ("accuracy of the base", DECODING_GAIN, "answers")
 """Words in the names of statistics that need answers; the others are free of labels."""
 
 
-def pairs_of(out: Path) -> dict[str, Pair]:
+@dataclass(frozen=True)
+class LeftOut:
+    """What bases say that the table of statistics leaves out: the finding for the top of the page, and a section."""
+
+    finding: str
+    section: Sequence[str]
+
+
+def pairs_of(out: Path, only: Collection[str] | None = None) -> dict[str, Pair]:
     """The gains of contrast decoding and of training, for each base that has both."""
-    bases = base_statistics(out / "cells")
+    bases = base_statistics(out / "cells", only)
     return {name: (own[DECODING_GAIN], own["gain"]) for name, own in bases.items() if DECODING_GAIN in own}
 
 
-def calibration_json(out: Path) -> str:
-    """The calibration as the package ships it."""
-    bases = {
+def calibration_json(out: Path, unseen: Collection[str] = (), earlier: Collection[str] = ()) -> str:
+    """The calibration as the package ships it, with its test on `unseen` bases.
+
+    The mean gain of the `earlier` bases is what one could always have said instead.
+    """
+    shipped: dict[str, object] = {"bases": _rounded(pairs_of(out))}
+    if unseen:
+        shipped["test"] = {"bases": _rounded(pairs_of(out, unseen)), "earlier": sorted(earlier)}
+    return json.dumps(shipped, indent=1) + "\n"
+
+
+def _rounded(pairs: Mapping[str, Pair]) -> dict[str, dict[str, float]]:
+    return {
         name: {"contrast decoding": round(decoding, 4), "training": round(training, 4)}
-        for name, (decoding, training) in pairs_of(out).items()
+        for name, (decoding, training) in pairs.items()
     }
-    return json.dumps(bases, indent=1) + "\n"
 
 
-def precheck_page(out: Path, tested: str = "") -> str:
-    """Build the page. `tested` says how it does on bases that do not enter the calibration."""
+def precheck_page(out: Path, tested: str = "", left_out: LeftOut | None = None) -> str:
+    """Build the page. `tested` and `left_out` say how it does on bases that do not enter the calibration."""
     pairs = pairs_of(out)
     if len(pairs) < FEWEST_BASES:
         return f"{TITLE}\n\nToo few bases with contrast decoding and training: {len(pairs)} of {FEWEST_BASES}.\n"
@@ -81,11 +101,14 @@ def precheck_page(out: Path, tested: str = "") -> str:
         f"([could training help?](../inspect.md#could-training-help)) and ships `{FILE}`.",
         "",
         *([tested, ""] if tested else []),
+        *([left_out.finding, ""] if left_out else []),
         *_limits(pairs, off, at_the_top(out)),
         "",
         _by_dose(out, off),
         "",
         f"![Gain of training against gain of contrast decoding]({PICTURE})",
+        "",
+        _bars(out, pairs),
         "",
         "## Misses",
         "",
@@ -100,6 +123,7 @@ def precheck_page(out: Path, tested: str = "") -> str:
             [[name, f"{pairs[name][0]:+.1f}", *(f"{value:+.1f}" for value in row)] for name, *row in off],
         ),
         "",
+        *(left_out.section if left_out else []),
         "## Every statistic",
         "",
         "Correlation with the gain of training, and the typical miss (root mean square) of a line through the other "
@@ -107,8 +131,9 @@ def precheck_page(out: Path, tested: str = "") -> str:
         "The bases of lists that are read once ([failures](where_it_fails.md), [more bases](more_bases.md)) are not "
         "among them. " + _made_again(out),
         "",
-        _table(out),
+        _table(calibrate(out / "cells")),
         "",
+        *_on_the_same_bases(out),
     ]
     return "\n".join(lines)
 
@@ -122,6 +147,17 @@ def _seeds_left_out(pairs: Mapping[str, Pair]) -> str:
     return (
         "Bases of one pre-training seed share lessons; if all of them are left out of each other's predictions, a "
         f"typical miss is {root_mean_square(off):.1f} points."
+    )
+
+
+def _bars(out: Path, pairs: Mapping[str, Pair]) -> str:
+    """What the intervals in the picture are, and what they leave out."""
+    nums = Counter(len(own.trained) for name, own in runs_of_bases(out / "cells").items() if name in pairs)
+    seeds = ", ".join(f"{num} with {each} seed{'s' * (each > 1)}" for each, num in sorted(nums.items()))
+    return (
+        "Bars are 95% intervals over questions. Results keep no single answers, so a gain has the interval of two "
+        "models that answer different questions: it is too wide if both tend to be right on the same ones. It leaves "
+        f"out the seeds of training: bases have too few for an interval of their own ({seeds})."
     )
 
 
@@ -252,15 +288,40 @@ def _among(large: Predictor | None) -> str:
     if large is None:
         return ""
     return (
-        f" The correlation mostly sets doses apart: among the {large.num_bases} bases that gain more than "
-        f"{LARGE_GAIN:g} points it is {large.correlation:+.2f} (95% {large.low:+.2f} to {large.high:+.2f})."
+        f" The correlation does not hold across doses where gains are large: among the {large.num_bases} bases that "
+        f"gain more than {LARGE_GAIN:g} points it is {large.correlation:+.2f} (95% {large.low:+.2f} to "
+        f"{large.high:+.2f})."
     )
 
 
-def _table(out: Path) -> str:
+def _on_the_same_bases(out: Path) -> Iterator[str]:
+    """The same table over the bases that have every statistic, and over those that lack changed choices alone."""
+    bases, doses = base_statistics(out / "cells"), dose_of(out)
+    names = statistic_names(bases)
+    without = [name for name in names if name != CHANGED_CHOICES]
+    yield from ("## Every statistic, on the same bases", "")
+    yield (
+        f"{ADDED} The rows above rest on different bases, so their misses cannot be compared. In each table here, all "
+        "rows rest on the same ones. Fewer doses change the order: look at the number of bases of each dose."
+    )
+    yield ""
+    for title, wanted in (("every statistic", names), ("every statistic but changed choices", without)):
+        same = {
+            base: {name: own[name] for name in (*wanted, "gain")}
+            for base, own in bases.items()
+            if all(name in own for name in wanted)
+        }
+        if len(same) < FEWEST_BASES:
+            continue
+        nums = Counter(doses[base] for base in same)
+        of_doses = ", ".join(f"{num} at {dose:g}" for dose, num in sorted(nums.items()))
+        yield from (f"The {len(same)} bases with {title} (by dose, {of_doses}):", "", _table(predictors(same)), "")
+
+
+def _table(several: Sequence[Predictor]) -> str:
     rows = [
         [
-            one.name.replace("|", "\\|"),
+            shown_name(one.name),
             "yes" if any(word in one.name for word in NEEDS_ANSWERS) else "no",
             str(one.num_bases),
             f"{one.correlation:+.2f}",
@@ -269,10 +330,15 @@ def _table(out: Path) -> str:
             f"{one.error_of_mean:.1f}",
             f"{one.worst[1]:+.1f} ({one.worst[0]})",
         ]
-        for one in calibrate(out / "cells")
+        for one in several
     ]
     head = ["statistic of the base", "needs answers", "bases", "correlation", "95%", "miss of a line"]
     return markdown([*head, "miss of the mean", "worst miss of a line"], rows)
+
+
+def shown_name(statistic: str) -> str:
+    """The name of a statistic in a table of Markdown."""
+    return statistic.replace("|", "\\|")
 
 
 def dose_of(out: Path) -> dict[str, float]:
@@ -283,32 +349,3 @@ def dose_of(out: Path) -> dict[str, float]:
         _, _, share = cell["group"].partition("ignore_share=")
         doses[cell["base"]] = float(share.partition(",")[0]) if share else PARAMETERS.ignore_share
     return doses
-
-
-def draw_precheck(out: Path) -> Figure | None:
-    """Every base as a dot, in the colour of its dose, with the line on which both gains are equal; None if too few."""
-    pairs, doses = pairs_of(out), dose_of(out)
-    if len(pairs) < FEWEST_BASES:
-        return None
-    figure = new_figure(5.4, 4.6)
-    axis = figure.subplots()
-    known = sorted({doses[name] for name in pairs})
-    for place, dose in enumerate(known):
-        own = [pair for name, pair in pairs.items() if doses[name] == dose]
-        tone = OURS if dose == PARAMETERS.ignore_share else OTHERS[place % len(OTHERS)]
-        axis.plot(*zip(*own, strict=True), "o", color=tone, label=f"dose {dose:g} ({len(own)})", markersize=5)
-    ends = [min(0.0, *(min(pair) for pair in pairs.values())) - 2, max(max(pair) for pair in pairs.values()) + 2]
-    axis.plot(ends, ends, "--", color="#8a8f98", linewidth=1, label="equal gains")
-    typical = typical_miss(pairs)
-    low, high = ([end + side * typical for end in ends] for side in (-1, 1))
-    label = f"± a typical miss ({typical:.1f})"
-    axis.fill_between(ends, low, high, color="#8a8f98", alpha=0.12, label=label, linewidth=0)
-    axis.axhline(0, color="#5f5f5f", linewidth=0.8)
-    axis.axvline(0, color="#5f5f5f", linewidth=0.8)
-    axis.set_xlabel("points gained by contrast decoding; line at 0: no gain")
-    axis.set_ylabel("points gained by training; line at 0: no gain")
-    axis.set_title("one dot for each base", fontsize=9)
-    axis.legend(fontsize=8)
-    axis.grid(alpha=0.3)
-    figure.tight_layout()
-    return figure

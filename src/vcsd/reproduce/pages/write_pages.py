@@ -48,7 +48,8 @@ GUARD_TESTS = {
 """The pages that test the guard on runs that were made after its threshold was lowered."""
 GUARD_UNTESTED = "New runs have to."
 
-VERDICTS = ("agrees", "disagrees", "undecided", "no claim")
+VERDICTS = ("disagrees", "undecided", "agrees", "no claim")
+"""In the order of the page: what speaks against the paper first."""
 
 
 def write_pages(experiments: Sequence[Experiment], results: Results) -> list[Path]:
@@ -149,6 +150,8 @@ def power(claim: Claim, judgement: JudgedClaim) -> str:
     word = "decided" if is_decided else "no"
     if not is_decided and claim.smallest is not None:
         word = "yes" if least <= claim.smallest else f"not of the paper's size ({claim.smallest:g})"
+    if claim.threshold is not None:
+        return f"{word}: {claim.unit} from {claim.threshold + least:.2f} would be clearly above {claim.threshold:g}"
     return f"{word}: differences from {least:.2f} {claim.unit}"
 
 
@@ -219,14 +222,15 @@ def _rules(results: Results) -> list[str]:
         *_looks(results),
         "The column *could decide* says which true difference the runs would show in 80% of cases, from their own "
         "spread and number of bases, and whether that is enough for the paper's smallest number; or, where a claim "
-        "says alike, within which margin they would be alike if they are. Effects here are larger than the paper's, so "
+        "says alike, within which margin they would be alike if they are; or, for a correlation, from which value it "
+        "would be clearly above the rule's threshold. Effects here are larger than the paper's, so "
         "claims can be decided by runs that could not have shown an effect of the paper's size.",
         "",
     ]
 
 
 def _claims_table(results: Results, rows: Sequence[Mapping[str, str]], *, has_note: bool) -> str:
-    """All claims with their verdicts; rows about OPSD point to the note below."""
+    """All claims with their verdicts, disagreements first; rows about OPSD point to the note below."""
     links = {
         name: f"[{name}]({name}.md)" if (results.sweep.out / f"{name}.md").is_file() else name for name in EXPERIMENTS
     }
@@ -240,7 +244,7 @@ def _claims_table(results: Results, rows: Sequence[Mapping[str, str]], *, has_no
             row["could_decide"],
             strong.get(row["verdict"], row["verdict"]),
         ]
-        for row in rows
+        for row in sorted(rows, key=lambda row: VERDICTS.index(row["verdict"]))
     ]
     return markdown(["claim", "experiment", "the paper", "here", "could decide", "verdict"], table, is_text=True)
 

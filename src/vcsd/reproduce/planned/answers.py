@@ -2,6 +2,7 @@
 described without a verdict.
 
 The numbers are those of docs/preregistration.md: 1 to 6 and 9. Questions 7 and 8 are answered on the page of doses.
+The rules promise one look at the results. There were two, so p-values are doubled here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from vcsd.report.parts import unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
-from vcsd.reproduce.paired_runs import equivalence, equivalence_interval, holm, interval, paired, shown_p, with_interval
+from vcsd.reproduce.paired_runs import (
+    CLEAR,
+    NEAR,
+    equivalence,
+    equivalence_interval,
+    holm,
+    interval,
+    paired,
+    shown_p,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +39,9 @@ Side = Literal["against", "undecided", "described", "for"]
 
 FEWEST_BASES = 5
 """The rules: a comparison with fewer bases is undecided."""
+
+LOOKS = 2
+"""The one-look rule was broken: p-values are multiplied by this number, and the equivalence test is stricter."""
 
 MAIN_CONTROL = "sharpened 2"
 CONTROLS = (
@@ -88,35 +102,57 @@ def answers(runs: PlannedResults) -> list[RuleAnswer]:
     ]
 
 
-def verdicts(runs: PlannedResults) -> dict[str, Paired]:
-    """Every difference that questions 1, 2, 5 and 6 judge by its p, corrected as the rules say."""
-    found: dict[str, Paired | None] = {
-        f"minus `{MAIN_CONTROL}`": runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
-    }
+def over(runs: PlannedResults, control: str, suite: str | None = None, *, looks: int = LOOKS) -> Paired | None:
+    """VCSD minus a control on the bases of the verdicts, with p corrected for the looks at the results."""
+    return runs.change(control, VCSD.name, runs.verdict_bases, suite, looks=looks)
+
+
+def judged(runs: PlannedResults, looks: int = LOOKS) -> dict[str, Paired | None]:
+    """VCSD minus each control that questions 1, 5 and 6 judge by its p, corrected for tests and looks."""
+    changes = {MAIN_CONTROL: over(runs, MAIN_CONTROL, looks=looks)}
     for controls in (OTHER_ANCHORS, INSTEAD, OPSD_SETTINGS):
-        found |= {f"minus `{name}`": change for name, change in zip(controls, _against(runs, controls), strict=True)}
-    found |= {f"minus `{MAIN_CONTROL}` on `{name}`": change for name, change in suite_changes(runs).items()}
-    return {f"VCSD {name}": change for name, change in found.items() if side_of(change) != "undecided" and change}
+        changes |= dict(zip(controls, _against(runs, controls, looks), strict=True))
+    return changes
 
 
-def _against(runs: PlannedResults, controls: Sequence[str]) -> list[Paired | None]:
+def _decidable(runs: PlannedResults, looks: int) -> dict[str, Paired]:
+    """Every difference that questions 1, 2, 5 and 6 judge by its p, corrected for tests and looks."""
+    changes = {f"VCSD minus `{name}`": change for name, change in judged(runs, looks).items()}
+    changes |= {f"VCSD minus `{MAIN_CONTROL}` on `{name}`": each for name, each in suite_changes(runs, looks).items()}
+    return {name: change for name, change in changes.items() if change is not None}
+
+
+def lost_by_looks(runs: PlannedResults) -> list[str]:
+    """The verdicts that the correction for several looks took away, each with its p before and after."""
+    before, after = _decidable(runs, 1), _decidable(runs, LOOKS)
+    lost = [
+        f"{name} (p {shown_p(change.p)}, now {shown_p(after[name].p or 0.0).removeprefix('= ')})"
+        for name, change in before.items()
+        if change.p is not None and side_of(change) != "undecided" and side_of(after[name]) == "undecided"
+    ]
+    pair = [over(runs, "another picture", looks=looks) for looks in (1, LOOKS)]
+    words = [equivalence(change) for change in pair if change is not None and change.num_bases >= FEWEST_BASES]
+    return lost + ([f"VCSD and `another picture` {words[0]}"] if len(set(words)) > 1 else [])
+
+
+def _against(runs: PlannedResults, controls: Sequence[str], looks: int = LOOKS) -> list[Paired | None]:
     """VCSD minus each control, with Holm's correction for all of them, also for those without runs."""
-    changes = [runs.change(name, VCSD.name, runs.verdict_bases) for name in controls]
+    changes = [over(runs, name, looks=looks) for name in controls]
     corrected = iter(holm([change for change in changes if change is not None], num_planned=len(controls)))
     return [None if change is None else next(corrected) for change in changes]
 
 
 def _adds(runs: PlannedResults) -> Iterator[RuleAnswer]:
     title = "**1. Does the contrast add to sharpening?**"
-    change = runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
+    change = over(runs, MAIN_CONTROL)
     yield RuleAnswer(side_of(change), f"{title} VCSD minus `{MAIN_CONTROL}`: {in_points(change)}.")
     for name, other in zip(OTHER_ANCHORS, _against(runs, OTHER_ANCHORS), strict=True):
         yield RuleAnswer(side_of(other), f"{title} VCSD minus `{name}`: {in_points(other, corrected=True)}.")
 
 
-def suite_changes(runs: PlannedResults) -> dict[str, Paired]:
+def suite_changes(runs: PlannedResults, looks: int = LOOKS) -> dict[str, Paired]:
     """VCSD minus `sharpened 2` on each suite, with Holm's correction for all seven; empty without runs."""
-    changes = {name: runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases, name) for name in SEVEN}
+    changes = {name: over(runs, MAIN_CONTROL, name, looks=looks) for name in SEVEN}
     known = {name: change for name, change in changes.items() if change is not None}
     return dict(zip(known, holm(list(known.values()), num_planned=len(SEVEN)), strict=True))
 
@@ -169,7 +205,7 @@ def _share(runs: PlannedResults) -> RuleAnswer:
 
 def _empty(runs: PlannedResults) -> RuleAnswer:
     title = "**4. Does the control have to be empty?** VCSD minus `another picture`:"
-    change = runs.change("another picture", VCSD.name, runs.verdict_bases)
+    change = over(runs, "another picture")
     limits = equivalence_interval(change) if change is not None else None
     if change is None or limits is None:
         return RuleAnswer("undecided", f"{title} too few runs.")
@@ -177,8 +213,19 @@ def _empty(runs: PlannedResults) -> RuleAnswer:
     sides: dict[str, Side] = {"alike": "against", "different": "for" if change.mean > 0 else "against"}
     return RuleAnswer(
         sides.get(word, "undecided"),
-        f"{title} {change.mean:+.2f}, 90% interval {limits[0]:+.2f} to {limits[1]:+.2f}, {change.num_bases} bases: "
-        f"{word}, with a margin of one point. Alike would mean that any other picture serves as well as a black one.",
+        f"{title} {change.mean:+.2f}, {_both_intervals(change)}, {change.num_bases} bases: {word}, with a margin of "
+        f"{NEAR:g} point. In 80% of cases, as many bases would show alike within {change.alike_within or 0.0:.2f} "
+        "points, if there is no difference. Alike would mean that any other picture serves as well as a black one.",
+    )
+
+
+def _both_intervals(change: Paired) -> str:
+    """The interval of the equivalence test after all looks, and that of the rules, which is for one look."""
+    level = 1 - 2 * CLEAR / change.looks
+    strict, plain = (interval(change, each) or (0.0, 0.0) for each in (level, 1 - 2 * CLEAR))
+    return (
+        f"{100 * level:g}% interval for {change.looks} looks {strict[0]:+.2f} to {strict[1]:+.2f} (the rules' "
+        f"{100 * (1 - 2 * CLEAR):g}% interval {plain[0]:+.2f} to {plain[1]:+.2f})"
     )
 
 
@@ -237,19 +284,21 @@ def entropy_matches(runs: PlannedResults) -> list[EntropyMatch]:
 
 def weakest_leads(runs: PlannedResults) -> str:
     """Say which controls VCSD is not clearly above, the smallest difference first; then the main control."""
-    changes = {name: runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
+    changes = {name: over(runs, name) for name in CONTROLS} | judged(runs)
     known = sorted(
         ((name, change) for name, change in changes.items() if change is not None), key=lambda pair: pair[1].mean
     )
-    weak = [f"`{name}` {with_interval(change)}" for name, change in known if change.mean < 0 or _is_open(change)]
+    weak = [f"`{name}` {_with_p(change)}" for name, change in known if change.mean < 0 or not change.is_clear]
     main = dict(known).get(MAIN_CONTROL)
     parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
     if main is not None:
-        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {with_interval(main)}")
+        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {_with_p(main)}")
     return "; ".join(parts)
 
 
-def _is_open(change: Paired) -> bool:
-    """Whether the interval includes zero, or there is none."""
+def _with_p(change: Paired) -> str:
+    """A difference with its interval; where that excludes zero, p says whether the difference is still clear."""
     ends = interval(change, 0.95)
-    return ends is None or ends[0] <= 0 <= ends[1]
+    if ends is None or change.p is None or ends[0] <= 0 <= ends[1]:
+        return with_interval(change)
+    return f"{with_interval(change).removesuffix(')')}, corrected p {shown_p(change.p)})"

@@ -12,8 +12,8 @@ from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
-from vcsd.reproduce.paired_runs import CLEAR, interval, shown_p, with_interval
-from vcsd.reproduce.planned.answers import MAIN_CONTROL, verdicts
+from vcsd.reproduce.paired_runs import CLEAR, interval, with_interval
+from vcsd.reproduce.planned.answers import LOOKS, MAIN_CONTROL, lost_by_looks, over
 from vcsd.reproduce.planned.dose_page import NULL_WORLD, gains_by_base
 from vcsd.reproduce.planned.paper_dose import paper_dose
 from vcsd.reproduce.results import acc_change
@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 SUPPORT = "OPSD beta 0.1"
 """OPSD with VCSD's plausible support."""
 
+STRICT = 100 * (1 - CLEAR / LOOKS)
+"""The level of an interval, in percent, that is corrected for the looks at the results."""
+
 PAPER_GAINS = {BASE.name: (1.86, 4.77), OPSD.name: (1.76, 5.33)}
 """The smallest and largest gain of VCSD in the paper, over the base and over OPSD."""
 
-TWO_LOOKS = 2
 
+def also_against(runs: PlannedResults, at_paper_size: str = "") -> Iterator[str]:
+    """What speaks against the contrast beyond the questions of the rules.
 
-def also_against(runs: PlannedResults) -> Iterator[str]:
-    """What speaks against the contrast beyond the questions of the rules."""
-    yield from _paper_sized(runs)
+    `at_paper_size` says what more bases with gains of the paper's size show, which have rules of their own.
+    """
+    yield from _paper_sized(runs, at_paper_size)
     yield from _support(runs)
     yield from _behind(runs)
     yield from _sizes(runs)
@@ -44,19 +48,25 @@ def also_against(runs: PlannedResults) -> Iterator[str]:
     yield from _missed_losses(runs)
 
 
-def _paper_sized(runs: PlannedResults) -> Iterator[str]:
+def _paper_sized(runs: PlannedResults, more_bases: str) -> Iterator[str]:
+    """Gains of the paper's size: first the bases that give verdicts, then those that were read before them."""
+    earlier = _three_bases(runs)
+    if more_bases or earlier:
+        where = f"- Where gains are of the paper's size, {more_bases or earlier}"
+        yield where + (f" Read before, on other bases: {earlier}" if more_bases and earlier else "")
+
+
+def _three_bases(runs: PlannedResults) -> str:
+    """VCSD minus the controls at the dose that the rules chose, where three bases give no verdict."""
     closest = paper_dose(runs)
     if closest is None:
-        return
-    names = (MAIN_CONTROL, DECODING.name)
+        return ""
+    names = (DECODING.name, MAIN_CONTROL)
     changes = {name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in names}
     parts = [f"`{name}` is {change.mean:+.2f}" for name, change in changes.items() if change is not None]
     num = min((change.num_bases for change in changes.values() if change is not None), default=0)
-    if parts:
-        yield (
-            f"- Where gains are of the paper's size ([dose {closest.dose:g}](doses.md)), VCSD minus "
-            f"{' and minus '.join(parts)} points ({num} bases, no verdict)."
-        )
+    joined = " and minus ".join(parts)
+    return f"VCSD minus {joined} points ([dose {closest.dose:g}](doses.md), {num} bases, no verdict)." if parts else ""
 
 
 def _support(runs: PlannedResults) -> Iterator[str]:
@@ -85,22 +95,56 @@ def _behind(runs: PlannedResults) -> Iterator[str]:
                     f"{change.num_bases} bases"
                 )
         if parts:
-            yield f"- On `{suite}`, {'; '.join(parts)} (not corrected for seven suites)."
+            yield f"- On `{suite}`, {'; '.join(parts)} (not corrected for seven suites or {LOOKS} looks)."
 
 
 def _sizes(runs: PlannedResults) -> Iterator[str]:
     """The rule for intervals, applied to the sizes of the paper's gains."""
-    parts = []
-    for name, (least, most) in PAPER_GAINS.items():
-        change = runs.change(name, VCSD.name, runs.verdict_bases)
-        limits = interval(change, 0.95) if change is not None else None
-        if change is not None and limits is not None and (limits[0] > most or limits[1] < least):
-            parts.append(f"minus {name} {with_interval(change)}, in the paper {least:+.2f} to {most:+.2f}")
+    parts = _excluded_sizes(runs, LOOKS)
     if parts:
         yield (
             f"- Sizes: VCSD {'; '.join(parts)}. An interval that excludes numbers of the paper contradicts them, by "
-            "the rules; this world, the contrast's best case, exaggerates them."
+            f"the rules, here also at {STRICT:g}%, for {LOOKS} looks; this world, the contrast's best case, "
+            "exaggerates them."
         )
+
+
+def undecided_sizes(runs: PlannedResults) -> Iterator[str]:
+    """The sizes of the paper that the correction for the broken one-look rule leaves undecided."""
+    parts = _excluded_sizes(runs, 1)
+    if parts:
+        yield (
+            f"- **Sizes**: VCSD {'; '.join(parts)}. The 95% interval excludes these numbers, that of {STRICT:g}% for "
+            f"{LOOKS} looks does not."
+        )
+
+
+def _excluded_sizes(runs: PlannedResults, looks: int) -> list[str]:
+    """The differences whose interval excludes the paper's numbers after at most so many looks."""
+    changes = {name: over(runs, name) for name in PAPER_GAINS}
+    return [
+        f"minus {name} {with_interval(change)}, in the paper {PAPER_GAINS[name][0]:+.2f} to {PAPER_GAINS[name][1]:+.2f}"
+        for name, change in changes.items()
+        if change is not None and _most_looks(change, *PAPER_GAINS[name]) == looks
+    ]
+
+
+def _most_looks(change: Paired | None, least: float, most: float) -> int | None:
+    """How many looks an interval may be corrected for and still exclude the paper's numbers; None if it does not."""
+    for looks in (LOOKS, 1):
+        limits = interval(change, 1 - CLEAR / looks) if change is not None else None
+        if limits is not None and (limits[0] > most or limits[1] < least):
+            return looks
+    return None
+
+
+def _lost_sizes(runs: PlannedResults) -> list[str]:
+    """The sizes of the paper that only an interval for one look excludes."""
+    return [
+        f"that the size of VCSD minus {name} contradicts the paper's"
+        for name, gains in PAPER_GAINS.items()
+        if _most_looks(over(runs, name), *gains) == 1
+    ]
 
 
 def _null_loss(runs: PlannedResults) -> Iterator[str]:
@@ -134,15 +178,13 @@ def trained(runs: PlannedResults) -> dict[str, dict[tuple[str, int], CellResult]
 
 
 def after_two_looks(runs: PlannedResults) -> str:
-    """Which verdicts would be lost if p-values were doubled for the broken one-look rule."""
-    found = verdicts(runs)
-    lost = [
-        f"{name} (p {shown_p(TWO_LOOKS * change.p)})"
-        for name, change in found.items()
-        if change.p is not None and change.is_clear and TWO_LOOKS * change.p >= CLEAR
-    ]
-    start = "The p-values are not corrected for these looks. Doubled, as for two looks on [the claims](claims.md), "
-    return start + (f"these verdicts would be lost: {', '.join(lost)}." if lost else "no verdict would be lost.")
+    """What the correction for the broken one-look rule is, and which verdicts it took away."""
+    lost = [*lost_by_looks(runs), *_lost_sizes(runs)]
+    return (
+        f"So p-values are multiplied by {LOOKS}, as for two looks on [the claims](claims.md), and `80% power` is after "
+        "this; the 95% intervals are not corrected. "
+        + (f"**Lost by this correction, and now undecided: {', '.join(lost)}.**" if lost else "No verdict is lost.")
+    )
 
 
 def without_contrast(runs: PlannedResults) -> str:

@@ -25,6 +25,7 @@ from vcsd.reproduce.experiments import LAG
 from vcsd.reproduce.pages.plots import state_origin
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown
+from vcsd.reproduce.planned.answers import FEWEST_BASES
 from vcsd.reproduce.planned.run_list import read_run_list
 from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
@@ -47,6 +48,7 @@ NOW, *LATER = LAG.variants
 MARGIN = 1.0
 """Points of Acc. A difference whose interval lies within this margin is called too small to matter."""
 TOO_SMALL = "too small to matter"
+NO_VERDICT = "one base: no verdict"
 LEVEL = 0.95
 FEWEST_SEEDS = 3
 SERIES = {"loss": "loss", "student_entropy": "entropy, nats", "length": "tokens"}
@@ -94,19 +96,19 @@ class LagRuns:
         ]
 
 
-def verdict(change: Paired | None) -> str:
-    """Judge a difference to lag 0 by its interval.
+def on_this_base(change: Paired | None) -> str:
+    """What the interval of a difference to lag 0 says about the one base. That is no verdict: it needs five bases.
 
     >>> base = {("a", 1): 90.0, ("b", 2): 91.0, ("c", 3): 92.0}
-    >>> verdict(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.0}))
+    >>> on_this_base(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.0}))
     'too small to matter'
-    >>> verdict(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.15}))
+    >>> on_this_base(paired(base, {("a", 1): 90.1, ("b", 2): 91.2, ("c", 3): 92.15}))
     'clear, but too small to matter'
-    >>> verdict(paired(base, {("a", 1): 85.0, ("b", 2): 86.2, ("c", 3): 87.0}))
+    >>> on_this_base(paired(base, {("a", 1): 85.0, ("b", 2): 86.2, ("c", 3): 87.0}))
     'worse'
-    >>> verdict(paired(base, {("a", 1): 85.0, ("b", 2): 96.2, ("c", 3): 92.0}))
+    >>> on_this_base(paired(base, {("a", 1): 85.0, ("b", 2): 96.2, ("c", 3): 92.0}))
     'undecided'
-    >>> verdict(paired(base, {("a", 1): 90.1}))
+    >>> on_this_base(paired(base, {("a", 1): 90.1}))
     'too few runs'
     """
     if change is None or change.num_bases < FEWEST_SEEDS:
@@ -143,8 +145,8 @@ def lag_page(runs: LagRuns) -> str:
         f"{LEVEL:.0%} interval by Student's t. An interval within ±{MARGIN:g} point is too small to matter; one that "
         f"excludes zero otherwise is better or worse; any other is undecided. (The page adds *clear* where an interval "
         "within the margin excludes zero.) Runs of one seed share their random numbers, so they differ much less from "
-        "each other than runs of two seeds do. All runs start from one base, so this says nothing about other bases or "
-        "models.",
+        "each other than runs of two seeds do. All runs start from one base, so these words are about it and say "
+        "nothing about other bases or models.",
         "",
         "The learning rate of 1e-4, against the paper's 2e-6, should make a lag matter more here: weights move more in "
         "a step. Short, nearly certain answers should make it matter less." + _unchanged(runs),
@@ -207,10 +209,12 @@ def _acc_table(runs: LagRuns) -> Iterator[str]:
                 "" if change is None else f"{change.difference.mean:+.2f}",
                 "" if change is None or change.unread is None else unread_change(change.unread, digits=2),
                 "" if ends is None else f"{ends[0]:+.2f} to {ends[1]:+.2f}",
-                "" if variant is NOW else verdict(change),
+                "" if variant is NOW else on_this_base(change),
             ]
         )
-    yield markdown(["", "runs", "Acc, mean ± sd", "minus lag 0", "unread", f"{LEVEL:.0%} interval", "verdict"], rows)
+    head = ["", "runs", "Acc, mean ± sd", "minus lag 0", "unread", f"{LEVEL:.0%} interval", "on this base"]
+    yield markdown(head, rows)
+    yield from ("", f"**{NO_VERDICT.capitalize()}.** A verdict on these pages needs {FEWEST_BASES} bases.")
     yield from ("", f"![Acc by lag, with intervals of the differences]({PICTURE})")
 
 

@@ -95,11 +95,14 @@ class PlannedResults:
         """The share of unread answers of each run of a variant, of all suites or of one."""
         return self.values(variant, bases, lambda result: unread_share(result, suite))
 
-    def change(self, before: str, after: str, bases: Iterable[str], suite: str | None = None) -> Paired | None:
-        """Points of `after` minus points of `before`, over bases."""
+    def change(
+        self, before: str, after: str, bases: Iterable[str], suite: str | None = None, *, looks: int = 1
+    ) -> Paired | None:
+        """Points of `after` minus points of `before`, over bases; p is corrected for several looks at the results."""
         bases = list(bases)
         scores = (self.scores(before, bases, suite), self.scores(after, bases, suite))
-        return paired(*scores, unread=(self.unread(before, bases, suite), self.unread(after, bases, suite)))
+        unread = (self.unread(before, bases, suite), self.unread(after, bases, suite))
+        return paired(*scores, looks=looks, unread=unread)
 
     def missing(self, bases: Iterable[str]) -> list[PlannedRun]:
         """The planned runs on some bases that have no result."""

@@ -13,15 +13,21 @@ from vcsd.core import shape_target
 from vcsd.inspect import open_model
 from vcsd.inspect.opened import world_question
 from vcsd.inspect.precheck import diagnosis as module
+from vcsd.inspect.precheck import diagnosis_page as page_module
 from vcsd.inspect.precheck.calibration import (
     FILE,
+    UnseenBases,
     base_statistics,
     best_predictor,
+    beyond_decoding,
     calibrate,
     calibrated,
+    correlated,
     expected_gain,
     misses,
     typical_miss,
+    unseen,
+    within_groups,
 )
 from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
 from vcsd.inspect.precheck.diagnosis_page import (
@@ -155,8 +161,82 @@ def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
     r = np.corrcoef(*zip(*large, strict=True))[0, 1]
     assert f"among the {len(large)} that gained more than 20 points" in said
     assert f"; {r:+.2f}, 95%: " in said
-    assert r < best.correlation, "most of the correlation sets doses apart"
+    assert r < best.correlation, "the correlation does not hold across doses where gains are large"
     assert typical_miss() > 1.86, "a gain of the paper's size cannot be told from none"
+
+
+def test_the_shipped_test_is_on_other_bases_and_equals_the_results_it_came_from():
+    test = unseen()
+    assert len(test.pairs) == 8
+    assert not set(test.pairs) & set(calibrated())
+    own = base_statistics(CELLS, list(test.pairs))
+    for name, (decoding, training) in test.pairs.items():
+        assert (own[name]["gain of contrast decoding"], own[name]["gain"]) == pytest.approx(
+            (decoding, training), abs=1e-3
+        )
+    assert test.constant == pytest.approx(np.mean([calibrated()[name][1] for name in test.earlier]))
+
+
+def test_the_verdict_quotes_the_test_on_unseen_bases_beside_a_constant():
+    test, page = unseen(), (CELLS.parent / "paper_dose.md").read_text(encoding="utf-8")
+    said = re.search(
+        r"On (\d+) bases that the calibration had not seen, which gained (\S+) to (\S+) points, the forecast was no "
+        r"better than a constant: off by (\S+) points typically \(correlation (\S+)\), where always saying (\S+), the "
+        r"mean gain of (\d) earlier bases, is off by (\d+\.\d+)\.",
+        verdict(toy()),
+    ).groups()
+    predicted = [decoding + np.median(beyond_decoding(calibrated())) for decoding, _ in test.pairs.values()]
+    gains = np.array([gain for _, gain in test.pairs.values()])
+    off, off_of_constant = (np.sqrt(np.mean((gains - each) ** 2)) for each in (np.array(predicted), test.constant))
+    assert said[:3] == ("8", parts.signed(min(gains)), parts.signed(max(gains)))
+    assert said[3:] == (
+        f"{off:.2f}",
+        f"{np.corrcoef(predicted, gains)[0, 1]:+.2f}",
+        f"{test.constant:+.2f}",
+        "3",
+        f"{off_of_constant:.2f}",
+    )
+    assert f"it is off by {said[3]} points (correlation {said[4]}); always saying {said[5]}" in page
+    assert f"is off by {said[7]}." in page
+
+
+def test_the_page_and_the_file_show_every_unseen_base(monkeypatch):
+    test, shown = unseen(), {f"q{place}": example(f"q{place}") for place in range(4)}
+    html = page_html(diagnosis_page(toy(), shown, "toy"))
+    assert "no better than a constant" in html
+    section = html[html.index("Bases that the calibration had not seen") : html.index("Bases of the calibration")]
+    assert all(f">{name}<" in section for name in test.pairs)
+    stored = diagnosis_json(toy())["tested_on_unseen_bases"]
+    assert [one["base"] for one in stored["bases"]] == [name for name, *_ in test.misses]
+    assert (stored["typical_miss"], stored["typical_miss_of_constant"]) == pytest.approx((2.40, 2.15), abs=0.01)
+    monkeypatch.setattr(page_module, "unseen", lambda: None)  # as in a folder whose test may not be read yet
+    assert "had not seen" not in page_html(diagnosis_page(toy(), shown, "toy")) + verdict(toy())
+    assert diagnosis_json(toy())["tested_on_unseen_bases"] is None
+
+
+def test_the_words_about_unseen_bases_follow_the_numbers(monkeypatch):
+    close = UnseenBases({"a": (10.0, 10.0), "b": (20.0, 20.5), "c": (30.0, 29.5)}, 15.0, ["d", "e"])
+    monkeypatch.setattr(page_module, "unseen", lambda: close)
+    assert "calibration had not seen, which gained +10.0 to +29.5 points, the forecast was better than a" in verdict(
+        toy()
+    )
+    assert "always saying +15.00, the mean gain of 2 earlier bases, is off by 9.41." in verdict(toy())
+    far = UnseenBases({"a": (10.0, 15.0), "b": (20.0, 15.0), "c": (30.0, 15.5)}, 15.0, ["d"])
+    monkeypatch.setattr(page_module, "unseen", lambda: far)
+    assert "the forecast was no better than a constant" in verdict(toy())
+
+
+def test_a_correlation_within_groups_sets_no_groups_apart():
+    down = [(0.0, 3.0), (1.0, 2.0), (2.0, 0.5), (3.0, 0.0)]
+    groups = [down, [(x + 100, y + 100) for x, y in down]]
+    together, within = correlated([*groups[0], *groups[1]]), within_groups(groups)
+    assert together.value > 0.99
+    assert within.value == pytest.approx(np.corrcoef(*zip(*down, strict=True))[0, 1])
+    half = 1.96 / math.sqrt(8 - 2 - 2)  # one degree of freedom less than a correlation of eight pairs has
+    assert within.low == pytest.approx(math.tanh(math.atanh(within.value) - half))
+    assert within.num_bases == 8
+    assert correlated(down) is None, "too few bases"
+    assert within_groups([[pair] for pair in down]) is None, "a base alone in its group says nothing"
 
 
 def wilson(share, num):

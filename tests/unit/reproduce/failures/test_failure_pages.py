@@ -11,12 +11,12 @@ from vcsd.errors import ConfigError
 from vcsd.reproduce.abilities.measure_abilities import NUM_KEPT, ability_examples
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
-from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures
+from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures, shortened
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, FAILURE_LIST, POWER_LIST, ReadOnce, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS
-from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, failures_page
+from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, draw_kept, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
-from vcsd.reproduce.failures.power_page import changes, power_page, says, without_lost
+from vcsd.reproduce.failures.power_page import changes, draw_more_bases, power_page, says, without_lost
 from vcsd.reproduce.failures.worst_results import _failures, worst_results
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases, recorded_results
 from vcsd.reproduce.planned.planned_results import PlannedResults
@@ -110,7 +110,21 @@ def test_failures_come_first_and_the_rules_are_applied():
     order = [page.index(f"| {name}: ") for name in ("cannot see", "needs no picture", "other questions")]
     assert order == sorted(order)
     row = next(line for line in page.splitlines() if line.startswith("| other questions"))
-    assert row.endswith("| +5.0 | +0.5 | +4.8 to +5.3 | 5 | a gain, smaller than for the 5 kinds | works |")
+    assert row.endswith("| +5.0 | +0.5 | +4.8 to +5.3 | 0.3 | 5 | a gain, smaller than for the 5 kinds | works |")
+
+
+def test_every_judged_difference_says_what_its_bases_could_show():
+    runs = made_up(FAILURE_LIST)
+    page = failures_page(runs)
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    settings = {row[0].removeprefix("| ").partition(":")[0]: row[7] for row in rows if len(row) == 11}
+    assert settings.pop("setting") == "could show"
+    assert settings == {each.name: f"{change_of(runs, each).detectable:.1f}" for each in SETTINGS}
+    kept = page.partition("## Ordinary: what it keeps")[2].partition("## ")[0].splitlines()
+    shown = {line.split(" | ")[0]: line.split(" | ")[6] for line in kept if line.startswith("| ")}
+    assert shown["| ability"] == "could show"
+    assert float(shown["| usual pictures"]) > 0
+    assert shown["| right under black"] == "", "it is described, not judged"
 
 
 def test_what_was_expected_is_in_the_rules():
@@ -192,6 +206,30 @@ def test_the_picture_shows_what_was_right_before_and_is_wrong_after():
     assert {each.example.category for each in broken} == {"color"}
     assert broken[0].before == f"The answer is {broken[0].example.answer}."
     assert draw_failures(runs) is not None
+
+
+def test_pictures_of_differences_have_a_row_for_each_and_no_line_between_them():
+    left, right = draw_kept(made_up(FAILURE_LIST)).axes
+    assert len(left.containers) == len(SETTINGS)
+    assert [label.get_text() for label in right.get_yticklabels()] == [
+        f"{name} (5)" for name in ("sight", "hints", "text only", "usual pictures", "pass@8")
+    ]
+    (axis,) = draw_more_bases(made_up(POWER_LIST)).axes
+    assert len(axis.containers) == 4
+    rows = [line for each in (left, right, axis) for line in each.lines if len(line.get_ydata()) > 1]
+    assert all(len(set(line.get_ydata())) == 1 or set(line.get_xdata()) == {0} for line in rows)
+    assert draw_kept(made_up(FAILURE_LIST, without=("VCSD, 600 steps",))) is None
+    assert draw_more_bases(made_up(POWER_LIST, without=("qwen3_5-small-26",))) is None
+
+
+def test_a_long_answer_is_cut_at_a_word_and_an_ellipsis_marks_it():
+    text = "blue triangle " * 20 + "so the answer is A."
+    assert text[-130:].startswith("lue triangle"), "the test sees nothing otherwise"
+    assert shortened(text).startswith("… triangle blue triangle")
+    assert shortened(text).endswith("the answer is A.")
+    assert len(shortened(text)) <= 132
+    assert shortened("蓝" * 200) == "… " + "蓝" * 130, "a script without spaces is cut anywhere"
+    assert shortened(text[-130:]) == text[-130:]
 
 
 def test_more_bases_are_judged_family_by_family():

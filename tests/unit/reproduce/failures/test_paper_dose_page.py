@@ -17,15 +17,18 @@ from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.dose_power import CHOSEN, COMMAND, power_table, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, ReadOnce, read_once
 from vcsd.reproduce.failures.paper_dose_page import (
+    ALSO_JUDGED,
     DOSE,
     JUDGED,
     claim_changes,
+    not_judged_here,
     paper_dose_page,
     precheck_misses,
     verdict_on,
     worst_claims,
 )
 from vcsd.reproduce.failures.worst_results import precheck_on_new_bases
+from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
 from vcsd.reproduce.planned.planned_results import PlannedResults, planned_results
@@ -45,6 +48,18 @@ GAINS = {
     "alpha 0": 1.7,
 }
 NOISE = (0.3, -0.3, 0.2, -0.2, 0.1, -0.1, 0.25, -0.25)
+
+
+def test_the_claims_of_the_paper_that_are_not_judged_here_are_named_beside_the_count():
+    page = paper_dose_page(read_once(RESULTS, PAPER_DOSE_LIST), planned_results(RESULTS))
+    says = {claim.says for claim in CLAIMS}
+    assert set(ALSO_JUDGED) < says, "a claim was reworded"
+    comparisons = {claim.says for claim in CLAIMS if claim.says.startswith("The paper does not")}
+    assert {claim.says for claim in not_judged_here()} == says - set(ALSO_JUDGED) - comparisons
+    count = next(line for line in page.splitlines() if line.startswith("**Of 8 claims"))
+    assert f"**{len(not_judged_here())} claims of the paper are not judged at this dose**" in count
+    section = page.partition("## Claims of the paper that are not judged here")[2].partition("\n## ")[0]
+    assert all(f'"{claim.says.removesuffix(".")}"' in section for claim in not_judged_here())
 
 
 def made_up(spread=1.0, without=(), closed_because=None, **gains):

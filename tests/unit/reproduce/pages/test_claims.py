@@ -320,6 +320,29 @@ def test_mutual_information_is_judged_by_its_correlation():
     assert verdicts == ["agrees", "undecided", "disagrees", "undecided"]
 
 
+def test_the_correlation_says_from_which_value_its_runs_could_have_shown_it():
+    def measured(noise):
+        return {"pmi": {"black": {"correlation": 0.9 + noise, "same_sign": 0.9, "same_choice": 0.9}}}
+
+    results = MadeUp(contrast_and_PMI=measured)
+    (row,) = [row for row in judged(results) if "mutual information" in row["claim"]]
+    error = 0.1 * math.sqrt(2.5 / 4 / 5)
+    least = 0.7 + error * (2.77645 + 0.94096)
+    assert row["could_decide"] == f"decided: r from {least:.2f} would be clearly above 0.7"
+    results.bases = "aabbb"
+    (row,) = [row for row in judged(results) if "mutual information" in row["claim"]]
+    assert (row["could_decide"], row["verdict"]) == ("no: 2 bases of 5", "undecided")
+
+
+def test_the_table_of_claims_starts_with_disagreements_and_ends_with_agreements():
+    vcsd = at(45.0, guard={"warn": None, "stop": None})
+    results = MadeUp(base=still(40.0), VCSD=vcsd, OPSD=still(46.0), paper=still(40.0), author_code=at(45.0))
+    table = claims_page(results).partition("| claim |")[2].partition("\n\n")[0]
+    words = [line.rpartition(" | ")[2].strip("*| ") for line in table.splitlines()[2:]]
+    order = [word for place, word in enumerate(words) if place == 0 or words[place - 1] != word]
+    assert order == ["disagrees", "agrees", "no claim"]
+
+
 def test_decoding_says_its_cost():
     results = MadeUp(base=still(40.0), VCSD=at(45.0), contrast_decoding=at(44.0, cost={"ratio": 2.1}))
     said, verdict = judge("helps at inference", results)

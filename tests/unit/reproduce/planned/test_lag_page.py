@@ -9,6 +9,7 @@ from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import EXPERIMENTS, LAG, VCSD, Variant
+from vcsd.reproduce.failures.worst_results import worst_results
 from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, same_lengths
 from vcsd.reproduce.planned.run_list import PlannedRun, read_run_list
 from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
@@ -91,6 +92,14 @@ def test_steps_with_equal_lengths_are_counted(finished):
     runs.results(Variant("lag 0"))[301]["series"]["length"] = [1.0, 3.0]
     assert same_lengths(runs, next(each for each in LAG.variants if each.name == "lag 4")) == 0.75
     assert "equals that without a lag in 75% of the steps, with a lag of 4: mostly the same" in lag_page(runs)
+
+
+def test_one_base_gives_no_verdict():
+    page = (RESULTS / PAGE).read_text(encoding="utf-8")
+    assert "| 95% interval | on this base |" in page
+    assert "| verdict |" not in page
+    assert "**One base: no verdict.**" in page
+    assert worst_results(RESULTS)[PAGE].endswith("; one base: no verdict")
 
 
 def test_without_results_there_is_no_table(finished):

@@ -1,11 +1,24 @@
 """The page of verdicts applies the committed rules, on made-up results."""
 
+import re
+
 import pytest
 
-from made_up_runs import made_up
-from vcsd.reproduce.paired_runs import shown_p
-from vcsd.reproduce.planned.answers import answers, entropy_matches, guard_answer, shares, suite_changes
+from made_up_runs import RESULTS, made_up
+from vcsd.reproduce.failures.worst_results import contrast_at_paper_size
+from vcsd.reproduce.paired_runs import equivalence_interval, shown_p
+from vcsd.reproduce.planned.answers import (
+    LOOKS,
+    answers,
+    entropy_matches,
+    guard_answer,
+    over,
+    shares,
+    suite_changes,
+    weakest_leads,
+)
 from vcsd.reproduce.planned.planned_plots import draw_verdicts
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.verdict_page import guard_rows, verdict_page
 
 
@@ -60,7 +73,7 @@ def test_a_wide_interval_around_a_small_mean_is_not_alike():
 def test_suites_are_corrected_for_seven():
     runs = made_up()
     plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases, "small")
-    assert suite_changes(runs)["small"].p == pytest.approx(7 * plain.p)
+    assert suite_changes(runs)["small"].p == pytest.approx(LOOKS * 7 * plain.p)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +92,8 @@ def test_a_planned_comparison_without_runs_still_counts_in_holms_correction(kept
     some = made_up(without=(missing,), **changes)
     plain = some.change(kept, "VCSD", some.verdict_bases)
     (text,) = [one.text for one in answers(some) if f"VCSD minus `{kept}`" in one.text]
-    assert f"Holm's p {shown_p(2 * plain.p)}" in text
-    assert shown_p(2 * plain.p) != shown_p(plain.p), "the two must look different for this test to see anything"
+    assert f"Holm's p {shown_p(LOOKS * 2 * plain.p)}" in text
+    assert shown_p(LOOKS * 2 * plain.p) != shown_p(LOOKS * plain.p), "they must differ for this test to see anything"
 
 
 def test_suites_without_scores_still_count_in_holms_correction():
@@ -94,7 +107,7 @@ def test_suites_without_scores_still_count_in_holms_correction():
     plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases, "small")
     changes = suite_changes(runs)
     assert set(changes) == {"small", "mixed"}
-    assert changes["small"].p == pytest.approx(7 * plain.p)
+    assert changes["small"].p == pytest.approx(LOOKS * 7 * plain.p)
 
 
 def test_sharpening_is_matched_by_the_closest_final_entropy():
@@ -156,11 +169,62 @@ def test_suites_on_which_vcsd_is_behind_and_sizes_unlike_the_papers_count_agains
     assert "minus base" not in alike, "the interval holds gains of the paper"
 
 
-def test_verdicts_that_two_looks_would_take_away_are_named():
-    assert "no verdict would be lost" in verdict_page(made_up())
+def clear_by_one_look_alone():
+    """VCSD minus `sharpened 2` has a p between 0.025 and 0.05."""
     spread = {11: 20, 12: 22, 13: 4, 14: 4, 15: 10}
-    page = verdict_page(made_up(VCSD=lambda base, noise: 70.0 + spread[int(base[15:17])]))
-    assert "these verdicts would be lost: VCSD minus `sharpened 2` (p = 0.0" in page
+    return made_up(VCSD=lambda base, noise: 70.0 + spread[int(base[15:17])])
+
+
+def test_a_verdict_that_two_looks_take_away_is_undecided_and_named_as_lost():
+    assert "No verdict is lost." in verdict_page(made_up())
+    runs = clear_by_one_look_alone()
+    plain = runs.change("sharpened 2", "VCSD", runs.verdict_bases)
+    assert 0.025 < plain.p < 0.05, "the test sees nothing otherwise"
+    page = verdict_page(runs)
+    said = f"VCSD minus `sharpened 2` (p = {plain.p:.3f}, now {LOOKS * plain.p:.3f})"
+    assert f"Lost by this correction, and now undecided: {said}" in page
+    assert side(runs, "1.", "`sharpened 2`") == "undecided"
+    row = next(line for line in page.splitlines() if line.startswith("| Acc | 70.0"))
+    assert row.endswith(f"| {LOOKS * plain.p:.3f} | {over(runs, 'sharpened 2').detectable:.1f} | undecided |")
+
+
+def test_a_lead_that_two_looks_take_away_is_not_called_clear_on_the_front_page():
+    assert "`sharpened 2` +" not in weakest_leads(made_up()).partition("VCSD minus")[0]
+    leads = weakest_leads(clear_by_one_look_alone()).partition("; VCSD minus")[0]
+    assert re.search(r"`sharpened 2` \+12\.00 \(95% \+[\d.]+ to [^)]*, corrected p = 0\.0", leads)
+
+
+def test_another_picture_is_tested_for_two_looks_and_says_which_margin_could_be_shown():
+    picture = {11: 89.9, 12: 88.2, 13: 90.1, 14: 89.1, 15: 89.9}
+    runs = made_up(another_picture=lambda base, noise: picture[int(base[15:17])])
+    plain, strict = (over(runs, "another picture", looks=looks) for looks in (1, LOOKS))
+    assert strict.alike_within > plain.alike_within
+    (text,) = [one.text for one in answers(runs) if one.text.startswith("**4.")]
+    assert f"would show alike within {strict.alike_within:.2f} points" in text
+    ends = equivalence_interval(strict)
+    assert f"95% interval for 2 looks {ends[0]:+.2f} to {ends[1]:+.2f} (the rules' 90% interval" in text
+
+
+def test_a_size_that_only_an_interval_for_one_look_excludes_does_not_contradict_the_paper():
+    far = {11: 67, 12: 72, 13: 80, 14: 89, 15: 82}
+    runs = made_up(OPSD=lambda base, noise: 60.0, VCSD=lambda base, noise: far[int(base[15:17])])
+    page = verdict_page(runs)
+    assert "minus OPSD" not in next(line for line in page.splitlines() if line.startswith("- Sizes: "))
+    undecided = page[page.index("## Undecided") : page.index("## Described")]
+    assert "- **Sizes**: VCSD minus OPSD +18.00" in undecided
+    assert "that the size of VCSD minus OPSD contradicts the paper's" in page
+
+
+def test_the_bases_that_judge_at_gains_of_the_papers_size_come_before_the_three_that_do_not():
+    runs = planned_results(RESULTS)
+    said = contrast_at_paper_size(RESULTS)
+    first = next(line for line in verdict_page(runs, said).splitlines() if line.startswith("- Where gains"))
+    places = [first.index(words) for words in ("8 bases", "Read before, on other bases", "3 bases, no verdict")]
+    assert places == sorted(places)
+    assert "`contrast decoding` is -1.27" in first[: places[1]]
+    alone = next(line for line in verdict_page(runs).splitlines() if line.startswith("- Where gains"))
+    assert "3 bases, no verdict" in alone
+    assert "Read before" not in alone
 
 
 def test_a_loss_of_the_control_against_its_base_is_told_apart_from_a_gain():

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import draw_question
-from vcsd.emoji.study.seen_by_training import UNROUNDED_AT
+from vcsd.emoji.study.sections.seen_by_training import UNROUNDED_AT
 from vcsd.emoji.study.settle import is_broken
 
 if TYPE_CHECKING:
