@@ -66,7 +66,7 @@ SUB_RANKS = {
     "inspect": ["precheck", "ui"],
     "kernels": ["delta"],
     "models": ["messages", "packed", "weights", "qwen", "idefics"],
-    "reproduce": ["abilities", "paper", "pages", "planned", "failures"],
+    "reproduce": ["abilities", "paper", "pages", "planned", "judged", "failures"],
     "rollout": ["vllm", "fixed"],
     "world": ["questions"],
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.reproduce.experiments import EXPERIMENTS
-from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
+from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page, qwen3_5_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.precheck_left_out import left_out
@@ -27,6 +27,7 @@ from vcsd.reproduce.failures.worst_results import (
     precheck_on_new_bases,
     worst_results,
 )
+from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
 from vcsd.reproduce.pages import precheck_page, precheck_picture
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
 from vcsd.reproduce.pages.index import index_page
@@ -102,6 +103,8 @@ def _read_once(out: Path, results: Results, earlier: PlannedResults) -> dict[str
         texts[power_page.PAGE] = power_page.power_page(read_once(out, POWER_LIST), results)
     if (out / PAPER_DOSE_LIST).is_file():
         texts[PAPER_DOSE_PAGE] = paper_dose_page.paper_dose_page(read_once(out, PAPER_DOSE_LIST), earlier)
+    if (out / QWEN3_5_LIST).is_file():
+        texts[qwen3_5_page.PAGE] = qwen3_5_page.qwen3_5_page(read_once(out, QWEN3_5_LIST))
     return texts
 
 
@@ -115,6 +118,8 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
         drawn[power_page.PICTURE] = lambda: power_page.draw_more_bases(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file() and (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         drawn[paper_dose_page.PICTURE] = lambda: paper_dose_page.draw_paper_dose(runs.runs)
+    if (out / QWEN3_5_LIST).is_file() and (new := read_once(out, QWEN3_5_LIST)).may_be_read:
+        drawn[qwen3_5_page.PICTURE] = lambda: qwen3_5_page.draw_qwen3_5(new.runs)
     return drawn
 
 

@@ -76,7 +76,7 @@ def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[
     if not todo:
         return
     report = partial(report_outcome, tally, say)
-    with _sigterm_as_interrupt():
+    with sigterm_as_interrupt():
         if jobs == 1:
             for cell in todo.values():
                 report(cell, _attempt(cell))
@@ -87,7 +87,7 @@ def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
+def sigterm_as_interrupt() -> Iterator[None]:
     """Handle SIGTERM, which a time limit sends, like Ctrl-C, so that no worker is left behind."""
 
     def interrupt(*_: object) -> None:

@@ -27,8 +27,9 @@ FILE = "calibrated.json"
 FIRST_STEPS = "first_steps.json"
 """What first steps measured again where finished runs did not record it; next to the folder of results."""
 
-TEST_LIST = "paper_dose_runs.json"
-"""A list of runs next to the folder of results. Its bases test the calibration, so they never enter it."""
+LEFT_OUT = ("paper_dose_runs.json", "qwen3_5_runs.json")
+"""Lists of runs next to the folder of results. Their bases never enter the calibration: those of the first test it, and
+results of the second are read once, on a page of their own."""
 
 CHANGED_CHOICES = "changed choices in the first step"
 FEWEST_BASES = 5
@@ -244,13 +245,13 @@ class BaseRuns:
 def runs_of_bases(folder: Path, only: Collection[str] | None = None) -> dict[str, BaseRuns]:
     """Return the results of every base on which VCSD was trained.
 
-    Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do those of the bases
-    that test the calibration. They are left out, unless the bases are named by `only`.
+    Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do those on the bases
+    of two more lists. They are left out, unless the bases are named by `only`.
     """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     if only is None:
-        tests = _test_bases(folder.parent / TEST_LIST)
-        cells = [cell for cell in cells if "abilities" not in cell and cell["base"] not in tests]
+        left_out = set().union(*(_listed_bases(folder.parent / name) for name in LEFT_OUT))
+        cells = [cell for cell in cells if "abilities" not in cell and cell["base"] not in left_out]
     runs = {}
     for name in sorted({cell["base"] for cell in cells} if only is None else only):
         by_variant = {
@@ -287,7 +288,7 @@ def _one_per_seed(cells: Sequence[StoredCell]) -> list[StoredCell]:
     return [by_seed[seed] for seed in sorted(by_seed)]
 
 
-def _test_bases(path: Path) -> set[str]:
+def _listed_bases(path: Path) -> set[str]:
     """The bases of a list of runs; none if there is no list."""
     return set(json.loads(path.read_text(encoding="utf-8"))["bases"]) if path.is_file() else set()
 

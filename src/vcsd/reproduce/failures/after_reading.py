@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from vcsd.inspect.precheck.calibration import root_mean_square
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
+from vcsd.reproduce.judged.claim_tables import short
 from vcsd.reproduce.pages.details import LOSS_ALLOWED, guard_of
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import NEAR, interval, paired, shown_ends
@@ -46,15 +47,6 @@ def shown_bound(change: Paired) -> str:
     return f"{change.mean:+.2f}" + ("" if ends is None else f" (95% {shown_ends(ends)})")
 
 
-def short(base: str) -> str:
-    """The pre-training seed in a base's name.
-
-    >>> short("qwen3_vl-small-41-dose-0.4")
-    '41'
-    """
-    return base.split("-")[2]
-
-
 def broken_opsd(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
     """What matched OPSD does to its answers, and what is left of the lead over it."""
     results, before = runs.finished(OPSD.name, bases), runs.scores(BASE.name, bases)
@@ -77,8 +69,11 @@ def broken_opsd(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
     )
 
 
-def guard_on(runs: PlannedResults) -> Iterator[str]:
-    """What the guard does with these runs: the bad ones that it misses, and the good ones that it stops."""
+def guard_on(runs: PlannedResults, added: str = "Added after the results had been read. ") -> Iterator[str]:
+    """What the guard does with these runs: the bad ones that it misses, and the good ones that it stops.
+
+    `added` says when the section was written, if that was after the results had been read.
+    """
     rows = list(guard_rows(runs))
     if not rows:
         return
@@ -97,7 +92,7 @@ def guard_on(runs: PlannedResults) -> Iterator[str]:
                 needless.append(f"{course}, at step {said['stop']})")
     yield from ("## The guard on these runs", "")
     yield (
-        "Added after the results had been read. The guard's threshold was lowered after the runs up to seed 105, so "
+        f"{added}The guard's threshold was lowered after the runs up to seed 105, so "
         "these runs test it. A run that ends below its base counts as bad; only final scores were measured."
     )
     yield from ("", markdown(GUARD_HEAD, rows), "")

@@ -1,4 +1,5 @@
-"""The finished runs of lists that are read once (failures, more bases, the paper's dose), and whether they may be yet.
+"""The finished runs of lists that are read once (failures, more bases, the paper's dose, Qwen3.5), and whether they may
+be yet.
 
 Results are read once: when every run of a list is finished, or when `looks.json` in the results folder says why its
 time is over: {"failure_runs.json": "The GPU time is spent."}.
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
 from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
 from vcsd.reproduce.planned.planned_results import in_words, planned_results
@@ -110,7 +112,7 @@ def _reasons(out: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     reasons = json.loads(path.read_text(encoding="utf-8"))
-    known = {FAILURE_LIST, POWER_LIST, PAPER_DOSE_LIST}
+    known = {FAILURE_LIST, POWER_LIST, PAPER_DOSE_LIST, QWEN3_5_LIST}
     if not isinstance(reasons, dict) or not set(reasons) <= known:
         raise ConfigError([f"{path} must map {' or '.join(sorted(known))} to the reason why its time is over."])
     return {name: str(reason) for name, reason in reasons.items()}

@@ -10,53 +10,41 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import PAPER_GAINS, beyond_decoding, calibrated, root_mean_square
-from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
-from vcsd.reproduce.pages.claims import CLAIMS as PAPER_CLAIMS
-from vcsd.reproduce.pages.plots import new_figure
-from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import NEAR, equivalence, holm, interval, shown_ends, shown_p, with_interval
-from vcsd.reproduce.planned.answers import FEWEST_BASES, MAIN_CONTROL
-from vcsd.reproduce.planned.dose_page import LARGEST_NULL_GAIN, gains_by_base, share_of_gain
-from vcsd.reproduce.planned.paper_dose import (
-    CLAIM_HEAD,
-    CLAIMS,
-    DoseClaim,
-    claim_row,
-    explained_by_unread,
-    gains_on_dev,
-    verdict_at_dose,
-    worst_first,
+from vcsd.reproduce.judged.claim_tables import (
+    claims_section,
+    draw_claims,
+    named_changes,
+    shares_section,
+    short,
+    suites_section,
+    trained_controls,
 )
-from vcsd.reproduce.planned.planned_plots import draw_differences
+from vcsd.reproduce.judged.judged_claims import ALPHA_0, AT_PAPER_DOSE, OPEN
+from vcsd.reproduce.pages.claims import CLAIMS as PAPER_CLAIMS
+from vcsd.reproduce.pages.tables import markdown
+from vcsd.reproduce.paired_runs import with_interval
+from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.dose_page import gains_by_base
+from vcsd.reproduce.planned.paper_dose import gains_on_dev
 from vcsd.reproduce.planned.verdict_page import all_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from matplotlib.figure import Figure
 
     from vcsd.reproduce.failures.failure_runs import ReadOnce
     from vcsd.reproduce.pages.claims import Claim
     from vcsd.reproduce.paired_runs import Paired
+    from vcsd.reproduce.planned.paper_dose import DoseClaim
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
 PICTURE = "paper_dose.png"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 DOSE = 0.4
 """Chosen in docs/results/doses.md from the cards of other bases, before these runs were planned."""
-
-SMALL, OPEN = "disagrees: alike", "undecided"
-ALPHA_0 = "alpha 0"
-JUDGED = (
-    *CLAIMS,
-    DoseClaim("Without contrast, accuracy is lower", ALPHA_0, VCSD.name, (2.33, 2.33), ""),
-    DoseClaim("The lead over OPSD is more than the support", "OPSD beta 0.1", VCSD.name, None, ""),
-    DoseClaim("The control must be empty", "another picture", VCSD.name, None, ""),
-)
-"""The claims that the rules judge, in the order of the rules."""
-
 
 ALSO_JUDGED = (
     "VCSD improves over the base, all models together.",
@@ -66,20 +54,8 @@ ALSO_JUDGED = (
 )
 """The paper's claims that the rules judge at this dose, in the words of the page of claims."""
 
-
-def claim_changes(runs: PlannedResults) -> dict[DoseClaim, Paired | None]:
-    """The difference of each claim, with Holm's correction for all of them, also for those without runs."""
-    changes = {claim: runs.change(claim.before, claim.after, runs.listed.bases) for claim in JUDGED}
-    known = [change for change in changes.values() if change is not None]
-    corrected = iter(holm(known, num_planned=len(JUDGED)))
-    return {claim: None if change is None else next(corrected) for claim, change in changes.items()}
-
-
-def verdict_on(change: Paired | None) -> str:
-    """What the rules say: too few bases, less than a point, clearly above or below, or undecided."""
-    if change is not None and change.num_bases >= FEWEST_BASES and equivalence(change) == "alike":
-        return SMALL
-    return verdict_at_dose(change)
+COMPARED = (BASE.name, MAIN_CONTROL, DECODING.name, OPSD.name)
+"""What VCSD is compared with suite by suite."""
 
 
 def paper_dose_page(runs: ReadOnce, earlier: PlannedResults) -> str:
@@ -97,57 +73,27 @@ def paper_dose_page(runs: ReadOnce, earlier: PlannedResults) -> str:
     if not runs.may_be_read:
         return "\n".join([*lines, f"- Command: `{runs.command}`", ""])
     lines += [*_claims(runs.runs, earlier), f"![The eight differences with 95% intervals]({PICTURE})", ""]
-    lines += [*_size(runs.runs), *_shares(runs.runs), *_suites(runs.runs), *_precheck(runs.runs)]
+    lines += [*_size(runs.runs), *shares_section(AT_PAPER_DOSE, runs.runs, DOSE)]
+    lines += [*suites_section(runs.runs, COMPARED), *_precheck(runs.runs)]
     lines += [*_after_reading(runs.runs, earlier), *after_reading.guard_on(runs.runs)]
     lines += [*all_runs(runs.runs, list(runs.runs.listed.bases))]
     return "\n".join([*lines, *runs.made()])
 
 
-def verdict_counts(runs: PlannedResults) -> str:
-    """How many claims have which verdict, the worst first."""
-    words = [verdict_on(change).partition(":")[0].partition(",")[0] for change in claim_changes(runs).values()]
-    numbers = [words.count(word) for word in ("disagrees", "undecided", "no verdict", "agrees")]
-    return "Of {} claims, {} disagree, {} are undecided, {} have no verdict, {} agree".format(len(words), *numbers)
-
-
 def draw_paper_dose(runs: PlannedResults) -> Figure | None:
     """The differences that are judged: those to matched OPSD, which are far larger, beside the others."""
-    changes = {f"{claim.after} minus {claim.before}": change for claim, change in worst_first(claim_changes(runs))}
-    if all(change is None for change in changes.values()):
-        return None
-    to_opsd = f"{VCSD.name} minus {OPSD.name}"
-    figure = new_figure(11.0, 4.0)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 1.6))
-    draw_differences(left, {name: change for name, change in changes.items() if name != to_opsd})
-    left.axvspan(-NEAR, NEAR, color="#e8e8e8", zorder=0)
-    left.set_title(f"Acc at dose {DOSE:g}; grey: less than {NEAR:g} point", fontsize=10)
-    draw_differences(right, {to_opsd: changes[to_opsd]})
-    right.set_title("on another scale", fontsize=10)
-    figure.tight_layout()
-    return figure
+    return draw_claims(AT_PAPER_DOSE, runs, [OPSD.name], f"Acc at dose {DOSE:g}")
 
 
 def _claims(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
-    changes = claim_changes(runs)
-    yield from (f"**{verdict_counts(runs)}.** {_in_short()}", "", *_contradicted(changes))
-    yield (
-        f"Student's t over bases, two-sided, with Holm's correction for {len(JUDGED)}. If the 90% interval lies within "
-        f"{NEAR:g} point of zero, the verdict is *{SMALL}*, whatever the p. Otherwise, clearly above zero agrees and "
-        f"clearly below disagrees. Fewer than {FEWEST_BASES} bases give no verdict. `80% power from` holds for a claim "
-        "that is tested alone; `unread` is the change in answers that nothing could be read from, in points, which "
-        "count as wrong. The smallest difference comes first. The last column is the mean of the three bases "
-        "that were [read before](doses.md); they give no verdict and are not in the other columns."
+    def known(claim: DoseClaim) -> Paired | None:
+        return earlier.change(claim.before, claim.after, earlier.doses.get(DOSE, ()))
+
+    rules = (
+        "The last column is the mean of the three bases that were [read before](doses.md); they give no verdict and "
+        "are not in the other columns."
     )
-    rows = []
-    for claim, change in worst_first(changes):
-        before = earlier.change(claim.before, claim.after, earlier.doses.get(DOSE, ()))
-        p = "" if change is None or change.p is None else shown_p(change.p).removeprefix("= ")
-        *row, judged, excluded = claim_row(claim, change, verdict_on(change))
-        word = f"**{judged}**" if judged.startswith("disagrees") else judged
-        rows.append([*row, p, word, excluded, "no runs" if before is None else f"{before.mean:+.2f}"])
-    head = [*CLAIM_HEAD, f"p (Holm for {len(JUDGED)})", "verdict", "the interval", "three earlier bases"]
-    yield from ("", markdown(head, rows), "")
-    yield from explained_by_unread(changes)
+    yield from claims_section(AT_PAPER_DOSE, runs, rules, ("three earlier bases", known), _in_short())
     yield from _not_judged()
 
 
@@ -196,39 +142,6 @@ def _size(runs: PlannedResults) -> Iterator[str]:
     yield ""
 
 
-def _shares(runs: PlannedResults) -> Iterator[str]:
-    """What the controls gain over the base, as points and as a share of VCSD's gain."""
-    yield from ("## How much of the gain needs the contrast in training?", "")
-    gains = gains_by_base(runs, VCSD.name, DOSE)
-    small = [after_reading.short(run[0]) for run, gain in gains.items() if gain < LARGEST_NULL_GAIN]
-    here = f", as here on {', '.join(small)}" if small else ""
-    yield (
-        "Described, without a verdict. The share is averaged base by base; it is left out if VCSD gains less than a "
-        f"point on some base{here}."
-    )
-    yield ""
-    rows = []
-    for name in dict.fromkeys(claim.before for claim in JUDGED if claim.before != BASE.name):
-        change = runs.change(BASE.name, name, runs.listed.bases)
-        if change is not None:
-            limits = interval(change, 0.95)
-            share = share_of_gain(runs, name, DOSE)
-            rows.append([f"`{name}` minus base", f"{change.mean:+.2f}", shown_ends(limits) if limits else "", share])
-    yield from (markdown(["points of Acc", "mean", "95%", "share of VCSD's gain"], rows), "")
-
-
-def _suites(runs: PlannedResults) -> Iterator[str]:
-    """VCSD minus the controls that came closest, suite by suite."""
-    names = (BASE.name, MAIN_CONTROL, DECODING.name, OPSD.name)
-    yield from ("## Suite by suite", "")
-    yield "VCSD minus each, with 95% intervals. Nothing is corrected for the number of rows: no verdict."
-    rows = []
-    for suite in SEVEN:
-        changes = [runs.change(name, VCSD.name, runs.listed.bases, suite) for name in names]
-        rows.append([suite, *("missing" if change is None else with_interval(change) for change in changes)])
-    yield from ("", markdown(["", *(f"`{name}`" for name in names)], rows), "")
-
-
 def precheck_misses(runs: PlannedResults) -> dict[str, tuple[float, float]]:
     """For each base, the gain that the published pre-check predicts, and the measured one."""
     decoding, training = (gains_by_base(runs, name, DOSE) for name in (DECODING.name, VCSD.name))
@@ -262,16 +175,12 @@ def _precheck(runs: PlannedResults) -> Iterator[str]:
 def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[str]:
     """What the averages hide."""
     bases = list(runs.listed.bases)
-    known = {claim: change for claim, change in claim_changes(runs).items() if change is not None}
-    named = {f"{claim.after} minus `{claim.before}`": change for claim, change in known.items()}
-    undecided = [f"{claim.after} minus `{claim.before}`" for claim, each in known.items() if verdict_on(each) == OPEN]
-    controls = [
-        claim.before for claim in JUDGED if claim.after == VCSD.name and claim.before not in (BASE.name, OPSD.name)
-    ]
+    controls, named = trained_controls(AT_PAPER_DOSE), named_changes(AT_PAPER_DOSE, runs)
+    undecided = [name for name, change in named.items() if AT_PAPER_DOSE.verdict(change) == OPEN]
     yield from ("## What the averages hide", "")
     yield (
         "Added after the results had been read; no verdict rests on it. Bases are named by their pre-training seeds, "
-        f"{' to '.join((after_reading.short(bases[0]), after_reading.short(bases[-1])))}."
+        f"{' to '.join((short(bases[0]), short(bases[-1])))}."
     )
     yield ""
     yield from after_reading.broken_opsd(runs, bases)
@@ -282,7 +191,7 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
     yield from after_reading.close_calls({name: named[name] for name in undecided})
     if compared := precheck_compared(runs, earlier):
         yield f"- {compared}"
-    yield from after_reading.power_of_first_step(named, len(JUDGED))
+    yield from after_reading.power_of_first_step(named, len(AT_PAPER_DOSE.claims))
     yield (
         "- **The order of commits**: the rules say that the code that judges is committed with them. The history shows "
         "rules, then code, then results, in several commits that replace lost ones. The commit of the results also "
@@ -290,28 +199,3 @@ def _after_reading(runs: PlannedResults, earlier: PlannedResults) -> Iterator[st
         "wrong sign on no base. It did not change what judges."
     )
     yield ""
-
-
-def _contradicted(changes: Mapping[DoseClaim, Paired | None]) -> Iterator[str]:
-    """The paper's numbers that an interval excludes, which the rules call contradicted whatever the verdict."""
-    for claim, change in changes.items():
-        if change is None or claim.paper is None:
-            continue
-        _, paper, *_, excluded = claim_row(claim, change, "")
-        if excluded.startswith("excludes"):
-            yield (
-                f"**The paper's numbers for {claim.after} minus `{claim.before}` are contradicted here**, whatever "
-                f"the verdict: {paper} there, {with_interval(change)} here."
-            )
-            yield ""
-
-
-def worst_claims(runs: PlannedResults) -> str:
-    """The claims that do not agree, the smallest difference first, for the front page."""
-    judged: Mapping[DoseClaim, str] = {claim: verdict_on(change) for claim, change in claim_changes(runs).items()}
-    parts = [
-        f"{claim.after} minus `{claim.before}` {with_interval(change)}, {judged[claim]}"
-        for claim, change in worst_first(claim_changes(runs))
-        if change is not None and judged[claim] != "agrees"
-    ]
-    return "; ".join(parts) or f"all {len(judged)} claims agree"

@@ -74,7 +74,7 @@ def draw_more_bases(runs: ReadOnce) -> Figure | None:
 
 def _lost(runs: ReadOnce) -> Iterator[str]:
     """Which bases were made again because their weights were lost. What the first ones scored is kept, and not used."""
-    own = _lost_cells(runs)
+    own = lost_cells(runs)
     if own:
         names = ", ".join(sorted({cell["base"] for cell in own}))
         variants = ", ".join(f"`{name}`" for name in sorted({cell["variant"] for cell in own}))
@@ -108,7 +108,7 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
 
 def _without_lost(runs: ReadOnce) -> Iterator[str]:
     """What is left without the bases that were made again, and what speaks against making them."""
-    lost = {cell["base"]: cell["acc"] for cell in _lost_cells(runs) if cell["variant"] == BASE.name}
+    lost = {cell["base"]: cell["acc"] for cell in lost_cells(runs) if cell["variant"] == BASE.name}
     for family, title in FAMILY_TITLES.items():
         change = without_lost(runs, family, OPSD)
         if change is None:
@@ -128,7 +128,7 @@ def _without_lost(runs: ReadOnce) -> Iterator[str]:
 
 def without_lost(runs: ReadOnce, family: str, reference: Variant) -> Paired | None:
     """VCSD minus a reference without the bases of a family that were made again; None if there are none."""
-    lost, bases = {cell["base"] for cell in _lost_cells(runs)}, _bases_of(runs, family)
+    lost, bases = {cell["base"] for cell in lost_cells(runs)}, _bases_of(runs, family)
     rest = [base for base in bases if base not in lost]
     return runs.runs.change(reference.name, VCSD.name, rest) if len(rest) < len(bases) else None
 
@@ -160,7 +160,7 @@ def _bases_of(runs: ReadOnce, family: str) -> list[str]:
     return [name for name, base in runs.runs.listed.bases.items() if base.family == family]
 
 
-def _lost_cells(runs: ReadOnce) -> list[CellResult]:
+def lost_cells(runs: ReadOnce) -> list[CellResult]:
     """The results of bases of this list whose weights were lost."""
     cells = [json.loads(path.read_bytes()) for path in sorted((runs.runs.out / LOST / "cells").glob("*.json"))]
     return [cell for cell in cells if cell["base"] in runs.runs.listed.bases]

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.experiments import DECODING, LAG, OPSD, VCSD
-from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page
+from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page, qwen3_5_page
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, POWER_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
+from vcsd.reproduce.judged.claim_tables import verdict_counts, worst_claims
+from vcsd.reproduce.judged.judged_claims import AT_PAPER_DOSE, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
 from vcsd.reproduce.pages import precheck_page
 from vcsd.reproduce.paired_runs import with_interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
@@ -47,6 +49,8 @@ def worst_results(out: Path) -> dict[str, str]:
         texts[power_page.PAGE] = _power(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file():
         texts[PAPER_DOSE_PAGE] = _paper_dose(read_once(out, PAPER_DOSE_LIST))
+    if (out / QWEN3_5_LIST).is_file():
+        texts[qwen3_5_page.PAGE] = _qwen3_5(read_once(out, QWEN3_5_LIST))
     return {page: text for page, text in texts.items() if text}
 
 
@@ -86,8 +90,8 @@ def at_paper_size(out: Path) -> str:
     runs = read_once(out, PAPER_DOSE_LIST)
     if not runs.may_be_read:
         return ""
-    counts = paper_dose_page.verdict_counts(runs.runs).removeprefix("Of ")
-    return f"On the new bases, of {counts}: {paper_dose_page.worst_claims(runs.runs)}."
+    counts = verdict_counts(AT_PAPER_DOSE, runs.runs).removeprefix("Of ")
+    return f"On the new bases, of {counts}: {worst_claims(AT_PAPER_DOSE, runs.runs)}."
 
 
 def contrast_at_paper_size(out: Path) -> str:
@@ -97,13 +101,12 @@ def contrast_at_paper_size(out: Path) -> str:
     """
     if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
         return ""
-    changes = {claim.before: change for claim, change in paper_dose_page.claim_changes(runs.runs).items()}
+    changes = {claim.before: change for claim, change in AT_PAPER_DOSE.changes(runs.runs).items()}
     known = {name: change for name in (DECODING.name, MAIN_CONTROL) if (change := changes[name]) is not None}
     if not known:
         return ""
     parts = [
-        f"minus `{name}` is {with_interval(change)}: {paper_dose_page.verdict_on(change)}"
-        for name, change in known.items()
+        f"minus `{name}` is {with_interval(change)}: {AT_PAPER_DOSE.verdict(change)}" for name, change in known.items()
     ]
     num = min(change.num_bases for change in known.values())
     return f"VCSD {'; '.join(parts)} ([dose {paper_dose_page.DOSE:g}]({PAPER_DOSE_PAGE}), {num} bases)."
@@ -194,7 +197,13 @@ def _power(runs: ReadOnce) -> str:
 
 
 def _paper_dose(runs: ReadOnce) -> str:
-    return paper_dose_page.worst_claims(runs.runs) if runs.may_be_read else runs.status().replace("*", "")
+    return worst_claims(AT_PAPER_DOSE, runs.runs) if runs.may_be_read else runs.status().replace("*", "")
+
+
+def _qwen3_5(runs: ReadOnce) -> str:
+    if not runs.may_be_read:
+        return f"planned, no result yet: {runs.status().replace('*', '')}"
+    return worst_claims(ON_QWEN3_5, on_whole_bases(runs.runs))
 
 
 def _precheck(out: Path) -> str:

@@ -25,7 +25,7 @@ SEEDS = (101, 102, 103, 104, 105)
 
 NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 
-RUN_LISTS = ("planned.json", "failure_runs.json", "power_runs.json", "paper_dose_runs.json")
+RUN_LISTS = ("planned.json", "failure_runs.json", "power_runs.json", "paper_dose_runs.json", "qwen3_5_runs.json")
 """Lists of runs on bases of their own, which other pages leave out."""
 
 

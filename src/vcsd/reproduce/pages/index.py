@@ -29,6 +29,7 @@ PLANNED = {
     "lag.md": "rollouts drawn some steps ahead",
     "where_it_fails.md": "settings in which the method can fail, and what it keeps",
     "more_bases.md": "VCSD against OPSD on more bases",
+    "qwen3_5.md": "VCSD and its controls on new bases of Qwen3.5",
     "precheck.md": "how well the pre-check predicts the gain of training",
     "language.md": "a real language model with true but skewed captions",
     "language_exported.md": "the same, measured as it is exported",
@@ -37,8 +38,8 @@ PLANNED = {
 
 RULES = (
     "[sharpening and doses](../preregistration.md), [failures and more bases](../preregistration_failures.md), "
-    "[the paper's dose](../preregistration_paper_dose.md), [a real language model](../preregistration_language.md) and "
-    "[as exported](../preregistration_language_exported.md)"
+    "[the paper's dose](../preregistration_paper_dose.md), [Qwen3.5](../preregistration_qwen3_5.md), "
+    "[a real language model](../preregistration_language.md) and [as exported](../preregistration_language_exported.md)"
 )
 OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""

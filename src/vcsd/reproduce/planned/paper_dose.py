@@ -209,11 +209,11 @@ def _measured(change: Paired | None) -> list[str]:
     ]
 
 
-def verdict_at_dose(change: Paired | None) -> str:
-    """What the rules say about a difference: a verdict needs five bases."""
+def verdict_at_dose(change: Paired | None, fewest: int = FEWEST_BASES) -> str:
+    """What the rules say about a difference: a verdict needs five bases, or as many as other rules say."""
     num = 0 if change is None else change.num_bases
-    if change is None or num < FEWEST_BASES:
-        return f"no verdict, {num} of {FEWEST_BASES} bases"
+    if change is None or num < fewest:
+        return f"no verdict, {num} of {fewest} bases"
     if not change.is_clear:
         return "undecided"
     return "agrees" if change.mean > 0 else "disagrees"

@@ -23,7 +23,7 @@ runs; its results in `--known` do not count then, and must be moved away before 
 
 Everything that is worth keeping is in `--out`: `cells/`, `cards/` and `runs.jsonl`. `--archive FILE` packs it about
 once a minute and at the end, with the bases that have missing runs: unpacked into `--out` elsewhere, it resumes there.
-The exit code is 1 if a run or a base failed.
+SIGTERM and Ctrl-C end it as the time does. The exit code is 1 if a run or a base failed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder, pack_results
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
-from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
+from vcsd.reproduce.pool import PoolTally, Worker, report_outcome, sigterm_as_interrupt
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
 
@@ -181,7 +181,10 @@ def run_list(
     deadline: float,
     save: Callable[[], None] = lambda: None,
 ) -> PoolTally:
-    """Run what is listed until it is done or the time is over. Calls `save` about once a minute."""
+    """Run what is listed until it is done, the time is over, or Ctrl-C or SIGTERM comes.
+
+    Calls `save` about once a minute.
+    """
     todo = [run for run in listed.runs if not known.has_result(run, sweep)]
     tally = PoolTally(len(todo), len(listed.runs) - len(todo))
     workers: list[Worker] = []
@@ -199,6 +202,8 @@ def run_list(
                 workers.append(worker)
             is_last = not workers and maker.is_done
             _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
+    except KeyboardInterrupt:
+        say("Interrupted. The same command resumes.")
     finally:
         maker.stop()
         for worker in (*workers, *idle):
@@ -302,7 +307,8 @@ def _main(options: argparse.Namespace) -> bool:
     for name in waiting(listed, sweep, maker, known):
         say(f"{name} has results and missing runs, but is not in {bases}: put it there, since it is not made again.")
     save = partial(_save, options.archive, listed, sweep, maker, known)
-    tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes, save)
+    with sigterm_as_interrupt():
+        tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes, save)
     keep_cards(bases, options.out)
     wall = time.monotonic() - started
     ran = sorted({run.base for run in listed.runs if maker.has(run.base)})

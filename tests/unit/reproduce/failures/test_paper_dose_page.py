@@ -10,28 +10,26 @@ from pathlib import Path
 
 import pytest
 
+from made_up_results import made_up_runs
 from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics, beyond_decoding, calibrated
-from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.dose_power import CHOSEN, COMMAND, power_table, with_bases
-from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, ReadOnce, read_once
+from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, read_once
 from vcsd.reproduce.failures.paper_dose_page import (
     ALSO_JUDGED,
     DOSE,
-    JUDGED,
-    claim_changes,
     not_judged_here,
     paper_dose_page,
     precheck_misses,
-    verdict_on,
-    worst_claims,
 )
 from vcsd.reproduce.failures.worst_results import precheck_on_new_bases
+from vcsd.reproduce.judged.claim_tables import worst_claims
+from vcsd.reproduce.judged.judged_claims import AT_PAPER_DOSE
 from vcsd.reproduce.pages.claims import CLAIMS
-from vcsd.reproduce.pages.from_files import RecordedBase, planned_bases
+from vcsd.reproduce.pages.from_files import planned_bases
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
-from vcsd.reproduce.planned.planned_results import PlannedResults, planned_results
+from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
 
 ROOT = Path(__file__).parents[4]
@@ -47,7 +45,7 @@ GAINS = {
     "another picture": 4.2,
     "alpha 0": 1.7,
 }
-NOISE = (0.3, -0.3, 0.2, -0.2, 0.1, -0.1, 0.25, -0.25)
+JUDGED = AT_PAPER_DOSE.claims
 
 
 def test_the_claims_of_the_paper_that_are_not_judged_here_are_named_beside_the_count():
@@ -62,27 +60,14 @@ def test_the_claims_of_the_paper_that_are_not_judged_here_are_named_beside_the_c
     assert all(f'"{claim.says.removesuffix(".")}"' in section for claim in not_judged_here())
 
 
-def made_up(spread=1.0, without=(), closed_because=None, **gains):
-    """A result for every run of the list. Only VCSD scatters, so every difference to it has that spread."""
-    listed = read_run_list(RESULTS / PAPER_DOSE_LIST)
+def made_up(*, spread=1.0, without=(), closed_because=None, **gains):
     points = {**GAINS, **{name.replace("_", " "): gain for name, gain in gains.items()}}
-    found = {}
-    for run in listed.runs:
-        acc = 70.0 + points[run.variant.name] + (spread * NOISE[run.seed - 441] if run.variant.name == "VCSD" else 0)
-        found[run] = {
-            **{"acc": acc, "scores": dict.fromkeys(SEVEN, acc), "seconds": 10.0, "hardware": "made up"},
-            **{"group": "made up", "unresolved": 0, "num_questions": 1000},
-            "guard": {"warn": None, "stop": None, "acc_at_stop": None},
-        }
-        if run.variant.name in without or run.base in without:
-            found[run] = None
-    recorded = {base: RecordedBase(Path(base), "made up", "0") for base in listed.bases}
-    return ReadOnce(PAPER_DOSE_LIST, PlannedResults(listed, RESULTS, recorded, found), {}, closed_because)
+    return made_up_runs(PAPER_DOSE_LIST, points, spread=spread, without=without, closed_because=closed_because)
 
 
 def verdicts(runs):
-    changes = claim_changes(runs.runs)
-    return {f"{claim.after} minus {claim.before}": verdict_on(change) for claim, change in changes.items()}
+    changes = AT_PAPER_DOSE.changes(runs.runs)
+    return {f"{claim.after} minus {claim.before}": AT_PAPER_DOSE.verdict(change) for claim, change in changes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +122,10 @@ def test_every_verdict_turns_with_the_difference(claim):
 
 def test_a_clear_difference_of_less_than_a_point_does_not_carry_a_claim():
     (claim,) = [claim for claim in JUDGED if claim.before == "sharpened 2"]
-    change = claim_changes(made_up(sharpened_2=3.5).runs)[claim]
+    change = AT_PAPER_DOSE.changes(made_up(sharpened_2=3.5).runs)[claim]
     assert change.mean == pytest.approx(0.5)
     assert change.p < 0.01
-    assert verdict_on(change) == "disagrees: alike"
+    assert AT_PAPER_DOSE.verdict(change) == "disagrees: alike"
 
 
 def test_the_correction_counts_all_eight_claims_also_those_without_runs():
@@ -148,9 +133,9 @@ def test_the_correction_counts_all_eight_claims_also_those_without_runs():
     (claim,) = [claim for claim in JUDGED if claim.before == "sharpened 2"]
     plain = kept.runs.change("sharpened 2", "VCSD", kept.runs.listed.bases)
     assert 0.01 < plain.p < 0.05
-    assert claim_changes(kept.runs)[claim].p == pytest.approx(8 * plain.p)
-    assert verdict_on(plain) == "agrees"
-    assert verdict_on(claim_changes(kept.runs)[claim]) == "undecided"
+    assert AT_PAPER_DOSE.changes(kept.runs)[claim].p == pytest.approx(8 * plain.p)
+    assert AT_PAPER_DOSE.verdict(plain) == "agrees"
+    assert AT_PAPER_DOSE.verdict(AT_PAPER_DOSE.changes(kept.runs)[claim]) == "undecided"
 
 
 def test_five_bases_give_a_verdict_and_four_do_not(earlier):
@@ -179,7 +164,9 @@ def test_the_worst_claim_comes_first_with_what_the_interval_excludes(earlier):
     (plain,) = [row for row in rows if "VCSD minus `alpha 0`" in row]
     assert "| +2.33 | +2.30" in plain
     assert plain.endswith("| agrees | includes the paper's numbers | no runs |")
-    assert worst_claims(made_up().runs).startswith("VCSD minus `contrast decoding` -3.00 (95% -3.20 to -2.80, unread")
+    assert worst_claims(AT_PAPER_DOSE, made_up().runs).startswith(
+        "VCSD minus `contrast decoding` -3.00 (95% -3.20 to -2.80, unread"
+    )
 
 
 def test_a_lead_that_unread_answers_could_explain_is_named(earlier):

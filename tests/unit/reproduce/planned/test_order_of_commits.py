@@ -18,6 +18,11 @@ LISTS = {
     "docs/results/failure_runs.json": ("docs/preregistration_failures.md", "docs/results/failure_runs.json"),
     "docs/results/power_runs.json": ("docs/preregistration_failures.md", "docs/results/power_runs.json"),
     "docs/results/paper_dose_runs.json": ("docs/preregistration_paper_dose.md", "docs/results/paper_dose_runs.json"),
+    "docs/results/qwen3_5_runs.json": (
+        "docs/preregistration_qwen3_5.md",
+        "docs/results/qwen3_5_runs.json",
+        "src/vcsd/reproduce/judged/judged_claims.py",
+    ),
 }
 """Each list of runs, with the files that must not change after its first result."""
 LIST = "docs/results/planned.json"
@@ -68,12 +73,12 @@ def test_every_planned_result_names_the_list_it_was_planned_in():
 
 @pytest.fixture
 def repository(tmp_path):
-    def commit(*names):
+    def commit(*names, listed=LIST):
         for name in names:
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             before = path.read_text() if path.exists() else ""
-            text = json.dumps({"command": f"{COMMAND} {LIST} (0)"}) if name.startswith(CELLS) else before + "x\n"
+            text = json.dumps({"command": f"{COMMAND} {listed} (0)"}) if name.startswith(CELLS) else before + "x\n"
             path.write_text(text)
         git(tmp_path, "add", "-A")
         assert git(tmp_path, "commit", "-qm", "more") is not None
@@ -96,4 +101,18 @@ def test_rules_before_results_pass_and_rules_after_them_do_not(repository):
 def test_rules_and_results_in_one_commit_do_not_pass(repository):
     root, commit = repository
     commit(*RULES, f"{CELLS}/a.json")
+    assert early_results(root) == [f"{CELLS}/a.json"]
+
+
+def test_code_that_decides_and_changes_after_a_result_does_not_pass_either(repository):
+    root, commit = repository
+    listed = "docs/results/qwen3_5_runs.json"
+    rules, runs, code = LISTS[listed]
+    assert all((ROOT / path).is_file() for path in (rules, runs, code))
+    commit(rules, runs, code)
+    commit(f"{CELLS}/a.json", listed=listed)
+    assert early_results(root) == []
+    commit("src/vcsd/reproduce/failures/qwen3_5_page.py")
+    assert early_results(root) == [], "what only shows may change"
+    commit(code)
     assert early_results(root) == [f"{CELLS}/a.json"]
