@@ -82,6 +82,20 @@ class NoRoomError(RunError):
     """Out of memory, on one rank or all of them. Every rank raises it, before the step has changed any weight."""
 
 
+def is_checkout() -> bool:
+    """Whether the package runs from a checkout, which has the tested versions, and not from a wheel."""
+    return (Path(__file__).parents[2] / "constraints.txt").is_file()
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra; in a checkout with the tested versions.
+
+    >>> install_command("peft")
+    "pip install -c constraints.txt -e '.[peft]'"
+    """
+    return f"pip install -c constraints.txt -e '.[{extra}]'" if is_checkout() else f"pip install 'vcsd[{extra}]'"
+
+
 def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """Format a value for a message: short, on one line, whatever it is.
 
