@@ -114,11 +114,15 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
 
     >>> did_you_mean("bata", ["alpha", "beta"])
     "Did you mean 'beta'?"
+    >>> did_you_mean("Blnk", ["BLINK", "MMStar"])
+    "Did you mean 'BLINK'?"
     >>> did_you_mean("xyz", ["alpha", "beta"])
     'Allowed: alpha, beta.'
     """
     words = list(allowed)
+    by_lower = {word.lower(): word for word in words}
     near = difflib.get_close_matches(str(given), words, n=1)
+    near = near or [by_lower[word] for word in difflib.get_close_matches(str(given).lower(), by_lower, n=1)]
     if near:
         return f"Did you mean {near[0]!r}?"
     return (
