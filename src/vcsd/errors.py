@@ -82,6 +82,20 @@ class NoRoomError(RunError):
     """Out of memory, on one rank or all of them. Every rank raises it, before the step has changed any weight."""
 
 
+def is_checkout() -> bool:
+    """Whether the package runs from a checkout, which has the tested versions, and not from a wheel."""
+    return (Path(__file__).parents[2] / "constraints.txt").is_file()
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra; in a checkout with the tested versions.
+
+    >>> install_command("peft")
+    "pip install -c constraints.txt -e '.[peft]'"
+    """
+    return f"pip install -c constraints.txt -e '.[{extra}]'" if is_checkout() else f"pip install 'vcsd[{extra}]'"
+
+
 def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     """Format a value for a message: short, on one line, whatever it is.
 
@@ -100,11 +114,15 @@ def did_you_mean(given: object, allowed: Iterable[str]) -> str:
 
     >>> did_you_mean("bata", ["alpha", "beta"])
     "Did you mean 'beta'?"
+    >>> did_you_mean("Blnk", ["BLINK", "MMStar"])
+    "Did you mean 'BLINK'?"
     >>> did_you_mean("xyz", ["alpha", "beta"])
     'Allowed: alpha, beta.'
     """
     words = list(allowed)
+    by_lower = {word.lower(): word for word in words}
     near = difflib.get_close_matches(str(given), words, n=1)
+    near = near or [by_lower[word] for word in difflib.get_close_matches(str(given).lower(), by_lower, n=1)]
     if near:
         return f"Did you mean {near[0]!r}?"
     return (

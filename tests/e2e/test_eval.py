@@ -282,7 +282,9 @@ def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(
         assert code == 0, err
         assert "mine" in shown
         assert max(len(line.rstrip()) for line in shown.splitlines() if line.startswith(" ")) <= 80
-        assert ("bfloat16 may round away small updates" in caplog.text) == (out == "b")  # the run computed in float32
+        assert ("Rounding to bfloat16 may lose small updates" in caplog.text) == (
+            out == "b"
+        )  # the run computed in float32
     monkeypatch.chdir(tmp_path)
     code, _, err = vcsd(monkeypatch, capsys, "eval", "--compare", tmp_path / "a", tmp_path / "b")
     assert code == 0, err

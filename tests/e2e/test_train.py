@@ -289,6 +289,8 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     assert "row-3" in (run / "skipped.jsonl").read_text()
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
+    assert f"All 4 steps of {run} are finished already." in caplog.text
+    assert "Finished" not in out
     assert sorted(path.name for path in run.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
     for what in ("student", "teacher"):
         code, out, err = vcsd(monkeypatch, capsys, "export", run, "--what", what, "--dtype", "float32")

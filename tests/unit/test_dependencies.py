@@ -73,6 +73,7 @@ def hints(lines):
     for line in lines:
         for extras in re.findall(r"""(?:\bvcsd|['"]\.)\[([a-z]+(?:,[a-z]+)*)\](?=['"`])""", line):
             yield line, extras.split(",")
+        yield from ((line, [extra]) for extra in re.findall(r"""\binstall_command\(['"](\w+)['"]\)""", line))
 
 
 def lines_of(*patterns):
@@ -92,11 +93,17 @@ def test_every_extra_that_a_hint_names_is_declared():
 def test_an_extra_that_a_message_names_holds_the_package_that_is_missing():
     packages = set().union(*(EXTRAS[name] for name in EXTRAS.keys() - FOR_CHECKOUTS))
     for line, (extra,) in hints(lines_of("src/vcsd/**/*.py")):
-        named = packages & set(re.findall(r"\w+", line.partition("pip install")[0].lower()))
+        named = packages & set(re.findall(r"\w+", re.split("pip install|install_command", line)[0].lower()))
         assert named <= EXTRAS[extra], line
 
 
 def test_a_hint_is_found_in_every_form():
-    lines = ["pip install 'vcsd[data]'.", 'pip install "vcsd[data]"', "-e '.[data,eval]'", "(`pip install vcsd[ui]`)"]
-    assert [extras for _, extras in hints(lines)] == [["data"], ["data"], ["data", "eval"], ["ui"]]
+    lines = [
+        "{install_command('peft')}",
+        "pip install 'vcsd[data]'.",
+        'pip install "vcsd[data]"',
+        "-e '.[data,eval]'",
+        "(`pip install vcsd[ui]`)",
+    ]
+    assert [extras for _, extras in hints(lines)] == [["peft"], ["data"], ["data"], ["data", "eval"], ["ui"]]
     assert not list(hints(["vcsd[run] - opsd[run]", "f\"'vcsd[{name}]'\""]))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import vcsd
-from vcsd.errors import ConfigError, RunError, in_python, said_in_python
+from vcsd import errors
+from vcsd.errors import ConfigError, RunError, in_python, install_command, said_in_python
 
 ROOT = Path(vcsd.__file__).parent
 SHARED = (
@@ -64,3 +65,9 @@ def test_errors_are_reworded_and_keep_their_kind(kind):
 def test_names_of_files_are_left_alone():
     text = "there is no file 'trainer.old/data.path/a.png' in runs/trainer.logs."
     assert in_python(text) == text
+
+
+def test_the_command_for_an_extra_takes_the_tested_versions_of_a_checkout_alone(tmp_path, monkeypatch):
+    assert install_command("peft") == "pip install -c constraints.txt -e '.[peft]'"
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lib" / "vcsd" / "errors.py"))
+    assert install_command("peft") == "pip install 'vcsd[peft]'"

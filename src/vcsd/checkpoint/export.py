@@ -191,10 +191,7 @@ def warn_of_rounding(checkpoint: Path) -> None:
     trainer = read_manifest(checkpoint)["identity"].get("trainer")
     is_exact = isinstance(trainer, dict) and trainer.get("bf16") is False
     if is_exact or (checkpoint / BASE).is_file():
-        log.warning(
-            "bfloat16 may round away small updates with which this run computed; "
-            "vcsd export --dtype float32 keeps them."
-        )
+        log.warning("Rounding to bfloat16 may lose small updates of this run; vcsd export --dtype float32 keeps them.")
 
 
 def _require_adapters(checkpoint: Path) -> None:

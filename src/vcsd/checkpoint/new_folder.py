@@ -34,7 +34,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
     Raise a ConfigError if `folder` is not new or empty, and a RunError if it cannot be written.
     """
-    folder = _checked(folder)
+    folder = new_place(folder)
     partial = folder.with_name(_PARTIAL + folder.name)
     try:
         partial.mkdir(parents=True, exist_ok=True)
@@ -55,15 +55,16 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise _failed(folder, partial, error) from error
 
 
-def _checked(folder: Path) -> Path:
-    """Return the folder without links. Raise unless it is new or empty."""
+def new_place(folder: Path, option: str | None = None) -> Path:
+    """Return the folder without links. Raise unless it is new or empty; `option` is what chooses another."""
     try:
         folder = folder.resolve()
         is_new = not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
     except (OSError, RuntimeError) as error:  # a link to itself is a RuntimeError
         raise _unwritable(folder, error) from error
     if not is_new:
-        raise ConfigError([f"{folder} is not an empty folder. Choose a new one, or remove it."])
+        by = "" if option is None else f" ({option})"
+        raise ConfigError([f"{folder} is not an empty folder. Choose a new one{by}, or remove it."])
     return folder
 
 

@@ -274,7 +274,8 @@ def train(
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
         say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
-    say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
+    if not trainer.was_finished:  # else the trainer has said so
+        say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
     leave()
 
 

@@ -11,12 +11,11 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from math import isclose, log
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from packaging.requirements import Requirement
 
-import vcsd
+from vcsd.errors import install_command, is_checkout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,20 +103,18 @@ def _requirement(requirement: Requirement) -> Finding:
 def _extras() -> list[str]:
     """The extras; outside of a checkout without those that only its files need."""
     extras = list(metadata.metadata("vcsd").get_all("Provides-Extra") or [])
-    return extras if _is_checkout() else [name for name in extras if name not in _FOR_CHECKOUTS]
-
-
-def _is_checkout() -> bool:
-    return (Path(vcsd.__file__).parents[2] / "constraints.txt").is_file()
+    return extras if is_checkout() else [name for name in extras if name not in _FOR_CHECKOUTS]
 
 
 def _extra(name: str) -> Finding:
+    """Say in one line how to get an extra; for those that no user of the package needs, only that they are not here."""
     missing = [finding for finding in _requirements(name) if finding.state != "ok"]
     if not missing:
         return Finding(name, "ok", "installed")
-    packages = ", ".join(f"{finding.subject} {finding.detail}" for finding in missing)
-    what = f"-c constraints.txt -e '.[{name}]'" if _is_checkout() else f"'vcsd[{name}]'"
-    return Finding(name, "off", f"pip install {what} ({packages})")
+    if name in _FOR_CHECKOUTS:
+        return Finding(name, "off", "not complete; only for work on vcsd itself")
+    unfit = ", ".join(f"{one.subject} {one.detail}" for one in missing if not one.detail.startswith("not installed"))
+    return Finding(name, "off", install_command(name) + (f" (found {unfit})" if unfit else ""))
 
 
 def _attempt(subject: str, trial: Callable[[], str]) -> Finding:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, install_command
 from vcsd.terminal import plain, say
 
 if TYPE_CHECKING:
@@ -212,6 +212,7 @@ def recipes() -> None:
     from itertools import groupby
 
     from vcsd.config.shipped import folder_titles, shipped_names
+    from vcsd.lora.attach import has_peft
 
     titles, projections = folder_titles(), _Projections()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -223,6 +224,9 @@ def recipes() -> None:
             table.add_row(plain(name), *map(plain, projections.cells(name)))
         say(f"{folder + '/':16}{titles[folder]}")
     say("")
+    if not has_peft():
+        say(f"The recipes in lora/ need the package peft, which is missing here: {install_command('peft')}")
+        say("")
     Console().print(table)
     say("Projected from shapes, with responses of full length; -: runs on a CPU, in the offline world.", style="dim")
     say("A run fills longer packed rows if the card has more memory: that is faster.", style="dim")
@@ -242,7 +246,6 @@ class _Projections:
         """Memory per GPU, time and machine in words; dashes for a recipe whose model is not released."""
         from vcsd.config.recipe import load_recipe
         from vcsd.models.shapes import known_shape
-        from vcsd.projection.changes import has_peft
         from vcsd.projection.machines import MACHINES
         from vcsd.projection.needs import empty_model, job_of
         from vcsd.projection.project import smallest_machine
@@ -251,8 +254,6 @@ class _Projections:
         recipe = load_recipe(name)
         if known_shape(recipe.model.path) is None:
             return ("-", "-", "-")
-        if recipe.lora.rank is not None and not has_peft():
-            return ("?", "?", "needs peft")
         key = recipe.model.model_dump_json() + recipe.lora.model_dump_json()
         if key not in self.models:
             self.models[key] = empty_model(recipe)[0]

@@ -18,6 +18,7 @@ from vcsd.data import MIN_ROWS_SEEN, Skips, Stream, load_examples
 from vcsd.data.order import Order
 from vcsd.errors import ConfigError, DataError, nearest_path
 from vcsd.inputs import check_count, check_fields
+from vcsd.lora.attach import require_peft
 from vcsd.models.encode import encode
 from vcsd.models.hub import local_folder
 from vcsd.models.messages.prompt_length import within_model
@@ -96,6 +97,8 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     _refuse_small_budget(recipe, job.step)
     is_ours = machine is None and (bool(loaded.arguments.bf16) or not recipe.trainer["bf16"])
     is_here = is_ours and not wants_shards(loaded.arguments)
+    if is_here and recipe.lora.rank is not None:
+        require_peft()
     exam = None
     if loaded.exam is not None:
         when = f"before the first step, every {loaded.exam.every} steps and at the end"

@@ -92,10 +92,12 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         stays_private = _check_push(push, run, base, is_public=public, is_adapter=adapter)
     elif adapter and public_base(run, base) is None:
         log.warning("adapter_config.json names no base, because it is a local folder. To name it: --base ORG/NAME.")
+    from vcsd.checkpoint.new_folder import new_place
     from vcsd.monitor.work_bar import WorkBar
     from vcsd.publish.described_export import export_with_card
 
     folder = run / what if out is None else out
+    new_place(folder, "--out")
     with WorkBar("export") as bar:
         checkpoint = export_with_card(
             run,

@@ -1,6 +1,6 @@
 """Parquet files and Hugging Face `datasets`, read in parts as Arrow tables.
 
-Images stay undecoded bytes until a view shows them. Requires the extra: pip install 'vcsd[data]'.
+Images stay undecoded bytes until a view shows them. Requires the extra `data`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from vcsd.data.content import cells_hash, file_hash
 from vcsd.data.skips import RowError
 from vcsd.data.table import row_name
-from vcsd.errors import ConfigError, did_you_mean
+from vcsd.errors import ConfigError, did_you_mean, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def need(package: str) -> ModuleType:
     try:
         return import_module(package)
     except ImportError as error:
-        raise ConfigError([f"this format needs {package}: {error}. Install it: pip install 'vcsd[data]'."]) from error
+        raise ConfigError([f"this format needs {package}: {error}. Install it: {install_command('data')}."]) from error
 
 
 class _ArrowColumns(ABC):

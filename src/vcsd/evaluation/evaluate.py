@@ -99,9 +99,10 @@ def load_questions(
     names = [name.strip() for name in (benchmarks.split(",") if isinstance(benchmarks, str) else benchmarks)]
     suites = dict.fromkeys(suite for name in names for suite in (WORLD if name == ALL else [name]) if suite in WORLD)
     others = [name for name in names if name not in suites and name != ALL]
+    chosen = choose_benchmarks(others, also=(ALL, *WORLD)) if others or not suites else []
     loaded = load_world(list(suites), limit=asking.limit) if suites else []
-    if others or not suites:
-        chosen, folder = choose_benchmarks(others, also=(ALL, *WORLD)), data_folder(data)
+    if chosen:
+        folder = data_folder(data, [benchmark.name for benchmark in chosen])
         require_files(chosen, folder)
         with WorkBar("reading benchmarks") as bar:
             bar.begin(0, len(chosen))
@@ -251,7 +252,7 @@ def finish(
     """Score answers and write the scorecard, the page and VLMEvalKit's files."""
     folder.mkdir(parents=True, exist_ok=True)
     export_predictions(folder / "vlmevalkit", questions, answers)
-    check_failed(questions, answers, allow_failed=scoring.allow_failed)
+    check_failed(questions, answers, allow_failed=scoring.allow_failed, allowed_by="--allow-failed")
     marking, suites = scoring.marking, scoring.suites
     verdicts = mark(questions, answers, marking, suites)
     card = scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)

@@ -6,7 +6,7 @@ import warnings
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 from vcsd.inspect.contrast_page import colour_scale, difference_rows, model_row
 from vcsd.report.tokens import percent, shown_token
 from vcsd.visible import visible
@@ -36,14 +36,22 @@ SIZE = 11
 _PALE, _WARM, _COOL = (1.0, 1.0, 1.0), (0.933, 0.478, 0.102), (0.235, 0.545, 0.878)
 
 
+def require_matplotlib(path: Path) -> None:
+    """Raise a ConfigError if the figure cannot be drawn."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        how = install_command("eval")  # which brings matplotlib
+        raise ConfigError(
+            [f"{path.suffix} needs matplotlib. Install the extra: {how}, or write .html or .json."]
+        ) from error
+
+
 def write_figure(seen: Sequence[ResponseContrast], path: Path) -> None:
     """Draw the figure and write it as PNG or SVG, by the ending of the path."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            [f"{path.suffix} needs matplotlib. Install the extra: pip install 'vcsd[eval]', or write .html or .json."]
-        ) from error
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
     rows = [*map(model_row, seen), *difference_rows(seen)]
     text = PICTURE * 2 + 0.5
     lines = [_laid_out(row, WIDTH - text - 0.2) for row in rows]

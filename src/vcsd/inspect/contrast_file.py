@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
-from vcsd.inspect.contrast_figure import write_figure
+from vcsd.inspect.contrast_figure import require_matplotlib, write_figure
 from vcsd.inspect.contrast_page import colour_scale, contrast_page
 from vcsd.report.page import write_page
 
@@ -19,14 +19,22 @@ if TYPE_CHECKING:
     from vcsd.inspect.tile_map import TileMap
     from vcsd.inspect.token_scores import ResponseContrast
 
-ENDINGS = (".html", ".png", ".svg", ".json")
+FIGURES = (".png", ".svg")
+"""Drawn by matplotlib."""
+
+ENDINGS = (".html", *FIGURES, ".json")
 
 
 def refuse_ending(path: str | PathLike[str]) -> None:
-    """Raise a ConfigError unless the ending of a path names a form; checked before a model is loaded."""
+    """Raise a ConfigError unless the ending of a path names a form that can be written here.
+
+    Checked before a model is loaded.
+    """
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise ConfigError([f"output = {str(path)!r} ends in {ending!r}. Choose one of {', '.join(ENDINGS)}."])
+    if ending in FIGURES:
+        require_matplotlib(Path(path))
 
 
 def write_contrast(

@@ -90,6 +90,8 @@ def _head(run: RunRecord) -> RenderableType:
         line.append(f"  about {duration(left)} left")
     if run.process is not None:
         line.append_text(plain(f"  ({run.process})", "dim"))
+    if run.cause is not None:
+        line.append_text(plain(f"\n{run.cause}; see skipped.jsonl", "yellow"))
     if run.max_steps is None:
         return line
     return Stacked(line, ProgressBar(total=run.max_steps, completed=run.last_step, width=60))

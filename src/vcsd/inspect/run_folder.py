@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
+from vcsd.data.skips import MIN_ROWS_SEEN
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
@@ -71,6 +72,21 @@ class RunRecord:
         if not self.config and not self.steps and self.scorecard is not None:
             return "evaluated"
         return "finished" if self.max_steps is not None and self.last_step >= self.max_steps else "stopped"
+
+    @property
+    def cause(self) -> str | None:
+        """Why a run stopped, if its files tell: so many rows were skipped that a run stops."""
+        allowed, in_step = self.setting("data", "max_skipped_share"), self.setting("prompts_per_step")
+        if self.state != "stopped" or not isinstance(allowed, int | float) or not isinstance(in_step, int):
+            return None
+        used = {str(example) for record in self.steps for example in record.get("examples", ())}
+        most_seen = self.num_skipped + len(used) + in_step  # the rows of the step that was not finished are not known
+        if most_seen < MIN_ROWS_SEEN or self.num_skipped <= allowed * most_seen:
+            return None
+        return (
+            f"{self.num_skipped} rows could not be used, more than {allowed:.0%} of those read, which stops a run "
+            "(data.max_skipped_share)"
+        )
 
     def setting(self, *keys: str) -> object:
         """Return a value of the configuration, or None."""

@@ -134,9 +134,8 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
     notes = []
     for run in runs:
         if run.num_skipped:
-            notes.append(
-                f"{run.name}: {run.num_skipped} rows of the data were skipped; see skipped.jsonl in its folder."
-            )
+            said = run.cause or f"{run.num_skipped} rows of the data were skipped"
+            notes.append(f"{run.name}: {said}; see skipped.jsonl in its folder.")
         idle = [int(record["step"]) for record in run.steps if record.get("is_taken") is False]
         if idle:
             notes.append(f"{run.name}: {len(idle)} steps were not taken, the first is step {idle[0]}.")

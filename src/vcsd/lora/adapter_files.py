@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import save_file
 
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, install_command, shown
 from vcsd.lora.attach import with_adapters
 from vcsd.lora.supported import check_config
 from vcsd.models.family import base_model
@@ -73,7 +73,7 @@ def read_config(folder: Path) -> LoraConfig:
     try:
         from peft import LoraConfig
     except ImportError as error:
-        raise ConfigError(["exporting adapters needs the package peft: pip install 'vcsd[peft]'."]) from error
+        raise ConfigError([f"exporting adapters needs the package peft: {install_command('peft')}."]) from error
     path = folder / CONFIG
     try:
         config: LoraConfig = LoraConfig.from_pretrained(str(folder))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import re
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from vcsd.errors import ConfigError
-from vcsd.lora.supported import check_adapted, check_config, refuse_quantized
+from vcsd.errors import ConfigError, install_command
+from vcsd.lora.supported import ADAPTER, check_adapted, check_config, refuse_quantized
 from vcsd.models.family import base_model
 from vcsd.models.freeze import has_adapters, part_of
 from vcsd.models.patch import replace_method
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     AnyModel = PreTrainedModel | PeftModel
 
 _CAST = "_cast_input_dtype"
-_INSTALL = "LoRA needs the package peft. Install it with: pip install 'vcsd[peft]'."
+_INSTALL = f"LoRA needs the package peft. Install it: {install_command('peft')}."
 
 
 def with_adapters(model: AnyModel, peft_config: PeftConfig | None = None, *, seed: int = 0) -> AnyModel:
@@ -97,11 +98,39 @@ def recipe_config(model: nn.Module, rank: int, scale: float = 2.0, *, parts: Seq
         from peft import LoraConfig
     except ImportError as error:
         raise ConfigError([_INSTALL]) from error
+    names = _adapted(model, parts)
+    alpha: Any = scale * rank  # declared as an integer, and divided by the rank
+    return LoraConfig(r=rank, lora_alpha=int(alpha) if alpha == int(alpha) else alpha, target_modules=names)
+
+
+def has_peft() -> bool:
+    """Whether adapters can be trained here."""
+    return find_spec("peft") is not None
+
+
+def require_peft() -> None:
+    """Raise a ConfigError that says how to install peft, if it is missing."""
+    if not has_peft():
+        raise ConfigError([_INSTALL])
+
+
+def with_adapter_shapes(model: AnyModel, rank: int, parts: Sequence[str]) -> AnyModel:
+    """Return a model on the meta device with parameters of the names and shapes that PEFT adds, for counting alone."""
+    model.requires_grad_(False)
+    for name in _adapted(model, parts):
+        layer = model.get_submodule(name)
+        width, height = int(layer.in_features), int(layer.out_features)  # type: ignore[arg-type]
+        for factor, shape in (("lora_A", (width, rank)), ("lora_B", (rank, height))):
+            layer.add_module(factor, nn.ModuleDict({ADAPTER: nn.Linear(*shape, bias=False, device="meta")}))
+    return model
+
+
+def _adapted(model: nn.Module, parts: Sequence[str]) -> list[str]:
+    """Name the layers that get an adapter."""
     names = list(_linears(base_model(model), parts))
     if not names:
         raise ConfigError([f"{type(base_model(model)).__name__} has no linear layers in {' and '.join(parts)}."])
-    alpha: Any = scale * rank  # declared as an integer, and divided by the rank
-    return LoraConfig(r=rank, lora_alpha=int(alpha) if alpha == int(alpha) else alpha, target_modules=names)
+    return names
 
 
 def _linears(base: nn.Module, parts: Sequence[str]) -> Iterator[str]:

@@ -146,7 +146,8 @@ class Watch:
         for lines in (self._metrics, self._samples):
             num_removed = lines.keep_until("step", next_step - 1)
             if num_removed:
-                log.warning("%s: removed %d lines; the run resumes at step %d.", lines.path, num_removed, next_step)
+                then = "starts over" if next_step == 1 else f"resumes at step {next_step}"
+                log.warning("%s: removed %d lines; the run %s.", lines.path, num_removed, then)
         self._bar.begin(next_step - 1, self._max_steps)
 
     def _write(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vcsd.config.recipe import ADAPTER_LEARNING_RATE, build_recipe
@@ -128,17 +127,12 @@ def _more_gpus(recipe: Recipe, machine: Machine) -> Iterator[Move]:
 
 
 def _adapters(recipe: Recipe) -> Iterator[Move]:
-    """Yield LoRA, and whatever contradicts it switched off; nothing if the package that trains it is missing."""
-    if recipe.lora.rank is None and has_peft():
+    """Yield LoRA, and whatever contradicts it switched off."""
+    if recipe.lora.rank is None:
         off = [f"model.{part}=false" for part in _PARTS if getattr(recipe.model, part)]
         off += ["offload=false"] * recipe.offload + ["model.dither=false"] * recipe.model.dither
         overrides = ("lora.rank=32", f"trainer.learning_rate={ADAPTER_LEARNING_RATE}", *off)
         yield Move(overrides, "LoRA, not all weights", "adapters")
-
-
-def has_peft() -> bool:
-    """Whether adapters can be built, and so projected."""
-    return find_spec("peft") is not None
 
 
 def _smaller_models(recipe: Recipe) -> Iterator[Move]:

@@ -11,7 +11,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vcsd.projection.changes import Change, has_peft
+from vcsd.errors import install_command
+from vcsd.lora.attach import has_peft
 from vcsd.projection.placement import placement
 from vcsd.projection.project import TIME_ERROR
 from vcsd.projection.spoken import count, duration, memory
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vcsd.config.recipe import Recipe
+    from vcsd.projection.changes import Change
     from vcsd.projection.project import Job, Projection
 
 WIDTH, HEIGHT = 80, 23
@@ -138,6 +140,8 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     if outlook.fits and outlook.total_seconds:
         yield from _entry("time", _time(outlook))
     yield from _entry("disk", _disk(outlook))
+    if outlook.recipe.lora.rank is not None:
+        yield from _missing_peft()
     if not outlook.fits:
         yield from _advice(outlook)
 
@@ -289,6 +293,8 @@ def _advice(outlook: Outlook) -> Iterator[str]:
     """Say what would fit: changes to the recipe, from small to large, or another machine."""
     yield ""
     steps = outlook.recipe.trainer["max_steps"]
+    if outlook.recipe.lora.rank is None and any("adapters" in change.kinds for change in outlook.changes):
+        yield from _missing_peft()
     if outlook.changes:
         yield "What would fit, smallest change first:"
     for change in outlook.changes:
@@ -307,8 +313,13 @@ def _advice(outlook: Outlook) -> Iterator[str]:
         yield "Neither a known change nor a known machine makes it fit: see docs/scaling.md."
     if any(change.projection.machine.num_gpus > 1 for change in outlook.changes):
         yield "Several GPUs: torchrun --nproc-per-node N -m vcsd train RECIPE OVERRIDES"
+
+
+def _missing_peft() -> Iterator[str]:
+    """Say how to install what trains adapters, if it is missing here."""
     if not has_peft():
-        yield "LoRA was not tried, because peft is missing: pip install 'vcsd[peft]'"
+        yield "LoRA needs the package peft, which is missing here. Install it:"
+        yield f"  {install_command('peft')}"
 
 
 def _indented(text: str, columns: int) -> list[str]:

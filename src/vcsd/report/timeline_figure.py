@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.timeline import TIMELINE
 
@@ -123,6 +123,6 @@ if __name__ == "__main__":
     try:
         _main()
     except ImportError:
-        sys.exit("matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
+        sys.exit(f"matplotlib is not installed. Install the extra: {install_command('eval')}.")
     except VcsdError as error:
         sys.exit(str(error))

@@ -109,6 +109,8 @@ class ResumableTrainer(Trainer):
     _checked: Path | None = None
     """The latest checkpoint, once it is known to be whole and of this run."""
     _saved_step: int | None = None
+    was_finished: bool = False
+    """Whether no step was left when the run was opened."""
     best_values: list[float]
     """The values of `metric_for_best_model` since the last checkpoint."""
 
@@ -128,12 +130,12 @@ class ResumableTrainer(Trainer):
                 ) from error
 
     def _train(self, checkpoint: str | None, **kwargs: Any) -> TrainOutput:
-        self._saved_step = None
+        self._saved_step, self.was_finished = None, False
         if checkpoint is not None:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE))
             if state.global_step >= self.num_steps_planned:  # Trainer would do one more step
                 log.info("All %d steps of %s are finished already.", state.global_step, self.args.output_dir)
-                self.state = state
+                self.state, self.was_finished = state, True
                 self.progress = Progress(**_read(Path(checkpoint) / RUN_STATE)["progress"])
                 self._load_from_checkpoint(checkpoint)
                 return TrainOutput(state.global_step, 0.0, {})

@@ -75,7 +75,7 @@ def test_the_share_done_follows_the_bytes_of_each_stage(tmp_path, monkeypatch):
 def test_weights_that_the_run_did_not_round_are_warned_of(identity, texts, is_warned, tmp_path, caplog):
     checkpoint = write_checkpoint(tmp_path, 2, Contents({}, texts, identity, lambda _: None))
     warn_of_rounding(checkpoint)
-    assert ("bfloat16 may round away small updates" in caplog.text) == is_warned
+    assert ("Rounding to bfloat16 may lose small updates" in caplog.text) == is_warned
 
 
 @pytest.mark.parametrize(("dtype", "is_warned"), [("bfloat16", True), ("float32", False)])

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
+from typer.testing import CliRunner
 
 from vcsd.checkpoint import lock
 from vcsd.checkpoint.lock import InUseError
-from vcsd.checkpoint.new_folder import new_folder
+from vcsd.checkpoint.new_folder import new_folder, new_place
+from vcsd.cli import app
 from vcsd.errors import ConfigError, RunError
 
 HOLD = """
@@ -44,6 +46,14 @@ def test_an_empty_folder_is_replaced_and_a_full_one_refused(tmp_path):
     with pytest.raises(ConfigError, match="is not an empty folder"), new_folder(tmp_path / "out"):
         pass
     assert names(tmp_path) == ["out"]
+
+
+def test_a_command_whose_folder_is_full_names_the_option_that_chooses_another(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(ConfigError, match=r"Choose a new one, or remove it"):
+        new_place(tmp_path)
+    exported = CliRunner().invoke(app.app, ["export", str(tmp_path / "run"), "--out", str(tmp_path)])
+    assert "is not an empty folder. Choose a new one (--out), or remove it." in str(exported.exception)
 
 
 @pytest.mark.parametrize(

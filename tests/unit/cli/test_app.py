@@ -17,6 +17,7 @@ from vcsd.checkpoint.lock import NAME
 from vcsd.cli import app, doctor, init_command
 from vcsd.cli.doctor import Finding
 from vcsd.config.recipe import load_recipe
+from vcsd.errors import install_command
 from vcsd.parallel.ranks import LostRankError
 
 RECIPE = "model: {path: m}\ndata: {path: d}\nmethod: {alpha: 5e-1}\n"
@@ -265,6 +266,12 @@ def test_doctor_does_not_mind_an_extra_that_is_off(monkeypatch):
     result = invoke("doctor")
     assert result.exit_code == 0
     assert "pip install 'vcsd[vllm]'" in result.output
+
+
+def test_without_peft_the_recipes_of_adapters_are_projected_and_the_command_to_install_it_comes_first(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    shown = " ".join(invoke("recipes").output.split())
+    assert shown.index(install_command("peft")) < shown.index("lora/qwen3_vl_2b_24gb ") < shown.index("RTX 4090")
 
 
 def test_init_keeps_the_columns_and_the_folder_of_images_that_it_checked(tmp_path):

@@ -1,11 +1,13 @@
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.cli import app
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
+from vcsd.inspect import opened
 from vcsd.inspect.opened import world_question
 
 
@@ -49,3 +51,13 @@ def test_bad_arguments_are_explained_before_a_model_is_loaded(arguments, problem
     error = invoke(*arguments).exception
     assert isinstance(error, ConfigError)
     assert problem in str(error)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_figure_without_matplotlib_is_refused_before_a_model_is_loaded(ending, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(opened, "open_model", lambda *arguments, **more: pytest.fail("a model is loaded"))
+    error = invoke("world", "--output", tmp_path / f"a.{ending}").exception
+    assert isinstance(error, ConfigError)
+    assert f".{ending} needs matplotlib" in str(error)
+    assert install_command("eval") in str(error)

@@ -4,7 +4,7 @@ from importlib import metadata
 import pytest
 from packaging.requirements import Requirement
 
-import vcsd
+from vcsd import errors
 from vcsd.cli import doctor
 
 
@@ -26,16 +26,29 @@ def test_an_extra_that_lacks_a_package_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(metadata, "version", version)
     finding = doctor._extra("peft")
     assert finding.state == "off"
-    assert finding.detail.startswith("pip install -c constraints.txt -e '.[peft]' (peft not installed")
+    assert finding.detail == "pip install -c constraints.txt -e '.[peft]'"
+    assert doctor._extra("data").detail == "pip install -c constraints.txt -e '.[data]'"
+
+
+def test_an_extra_with_a_package_of_another_version_names_it(monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "0.19.1")
+    assert doctor._extra("peft").detail.endswith("'.[peft]' (found peft 0.19.1 (<0.22,>=0.21))")
+
+
+@pytest.mark.parametrize("extra", ["dev", "docs", "release"])
+def test_an_extra_for_work_on_the_package_takes_one_short_line(extra, monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "0.0.1")
+    finding = doctor._extra(extra)
+    assert (finding.state, finding.detail) == ("off", "not complete; only for work on vcsd itself")
 
 
 def test_outside_of_a_checkout_no_advice_needs_its_files(monkeypatch, tmp_path):
     def version(name):
         raise metadata.PackageNotFoundError
 
-    monkeypatch.setattr(vcsd, "__file__", str(tmp_path / "lib" / "vcsd" / "__init__.py"))
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "lib" / "vcsd" / "errors.py"))
     monkeypatch.setattr(metadata, "version", version)
-    assert doctor._extra("peft").detail.startswith("pip install 'vcsd[peft]' (peft not installed")
+    assert doctor._extra("peft").detail == "pip install 'vcsd[peft]'"
     assert "peft" in doctor._extras()
     assert not {"dev", "docs", "release"} & set(doctor._extras())
 

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from tiny_examples import picture
 from vcsd.cli import app
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 from vcsd.inspect.precheck import diagnosis
 
 
@@ -68,4 +68,4 @@ def test_an_engine_that_is_unknown_or_not_installed_is_refused(tmp_path, monkeyp
     monkeypatch.setitem(sys.modules, "vllm", None)
     missing = invoke("world", "--num", 2, "--engine", "vllm", "--out", tmp_path).exception
     assert isinstance(missing, ConfigError)
-    assert "pip install 'vcsd[vllm]'" in str(missing)
+    assert install_command("vllm") in str(missing)

@@ -1,12 +1,13 @@
 """A path is opened as what it is, and the report says what was found."""
 
 import json
+import re
 
 import pytest
 
 from vcsd.data import load_examples
 from vcsd.data.arrow import need
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 
 ROWS = ({"question": "?", "image": "images/a.png", "source": "x"}, {"question": "?", "image": []})
 
@@ -78,5 +79,5 @@ def test_a_file_has_no_splits(write_jsonl):
 
 
 def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it():
-    with pytest.raises(ConfigError, match=r"needs pyarow.*pip install 'vcsd\[data\]'"):
+    with pytest.raises(ConfigError, match=f"needs pyarow.*{re.escape(install_command('data'))}"):
         need("pyarow.parquet")

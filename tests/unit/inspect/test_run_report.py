@@ -6,9 +6,11 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from html import unescape
+from io import StringIO
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from tiny_answers import option, say
 from toy_runs import step_record, write_fallen, write_lines, write_run
@@ -16,6 +18,7 @@ from vcsd.checkpoint.lock import only_process
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.scoring.score_predictions import score
+from vcsd.inspect.run_dashboard import dashboard
 from vcsd.inspect.run_folder import read_run, read_runs
 from vcsd.inspect.run_report import run_page, score_table, tones_of, write_run_report
 from vcsd.inspect.run_sections import disagreements
@@ -100,6 +103,28 @@ def test_steps_that_were_not_taken_and_skipped_rows_are_mentioned(tmp_path):
     html = html_of(folder)
     assert "1 steps were not taken, the first is step 5" in html
     assert "2 rows of the data were skipped" in html
+
+
+def test_a_run_that_stopped_because_too_many_rows_were_skipped_says_so(tmp_path):
+    folder = write_run(tmp_path / "a", num_steps=1)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"prompts_per_step": 32, "data": {**config.get("data", {}), "max_skipped_share": 0.25}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "examples": [f"used {i}" for i in range(32)]}) + "\n")
+
+    def told(num_skipped):
+        (folder / "skipped.jsonl").write_text("".join(f'{{"id": "{i}"}}\n' for i in range(num_skipped)))
+        console = Console(file=StringIO(), width=100)
+        console.print(dashboard(read_run(folder)))
+        return html_of(folder), " ".join(console.file.getvalue().split())
+
+    cause = "rows could not be used, more than 25% of those read, which stops a run (data.max_skipped_share); see"
+    assert all(f"36 {cause} skipped.jsonl" in text for text in told(36))
+    assert not any(cause in text for text in told(35))  # 100 rows were read, or fewer: no run stops so early
+    config["data"]["max_skipped_share"] = 0.5
+    (folder / "config.json").write_text(json.dumps(config))
+    assert not any("could not be used" in text for text in told(36))
+    assert "36 rows of the data were skipped" in told(36)[0]
 
 
 def test_alarms_are_listed_where_they_begin(tmp_path):

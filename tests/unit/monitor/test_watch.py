@@ -167,10 +167,11 @@ def test_a_resumed_run_continues_after_the_step_of_its_checkpoint(watch, tmp_pat
     assert resumed.state()["step"] == 6
 
 
-def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(watch, tmp_path):
+def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(watch, tmp_path, caplog):
     watch.observe(seen(1, "Old."))
     Watch(tmp_path, Letters(), max_steps=90).observe(seen(1, "Seven."))
     assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7]
+    assert "metrics.jsonl: removed 1 lines; the run starts over." in caplog.text
 
 
 def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):

@@ -1,12 +1,14 @@
 """What a recipe needs, without weights, data or a GPU."""
 
+import sys
+
 import pytest
 import torch
 
 from vcsd.cli.preview import preview
 from vcsd.config import build_recipe, load_recipe
 from vcsd.config.shipped import shipped_names
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 from vcsd.projection.machines import parse_machine
 from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.outlook import screen
@@ -160,3 +162,24 @@ def test_the_job_is_the_recipes():
     assert (other.num_looks, other.loss_factor) == (1, 3.0)
     assert other.sizes.num_trained < job.sizes.num_trained == job.sizes.num_parameters
     assert job_of(vcsd, model, prompt_tokens=500).step.prompt_tokens == 500
+
+
+@pytest.mark.parametrize("overrides", [(), ("lora.train_a=false",)])
+def test_adapters_are_counted_without_peft_as_with_it(overrides, monkeypatch):
+    recipe = load_recipe("lora/qwen3_vl_2b_24gb", overrides)
+    job = job_of(recipe, empty_model(recipe)[0])
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert job_of(recipe, empty_model(recipe)[0]).sizes == job.sizes
+    assert job.sizes.num_adapter > 0
+
+
+def test_without_peft_a_plan_that_may_use_adapters_says_first_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole, adapters = load_recipe("paper/qwen3_vl_2b"), load_recipe("lora/qwen3_vl_2b_24gb")
+    assert "which is missing here" not in shown(whole, "24GB") + shown(adapters, "24GB")
+    monkeypatch.setitem(sys.modules, "peft", None)
+    missing = f"LoRA needs the package peft, which is missing here. Install it: {install_command('peft')}"
+    assert missing in shown(adapters, "24GB")
+    told = shown(whole, "24GB")
+    assert told.index(missing) < told.index("What would fit") < told.index("lora.rank=32")
+    assert missing not in shown(whole, "h200")

@@ -79,10 +79,10 @@ class AskingBar:
         >>> bar.begin(3, 5)
         >>> bar.step(is_failed=True)
         >>> bar.line()[:34]
-        '4 of 5 answered, 1 failed, 0:00:00'
+        '3 of 5 answered, 1 failed, 0:00:00'
         """
         failed = f", {self._num_failed} failed" if self._num_failed else ""
         asked = self._num_done - self._num_known if self._num_done < self._num_total else 0
         seconds = (time.monotonic() - self._start) * (self._num_total - self._num_done) / max(1, asked)
         left = f", {int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02} left" if asked else ""
-        return f"{self._num_done} of {self._num_total} answered{failed}{left}"
+        return f"{self._num_done - self._num_failed} of {self._num_total} answered{failed}{left}"

@@ -75,15 +75,19 @@ class LoadedBenchmark:
     report: DataReport
 
 
-def data_folder(folder: str | PathLike[str] | None) -> Path:
-    """Return the folder of the benchmark files; by default VLMEvalKit's ($LMUData, else ~/LMUData)."""
+def data_folder(folder: str | PathLike[str] | None, asked: Sequence[str] = ()) -> Path:
+    """Return the folder of the benchmark files; by default VLMEvalKit's ($LMUData, else ~/LMUData).
+
+    `asked` are the benchmarks that need it, for the error message.
+    """
     default = os.environ.get("LMUData", "~/LMUData")  # noqa: SIM112  VLMEvalKit's own spelling
     path = Path(default).expanduser() if folder is None else Path(folder)
     if not path.is_dir():
+        wanted = f"{', '.join(asked)}: " if asked else ""
         raise ConfigError(
             [
-                f"the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files (--data, or "
-                "evaluation.data in a recipe), or ask other questions: --tsv FILE, or --benchmarks world."
+                f"{wanted}the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files "
+                "(--data, or evaluation.data in a recipe), or ask other questions: --tsv FILE, or --benchmarks world."
             ]
         )
     return path

@@ -100,22 +100,37 @@ def _with_benchmark(questions: Sequence[Question], predictions: Predictions) -> 
     return [(of_id.get(prediction.question_id, "no benchmark"), prediction) for prediction in predictions]
 
 
-def check_failed(questions: Sequence[Question], answers: Sequence[Prediction], *, allow_failed: bool) -> None:
-    """Raise if questions failed, unless they may count as wrong."""
+def check_failed(
+    questions: Sequence[Question],
+    answers: Sequence[Prediction],
+    *,
+    allow_failed: bool,
+    allowed_by: str = "allow_failed=True",
+) -> None:
+    """Raise if questions failed, unless they may count as wrong. `allowed_by` is how the caller allows it."""
     failed: dict[str, list[Prediction]] = defaultdict(list)
     for question, answer in zip(questions, answers, strict=True):
         if answer.error is not None:
             failed[question.benchmark].append(answer)
     if failed and not allow_failed:
         lines = [
-            f"{name}: {len(several)} failed, the first is {several[0].question_id!r}: "
-            + str(several[0].error).rstrip(".")
+            f"{name}: {len(several)} failed, the first is {several[0].question_id!r}: {_cause(several[0])}"
             for name, several in failed.items()
         ]
         raise RunError(
             f"some questions have no answer. {'; '.join(lines)}. Ask them again, or allow failed questions "
-            "(allow_failed=True, --allow-failed) to count them as wrong."
+            f"({allowed_by}) to count them as wrong."
         )
+
+
+def _cause(failed: Prediction) -> str:
+    """Return why a question failed, without the class of an error meant for users, and without the question's id.
+
+    >>> _cause(Prediction("2", "", None, error="DataError: example '2': image 1 is truncated."))
+    'image 1 is truncated'
+    """
+    text = str(failed.error).removeprefix("DataError: ").removeprefix("RefusedError: ")
+    return text.removeprefix(f"example {failed.question_id!r}: ").rstrip(".")
 
 
 def scorecard_of(

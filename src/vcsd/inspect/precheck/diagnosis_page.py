@@ -153,7 +153,11 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
         ["end token, unguarded", _lift(diagnosis.mean("end_lift_unguarded")), "the same without the guard"],
         ["same without image", f"{same:.1%}", "answers that the control does not change"],
         ["length", f"{length['image']:.1f}", f"tokens; {length['contrast']:.1f} by contrast decoding"],
-        ["expected change", f"{signed(change[0])}", f"tokens; 95%: {signed(change[1])} to {signed(change[2])}"],
+        [
+            "change of length",
+            f"{signed(change[0])}",
+            f"expected tokens; 95%: {signed(change[1])} to {signed(change[2])}",
+        ],
     ]
     for view, value in accuracies.items():
         if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.inspect.opened import WORLD, world_question
 from vcsd.inspect.ui.live_contrast import LiveContrast, answer_text, ask, error_html, live_html
 
@@ -40,7 +40,7 @@ def gradio() -> ModuleType:
     try:
         import gradio as module
     except ImportError as error:
-        raise ConfigError([f"vcsd ui needs Gradio ({error}). Install the extra: pip install 'vcsd[ui]'."]) from error
+        raise ConfigError([f"vcsd ui needs Gradio ({error}). Install the extra: {install_command('ui')}."]) from error
     return module
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoConfig, BatchFeature
 
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, install_command
 from vcsd.parallel.ranks import num_ranks
 from vcsd.rollout.vllm.vllm_requests import RequestRefusedError
 
@@ -186,10 +186,10 @@ def import_vllm() -> Any:
     try:
         import vllm
     except ImportError as error:
-        raise ConfigError([f"rollout.engine = vllm needs vLLM: pip install 'vcsd[vllm]' ({error})."]) from error
+        raise ConfigError([f"rollout.engine = vllm needs vLLM: {install_command('vllm')} ({error})."]) from error
     if not str(vllm.__version__).startswith(VERSION):
         raise ConfigError(
-            [f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}: pip install 'vcsd[vllm]'."]
+            [f"rollout.engine = vllm needs vLLM {VERSION}, found {vllm.__version__}: {install_command('vllm')}."]
         )
     return vllm
 

@@ -310,7 +310,7 @@ def test_the_bar_counts_failures_and_what_was_known():
     ask(FIVE, Parrot(fails={"2"}), bar=bar)
     assert "5/5" in screen.file.getvalue()
     assert "1 failed" in screen.file.getvalue()
-    assert bar.line() == "5 of 5 answered, 1 failed"
+    assert bar.line() == "4 of 5 answered, 1 failed"
 
 
 def test_without_a_terminal_the_log_says_how_far_it_is(caplog, monkeypatch):

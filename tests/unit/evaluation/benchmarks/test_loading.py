@@ -8,6 +8,7 @@ from toy_benchmarks import ROWS, coded, image_bytes, write_parquets, write_tsv, 
 from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED, loading
 from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files
+from vcsd.evaluation.evaluate import Asking, load_questions
 
 NAMES = list(ROWS)
 
@@ -218,6 +219,15 @@ def test_names_are_forgiving_and_unknown_ones_get_advice():
             choose_benchmarks(nothing)
     with pytest.raises(ConfigError, match=r"benchmark 'BLNK' is not known. Did you mean 'BLINK'"):
         choose_benchmarks("BLNK")
+    with pytest.raises(ConfigError, match=r"benchmark 'Blnk' is not known. Did you mean 'BLINK'"):
+        choose_benchmarks("Blnk")
+
+
+def test_a_mistyped_name_is_told_before_a_missing_folder_and_the_folder_with_who_needs_it(tmp_path):
+    with pytest.raises(ConfigError, match="Did you mean 'BLINK'"):
+        load_questions("world,Blinc", tmp_path / "nowhere", Asking())
+    with pytest.raises(ConfigError, match=r"^BLINK, MMStar: the data folder .* does not exist"):
+        load_questions("Blink,mmstar", tmp_path / "nowhere", Asking())
 
 
 def test_the_data_folder_is_the_given_one_or_vlmevalkits(tmp_path, monkeypatch):

@@ -94,7 +94,9 @@ def test_every_kind_of_flawed_answer_is_counted():
 def test_failed_questions_are_not_averaged_unless_allowed():
     questions = blink("A", "A", "A", "A")
     predictions = [say("q0", "A"), say("q1", "A"), say("q2", "A", stop=None, error="HTTP 500")]
-    with pytest.raises(RunError, match=r"BLINK: 2 failed, the first is 'q2': HTTP 500.*allow"):
+    with pytest.raises(
+        RunError, match=r"BLINK: 2 failed, the first is 'q2': HTTP 500\. .*\(allow_failed=True\) to count"
+    ):
         exact(questions, predictions)
     assert exact(questions, predictions, allow_failed=True).acc == 50.0
 

@@ -385,7 +385,7 @@ def test_the_expected_change_in_length_has_a_paired_interval():
     # The changes 0 to 7 have the mean 3.5 and the deviation 2.449; Student's t of 7 degrees of freedom is 2.365.
     assert Diagnosis(mixed, {}).length_change() == pytest.approx((3.5, 1.452, 5.548), abs=1e-3)
     table = {row[0]: row[1:] for row in rows_of(Diagnosis(longer, {}))}
-    assert table["expected change"] == ["+2.0", "tokens; 95%: +2.0 to +2.0"]
+    assert table["change of length"] == ["+2.0", "expected tokens; 95%: +2.0 to +2.0"]
     assert table["end token, guarded"][0] == "-0.0200 nats"
     assert table["end token, unguarded"][0] == "+0.5000 nats"
 

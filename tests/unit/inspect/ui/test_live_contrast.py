@@ -9,7 +9,7 @@ from PIL import Image
 
 from vcsd.cli import ui_command
 from vcsd.core import plausible_support, shape_target
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 from vcsd.inspect import open_model, token_contrast
 from vcsd.inspect.opened import world_question
 from vcsd.inspect.ui import live_contrast, ui_app
@@ -112,5 +112,5 @@ def test_the_command_prints_the_address_that_it_serves(monkeypatch, capsys):
 
 def test_without_the_extra_the_command_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "gradio", None)
-    with pytest.raises(ConfigError, match=r"pip install 'vcsd\[ui\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("ui"))):
         ui_app.gradio()

@@ -1,6 +1,6 @@
 """Reads the Parquet files that benchmark authors published: cells at once, images by row group when opened.
 
-Each benchmark says how its columns map to the cells of VLMEvalKit's files. Needs the extra: pip install 'vcsd[eval]'.
+Each benchmark says how its columns map to the cells of VLMEvalKit's files. Needs the extra `eval`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, install_command
 from vcsd.evaluation.benchmarks.files.records import Record, RecordTable, StoredImage
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _File:
         try:
             parquet = import_module("pyarrow.parquet")
         except ImportError as error:
-            raise ConfigError([f"{path} needs pyarrow: {error}. Install it: pip install 'vcsd[eval]'."]) from error
+            raise ConfigError([f"{path} needs pyarrow: {error}. Install it: {install_command('eval')}."]) from error
         try:
             self._file: Any = parquet.ParquetFile(path)
         except (OSError, ValueError) as error:
