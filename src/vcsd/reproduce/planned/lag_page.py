@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
@@ -303,7 +303,7 @@ def _main() -> None:
         figure = draw(runs)
     except ImportError:
         figure = None
-        sys.stdout.write("No picture: matplotlib is not installed. Install the extra: pip install 'vcsd[eval]'.\n")
+        sys.stdout.write(f"No picture: matplotlib is not installed. Install it: {install_command('eval')}.\n")
     if figure is not None:
         figure.savefig(out / PICTURE, dpi=130)
     sys.stdout.write(f"Wrote {out / PAGE}.\n")

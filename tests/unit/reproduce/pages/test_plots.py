@@ -7,6 +7,7 @@ from PIL import Image
 
 from tiny_bases import make_base
 from vcsd.config.shipped import recipe_path
+from vcsd.errors import install_command
 from vcsd.reproduce.base_folders import grouped
 from vcsd.reproduce.cell import Sweep, as_lines
 from vcsd.reproduce.exam import SEVEN
@@ -96,4 +97,4 @@ def test_without_matplotlib_there_is_no_plot_and_a_word(results, tmp_path, monke
     write(results, BASE, 40.0)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # so that importing it fails
     assert plots.plot(EXPERIMENTS["main"], results, tmp_path / "x.png") is None
-    assert "vcsd[eval]" in caplog.text
+    assert install_command("eval") in caplog.text
