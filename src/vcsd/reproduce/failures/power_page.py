@@ -120,8 +120,8 @@ def _without_lost(runs: ReadOnce) -> Iterator[str]:
             f"{says(change)}**: {with_interval(change)}. The rules say that what is missing is missing, and nothing "
             "about lost weights. Code that was committed before the first run refused to make a base again that has "
             f"results. It was changed after the first results of {title} were there, before any was on this page. So "
-            f"the strict reading counts, and the verdict is *{says(change)}* only with the bases made again. Acc of "
-            f"the base, lost and made again: {pairs}."
+            f"the strict reading counts: the verdict is that without the bases made again. Acc of the base, lost and "
+            f"made again: {pairs}."
         )
         yield ""
 
