@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -64,6 +65,13 @@ class Study:
         lines = [line for line in lines if first <= line["step"] <= last]
         return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
 
+    def changed_while_right(self, run):
+        """How often the contrast changed the most likely number before the first wrong one, and of how many."""
+        text = (DOCS / "results" / self.name / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
+        lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == "count"]
+        early = list(takewhile(lambda line: line["right"] == 100, lines))
+        return round(sum(line["flips"] * line["keys"] for line in early)), sum(line["keys"] for line in early)
+
     def sampled(self, suite, variant, first, last):
         """The mean over bases on `test`."""
         return mean(self.sampled_in(f"test-{base}-{variant}", suite, first, last) for base in self.bases)
@@ -118,6 +126,7 @@ def first_said() -> Iterator[tuple[str, str]]:
     yield "real_language.md", f"The first gains {gain} points on unusual colours"
     yield "real_language.md", f"on all five bases ({presence[0]} to {presence[1]} on average)"
     yield "real_language.md", f"presence falls on every base, by {lost[0]:.1f} to {lost[-1]:.1f} points"
+    yield "faq.md", f"VCSD lost {lost[0]:.1f} to {lost[-1]:.1f} points of presence on each of five bases"
     yield "real_language.md", f"on two of five bases, by {count[-1]:.1f} and {count[-2]:.1f} points"
     lowest = min(FIRST.right(base, "OPSD", "count") for base in FIRST.bases)
     yield "real_language.md", f"on all five, down to {lowest:.1f}."
@@ -162,8 +171,8 @@ def second_said() -> Iterator[tuple[str, str]]:
     yield "faq.md", f"worse on all five, by {no[0]:.1f} to {no[-1]:.1f} points"
     yield "real_language.md", f"from {' to '.join(prompted)} and from {' to '.join(unprompted)}; alpha 0"
     yield "real_language.md", f"by {gains['alpha_0']:.1f} and {gains['sharpened_2']:.1f} points on average"
-    yield "real_language.md", f"decoding**: {mean(over_decoding):.1f} points in the second study"
-    yield "real_language.md", f"(95% {mean(over_decoding) - half:+.1f} to {mean(over_decoding) + half:+.1f})"
+    yield "real_language.md", f"at its one setting**: {mean(over_decoding):.1f} points in the second study"
+    yield "real_language.md", f"(95% {mean(over_decoding) - half:+.1f} to {mean(over_decoding) + half:+.1f}, not"
     yield "real_language.md", f"contrast decoding gains {gains['contrast_decoding']:.1f} points there"
     yield "real_language.md", f"gains more**: {mean(FIRST.gains('OPSD')):.1f} and {gains['OPSD']:.1f} points"
     yield "real_language.md", f"English goes from {perplexity[0]:.1f} to {perplexity[1]:.1f}"
@@ -203,6 +212,10 @@ def both_said() -> Iterator[tuple[str, str]]:
         for study in (FIRST, SECOND)
         for rate in ("5e-6", "1e-5", "2e-5")
     }
+    for beta, between in (("0.01", " times in the first study and "), ("0.1", " and ")):
+        runs = [(study, f"dev-{study.bases[0]}-VCSD-lr_5e-6-beta_{beta}") for study in (FIRST, SECOND)]
+        counts = ["{} of {}".format(*study.changed_while_right(run)) for study, run in runs]
+        yield "real_language.md", f"{between.join(counts)} times"
     first, low, _, high = sorted(broken)
     yield "real_language.md", f"{first:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
 

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 
 def draw_language(gains: Mapping[str, Paired], gates: Mapping[str, Paired]) -> Figure:
-    """Draw both: means with their intervals, and a dot for each base. Grey are differences too small to count."""
+    """Draw both: means with their intervals, and a dot for each base. Grey are differences too small to count.
+
+    The smallest difference comes first.
+    """
     figure = new_figure(11.0, 4.6)
     left, right = figure.subplots(1, 2)
-    draw_differences(left, {f"VCSD minus {name}": change for name, change in gains.items()})
+    ordered = sorted(gains.items(), key=lambda named: named[1].mean)
+    draw_differences(left, {f"VCSD minus {name}": change for name, change in ordered})
     left.axvspan(-LEAST_GAIN, LEAST_GAIN, color="#e8e8e8", zorder=0)
     left.set_title(f"unusual colours; grey: less than {LEAST_GAIN:g} points", fontsize=10)
     draw_differences(right, gates)

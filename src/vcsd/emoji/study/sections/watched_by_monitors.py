@@ -45,8 +45,8 @@ def _counting(results: Results, out: Path) -> Iterator[str]:
     yield f"by more than {MARGIN:g} points, else `training`. `in time`: whether an alarm came before {MOST_LOST:g}"
     yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
     yield f"against the first {FIRST_STEPS} steps. An alarm in the last steps of a run is in time by this rule, and of"
-    yield "no use. The target is that of VCSD with beta 0.1, also for runs with another beta. Runs on `dev` are shown"
-    yield f"at their end, after {_longest(results)} steps."
+    yield "no use. The target is that of VCSD with beta 0.1, also for runs with another beta, so `training` does not"
+    yield f"clear the contrast of those. Runs on `dev` are shown at their end, after {_longest(results)} steps."
     yield ""
     yield from _watched_runs(results, out, "count")
 
