@@ -825,6 +825,7 @@ def experiments():
         yield pattern, WORLD + "pmi.md", lambda text, name=control: mutual_information(text, name)
     yield rf"took {N} s on one H200", WORLD + "main.md", found(r"Wall time: (\d+) s .* for 52 runs")
     yield from planned()
+    yield from where_it_can_fail()
 
 
 def at_the_papers_dose(signed):
@@ -869,6 +870,41 @@ def at_the_papers_dose(signed):
 def largest_loss_without_a_warning(text):
     """Points that the worst run lost that the guard did not warn about."""
     return [max(float(before) - float(after) for before, after in re.findall(r"\(([\d.]+) to ([\d.]+), no w", text))]
+
+
+def where_it_can_fail():
+    """What settings gain and lose; falls are printed without their sign."""
+    page = WORLD + "where_it_fails.md"
+    fall = r"-([\d.]+) \(95% -([\d.]+) to -([\d.]+)"
+
+    def lost(words):
+        def read(text):
+            mean, low, high = re.search(rf"{words} {fall}", text).groups()
+            return [mean, high, low]
+
+        return read
+
+    def setting(name, num=3):
+        ends = r" \| [-+][\d.]+ \| ([-+][\d.]+) to ([-+][\d.]+)" if num == 3 else ""
+        return found(rf"(?m)^\| {name}: [^|]*\|[^|]*\|[^|]*\|[^|]*\| ([-+][\d.]+){ends}")
+
+    yield rf"right answers fall by {N} points \(95% {N} to {N}\), on all five", page, lost("ordinary: text only")
+    wrong = found(r"(?s)## Ordinary.*?confidence when wrong \| ([\d.]+) \| ([\d.]+)")
+    yield rf"confidence of wrong answers rises from {N} to {N}", page, wrong
+    pass_at_8 = found(r"(?s)## Ordinary.*?\| pass@8 \| [\d.]+ \| [\d.]+ \| ([-+][\d.]+)")
+    yield rf"`pass@8` is undecided \({N}\)", page, pass_at_8
+    yield rf"questions\*\* clearly: {N} \(95% {N} to {N}\)", page, setting("other questions")
+    yield rf"not asked, {N} on the five that were", page, found(r"kinds about colours change by ([-+][\d.]+)")
+    worst = found(r"\| 300 steps \| sight \| \S+ \| ([\d.]+) \| ([\d.]+) \| [^|]*\| -([\d.]+)")
+    yield rf"\(sight {N} to {N}\), while its Acc falls by {N} points", page, worst
+    yield rf"blurred pictures gains {N} points", page, setting("cannot see", 1)
+    yield rf"prompts that tell the answer gains {N}, almost", page, setting("needs no picture", 1)
+    blurred = found(r"(?s)\| color \| [^|]*\| ([-+][\d.]+).*?\| shape_choice \| [^|]*\| ([-+][\d.]+)")
+    yield rf"`color` rises by {N}, `shape_choice` by {N}", page, blurred
+    yield rf"long answers VCSD gains {N} points \(95% {N} to {N}\)", page, setting("long answers")
+    yield rf"about such pictures rise by {N} points", page, setting("prior mostly right", 1)
+    usual = lost("prior mostly right: text only")
+    yield rf"text-only ability falls by {N} \(95% {N} to {N}, undecided after", page, usual
 
 
 def more_bases(signed):
@@ -1113,7 +1149,14 @@ def statistics_on_later_bases(page, signed):
 
 
 def precheck_in_the_faq():
-    """The pre-check's misses, over its calibration and on bases that it has not seen."""
+    """The pre-check's misses, over its calibration and on bases that it has not seen, and settings that matter less."""
+
+    def largest_change(text):
+        names = ("alpha 0.5", "alpha 1.25", "alpha 1.5", "noise", "blur")
+        changes = [re.search(rf"- {name} minus \S.*?: ([-+][\d.]+)", text)[1] for name in names]
+        return [max(abs(float(change)) for change in changes)]
+
+    yield rf"changed Acc by at most {N} points", WORLD + "claims.md", largest_change
     off = r"(?s)cannot say\.\*\* (\d+) tiny.*off by ([\d.]+) points typically \(root mean square\) and by ([-+][\d.]+)"
     yield rf"Over {N} bases it is off by {N} points typically, and by {N} at worst", WORLD + "precheck.md", found(off)
     unseen = (
