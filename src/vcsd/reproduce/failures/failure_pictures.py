@@ -14,7 +14,7 @@ import numpy as np
 
 from vcsd.bases.measure import last_answer
 from vcsd.reproduce.abilities.measure_abilities import ability_examples
-from vcsd.reproduce.failures.failure_settings import SETTINGS
+from vcsd.reproduce.failures.failure_settings import ORDINARY_SETTING, SETTINGS
 from vcsd.types import message_texts
 from vcsd.world.questions.kinds import KINDS
 
@@ -70,7 +70,8 @@ def draw_failures(runs: ReadOnce) -> Figure | None:
     """Draw one row per setting that broke something; None until the runs may be read, or if nothing broke."""
     from matplotlib.figure import Figure
 
-    rows = {setting: first_broken(runs, setting) for setting in SETTINGS} if runs.may_be_read else {}
+    settings = (ORDINARY_SETTING, *SETTINGS)
+    rows = {setting: first_broken(runs, setting) for setting in settings} if runs.may_be_read else {}
     rows = {setting: broken for setting, broken in rows.items() if broken}
     if not rows:
         return None

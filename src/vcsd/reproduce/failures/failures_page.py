@@ -59,7 +59,7 @@ WORDS = (
 )
 CHOSEN = (
     "Nobody chose these questions: they are the first of each setting's first base. An ellipsis marks where the front "
-    "of a long answer was left out."
+    "of a long answer was left out. Results keep no answers without the picture, so none of `text only` is here."
 )
 COULD_SHOW = (
     "`could show`: the smallest difference, in points, that as many bases with this spread would show in 80% of cases, "

@@ -127,7 +127,8 @@ def precheck_page(out: Path, tested: str = "", left_out: LeftOut | None = None) 
         "## Every statistic",
         "",
         "Correlation with the gain of training, and the typical miss (root mean square) of a line through the other "
-        "bases, next to that of their mean, which needs no statistic. Statistics of the first step are free of labels. "
+        "bases, next to that of their mean, which needs no statistic. Intervals count bases as independent, though "
+        "those of one pre-training seed share lessons. Statistics of the first step are free of labels. "
         "The bases of lists that are read once ([failures](where_it_fails.md), [more bases](more_bases.md)) are not "
         "among them. " + _made_again(out),
         "",

@@ -184,7 +184,8 @@ def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *,
             ],
             sure=f"Fewer than {FEWEST_BASES} bases decide nothing, and a difference counts if its two-sided p is below "
             "0.05 ([rules](#how-the-verdicts-are-given)). The column *could decide* says what the runs could have "
-            f"shown.{_made_stricter(results)}",
+            "shown. Rows are not corrected for their number: of 20 claims without any effect, one would be decided by "
+            f"chance.{_made_stricter(results)}",
             repeat="`vcsd reproduce` makes the runs and writes this page from the files in `cells/`; do not edit it. "
             "From the result files of this repository alone: `python -m vcsd.reproduce.every_page docs/results`.",
         ),

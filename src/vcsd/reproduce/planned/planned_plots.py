@@ -24,18 +24,20 @@ DOT = "#9aa0a8"
 
 
 def draw_verdicts(runs: PlannedResults) -> Figure | None:
-    """VCSD minus `sharpened 2` suite by suite, and minus every control in Acc; None without runs."""
+    """VCSD minus `sharpened 2` by suite, and minus every control in Acc, the smallest first; None without runs."""
     suites: dict[str, Paired | None] = dict(suite_changes(runs))
     if not suites:
         return None
     suites["all seven"] = runs.change(MAIN_CONTROL, VCSD.name, runs.verdict_bases)
-    controls = {_marked(name): runs.change(name, VCSD.name, runs.verdict_bases) for name in CONTROLS}
+    known = {name: change for name in CONTROLS if (change := runs.change(name, VCSD.name, runs.verdict_bases))}
+    controls = {_marked(name): known[name] for name in sorted(known, key=lambda name: known[name].mean)}
     figure = new_figure(10.5, 4.2)
     left, right = figure.subplots(1, 2)
     draw_differences(left, suites)
     left.set_title(f"VCSD minus {MAIN_CONTROL}, by suite", fontsize=10)
     draw_differences(right, controls)
     right.set_title("VCSD minus each control, all seven suites", fontsize=10)
+    figure.suptitle("bars are not corrected for two looks, nor for the number of comparisons", fontsize=9)
     figure.tight_layout()
     return figure
 

@@ -98,7 +98,8 @@ def verdict_page(runs: PlannedResults, at_paper_size: str = "") -> str:
         + (f" Missing: {in_words(missing)}." if missing else "")
         + " The [rules](../preregistration.md), written before the runs, name the questions and the tests: Student's t "
         f"over bases, which count equally; fewer than {FEWEST_BASES} bases are undecided. **The one-look rule was "
-        f"broken** ([how](#the-one-look-rule)). {after_two_looks(runs)}",
+        f"broken** ([how](#the-one-look-rule)). {after_two_looks(runs)} The rules correct within a question, not for "
+        "the number of questions.",
         repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes the "
         "runs.",
     )
@@ -113,7 +114,13 @@ def verdict_page(runs: PlannedResults, at_paper_size: str = "") -> str:
         elif side == "described" and own:
             own[-1] += without_contrast(runs)
         lines += [f"## {heading}", "", *(own or ["Nothing."]), ""]
-    lines += [f"![Differences with 95% intervals]({PICTURE})", "", *_suites(runs), *_matched(runs), *_again(runs)]
+    lines += [
+        f"![Differences with 95% intervals, not corrected for two looks]({PICTURE})",
+        "",
+        *_suites(runs),
+        *_matched(runs),
+        *_again(runs),
+    ]
     return "\n".join([*lines, *_guard(runs), *all_runs(runs, runs.verdict_bases), *_looks(), *_made(runs)])
 
 
