@@ -146,6 +146,13 @@ def test_a_dry_run_counts_the_later_epochs_of_a_short_file(folder, tmp_path, mon
     assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
 
 
+def test_a_dry_run_refuses_data_with_fewer_usable_rows_than_a_step_needs(folder, tmp_path, monkeypatch, capsys):
+    code, words = dry_run_of(folder, ["whole.png", "whole.png", "broken.png"], tmp_path, monkeypatch, capsys)
+    assert code == 2
+    assert "a step needs 3 different examples, but the data has only 2 usable ones (3 rows; 1 broken_image)." in words
+    assert "The last row that was skipped: example 'row-2': " in words
+
+
 def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):
     arguments = ("--dry-run", "model.path=Qwen/Qwen3-VL-2B-Instruct")
     code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments)
