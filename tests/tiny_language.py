@@ -3,13 +3,16 @@
 import random
 from functools import cache
 
+import numpy as np
 import torch
+from PIL import Image, ImageDraw
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from vcsd.emoji.captions import conversation
 from vcsd.emoji.emoji_scenes import draw_scene
-from vcsd.emoji.sprites import drawn_sprites, save_sprites
+from vcsd.emoji.sprites import SIDE, _all_colors, save_sprites
+from vcsd.emoji.things import THINGS
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
@@ -47,8 +50,15 @@ def write_language(folder):
 
 @cache
 def plain_sprites():
-    """Sprites that need no font, drawn once."""
-    return drawn_sprites()
+    """Plain shapes without any font, drawn once: for each thing a polygon with its own number of corners and angle."""
+    pictures = []
+    for index in range(len(THINGS)):
+        picture = Image.new("RGBA", (SIDE, SIDE), (0, 0, 0, 0))
+        circle = (SIDE / 2, SIDE / 2, SIDE / 2 - 2)
+        corners, angle = 3 + index % 6, 3 * (index // 6)
+        ImageDraw.Draw(picture).regular_polygon(circle, corners, rotation=angle, fill=(200, 120, 60, 255))
+        pictures.append(np.asarray(picture).astype(np.float32) / 255)
+    return _all_colors(pictures)
 
 
 def write_sprites(path):

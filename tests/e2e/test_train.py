@@ -141,9 +141,17 @@ def test_a_dry_run_counts_the_later_epochs_of_a_short_file(folder, tmp_path, mon
     code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys)
     assert code == 0  # 4 steps of 3 prompts end before the share counts
     assert "checked all 15, with their images: 3 cannot be used and would be skipped (3 broken_image)." in words
-    code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, "trainer.max_steps=60")
+    for num_steps in (30, 60):  # 90 prompts are used of 112 rows that are read
+        code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, f"trainer.max_steps={num_steps}")
+        assert code == 2
+        assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
+
+
+def test_a_dry_run_refuses_data_with_fewer_usable_rows_than_a_step_needs(folder, tmp_path, monkeypatch, capsys):
+    code, words = dry_run_of(folder, ["whole.png", "whole.png", "broken.png"], tmp_path, monkeypatch, capsys)
     assert code == 2
-    assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
+    assert "a step needs 3 different examples, but the data has only 2 usable ones (3 rows; 1 broken_image)." in words
+    assert "The last row that was skipped: example 'row-2': " in words
 
 
 def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):

@@ -191,6 +191,16 @@ def test_a_run_does_not_resume_with_other_epochs_if_its_learning_rate_depends_on
     assert in_epochs(tmp_path / "constant", 2).state.global_step == 4
 
 
+def test_a_run_does_not_become_longer_if_its_warm_up_is_a_share_of_it(tmp_path):
+    share, none = {**SAVES, "warmup_steps": 0.5}, {**SAVES, "warmup_steps": 0.5, "lr_scheduler_type": "constant"}
+    for name, arguments in (("share", share), ("none", none)):
+        make_trainer(tmp_path / name, arguments={**arguments, "max_steps": 2}).train()
+        make_trainer(tmp_path / name, arguments={**arguments, "max_steps": 2}).train("auto")
+    with pytest.raises(ConfigError, match=r"args.max_steps was 2 and is now 4. Restore"):
+        make_trainer(tmp_path / "share", arguments={**share, "max_steps": 4}).train("auto")
+    make_trainer(tmp_path / "none", arguments={**none, "max_steps": 4}).train("auto")  # has no warm-up
+
+
 def test_a_run_does_not_resume_with_other_settings_of_its_schedule(tmp_path):
     schedule = {**SAVES, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-4}}
     make_trainer(tmp_path, arguments=schedule).train()

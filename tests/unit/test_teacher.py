@@ -155,7 +155,11 @@ def test_distance_is_relative_to_the_student():
 
 def test_equal_weights_have_no_distance_even_if_all_are_zero():
     """Of adapters, the factor that is trained is zero until the first update."""
-    assert Teacher(student_of(0.0), "fixed").distance() == 0.0
+    student = student_of(0.0)
+    teacher = Teacher(student, "fixed")
+    assert teacher.distance() == 0.0
+    move(teacher.module, 1.0)
+    assert teacher.distance() == float("inf"), "a student of zeros is no reason to call its teacher equal"
 
 
 def test_a_tied_weight_is_named_once():

@@ -16,6 +16,7 @@ from vcsd.checkpoint.disk_space import DiskNeeds, existing_folder, free_bytes, n
 from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.data import MIN_ROWS_SEEN, Skips, Stream, load_examples
 from vcsd.data.order import Order
+from vcsd.data.stream import refuse_too_few
 from vcsd.errors import ConfigError, DataError, nearest_path
 from vcsd.inputs import check_count, check_fields
 from vcsd.lora.attach import require_peft
@@ -144,6 +145,7 @@ def _check_first_rows(
             break
     num_checked = skips.num_seen
     if num_checked == len(examples):
+        refuse_too_few(num_checked - skips.num_skipped, recipe.prompts_per_step, num_checked, skips)
         _read_again(skips, order, errors, arguments.max_steps * recipe.prompts_per_step)
     messages = tuple(str(error) for error in errors.values())
     return CheckedRows(len(examples), num_checked, skips.summary(), messages)

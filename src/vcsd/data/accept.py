@@ -26,27 +26,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NAME = "train_dataset"
 _KINDS = "Examples, dictionaries, a datasets.Dataset, or the path of a file"
 
 
-def open_examples(dataset: object, *, max_rows: int, name: str = "train_dataset") -> ExampleSource:
+def open_examples(dataset: object, *, max_rows: int) -> ExampleSource:
     """Open a data set of any accepted kind. `max_rows` limits what is read of one that has no length.
 
     >>> rows = open_examples([{"prompt": "How many?", "image": []}], max_rows=1)
     >>> rows[0].prompt
     ({'role': 'user', 'content': [{'type': 'text', 'text': 'How many?'}]},)
     """
-    _refuse_others(dataset, name)
+    _refuse_others(dataset)
     if isinstance(dataset, Source):
         return dataset
     if isinstance(dataset, str | PathLike):
         return load_examples(dataset)
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        dataset = _read(dataset, max_rows, name)
+        dataset = _read(dataset, max_rows)
     rows: Any = dataset
     if not len(rows):
-        raise ConfigError([f"{name} has no rows."])
-    table = _table(rows, name)
+        raise ConfigError([f"{_NAME} has no rows."])
+    table = _table(rows)
     if table is None:
         return rows  # type: ignore[no-any-return]
     source = Source(table, trusts_paths=True)
@@ -54,22 +55,22 @@ def open_examples(dataset: object, *, max_rows: int, name: str = "train_dataset"
     return source
 
 
-def _refuse_others(dataset: object, name: str) -> None:
+def _refuse_others(dataset: object) -> None:
     """Raise a ConfigError for what is often passed by mistake."""
     if dataset is None:
-        raise ConfigError([f"{name} is missing. Give {_KINDS}."])
+        raise ConfigError([f"{_NAME} is missing. Give {_KINDS}."])
     if isinstance(dataset, Mapping):
         splits = ", ".join(map(repr, dataset))
-        raise ConfigError([f"{name} is a dictionary of {splits}. Pass one split, such as dataset['train']."])
+        raise ConfigError([f"{_NAME} is a dictionary of {splits}. Pass one split, such as dataset['train']."])
     if hasattr(dataset, "to_dict") and hasattr(dataset, "iloc"):
-        raise ConfigError([f"{name} is a pandas DataFrame. Pass its rows: frame.to_dict('records')."])
+        raise ConfigError([f"{_NAME} is a pandas DataFrame. Pass its rows: frame.to_dict('records')."])
     if hasattr(dataset, "collate_fn"):
-        raise ConfigError([f"{name} is a DataLoader. Pass its dataset; batches are made by the trainer."])
+        raise ConfigError([f"{_NAME} is a DataLoader. Pass its dataset; batches are made by the trainer."])
     if not isinstance(dataset, str | PathLike | Iterable) and not hasattr(dataset, "__getitem__"):
-        raise ConfigError([f"{name} is {type(dataset).__name__}. Give {_KINDS}."])
+        raise ConfigError([f"{_NAME} is {type(dataset).__name__}. Give {_KINDS}."])
 
 
-def _read(dataset: object, max_rows: int, name: str) -> Sequence[object]:
+def _read(dataset: object, max_rows: int) -> Sequence[object]:
     """Read the rows of an iterable that a run can use. Images stay encoded where `datasets` allows it."""
     assert isinstance(dataset, Iterable)
     undecoded = getattr(dataset, "decode", None)
@@ -80,19 +81,19 @@ def _read(dataset: object, max_rows: int, name: str) -> Sequence[object]:
         items = list(islice(rows, max_rows))
     except TypeError:
         items = list(islice(dataset, max_rows))
-    log.info("%s has no length: read %d rows, of at most %d that the run can use.", name, len(items), max_rows)
+    log.info("%s has no length: read %d rows, of at most %d that the run can use.", _NAME, len(items), max_rows)
     return items
 
 
-def _table(rows: Any, name: str) -> Table | None:
+def _table(rows: Any) -> Table | None:
     """Return the table of rows; None if they are Examples already."""
     if hasattr(rows, "with_format") and hasattr(rows, "select_columns"):
         is_transformed = (getattr(rows, "format", None) or {}).get("type") == "custom"
-        return RowsTable(rows, name=name) if is_transformed else DatasetTable(rows, name=name, folder=Path())
+        return RowsTable(rows, name=_NAME) if is_transformed else DatasetTable(rows, name=_NAME, folder=Path())
     try:
         first = rows[0]
     except DataError:
         return None
     if isinstance(first, Example):
         return None
-    return RowsTable(rows, name=name)
+    return RowsTable(rows, name=_NAME)

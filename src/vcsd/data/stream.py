@@ -82,13 +82,19 @@ class Stream:
                     ids.append(example.id)
                     self.skips.use()
             position += 1
-            if len(seen) == len(self.rows) and len(items) < count:
-                raise ConfigError([self._too_few(count, len(items))])
+            if len(seen) == len(self.rows):
+                refuse_too_few(len(items), count, len(self.rows), self.skips)
         return Taken(tuple(items), tuple(ids), position)
 
-    def _too_few(self, count: int, num_usable: int) -> str:
-        last = f" The last row that was skipped: {self.skips.last}" if self.skips.last is not None else ""
-        return (
+
+def refuse_too_few(num_usable: int, count: int, num_rows: int, skips: Skips) -> None:
+    """Raise a ConfigError if fewer rows can be used than a step needs."""
+    if num_usable >= count:
+        return
+    last = f" The last row that was skipped: {skips.last}" if skips.last is not None else ""
+    raise ConfigError(
+        [
             f"a step needs {count} different examples, but the data has only {num_usable} usable ones "
-            f"({len(self.rows)} rows; {self.skips.summary()}). Lower prompts_per_step, or add data.{last}"
-        )
+            f"({num_rows} rows; {skips.summary()}). Lower prompts_per_step, or add data.{last}"
+        ]
+    )

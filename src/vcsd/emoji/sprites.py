@@ -2,8 +2,7 @@
 
     python -m vcsd.emoji.sprites sprites.safetensors --font /usr/share/fonts/truetype/noto/NotoColorEmoji.ttf
 
-The font is Noto Color Emoji, Debian's package fonts-noto-color-emoji, which is not needed once the file exists. Tests
-use `drawn_sprites`, which needs no font: plain shapes, one per thing.
+The font is Noto Color Emoji, Debian's package fonts-noto-color-emoji, which is not needed once the file exists.
 """
 
 from __future__ import annotations
@@ -44,18 +43,6 @@ def emoji_sprites(font: Path) -> torch.Tensor:
         raise ConfigError(["this Pillow was built without FreeType, which draws fonts. Install Pillow's own wheel."])
     face = ImageFont.truetype(str(font), _FONT_SIZE)
     return _all_colors([_square(thing.emoji, face) for thing in THINGS.values()])
-
-
-def drawn_sprites() -> torch.Tensor:
-    """Draw a plain shape for each thing, without any font: a polygon with its own number of corners and angle."""
-    pictures = []
-    for index in range(len(THINGS)):
-        picture = Image.new("RGBA", (SIDE, SIDE), (0, 0, 0, 0))
-        circle = (SIDE / 2, SIDE / 2, SIDE / 2 - 2)
-        corners, angle = 3 + index % 6, 3 * (index // 6)
-        ImageDraw.Draw(picture).regular_polygon(circle, corners, rotation=angle, fill=(200, 120, 60, 255))
-        pictures.append(np.asarray(picture).astype(np.float32) / 255)
-    return _all_colors(pictures)
 
 
 def _square(emoji: str, face: ImageFont.FreeTypeFont) -> np.ndarray:

@@ -40,7 +40,7 @@ def contrast_page(seen: Sequence[ResponseContrast], maps: Mapping[str, Sequence[
     """Build the page. `maps` holds the tile maps of some of the models, by name."""
     first, scale = seen[0], colour_scale(seen)
     views = [("image", first.images[0]), (f"control: {first.method.contrast_view}", first.control_images[0])]
-    legend = colour_legend(scale, unit="nats", low="the image makes it less likely", high="more likely")
+    legend = colour_legend(scale, low="the image makes it less likely", high="more likely")
     rows = [*map(model_row, seen), *difference_rows(seen)]
     question = f'<p class="question">{text(first.question)}</p>'
     body = f'<div class="beside">{side_by_side(views)}<div>{question}{legend}{token_rows(rows, scale)}</div></div>'
@@ -165,7 +165,7 @@ def _maps(first: ResponseContrast, maps: Mapping[str, Sequence[TileMap]]) -> Htm
         return Html("")
     scale = full_colour(value for _, one in several for row in one.support for value in row)
     items = [HeatMap(*_titles(name, one), first.images[0], one.support) for name, one in several]
-    legend = colour_legend(scale, unit="nats", low="the tile speaks against it", high="for it")
+    legend = colour_legend(scale, low="the tile speaks against it", high="for it")
     return Html(legend + heat_maps(items, scale))
 
 

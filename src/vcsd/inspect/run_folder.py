@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.monitor.lines import JsonLine
 
-CARD = "scorecard.json"
+CARD, SKIPPED = "scorecard.json", "skipped.jsonl"
 
 RunState = Literal["finished", "running", "stopped", "evaluated"]
 """A run that crashed and one that a person stopped look alike: both have fewer steps than planned. A model that was
@@ -79,9 +79,10 @@ class RunRecord:
         allowed, in_step = self.setting("data", "max_skipped_share"), self.setting("prompts_per_step")
         if self.state != "stopped" or not isinstance(allowed, int | float) or not isinstance(in_step, int):
             return None
-        used = {str(example) for record in self.steps for example in record.get("examples", ())}
-        most_seen = self.num_skipped + len(used) + in_step  # the rows of the step that was not finished are not known
-        if most_seen < MIN_ROWS_SEEN or self.num_skipped <= allowed * most_seen:
+        times_skipped = sum(1 for _ in read_lines(self.folder / SKIPPED))  # a run counts a row in every epoch
+        times_used = sum(len(record.get("examples", ())) for record in self.steps)
+        most_seen = times_skipped + times_used + in_step  # the rows of the step that was not finished are not known
+        if most_seen < MIN_ROWS_SEEN or times_skipped <= allowed * most_seen:
             return None
         return (
             f"{self.num_skipped} rows could not be used, more than {allowed:.0%} of those read, which stops a run "
@@ -148,7 +149,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
         syncs=list(read_lines(folder / SYNC_FILE)),
         scorecard=load_scorecard(card) if card.is_file() else None,
         exam=exam,
-        num_skipped=len({str(line.get("id")) for line in read_lines(folder / "skipped.jsonl")}),
+        num_skipped=len({str(line.get("id")) for line in read_lines(folder / SKIPPED)}),
         process=process_in(folder),
     )
 

@@ -45,7 +45,7 @@ def sampled(runs: Sequence[RunRecord]) -> Html:
         for number, run in enumerate(runs)
         if chosen[run.name]
     ]
-    legend = colour_legend(scale, unit="nats", low="the image makes it less likely", high="more likely")
+    legend = colour_legend(scale, low="the image makes it less likely", high="more likely")
     return Html((legend if values else "") + "".join(parts))
 
 

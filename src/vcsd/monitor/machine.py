@@ -22,8 +22,12 @@ SESSIONS = "sessions.json"
 
 
 _OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part", "CPU variant")
-_VECTORS = ("sse", "ssse", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "bf16", "i8mm")
-"""First letters of the flags of vector instructions. Others depend on the kernel, and no sum depends on them."""
+_VECTORS = {
+    "flags": ("sse", "ssse", "avx", "fma", "f16c", "amx"),
+    "Features": ("asimd", "sve", "sme", "bf16", "i8mm"),
+}
+"""First letters of the flags of vector instructions, for x86 and for ARM. Others depend on the kernel and the virtual
+machine, and no sum depends on them: on x86, `sme` encrypts memory, and `smep` protects the kernel."""
 
 
 class Session(TypedDict):
@@ -58,11 +62,23 @@ def processor() -> str:
     """
     info = Path("/proc/cpuinfo")
     first = info.read_text().partition("\n\n")[0] if info.is_file() else platform.processor()
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
-    vectors = sorted(flag for flag in flags if flag.startswith(_VECTORS))
-    kind = json.dumps([[fields.get(name) for name in _OF_A_PROCESSOR], vectors or first])
-    return f"{torch.backends.cpu.get_cpu_capability()} {hashlib.sha256(kind.encode()).hexdigest()[:8]}"
+    return f"{torch.backends.cpu.get_cpu_capability()} {kind_of_processor(first)}"
+
+
+def kind_of_processor(info: str) -> str:
+    """Return a hash of what the kernel says of one core, without what two hosts of one kind may say differently.
+
+    >>> amd = "vendor_id\\t: AuthenticAMD\\nmodel\\t: 17\\ncpu MHz\\t: {}\\nflags\\t: fpu sse avx2 {}"
+    >>> kind_of_processor(amd.format(2400, "")) == kind_of_processor(amd.format(3100, "smep sme"))
+    True
+    >>> kind_of_processor(amd.format(2400, "")) == kind_of_processor(amd.format(2400, "avx512f"))
+    False
+    """
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in info.splitlines())}
+    flags = [(flag, first) for name, first in _VECTORS.items() for flag in fields.get(name, "").split()]
+    vectors = sorted(flag for flag, first in flags if flag.startswith(first))
+    kind = json.dumps([[fields.get(name) for name in _OF_A_PROCESSOR], vectors or info])
+    return hashlib.sha256(kind.encode()).hexdigest()[:8]
 
 
 def versions() -> dict[str, str]:

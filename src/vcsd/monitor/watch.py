@@ -147,7 +147,8 @@ class Watch:
             num_removed = lines.keep_until("step", next_step - 1)
             if num_removed:
                 then = "starts over" if next_step == 1 else f"resumes at step {next_step}"
-                log.warning("%s: removed %d lines; the run %s.", lines.path, num_removed, then)
+                removed = f"{num_removed} line{'s' if num_removed > 1 else ''}"
+                log.warning("%s: removed %s; the run %s.", lines.path, removed, then)
         self._bar.begin(next_step - 1, self._max_steps)
 
     def _write(

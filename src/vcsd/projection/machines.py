@@ -156,7 +156,7 @@ def parse_machine(text: str) -> Machine:
     if key not in CARDS:
         known = [*CARDS, *ALIASES]
         # Of a memory size, the nearest spelling is a wrong size: 141gb for 16gb.
-        near = [] if re.fullmatch(r"\d+(gb)?", key) else difflib.get_close_matches(key, known, n=1)
+        near = [] if re.fullmatch(r"\d{1,3}(gb)?", key) else difflib.get_close_matches(key, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         allowed = f"Allowed: {', '.join(known)}; several as in 8xh100."
         raise ConfigError([f"card {text!r} is not known.{hint} {allowed}"])

@@ -113,11 +113,11 @@ def shown_token(token: str) -> str:
     return token.replace("\n", "\u21b5") if token.strip() else token.replace(" ", "\u2423").replace("\n", "\u21b5")
 
 
-def colour_legend(scale: float, *, unit: str, low: str, high: str) -> Html:
-    """Show the colour scale with its ends, and what they mean."""
+def colour_legend(scale: float, *, low: str, high: str) -> Html:
+    """Show the colour scale with its ends, in nats, and what they mean."""
     return Html(
         f'<div class="scale"><span>{text(low)}</span><span class="ends"><b>\u2212{scale:.3g}</b><i></i>'
-        f"<b>+{scale:.3g} {text(unit)}</b></span><span>{text(high)}</span></div>"
+        f"<b>+{scale:.3g} nats</b></span><span>{text(high)}</span></div>"
     )
 
 

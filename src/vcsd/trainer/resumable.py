@@ -238,7 +238,7 @@ class ResumableTrainer(Trainer):
         if self.queue.lag and WAITING not in manifest["files"]:
             raise DamagedCheckpointError(folder, f"{WAITING} is not in its manifest")
         _check_states(folder, has_provenance=PROVENANCE in manifest["files"])
-        self._refuse_other_epochs(folder)
+        self._refuse_other_end(folder)
         if PROVENANCE in manifest["files"]:
             before = _read(folder / PROVENANCE)["content"]
             now = {name: value for name, value in self.content.items() if name in before}  # early ones lack images
@@ -251,18 +251,18 @@ class ResumableTrainer(Trainer):
             )
         return manifest
 
-    def _refuse_other_epochs(self, folder: Path) -> None:
-        """Raise a ConfigError if a schedule that ends with the run would get another end from other epochs."""
-        if self.args.max_steps > 0 or self._has_constant_rate:
+    def _refuse_other_end(self, folder: Path) -> None:
+        """Raise a ConfigError if the run would end at another step, and its learning rate depends on that."""
+        schedule, warmup = self._schedule, self.args.warmup_steps
+        if schedule == "constant" or (schedule == "constant_with_warmup" and not 0 < warmup < 1):  # else a share
             return
-        name = "trainer.num_train_epochs, in steps,"
+        name = "max_steps" if self.args.max_steps > 0 else "num_train_epochs, in steps,"
         before = TrainerState.load_from_json(str(folder / TRAINER_STATE)).max_steps
-        refuse_other_run(folder, {name: before}, {name: self.num_steps_planned})
+        refuse_other_run(folder, {f"trainer.{name}": before}, {f"trainer.{name}": self.num_steps_planned})
 
     @property
-    def _has_constant_rate(self) -> bool:
-        """Whether the learning rate, after its warm-up, does not depend on where the run ends."""
-        return str(_plain(self.args.lr_scheduler_type)).startswith("constant")
+    def _schedule(self) -> str:
+        return str(_plain(self.args.lr_scheduler_type))
 
     def identity(self) -> dict[str, object]:
         """Return the settings that must not change when a run resumes."""
@@ -275,7 +275,7 @@ class ResumableTrainer(Trainer):
         rollout = asdict(self.rollout)
         if not rollout["steps_ahead"]:
             del rollout["steps_ahead"]  # earlier checkpoints lack it
-        if not self._has_constant_rate:
+        if not self._schedule.startswith("constant"):
             arguments["max_steps"] = self.args.max_steps
         if self.args.lr_scheduler_kwargs:
             arguments["lr_scheduler_kwargs"] = self.args.lr_scheduler_kwargs  # earlier checkpoints lack it

@@ -127,6 +127,20 @@ def test_a_run_that_stopped_because_too_many_rows_were_skipped_says_so(tmp_path)
     assert "36 rows of the data were skipped" in told(36)[0]
 
 
+def test_rows_of_a_short_file_are_counted_in_every_epoch_as_the_run_did(tmp_path):
+    folder = write_run(tmp_path / "a", num_steps=1)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"prompts_per_step": 6, "data": {**config.get("data", {}), "max_skipped_share": 0.05}}
+    (folder / "config.json").write_text(json.dumps(config))
+    used = [{"step": step, "examples": [f"used {i}" for i in range(6)]} for step in range(1, 16)]  # 90 of ten rows
+    skipped = [{"id": f"broken {i}"} for i in range(2)] * 5
+    write_lines(folder / "metrics.jsonl", used)
+    write_lines(folder / "skipped.jsonl", skipped)
+    assert read_run(folder).cause.startswith("2 rows could not be used, more than 5% of those read")
+    write_lines(folder / "skipped.jsonl", skipped[:5])
+    assert read_run(folder).cause is None
+
+
 def test_alarms_are_listed_where_they_begin(tmp_path):
     html = html_of(write_run(tmp_path / "a", guard={8: "warn", 9: "warn", 12: "warn", 13: "stop"}))
     rows = re.findall(r'<th scope="row">a</th><td[^>]*>(\d+)</td><td[^>]*>(\w+)</td><td[^>]*>length grew', html)

@@ -171,7 +171,15 @@ def test_a_run_that_begins_again_in_the_same_folder_does_not_mix_with_the_first(
     watch.observe(seen(1, "Old."))
     Watch(tmp_path, Letters(), max_steps=90).observe(seen(1, "Seven."))
     assert [line["length"] for line in read_lines(tmp_path / "metrics.jsonl")] == [7]
-    assert "metrics.jsonl: removed 1 lines; the run starts over." in caplog.text
+    assert "metrics.jsonl: removed 1 line; the run starts over." in caplog.text
+
+
+def test_a_run_that_resumes_after_its_first_step_does_not_start_over(watch, tmp_path, caplog):
+    watch.observe(seen(1, "Seven."))
+    state = watch.state()
+    watch.observe(seen(2, "Lost."))
+    Watch(tmp_path, Letters(), max_steps=90).restore(state, 1)
+    assert "metrics.jsonl: removed 1 line; the run resumes at step 2." in caplog.text
 
 
 def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):

@@ -200,6 +200,16 @@ def test_an_unknown_machine_is_an_error_that_names_it(text):
         parse_machine(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"), [("h10", "Did you mean 'h100'? "), ("4090", "Did you mean 'rtx4090'? "), ("16GB", ""), ("14", "")]
+)
+def test_a_card_is_suggested_but_no_other_size_of_memory(text, hint):
+    with pytest.raises(ConfigError) as error:
+        parse_machine(text)
+    known = "rtx4090, l40s, a100-80, h100, h200, b200, 24gb, 48gb, 80gb, a100, 141gb"
+    assert str(error.value) == f"card {text!r} is not known. {hint}Allowed: {known}; several as in 8xh100."
+
+
 def test_this_machine_can_be_measured_as_a_card():
     card = measure_card(torch.device("cpu"), torch.float32, 8 * 2**30)
     assert card.gib == 8

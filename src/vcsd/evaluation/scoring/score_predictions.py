@@ -56,7 +56,7 @@ def score(
     """Score predictions. `made_with` says how they were made; failed ones are an error unless allowed."""
     _indices(questions, suites)
     answers = align(questions, predictions)
-    check_failed(questions, answers, allow_failed=allow_failed)
+    check_failed(questions, answers, allow_failed=allow_failed, allowed_by="allow_failed=True")
     marking = Marking(mode, rules, judge)
     verdicts = mark(questions, answers, marking, suites)
     return scorecard_of(questions, answers, verdicts, marking=marking, suites=suites, made_with=made_with)
@@ -105,9 +105,9 @@ def check_failed(
     answers: Sequence[Prediction],
     *,
     allow_failed: bool,
-    allowed_by: str = "allow_failed=True",
+    allowed_by: str | None = None,
 ) -> None:
-    """Raise if questions failed, unless they may count as wrong. `allowed_by` is how the caller allows it."""
+    """Raise if questions failed, unless they may count as wrong. `allowed_by` is how the user allows it, if at all."""
     failed: dict[str, list[Prediction]] = defaultdict(list)
     for question, answer in zip(questions, answers, strict=True):
         if answer.error is not None:
@@ -117,10 +117,8 @@ def check_failed(
             f"{name}: {len(several)} failed, the first is {several[0].question_id!r}: {_cause(several[0])}"
             for name, several in failed.items()
         ]
-        raise RunError(
-            f"some questions have no answer. {'; '.join(lines)}. Ask them again, or allow failed questions "
-            f"({allowed_by}) to count them as wrong."
-        )
+        allow = f", or allow failed questions ({allowed_by}) to count them as wrong" if allowed_by else ""
+        raise RunError(f"some questions have no answer. {'; '.join(lines)}. Ask them again{allow}.")
 
 
 def _cause(failed: Prediction) -> str:

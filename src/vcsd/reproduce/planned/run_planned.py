@@ -197,17 +197,16 @@ def run_list(
                 save()
                 saved = time.monotonic()
             while len(workers) < jobs and (cell := _next_cell(listed, todo, sweep, maker, known, tally)) is not None:
-                worker = idle.pop() if idle else Worker(sweep.out / "logs", threads=1)
-                worker.start(cell)
-                workers.append(worker)
+                workers.append(idle.pop() if idle else Worker(sweep.out / "logs", threads=1))
+                workers[-1].start(cell)
             is_last = not workers and maker.is_done
             _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
     except KeyboardInterrupt:
         say("Interrupted. The same command resumes.")
     finally:
-        maker.stop()
         for worker in (*workers, *idle):
             worker.process.terminate()
+        maker.stop()
         for worker in (*workers, *idle):
             worker.stop()
     return tally

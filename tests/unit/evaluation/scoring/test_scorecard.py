@@ -11,7 +11,7 @@ from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
 from vcsd.evaluation.reading import READER
 from vcsd.evaluation.scoring.aggregate import tally
-from vcsd.evaluation.scoring.score_predictions import score
+from vcsd.evaluation.scoring.score_predictions import check_failed, score
 from vcsd.evaluation.scoring.scorecard import Scorecard, load_scorecard
 
 
@@ -99,6 +99,12 @@ def test_failed_questions_are_not_averaged_unless_allowed():
     ):
         exact(questions, predictions)
     assert exact(questions, predictions, allow_failed=True).acc == 50.0
+
+
+def test_who_cannot_allow_failed_questions_is_not_told_to():
+    failed = [say("q0", "A", stop=None, error="RefusedError: example 'q0': too long.")]
+    with pytest.raises(RunError, match=r"the first is 'q0': too long\. Ask them again\.$"):
+        check_failed(blink("A"), failed, allow_failed=False)
 
 
 def test_predictions_must_belong_to_questions_one_to_one():

@@ -237,6 +237,7 @@ def test_a_correlation_within_groups_sets_no_groups_apart():
     assert within.num_bases == 8
     assert correlated(down) is None, "too few bases"
     assert within_groups([[pair] for pair in down]) is None, "a base alone in its group says nothing"
+    assert within_groups([*groups, [(9.0, 9.0)]]) == within
 
 
 def wilson(share, num):

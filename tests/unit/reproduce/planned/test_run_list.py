@@ -3,8 +3,10 @@
 import json
 import shutil
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,6 +93,36 @@ def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
     cell = take()
     assert (cell.variant, cell.base.folder.name, tally.num_known, tally.num_todo) == (BASE, "a", 1, 2)
     assert todo == []
+
+
+@pytest.mark.parametrize("when", ["start", "collect"])
+def test_an_interrupt_ends_every_process_and_reports_what_is_done(when, tmp_path, monkeypatch, capsys):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]})])
+    write_planned_card(make_base(tmp_path / "bases" / "a"), plan.bases["a"])
+    maker, ended = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1), []
+
+    class Interrupted:
+        def __init__(self, logs, threads):
+            self.process = SimpleNamespace(terminate=lambda: ended.append("terminated"))
+
+        def start(self, cell):
+            if when == "start":
+                raise KeyboardInterrupt
+
+        def stop(self):
+            ended.append("joined")
+
+    def collect(workers, idle, report):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_planned, "Worker", Interrupted)
+    monkeypatch.setattr(run_planned, "_collect", collect)
+    monkeypatch.setattr(maker, "stop", lambda: ended.append("bases"))
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=8)
+    tally = run_planned.run_list(plan, sweep, maker, KnownRuns(), 1, time.monotonic() + 60)
+    assert ended == ["terminated", "bases", "joined"]
+    assert (tally.num_todo, tally.keys) == (2, [])
+    assert "Interrupted. The same command resumes." in capsys.readouterr().out
 
 
 def test_a_stem_is_made_once_and_before_its_branches(tmp_path, monkeypatch):

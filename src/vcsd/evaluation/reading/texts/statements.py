@@ -470,10 +470,6 @@ def _sentences(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _is_short(text: str) -> bool:
-    return len(text.split()) <= _FEW_WORDS and len(text) <= _FEW_CHARACTERS
-
-
 def is_complete(text: str) -> bool:
     """Whether a text seems complete: it ends like a sentence, or is too short to be one.
 
