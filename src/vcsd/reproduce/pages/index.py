@@ -42,7 +42,7 @@ PLANNED = {
     "paper_dose.md": "Do the claims hold where gains have the paper's size?",
     "what_the_contrast_adds.md": "What does the contrast add to sharpening and other controls, in the default world?",
     "more_bases.md": "Is VCSD above matched OPSD?",
-    "language_exported.md": "Does it help that language model, if its weights are measured as they are exported?",
+    "language_exported.md": "Does VCSD help the same language model, measured as it is exported?",
     "precheck.md": "How well does the pre-check forecast the gain of training?",
     "doses.md": "Does VCSD do harm where all captions are true?",
     "sharpening_so_far.md": "How do the same controls do on the shipped bases?",
