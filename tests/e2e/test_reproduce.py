@@ -53,7 +53,7 @@ def test_main_runs_every_base_and_is_not_run_again(bases, monkeypatch, capsys, t
     (noted,) = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert (noted["cells_run"], noted["cells_known"], noted["jobs"], noted["ended"]) == (6, 0, 1, "done")
     assert noted["wall_seconds"] > 0.9 * noted["run_seconds"] > 0, "one after the other, each rounded"
-    assert noted["command"] in (tmp_path / "README.md").read_text()
+    assert noted["command"] in (tmp_path / "how_made.md").read_text()
     assert not list((tmp_path / "work").glob("*/metrics.jsonl")), "only results are kept"
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 0

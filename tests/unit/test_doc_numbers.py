@@ -300,7 +300,13 @@ def delta(text, shape):
 
 LOSS, SHARING, SCORING, READER_PAGE, REPRODUCE = (
     "+".join(f"docs/{name}.md" for name in names.split("+"))
-    for names in ("loss_head", "prefix_sharing", "scoring", "reader+reader_history", "reproduce")
+    for names in (
+        "loss_head",
+        "prefix_sharing",
+        "scoring",
+        "reader+reader_history",
+        "evidence+reproduce+results_history",
+    )
 )
 LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
 UNSEEN = MEASURED + "unseen_updates.json"
@@ -787,11 +793,11 @@ def experiments():
     for group in (SMALLEST, "Qwen3-VL 10.6M", "Qwen3.5 3.0M", "Qwen3.5 10.4M"):
         yield row(group), WORLD + "main.md", main_row(group)
     pooled = rf"VCSD is {N} ± {N} points over the base and {N} ± {N} over OPSD"
-    tally = found(r"with these results: (\d+) disagree, (\d+) undecided, (\d+) agree")
+    tally = found(r"\(claims\.md\) of the paper: (\d+) disagree, (\d+) undecided, (\d+) agree")
     yield rf"the offline world can test, {N} disagree, {N} are undecided and {N} agree", WORLD + "README.md", tally
     yield pooled, WORLD + "claims.md", found(r"all models together\. .*?\| ([-+][\d.]+) ± ([\d.]+)")
     original = found(r"in all answers: -([\d.]+) ± ([\d.]+)")
-    yield rf"all answers together, they lose {N} ± {N} nats", WORLD + "claims.md", original
+    yield rf"all answers together, the contrast on visual words loses {N} ± {N} nats", WORLD + "claims.md", original
     stable = found(r"\| step 300 minus step 90: ([-+][\d.]+) ± ([\d.]+) \(p = ([\d.]+)\), 95% ")
     yield rf"to step 300 they change by {N} ± {N} points \(p = {N}\)", WORLD + "claims.md", stable
     falls = rf"then fall, to {N} at step 300, where runs with it reach {N}"
@@ -804,7 +810,7 @@ def experiments():
     yield rf"work: {N} ± {N} points", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with black")
     yield rf"black, {N} ± {N} without", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with no image")
     yield rf"an image, {N} ± {N} with noise", WORLD + "black.md", over_base(NEVER_BLACK, "VCSD with noise")
-    yield rf"falls\*\*, to {N} from {N} ", WORLD + "anchor.md", accuracy(SMALLEST, "no anchor", "anchor 1")
+    yield rf"not clearly\*\*: {N} against {N} ", WORLD + "anchor.md", accuracy(SMALLEST, "no anchor", "anchor 1")
     yield rf"above alpha 0\*\* \({N} and {N},", WORLD + "alpha.md", accuracy(SMALLEST, "alpha 2", "alpha 0")
     yield rf"still gains {N} ± {N} points", WORLD + "alpha.md", over_base(SMALLEST, "alpha 0")
     for name, pattern in {"OPSD": rf"OPSD ends at {N} and", "VCSD": rf"and VCSD at {N}\."}.items():
@@ -837,19 +843,21 @@ def at_the_papers_dose(signed):
 
     yield rf"their {N} runs were read once", page, found(r"\*\*(\d+) of \1 runs")
     yield rf"; {N} claims of the paper have no runs", page, found(r"\*\*(\d+) claims of the paper are not judged")
-    yield rf"VCSD gains {N} points \(95% {N} to {N}\), which is", page, claim("base", 3)
     for name, words in {
-        "contrast decoding": "contrast decoding, which needs no training, is",
+        "contrast decoding": "contrast decoding, without training",
         "another picture": "another picture as the control",
-        "sharpened 2": "minus sharpening",
-        "OPSD beta 0.1": "minus OPSD with VCSD's support",
+        "sharpened 2": "sharpening",
+        "OPSD beta 0.1": "OPSD with VCSD's support",
+        "base": "its base",
+        "alpha 0": r"alpha 0 \(no contrast\)",
+        "OPSD": "matched OPSD",
     }.items():
-        yield rf"{words} {N} (?:points )?\((?:95% )?{N} to {N}\)", page, claim(name, 3)
-    yield rf"above alpha 0 \({N}\)", page, claim("alpha 0", 1)
-    yield rf"lead over matched OPSD there, {N} points, is mostly OPSD", page, claim("OPSD", 1)
+        yield rf"^\| {words} \| {N} \| {N} to {N} \|", page, claim(name, 3)
+    yield rf"the larger the gain: {N} points at a dose of 0\.4", page, claim("base", 1)
+    yield rf"decoding gains \S+ points and VCSD {N}\.", page, claim("base", 1)
     for name, words in {
-        "sharpened 2": "sharpening alone gains",
-        "contrast decoding": r"sharpening alone gains \S+ and contrast decoding",
+        "sharpened 2": "Sharpening alone gains",
+        "contrast decoding": "paper's size, decoding gains",
         "OPSD": r"correctly, by",
     }.items():
         yield rf"{words} {N}", page, found(rf"`{name}` minus base \| {signed}")
@@ -859,7 +867,7 @@ def at_the_papers_dose(signed):
         page,
         found(rf"OPSD would be {signed} \(95% {signed} to {signed}"),
     )
-    yield rf"called alike by {N} points", page, found(r"another picture` \S+ to \S+ \(([\d.]+) beyond\)")
+    yield rf"{N} points from being called alike", page, found(r"another picture` \S+ to \S+ \(([\d.]+) beyond\)")
     yield rf"another base from {N} to {N}", page, found(r"`arithmetic` on \d+ \(([\d.]+) to ([\d.]+)\)")
     yield rf"on one base from {N} to {N}", page, found(r"`correspondence` on \d+ \(([\d.]+) to ([\d.]+)\)")
     yield rf"it misses {N} of the {N} runs that end more", page, found(r"It misses (\d+) of the (\d+) that end more")
@@ -910,7 +918,7 @@ def where_it_can_fail():
 def more_bases(signed):
     """What six more bases of each family say about VCSD and OPSD."""
     page = WORLD + "more_bases.md"
-    for family, words in {"Qwen3-VL": r"VCSD is", "Qwen3.5": r"\) and"}.items():
+    for family, words in {"Qwen3-VL": r"VCSD is", "Qwen3.5": r", and"}.items():
         row = rf"\| {re.escape(family)}: VCSD minus OPSD \| \d+ \| {signed} \| [-+\d.]+ \| {signed} to {signed} "
         yield rf"{words} {N} (?:points above OPSD )?on {re.escape(family)} \((?:95% )?{N} to {N}\)", page, found(row)
     columns = r": VCSD minus OPSD \| \d+ \| [-+\d.]+ \| [-+\d.]+ \| \S+ to \S+ \| [^|]+ \| ([\d.]+) "
@@ -987,7 +995,7 @@ def planned():
     signed = r"([-+][\d.]+)"
     yield from at_the_papers_dose(signed)
     yield from more_bases(signed)
-    yield from made_twice()
+    yield from [*made_twice(), *by_dose(adds, doses, signed)]
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
@@ -1007,7 +1015,7 @@ def planned():
         "another picture": "as control",
     }.items():
         yield rf"{words} \({N}", adds, found(rf"VCSD minus `{name}`: {signed}")
-    yield rf"as control \([-+\d.]+, 90% {N} to {N}:", adds, found(rf"picture`: .*?90% interval {signed} to {signed}")
+    yield rf"as control \([-+\d.]+, 90% {N} to {N}\)", adds, found(rf"picture`: .*?90% interval {signed} to {signed}")
     support = rf"support is {N} points over OPSD, VCSD {N} over OPSD and {N} \(95% {N} to {N}\) .*? on {N} of {N} bases"
     ends = rf"{signed} \(95% {signed} to {signed}, .*?\)"
     yield support, adds, found(rf"minus OPSD is {signed}, .*? OPSD {signed} and .*?` {ends};.* on (\d) of (\d)")
@@ -1022,7 +1030,7 @@ def planned():
     yield rf"anchor of 3 \(p = {N}\)", adds, found(r"`sharpened 3` \(p = [\d.]+, now ([\d.]+)\)")
     yield rf"would show alike within {N} points\)", adds, found(r"would show alike within ([\d.]+) points")
     yield rf"but one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
-    guard = rf"none of the {N} VCSD runs on the new bases, and of all {N} training runs it stops {N}:"
+    guard = rf"none of the {N} VCSD runs on the five new bases .*?, and of all {N} training runs it stops {N}:"
     yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops (\d+)")
     yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
     yield rf"where {N}% of the lead is a loss", adds, found(r"That is (\d+)% of VCSD's lead")
@@ -1032,9 +1040,16 @@ def planned():
     yield sharpened, adds, found(rf"`sharpened 2`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, p = ([\d.]+)")
     yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
-    yield rf"All {N} planned runs at other doses", doses, found(r"(\d+) of \1 planned runs")
+    yield rf"All {N} planned runs at \[other doses", doses, found(r"(\d+) of \1 planned runs")
     strongest = rf"At a dose of 0\.8, VCSD gains {N} and contrast decoding {N} points"
     yield strongest, doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} .*?\| [^|]* \| {signed} \(")
+
+
+def by_dose(adds, doses, signed):
+    """What VCSD gains in the default world and at the strongest dose."""
+    words = r"at a dose of 0\.4, "
+    yield rf"{words}{N} in the default world at 0\.6", adds, found(rf"- Sizes: VCSD minus base {signed} ")
+    yield rf"world at 0\.6, and {N} at 0\.8", doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} ")
 
 
 def most_unread(text):

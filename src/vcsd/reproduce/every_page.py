@@ -3,7 +3,8 @@
     python -m vcsd.reproduce.every_page docs/results
 
 The pages are those of the experiments, the claims, the planned runs (verdicts, doses, shipped bases, lag), the
-calibration of the pre-check, and the front page. Numbers come from `cells/` and `cards/`, and nothing is run.
+calibration of the pre-check, the front page, and how all was made. Numbers come from `cells/` and `cards/`; nothing is
+run.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from vcsd.reproduce.failures.worst_results import (
     worst_results,
 )
 from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
+from vcsd.reproduce.judged.main_differences import draw_main_differences
 from vcsd.reproduce.pages import precheck_page, precheck_picture
 from vcsd.reproduce.pages.from_files import planned_bases, recorded_results
-from vcsd.reproduce.pages.index import index_page
+from vcsd.reproduce.pages.index import MAIN_PICTURE, index_page, with_page
 from vcsd.reproduce.pages.plots import draw
+from vcsd.reproduce.pages.provenance import MADE_PAGE, made_page
 from vcsd.reproduce.pages.write_pages import claims_page, experiment_page, judged
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
@@ -72,7 +75,8 @@ def page_texts(out: Path) -> dict[str, str]:
         "claims.md": claims_page(results, on_opsd(runs), at_paper_size(out), coming=planned),
         "claims.json": json.dumps(claims, indent=1) + "\n",
         **planned,
-        "README.md": index_page(results, claims, worst_results(out), coming=planned),
+        "README.md": index_page(results, claims, worst_results(out), coming={*planned, MAIN_PICTURE}),
+        MADE_PAGE: made_page(with_page(results), results),
     }
 
 
@@ -90,6 +94,7 @@ def pictures(out: Path) -> dict[str, Callable[[], Figure | None]]:
         dose_page.PICTURE: lambda: draw_doses(runs),
         lag_page.PICTURE: lambda: lag_page.draw(lag),
         **_pictures_read_once(out),
+        MAIN_PICTURE: lambda: draw_main_differences(runs, _at_the_papers_dose(out)),
         precheck_page.PICTURE: lambda: precheck_picture.draw_precheck(out, _test_of_precheck(out, runs)[0]),
     }
 
@@ -123,11 +128,19 @@ def _pictures_read_once(out: Path) -> dict[str, Callable[[], Figure | None]]:
     return drawn
 
 
+def _at_the_papers_dose(out: Path) -> PlannedResults | None:
+    """The results at gains of the paper's size; None before they may be read."""
+    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+        return None
+    return runs.runs
+
+
 def _test_of_precheck(out: Path, earlier: PlannedResults) -> tuple[list[str], list[str]]:
     """The bases that test the pre-check, and the earlier ones of their dose; none before the first may be read."""
-    if not (out / PAPER_DOSE_LIST).is_file() or not (runs := read_once(out, PAPER_DOSE_LIST)).may_be_read:
+    runs = _at_the_papers_dose(out)
+    if runs is None:
         return [], []
-    return list(runs.runs.listed.bases), list(earlier.doses.get(paper_dose_page.DOSE, ()))
+    return list(runs.listed.bases), list(earlier.doses.get(paper_dose_page.DOSE, ()))
 
 
 def _with_page(out: Path, results: Results) -> list[Experiment]:

@@ -15,6 +15,8 @@ from vcsd.reproduce.pages.from_files import (
     planned_bases,
     recorded_results,
 )
+from vcsd.reproduce.pages.index import WorstResult
+from vcsd.reproduce.pages.provenance import MADE_PAGE
 from vcsd.reproduce.planned import verdict_page
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE
 from vcsd.reproduce.planned.planned_results import planned_results
@@ -40,7 +42,12 @@ def test_the_committed_pages_are_what_the_files_give(texts):
 
 def test_the_front_page_starts_with_the_worst_results_and_the_claims_with_the_size_of_gains(texts):
     front, claims = texts["README.md"], texts["claims.md"]
-    assert front.index("(doses.md): at gains of the paper's size") < front.index("| [main](main.md) |")
+    pages = re.findall(r"(?m)^\| \[.*?\]\((\w+)\.md\) \|", front)
+    assert pages[:4] == ["language", "where_it_fails", "claims", "paper_dose"], "failed, lost, disagrees, undecided"
+    assert pages.index("qwen3_5") < pages.index("main"), "planned runs come before the paper's experiments"
+    assert "| 8 Qwen3-VL | VCSD minus `contrast decoding` -1.27 (95% -3.02 to +0.48) | 4 undecided, 4 agree |" in front
+    assert "judged by these alone, the study fails | the study is undecided |" in front
+    assert front.count("main_differences.png") == 1
     assert claims.index("**Gains here are larger than the paper's**") < claims.index("| claim | experiment |")
     assert "[doses.md](doses.md) (three bases, no verdict)" in claims
 
@@ -66,15 +73,15 @@ def test_every_picture_of_a_page_is_drawn_by_the_command(texts):
 
 def test_the_front_page_tells_the_verdict_of_the_emoji_study_when_its_page_does(tmp_path):
     path = tmp_path / "language.md"
-    assert _language(path) == ""
+    assert _language(path) is None
     path.write_text("0 of 43 planned runs are finished.\n")
-    assert _language(path) == ""
-    path.write_text("# Results\n\n**The study is undecided.**\nBy the 3 bases it fails.\n")
-    assert _language(path) == "the study is undecided"
+    assert _language(path) is None
+    path.write_text("# Results\nThere are 5 bases.\n\n**The study is undecided.**\nBy the 3 bases it fails.\n")
+    assert _language(path) == WorstResult("undecided", "5", "", "the study is undecided")
     path.write_text("**The study is undecided.**\n\nBeside it: VCSD breaks at least one gate on 1 of 5 bases. Of 12\n")
-    assert _language(path) == "the study is undecided; VCSD breaks at least one gate on 1 of 5 bases"
-    path.write_text("**The study fails.**\n\n**Found after the look: its exam is wrong.** More.\n")
-    assert _language(path) == "the study fails; found after the look: its exam is wrong"
+    assert _language(path).came_out == "VCSD breaks at least one gate on 1 of 5 bases"
+    path.write_text("**The study fails.**\n\n**Found after the look: its exam\nis wrong.** More.\n")
+    assert _language(path) == WorstResult("fails", "", "found after the look: its exam is wrong", "the study fails")
 
 
 def test_a_folder_without_the_lists_is_refused(tmp_path):
@@ -139,8 +146,9 @@ def test_results_of_an_unfinished_list_change_nothing_but_a_count(tmp_path):
     for path in cells[:5]:
         (tmp_path / path.name).rename(path)
     after = page_texts(tmp_path)
-    assert {name for name, text in after.items() if text != before[name]} == {PAPER_DOSE_PAGE, "README.md"}
+    changed = {name for name, text in after.items() if text != before[name]}
+    assert changed == {PAPER_DOSE_PAGE, "README.md", MADE_PAGE}
     assert "**0 of 64 runs are finished.** Their results" in before[PAPER_DOSE_PAGE]
     assert "**5 of 64 runs are finished.** Their results" in after[PAPER_DOSE_PAGE]
-    changed = set(after["README.md"].splitlines()) - set(before["README.md"].splitlines())
-    assert all(re.search(r"5 of 64 runs are finished|Why the numbers of runs differ", line) for line in changed)
+    for page, words in {"README.md": "5 of 64 runs are finished", MADE_PAGE: "Why the numbers of runs differ"}.items():
+        assert all(words in line for line in set(after[page].splitlines()) - set(before[page].splitlines()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, PAPER_GAINS, misses, typical_miss
@@ -14,29 +15,36 @@ from vcsd.reproduce.failures.failure_settings import SETTINGS, verdict
 from vcsd.reproduce.judged.claim_tables import verdict_counts, worst_claims
 from vcsd.reproduce.judged.judged_claims import AT_PAPER_DOSE, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
 from vcsd.reproduce.pages import precheck_page
+from vcsd.reproduce.pages.index import COUNTED, WorstResult
 from vcsd.reproduce.paired_runs import with_interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
-from vcsd.reproduce.planned.answers import MAIN_CONTROL, weakest_leads
-from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, paper_dose
+from vcsd.reproduce.planned.answers import CONTROLS, MAIN_CONTROL, judged, over
+from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, worst_first
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from vcsd.reproduce.failures.failure_runs import ReadOnce
+    from vcsd.reproduce.judged.judged_claims import JudgedClaims
+    from vcsd.reproduce.pages.index import Worst
+    from vcsd.reproduce.paired_runs import Paired
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
 LANGUAGE_PAGES = ("language.md", "language_exported.md")
 FAIR_OPSD = "OPSD beta 0.1"
 """OPSD with the support of VCSD."""
+FEWEST_SHOWN_UNREAD = 0.05
+"""Points: a smaller change in unread answers is left out of the front page, which says so."""
 
 
-def worst_results(out: Path) -> dict[str, str]:
-    """One sentence for each page of planned runs, by file name. Pages without results are left out."""
+def worst_results(out: Path) -> dict[str, WorstResult]:
+    """The worst result of each page of planned runs, by its file name. Pages without results are left out."""
     runs = planned_results(out)
-    texts = {
-        verdict_page.PAGE: weakest_leads(runs),
+    worst = {
+        verdict_page.PAGE: _adds(runs),
         dose_page.PAGE: _doses(runs),
         so_far.PAGE: _so_far(so_far.FinishedRuns(runs.listed, out)),
         lag_page.PAGE: _lag(lag_page.LagRuns(read_run_list(out / lag_page.LIST), out)),
@@ -44,23 +52,45 @@ def worst_results(out: Path) -> dict[str, str]:
         **{page: _language(out / page) for page in LANGUAGE_PAGES},
     }
     if (out / FAILURE_LIST).is_file():
-        texts[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
+        worst[failures_page.PAGE] = _failures(read_once(out, FAILURE_LIST))
     if (out / POWER_LIST).is_file():
-        texts[power_page.PAGE] = _power(read_once(out, POWER_LIST))
+        worst[power_page.PAGE] = _on_opsd_with_more_bases(read_once(out, POWER_LIST))
     if (out / PAPER_DOSE_LIST).is_file():
-        texts[PAPER_DOSE_PAGE] = _paper_dose(read_once(out, PAPER_DOSE_LIST))
+        worst[PAPER_DOSE_PAGE] = _claims(AT_PAPER_DOSE, read_once(out, PAPER_DOSE_LIST))
     if (out / QWEN3_5_LIST).is_file():
-        texts[qwen3_5_page.PAGE] = _qwen3_5(read_once(out, QWEN3_5_LIST))
-    return {page: text for page, text in texts.items() if text}
+        worst[qwen3_5_page.PAGE] = _claims(ON_QWEN3_5, read_once(out, QWEN3_5_LIST), are_whole=True)
+    return {page: result for page, result in worst.items() if result is not None}
 
 
-def _language(path: Path) -> str:
-    """The verdict of an emoji study by its page, which a package above this one writes; empty before there is one."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    parts = [f"the study {said}" for said in re.findall(r"\*\*The study (.+?)\.\*\*", text)]
-    parts += re.findall(r"VCSD breaks at least one gate on \d+ of \d+ bases", text)
-    parts += [f"found after the look: {said}" for said in re.findall(r"\*\*Found after the look: (.+?)\.\*\*", text)]
-    return "; ".join(parts)
+def _language(path: Path) -> WorstResult | None:
+    """The verdict of an emoji study by its page, which a package above this one writes; None before there is one."""
+    text = " ".join(path.read_text(encoding="utf-8").split()) if path.is_file() else ""
+    said = re.search(r"\*\*The study (.+?)\.\*\*", text)
+    if said is None:
+        return None
+    parts = re.findall(r"VCSD breaks at least one gate on \d+ of \d+ bases", text)
+    parts += [f"found after the look: {later}" for later in re.findall(r"\*\*Found after the look: (.+?)\.\*\*", text)]
+    num = re.search(r"There are (\d+) bases", text)
+    word: Worst = "fails" if said[1] == "fails" else "undecided"
+    return WorstResult(word, num[1] if num else "", "; ".join(parts), f"the study {said[1]}")
+
+
+def _in_brackets(change: Paired) -> str:
+    """A difference with its 95% interval, and with the change in unread answers if that is not small."""
+    is_small = change.unread is not None and abs(change.unread) < FEWEST_SHOWN_UNREAD
+    return re.sub(r",? ?unread [-+.\d]+(?=\)$)", "", with_interval(change)) if is_small else with_interval(change)
+
+
+def _counted(runs: PlannedResults, bases: Iterable[str]) -> str:
+    """How many bases there are of which family, such as "6 Qwen3-VL, 6 Qwen3.5"."""
+    counts = Counter(FAMILY_TITLES[runs.listed.bases[base].family] for base in bases)
+    return ", ".join(f"{num} {title}" for title, num in counts.items())
+
+
+def _unfinished(runs: ReadOnce) -> WorstResult:
+    """A list that may not be read yet: how many runs are finished, and nothing else."""
+    bases = _counted(runs.runs, runs.runs.listed.bases)
+    return WorstResult("no result", bases, f"planned, no result yet: {runs.status().replace('*', '')}", "none yet")
 
 
 def on_opsd(runs: PlannedResults) -> str:
@@ -127,25 +157,45 @@ def precheck_on_new_bases(out: Path) -> str:
     )
 
 
-def _doses(runs: PlannedResults) -> str:
-    """What is left at gains of the paper's size, and what training does where there is nothing to gain."""
-    closest, parts = paper_dose(runs), []
-    if closest is not None:
-        changes = {
-            name: runs.change(name, VCSD.name, runs.doses[closest.dose]) for name in (DECODING.name, MAIN_CONTROL)
-        }
-        known = {name: change for name, change in changes.items() if change is not None}
-        differences = " and minus ".join(f"`{name}` {with_interval(change)}" for name, change in known.items())
-        if known:
-            num = min(change.num_bases for change in known.values())
-            parts.append(f"at gains of the paper's size, VCSD minus {differences} ({num} bases, no verdict)")
-    null = dose_page.gain(runs, VCSD.name, dose_page.NULL_WORLD) if dose_page.NULL_WORLD in runs.doses else None
-    if null is not None:
-        parts.append(f"with true captions, VCSD minus base {with_interval(null)}")
+def _power(runs: ReadOnce) -> str:
+    """VCSD minus OPSD for each family, the smallest first, for the page of claims."""
+    families = {title: family for family, title in FAMILY_TITLES.items()}
+    parts = []
+    for title, change in sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean):
+        rest = power_page.without_lost(runs, families[title], OPSD)
+        text = f"VCSD minus OPSD on {title} {with_interval(change)}"
+        if rest is not None:
+            text += f", {power_page.says(rest)}: only {rest.num_bases} of these bases were not made again"
+        parts.append(text)
     return "; ".join(parts)
 
 
-def _so_far(runs: so_far.FinishedRuns) -> str:
+def _adds(runs: PlannedResults) -> WorstResult | None:
+    """The smallest difference to a control, and how many controls VCSD is not clearly above."""
+    changes = {name: over(runs, name) for name in CONTROLS} | judged(runs)
+    known = {name: change for name, change in changes.items() if change is not None}
+    if not known:
+        return None
+    name, least = min(known.items(), key=lambda pair: pair[1].mean)
+    weak = [change for change in known.values() if change.mean < 0 or not change.is_clear]
+    worst: Worst = "disagrees" if any(change.is_clear for change in weak) else "undecided" if weak else "agrees"
+    verdict = f"not clearly above {len(weak)} of {len(known)} controls"
+    return WorstResult(
+        worst, _counted(runs, runs.verdict_bases), f"{VCSD.name} minus `{name}` {_in_brackets(least)}", verdict
+    )
+
+
+def _doses(runs: PlannedResults) -> WorstResult | None:
+    """What training does where there is nothing to gain."""
+    null = dose_page.gain(runs, VCSD.name, dose_page.NULL_WORLD) if dose_page.NULL_WORLD in runs.doses else None
+    if null is None:
+        return None
+    bases = f"{null.num_bases} at each of {len(runs.doses)} doses"
+    came_out = f"with true captions, {VCSD.name} minus base {_in_brackets(null)}"
+    return WorstResult("no verdict", bases, came_out, "no verdict: fewer than five bases")
+
+
+def _so_far(runs: so_far.FinishedRuns) -> WorstResult | None:
     """In how many pairs of base and seed VCSD is behind the controls that came closest."""
     parts = []
     for name in ("another picture", DECODING.name):
@@ -159,59 +209,92 @@ def _so_far(runs: so_far.FinishedRuns) -> str:
                     gaps.append(ours - theirs)
         if gaps:
             parts.append(f"behind `{name}` in {sum(gap < 0 for gap in gaps)} of {len(gaps)} runs")
-    return f"VCSD is {' and '.join(parts)} ({len(runs.bases)} bases)" if parts else ""
+    if not parts:
+        return None
+    came_out = f"{VCSD.name} is {' and '.join(parts)}"
+    return WorstResult("no verdict", str(len(runs.bases)), came_out, "no verdict: fewer than five bases")
 
 
-def _lag(runs: lag_page.LagRuns) -> str:
+def _lag(runs: lag_page.LagRuns) -> WorstResult | None:
     changes = {variant.name: change for variant in LAG.variants[1:] if (change := runs.change(variant)) is not None}
     worst = min(changes.items(), key=lambda pair: pair[1].mean, default=None)
     if worst is None:
-        return ""
+        return None
     word = lag_page.on_this_base(worst[1])
-    return f"{worst[0]} changes Acc by {with_interval(worst[1])}, on this base {word}; {lag_page.NO_VERDICT}"
+    came_out = f"{worst[0]} changes Acc by {_in_brackets(worst[1])}, on this base {word}"
+    return WorstResult("no verdict", "1", came_out, lag_page.NO_VERDICT)
 
 
-def _failures(runs: ReadOnce) -> str:
+def _failures(runs: ReadOnce) -> WorstResult:
     if not runs.may_be_read:
-        return runs.status().replace("*", "")
-    judged = [(each.name, failures_page.change_of(runs, each), each.needs_gain) for each in SETTINGS]
-    words = {name: verdict(change, needs_gain=needs_gain) for name, change, needs_gain in judged}
-    ordered = sorted(words.items(), key=lambda pair: failures_page.ORDER.index(pair[1]))
-    lost = [f"lost: {each}" for each in failures_page.lost_abilities(runs)]
-    return "; ".join([*lost, *(f"{name}: {word}" for name, word in ordered)])
+        return _unfinished(runs)
+    words = Counter(
+        verdict(failures_page.change_of(runs, each), needs_gain=each.needs_gain).partition(":")[0] for each in SETTINGS
+    )
+    lost = failures_page.lost_abilities(runs)
+    worst: Worst = "fails" if words["fails"] else "lost" if lost else "undecided" if words["undecided"] else "agrees"
+    counts = (
+        f"of {len(SETTINGS)} settings, {words['fails']} fail, {words['undecided']} undecided, {words['works']} work"
+    )
+    abilities = f"{len(lost)} {'ability' if len(lost) == 1 else 'abilities'} lost"
+    settings = (each.partition(": ") for each in lost)
+    came_out = "; ".join(f"lost by `{name}` training: {ability}" for name, _, ability in settings)
+    return WorstResult(
+        worst, _counted(runs.runs, runs.runs.listed.bases), came_out or "no ability is lost", f"{abilities}; {counts}"
+    )
 
 
-def _power(runs: ReadOnce) -> str:
+def _on_opsd_with_more_bases(runs: ReadOnce) -> WorstResult | None:
+    """VCSD minus OPSD on the family where it is smallest, and the verdict on each."""
     if not runs.may_be_read:
-        return runs.status().replace("*", "")
+        return _unfinished(runs)
     changes = sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean)
-    families = {title: family for family, title in FAMILY_TITLES.items()}
-    parts = []
-    for title, change in changes:
+    if not changes:
+        return None
+    families, words = {title: family for family, title in FAMILY_TITLES.items()}, {}
+    came_out = f"on {changes[0][0]}, {VCSD.name} minus {OPSD.name} {_in_brackets(changes[0][1])}"
+    for place, (title, change) in enumerate(changes):
         rest = power_page.without_lost(runs, families[title], OPSD)
-        text = f"VCSD minus OPSD on {title} {with_interval(change)}"
-        if rest is not None:
-            text += f", {power_page.says(rest)}: only {rest.num_bases} of these bases were not made again"
-        parts.append(text)
-    return "; ".join(parts)
+        words[title] = power_page.says(change if rest is None else rest).replace("*", "")
+        if place == 0 and rest is not None:
+            came_out += f"; only {rest.num_bases} of its {change.num_bases} bases were not made again"
+    worst: Worst = next(word for word in _JUDGED if word in words.values())
+    verdicts = ", ".join(f"{word} on {title}" for title, word in words.items())
+    return WorstResult(worst, _counted(runs.runs, runs.runs.listed.bases), came_out, verdicts)
 
 
-def _paper_dose(runs: ReadOnce) -> str:
-    return worst_claims(AT_PAPER_DOSE, runs.runs) if runs.may_be_read else runs.status().replace("*", "")
-
-
-def _qwen3_5(runs: ReadOnce) -> str:
+def _claims(claims: JudgedClaims, runs: ReadOnce, *, are_whole: bool = False) -> WorstResult | None:
+    """The smallest difference of claims that are judged together, of those that do not agree if there are any."""
     if not runs.may_be_read:
-        return f"planned, no result yet: {runs.status().replace('*', '')}"
-    return worst_claims(ON_QWEN3_5, on_whole_bases(runs.runs))
+        return _unfinished(runs)
+    results = on_whole_bases(runs.runs) if are_whole else runs.runs
+    changes = [(claim, change) for claim, change in worst_first(claims.changes(results)) if change is not None]
+    if not changes:
+        return None
+    words = {claim: claims.verdict(change).partition(":")[0].partition(",")[0] for claim, change in changes}
+    claim, change = next((pair for pair in changes if words[pair[0]] != "agrees"), changes[0])
+    worst: Worst = next(word for word in (*_JUDGED, "no verdict") if word in words.values())
+    counts = Counter(words.values())
+    verdicts = ", ".join(f"{counts[word]} {said}" for word, said in COUNTED.items() if counts[word])
+    return WorstResult(
+        worst,
+        _counted(results, results.listed.bases),
+        f"{claim.after} minus `{claim.before}` {_in_brackets(change)}",
+        verdicts,
+    )
 
 
-def _precheck(out: Path) -> str:
+def _precheck(out: Path) -> WorstResult | None:
     pairs = precheck_page.pairs_of(out)
     if len(pairs) < FEWEST_BASES:
-        return ""
+        return None
     typical, worst = typical_miss(pairs), misses(pairs)[0]
     low, high = PAPER_GAINS
     word = "larger than" if typical > high else "as large as"
     hides = f", {word} the paper's gains ({low:g} to {high:g})" if typical > low else ""
-    return f"predictions are off by {typical:.1f} points typically{hides}, and by {worst[3]:+.1f} at worst"
+    came_out = f"forecasts are off by {typical:.1f} points typically{hides}, and by {worst[3]:+.1f} at worst"
+    return WorstResult("no verdict", str(len(pairs)), came_out, "no verdict: a description")
+
+
+_JUDGED: tuple[Worst, ...] = ("disagrees", "undecided", "agrees")
+"""What claims are called, the worst first."""

@@ -1,18 +1,19 @@
-"""The front page of a results folder: every experiment with its headline, and how long everything took."""
+"""The front page of a results folder: what was asked, what came out, and every experiment with its headline."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from vcsd.evaluation.scoring.compare import spread
-from vcsd.reproduce.experiments import EXPERIMENTS
-from vcsd.reproduce.journal import JOURNAL, duration, read_journal
-from vcsd.reproduce.pages.provenance import made_with, results_of
+from vcsd.inspect.precheck.calibration import PAPER_GAINS
+from vcsd.reproduce.experiments import BASE, EXPERIMENTS, VCSD
+from vcsd.reproduce.pages.provenance import MADE_PAGE
 from vcsd.reproduce.pages.tables import markdown
-from vcsd.reproduce.paired_runs import over_bases
+from vcsd.reproduce.paired_runs import interval, over_bases, shown_ends
+from vcsd.reproduce.results import acc_change
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,26 +22,49 @@ if TYPE_CHECKING:
     from vcsd.reproduce.experiments import Experiment
     from vcsd.reproduce.results import Results
 
+Worst = Literal["fails", "lost", "disagrees", "undecided", "agrees", "no verdict", "no result"]
+"""The worst verdict on a page, in the order of the front page: what speaks against the method comes first."""
+
+
+@dataclass(frozen=True)
+class WorstResult:
+    """What the front page says about a page: its worst result in one short sentence."""
+
+    worst: Worst
+    bases: str
+    came_out: str
+    verdict: str
+
+
 PLANNED = {
-    "what_the_contrast_adds.md": "what the contrast adds to sharpening, on five new bases",
-    "doses.md": "from true captions to captions that ignore their picture",
-    "paper_dose.md": "the claims at the paper's dose, on eight new bases",
-    "sharpening_so_far.md": "the same controls on the shipped bases, without a verdict",
-    "lag.md": "rollouts drawn some steps ahead",
-    "where_it_fails.md": "settings in which the method can fail, and what it keeps",
-    "more_bases.md": "VCSD against OPSD on more bases",
-    "qwen3_5.md": "VCSD and its controls on new bases of Qwen3.5",
-    "precheck.md": "how well the pre-check predicts the gain of training",
-    "language.md": "a real language model with true but skewed captions",
-    "language_exported.md": "the same, measured as it is exported",
+    "language.md": "Does VCSD help a real language model (135M) taught by true but skewed captions?",
+    "where_it_fails.md": "In which settings does VCSD fail, and which abilities does training cost?",
+    "paper_dose.md": "Do the claims hold where gains have the paper's size?",
+    "what_the_contrast_adds.md": "What does the contrast add to sharpening and other controls, in the default world?",
+    "more_bases.md": "Is VCSD above matched OPSD?",
+    "language_exported.md": "Does VCSD help the same language model, measured as it is exported?",
+    "precheck.md": "How well does the pre-check forecast the gain of training?",
+    "doses.md": "Does VCSD do harm where all captions are true?",
+    "sharpening_so_far.md": "How do the same controls do on the shipped bases?",
+    "lag.md": "What does it cost to draw rollouts some steps ahead?",
+    "qwen3_5.md": "Is VCSD above its controls on Qwen3.5?",
 }
-"""Pages of runs by rules written before them, and pages over several lists, with their topics."""
+"""The question of each page of runs by rules written before them, and of pages over several lists."""
+CLAIMS_QUESTION = "Do the paper's claims hold in the default world?"
 
 RULES = (
     "[sharpening and doses](../preregistration.md), [failures and more bases](../preregistration_failures.md), "
     "[the paper's dose](../preregistration_paper_dose.md), [Qwen3.5](../preregistration_qwen3_5.md), "
     "[a real language model](../preregistration_language.md) and [as exported](../preregistration_language_exported.md)"
 )
+ADVICE = "when to expect a gain, when a loss, and what to measure"
+LEGEND = (
+    "A number with brackets is a difference in points of Acc, with its 95% interval over bases. `unread` is the change "
+    "in answers that nothing could be read from, in points; it is left out where it is less than 0.05. A gate is a "
+    "suite that may not lose: each study names its own. Only verdicts say that something was shown; they need five "
+    "bases, and their pages say for how many tests they are corrected. The intervals are not corrected."
+)
+MAIN_PICTURE = "main_differences.png"
 OWN_PAGE = ("sharpening", "dose")
 """Experiments that are planned runs and have a page there."""
 
@@ -53,17 +77,29 @@ def is_page(out: Path, name: str, coming: Collection[str]) -> bool:
 def index_page(
     results: Results,
     judged: Sequence[Mapping[str, str]],
-    worst: Mapping[str, str] = MappingProxyType({}),
+    worst: Mapping[str, WorstResult] = MappingProxyType({}),
     *,
     coming: Collection[str] = (),
 ) -> str:
-    """Build the front page from the experiments that have a page of their own.
+    """Build the front page from the pages that are there.
 
     `worst` has the worst result of each page of planned runs, by its file name. `coming` is as in `is_page`.
     """
     out = results.sweep.out
-    with_page = [experiment for experiment in EXPERIMENTS.values() if is_page(out, f"{experiment.name}.md", coming)]
-    written = [experiment for experiment in with_page if results.groups_of(experiment)]
+    planned = [page for page in PLANNED if is_page(out, page, coming)]
+    lines = [
+        "# Results",
+        "",
+        "Generated by `vcsd reproduce`; do not edit. Every number comes from a file in `cells/`, one per run. "
+        f"[How this was made]({MADE_PAGE}) lists commands, bases, versions and times.",
+        "",
+    ]
+    if planned:
+        lines += [f"[What the evidence says](../evidence.md): {ADVICE}.", "", *_picture(out, coming)]
+        lines += ["## What was asked, and what came out", "", *_worst_first(planned, results, judged, worst), ""]
+        lines += ["## The paper's experiments, in the default world", ""]
+    written = with_page(results, coming)
+    head = ["experiment", "topic", "in the paper", "Acc in percent, mean over bases", "[claims](claims.md)"]
     rows = [
         [
             f"[{experiment.name}]({experiment.name}.md)",
@@ -74,41 +110,77 @@ def index_page(
         ]
         for experiment in written
     ]
-    head = ["experiment", "topic", "in the paper", "Acc in percent, mean over bases", "[claims](claims.md)"]
-    lines = [
-        "# The paper's experiments in the synthetic world",
-        "",
-        "Generated by `vcsd reproduce`; do not edit. Every number comes from a file in `cells/`, one per run; "
-        "`python -m vcsd.reproduce.every_page FOLDER` writes all pages from these files again. "
-        f"[claims.md](claims.md) compares the paper's claims with these results{_counts(judged)}.",
-        "",
-    ]
-    planned = [
-        f"- [{about[0].upper()}{about[1:]}]({page})" + (f": {worst[page]}" if page in worst else "")
-        for page, about in PLANNED.items()
-        if is_page(out, page, coming)
-    ]
-    own = OWN_PAGE if planned else ()
-    missing = [
-        experiment.name
-        for experiment in EXPERIMENTS.values()
-        if experiment not in written and experiment.name not in own
-    ]
-    if planned:
-        about = "which of these runs anyone can make again, and which need new bases"
-        lines += [f"[What can be repeated](../reproduce.md#what-can-be-repeated) says {about}.", ""]
-        first = ", the worst result of each first" if worst else ""
-        lines += [f"Runs by rules written before them ({RULES}), and pages over several lists{first}:", ""]
-        lines += [*planned, "", "The paper's experiments:", ""]
+    lines += [f"The [claims](claims.md) of the paper{_counts(judged)}.", ""]
     lines += [markdown(head, rows, is_text=True), ""]
-    if missing:
-        lines += [f"Not finished: {', '.join(missing)}.", ""]
-    return "\n".join(
-        [*lines, "## How this was made", "", *made_with(written, results), "", *_commands(out, written, results)]
+    own = OWN_PAGE if planned else ()
+    missing = [each.name for each in EXPERIMENTS.values() if each not in written and each.name not in own]
+    return "\n".join([*lines, *([f"Not finished: {', '.join(missing)}.", ""] if missing else [])])
+
+
+def with_page(results: Results, coming: Collection[str] = ()) -> list[Experiment]:
+    """The experiments that have bases and a page of their own."""
+    out = results.sweep.out
+    return [
+        experiment
+        for experiment in EXPERIMENTS.values()
+        if is_page(out, f"{experiment.name}.md", coming) and results.groups_of(experiment)
+    ]
+
+
+def _picture(out: Path, coming: Collection[str]) -> list[str]:
+    """The picture of the main differences, and what it leaves out."""
+    if not is_page(out, MAIN_PICTURE, coming):
+        return []
+    return [
+        f"![VCSD minus six others, with 95% intervals, in the default world and at gains of the paper's size]"
+        f"({MAIN_PICTURE})",
+        "",
+        "Each interval is over bases and is not corrected for the number of comparisons; verdicts are in the table. "
+        "The studies of a [language model](language_exported.md) measure something else and are not drawn.",
+        "",
+    ]
+
+
+def _worst_first(
+    planned: Sequence[str],
+    results: Results,
+    judged: Sequence[Mapping[str, str]],
+    worst: Mapping[str, WorstResult],
+) -> Iterator[str]:
+    """One line for each page, the worst first."""
+    shown = {page: worst.get(page, WorstResult("no result", "", "", "none yet")) for page in planned}
+    questions = {**PLANNED, "claims.md": CLAIMS_QUESTION}
+    if (claims := _claims_result(results, judged)) is not None:
+        shown["claims.md"] = claims
+    order = sorted(shown, key=lambda page: (get_args(Worst).index(shown[page].worst), list(questions).index(page)))
+    rows = [
+        [f"[{questions[page]}]({page})", shown[page].bases, shown[page].came_out, shown[page].verdict] for page in order
+    ]
+    yield (
+        "The worst first; each line has the worst result of its page. Some rules were written before their runs: "
+        f"{RULES}. The other pages have none."
     )
+    yield ""
+    yield markdown(["asked", "bases", "came out", "verdict"], rows, is_text=True)
+    yield ""
+    yield LEGEND
 
 
-_WORDS = {"disagrees": "disagree", "undecided": "undecided", "agrees": "agree"}
+def _claims_result(results: Results, judged: Sequence[Mapping[str, str]]) -> WorstResult | None:
+    """The claims of the paper: how far the gain is from the paper's, and how many have which verdict."""
+    counts = Counter(row["verdict"] for row in judged)
+    change = acc_change(results, BASE, VCSD, *results.ordinary) if results.ordinary else None
+    ends = None if change is None else interval(change, 0.95)
+    if change is None or ends is None or not counts:
+        return None
+    low, high = PAPER_GAINS
+    size = "the world exaggerates: " if ends[0] > high else ""
+    gain = f"{VCSD.name} minus base {change.mean:+.2f} (95% {shown_ends(ends)}), in the paper {low:+.2f} to {high:+.2f}"
+    worst: Worst = next((word for word in ("disagrees", "undecided") if counts[word]), "agrees")
+    return WorstResult(worst, str(change.num_bases), size + gain, _counts(judged).removeprefix(": "))
+
+
+COUNTED = {"disagrees": "disagree", "undecided": "undecided", "agrees": "agree"}
 """Verdicts in the order of every page, and how several are counted."""
 
 
@@ -119,7 +191,7 @@ def _counts(judged: Sequence[Mapping[str, str]]) -> str:
     ': 0 disagree, 1 undecided, 2 agree'
     """
     counts = Counter(row["verdict"] for row in judged)
-    return ": " + ", ".join(f"{counts[verdict]} {word}" for verdict, word in _WORDS.items()) if counts else ""
+    return ": " + ", ".join(f"{counts[verdict]} {word}" for verdict, word in COUNTED.items()) if counts else ""
 
 
 def headline(experiment: Experiment, results: Results) -> str:
@@ -147,45 +219,5 @@ def headline(experiment: Experiment, results: Results) -> str:
 def _verdicts(experiment: Experiment, judged: Sequence[Mapping[str, str]]) -> str:
     """How many claims of an experiment have which verdict, disagreements first."""
     counts = Counter(row["verdict"] for row in judged if row["experiment"] == experiment.name)
-    order = sorted(counts, key=lambda word: [*_WORDS, word].index(word))
-    return ", ".join(f"{counts[word]} {_WORDS.get(word, word) if counts[word] > 1 else word}" for word in order)
-
-
-def _commands(out: Path, written: Sequence[Experiment], results: Results) -> Iterator[str]:
-    """Every command that ran something: cells, seconds, wall time."""
-    entries = read_journal(out)
-    if not entries:
-        return
-    rows = [
-        [
-            f"`{entry.command}`",
-            entry.hardware,
-            str(len(entry.seeds)),
-            str(sum(len(bases) for bases in entry.bases.values())),
-            f"{entry.cells_run} ({entry.cells_known} already done, {entry.cells_failed} failed)",
-            str(entry.jobs),
-            f"{entry.run_seconds:,.0f}",
-            f"{entry.wall_seconds:,.0f}" + (", interrupted" if entry.ended == "interrupted" else ""),
-        ]
-        for entry in entries
-    ]
-    head = ["command", "hardware", "seeds", "bases", "runs", "in parallel", "run seconds", "wall seconds"]
-    yield from (f"Wall time, from `{JOURNAL}`:", "", markdown(head, rows), "")
-    num_run = sum(entry.cells_run for entry in entries)
-    if len(entries) > 1:
-        wall_seconds = sum(entry.wall_seconds for entry in entries)
-        yield from (f"Total: {num_run} runs, {duration(wall_seconds)} of wall time.", "")
-    paths = sorted((out / "cells").glob("*.json"))
-    num_files, num_shown = len(paths), len(results_of(written, results))
-    if num_files > num_shown:
-        num_planned = sum("run_planned" in json.loads(path.read_bytes())["command"] for path in paths)
-        yield (
-            f"Why the numbers of runs differ: {num_shown} results are behind the first table. `cells/` holds "
-            f"{num_files}, with {num_planned} of planned runs and {num_files - num_shown - num_planned} of other seeds "
-            f"and bases that the first table does not count. These commands ran {num_run}; a run that was made again "
-            "counts each time."
-        )
-        yield ""
-    if num_files > num_run:  # fewer is possible: a cell may be run again elsewhere, or after its file was removed
-        yield f"`cells/` holds {num_files} results, but these commands ran {num_run}: the rest has no wall time."
-        yield ""
+    order = sorted(counts, key=lambda word: [*COUNTED, word].index(word))
+    return ", ".join(f"{counts[word]} {COUNTED.get(word, word) if counts[word] > 1 else word}" for word in order)

@@ -1,4 +1,4 @@
-"""Write the results down: one page and one plot per experiment, the page of claims, and the front page."""
+"""Write the results down: one page and one plot per experiment, the claims, how all was made, and the front page."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, references
 from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.details import detail_tables, guard_lines
 from vcsd.reproduce.pages.first_screen import first_screen
-from vcsd.reproduce.pages.index import index_page, is_page
+from vcsd.reproduce.pages.index import index_page, is_page, with_page
 from vcsd.reproduce.pages.judges import FEWEST_BASES
 from vcsd.reproduce.pages.plots import plot
-from vcsd.reproduce.pages.provenance import made_with, summary, wall_times
+from vcsd.reproduce.pages.provenance import MADE_PAGE, made_page, made_with, summary, wall_times
 from vcsd.reproduce.pages.stricter import stricter_lines
 from vcsd.reproduce.pages.tables import LEGEND, markdown, score_tables
 from vcsd.reproduce.paired_runs import NEAR
@@ -53,16 +53,17 @@ VERDICTS = ("disagrees", "undecided", "agrees", "no claim")
 
 
 def write_pages(experiments: Sequence[Experiment], results: Results) -> list[Path]:
-    """Write the pages of some experiments, the page of claims and the front page; return their paths."""
+    """Write the pages of some experiments, of claims, of how all was made, and the front page; return their paths."""
     out, written = results.sweep.out, []
     for experiment in experiments:
         drawn = plot(experiment, results, out / f"{experiment.name}.png")
         path = out / f"{experiment.name}.md"
         path.write_text(experiment_page(experiment, results, drawn), encoding="utf-8")
         written.append(path)
-    claims, index = write_claims(results), out / "README.md"
+    claims, index, made = write_claims(results), out / "README.md", out / MADE_PAGE
     index.write_text(index_page(results, judged(results)), encoding="utf-8")
-    return [*written, claims, index]
+    made.write_text(made_page(with_page(results), results), encoding="utf-8")
+    return [*written, claims, index, made]
 
 
 def write_claims(results: Results) -> Path:

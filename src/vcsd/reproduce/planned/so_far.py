@@ -254,8 +254,9 @@ def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:
     yield f"- Missing on the shipped bases: {', '.join(missing) or 'nothing'}"
     yield (
         "- Base, OPSD and VCSD are earlier results of the same weights, recipe, prompts, seeds and questions, most of "
-        "them made on a GPU; runs repeated on a CPU differed by 0.2 points in Acc at most ([reproduce](../reproduce.md)"
-        "). Contrast decoding of Qwen3-VL is an earlier result too"
+        "them made on a GPU; runs repeated on a CPU differed by 0.2 points in Acc at most "
+        "([how the results came about](../results_history.md#time)). Contrast decoding of Qwen3-VL is an "
+        "earlier result too"
     )
     yield (
         "- Left out: OPSD of Qwen3-VL with seed 104. Its result is from an earlier reader of answers, which left more "

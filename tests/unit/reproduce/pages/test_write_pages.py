@@ -13,7 +13,8 @@ from vcsd.reproduce.cell import Sweep, as_lines
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.journal import JOURNAL, add_to_journal, create_results_folder, read_journal
-from vcsd.reproduce.pages.index import headline, index_page
+from vcsd.reproduce.pages.index import headline, index_page, with_page
+from vcsd.reproduce.pages.provenance import made_page
 from vcsd.reproduce.pages.write_pages import experiment_page, judged, write_pages
 from vcsd.reproduce.pool import PoolTally
 from vcsd.reproduce.results import Results
@@ -174,11 +175,12 @@ def test_a_page_without_suites_has_no_table_of_them(told):
     assert "3 seeds, 2 bases, 3 runs" in page
 
 
-def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
+def test_the_front_page_has_headlines_and_verdicts_and_another_page_wall_time(told):
     (told.sweep.out / "main.md").write_text("")
     page = index_page(told, judged(told))
     assert "| [main](main.md) | Base, OPSD and VCSD | Table 1 and Figure 6 | base 51.0, OPSD 54.0, VCSD 61.5 |" in page
     assert "Not finished: alpha, support" in page
+    page = made_page(with_page(told), told)
     assert f"| `{COMMAND}` | {hardware()} | 3 | 2 | 8 (0 already done, 1 failed) | 8 | 160 | 150 |" in page
     assert "- World parameters: 0123456789ab;" in page
     assert "holds" not in page, "every result is of a noted command"
@@ -187,7 +189,7 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
         [EXPERIMENTS["main"]], told, PoolTally(8, 0, ["k"] * 5), jobs=8, wall_seconds=90.0, ended="interrupted"
     )
     add_to_journal([EXPERIMENTS["main"]], told, PoolTally(8, 5, ["k"]), jobs=8, wall_seconds=60.0, ended="done")
-    page = index_page(told, judged(told))
+    page = made_page(with_page(told), told)
     assert "| 90, interrupted |" in page
     assert "Total: 6 runs, 150 s (2.5 min) of wall time." in page
     assert "holds 8 results, but these commands ran 6" in page
@@ -196,7 +198,7 @@ def test_the_front_page_has_headlines_verdicts_and_wall_time(told):
 def test_more_runs_than_results_leave_no_wall_time_unknown(told):
     (told.sweep.out / "main.md").write_text("")
     add_to_journal([EXPERIMENTS["main"]], told, PoolTally(3, 5, ["k"] * 3), jobs=8, wall_seconds=60.0, ended="done")
-    page = index_page(told, judged(told))
+    page = made_page(with_page(told), told)
     assert "Total: 11 runs" in page, "of 8 results: three were run again"
     assert "has no wall time" not in page
 
@@ -220,7 +222,7 @@ def test_a_command_is_noted_with_the_bases_that_it_started_from(bases, tmp_path)
 def test_a_folder_of_results_keeps_logs_and_work_out_of_git(told):
     create_results_folder(told.sweep.out)
     written = {path.name for path in write_pages([EXPERIMENTS["main"]], told)}
-    assert written == {"main.md", "claims.md", "README.md"}
+    assert written == {"main.md", "claims.md", "README.md", "how_made.md"}
     assert {"logs/", "work/", "*.partial"} <= set((told.sweep.out / ".gitignore").read_text().split())
 
 
