@@ -24,7 +24,7 @@ from vcsd.reproduce.judged.claim_tables import (
 )
 from vcsd.reproduce.judged.judged_claims import ON_QWEN3_5, OPEN, on_bases, on_whole_bases
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
-from vcsd.reproduce.planned.planned_results import planned_results
+from vcsd.reproduce.planned.planned_results import AGAIN, made_again, planned_results
 from vcsd.reproduce.planned.verdict_page import all_runs
 from vcsd.world.parameters import PARAMETERS
 
@@ -80,13 +80,16 @@ def draw_qwen3_5(runs: PlannedResults) -> Figure | None:
 
 
 def _lost(runs: ReadOnce) -> Iterator[str]:
-    """Which bases started over because their weights were lost before all their runs were finished."""
+    """Which bases started over because their weights were lost before all their runs were finished, or by mistake."""
     if own := lost_cells(runs):
         names = ", ".join(sorted({cell["base"] for cell in own}))
         yield (
             f"**Started over**, because their weights were lost before all their runs were finished: {names}. By the "
             f"rules, their first results ({len(own)}) were moved to `{LOST}/cells` unread, and are not used."
         )
+        yield ""
+    if twice := made_again(runs.runs):
+        yield f"**Made twice by mistake**: {', '.join(twice)}. The later results are in `{AGAIN}/cells`, and not used."
         yield ""
 
 

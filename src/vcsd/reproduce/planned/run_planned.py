@@ -23,7 +23,8 @@ runs; its results in `--known` do not count then, and must be moved away before 
 
 Everything that is worth keeping is in `--out`: `cells/`, `cards/` and `runs.jsonl`. `--archive FILE` packs it about
 once a minute and at the end, with the bases that have missing runs: unpacked into `--out` elsewhere, it resumes there.
-SIGTERM and Ctrl-C end it as the time does. The exit code is 1 if a run or a base failed.
+SIGTERM and Ctrl-C end it as the time does. SIGKILL leaves its processes behind: the same command waits for what they
+have begun. The exit code is 1 if a run or a base failed, which the same command tries again.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from typing import TYPE_CHECKING
 from vcsd.bases.branch import is_stem
 from vcsd.bases.card import CARD, read_card
 from vcsd.bases.curriculum import Curriculum
+from vcsd.checkpoint.lock import process_in
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError, VcsdError
 from vcsd.monitor.lines import Lines
@@ -89,6 +91,8 @@ class BaseMaker:
     """Bases with results, which are not made again."""
     environment: dict[str, str] = field(default_factory=lambda: {**os.environ, "OMP_NUM_THREADS": "1"})
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    outs: dict[str, Path] = field(default_factory=dict)
+    """The folders that they are made in."""
     failed: set[str] = field(default_factory=set)
     compared: set[str] = field(default_factory=set)
     """Bases whose cards are those of the planned ones."""
@@ -109,15 +113,17 @@ class BaseMaker:
         for name, process in list(self.running.items()):
             if process.poll() is not None:
                 del self.running[name]
-                if process.returncode:
+                if process.returncode and process_in(self.outs[name]) is None:
                     self.failed.add(name)
-                say(f"{time.strftime('%H:%M:%S')} {name}: {'FAILED, see logs' if process.returncode else 'made'}")
+                how = "made" if not process.returncode else "FAILED, see logs" if name in self.failed else "in use"
+                say(f"{time.strftime('%H:%M:%S')} {name}: {how}")
         if self.device is None:
             return
         for name, arguments in self._todo():
             if len(self.running) >= self.jobs:
                 return
-            if name not in self.running and name not in self.failed:
+            self.outs[name] = Path(arguments[arguments.index("--out" if "--out" in arguments else "--stem") + 1])
+            if name not in self.running and name not in self.failed and process_in(self.outs[name]) is None:
                 self._start(name, arguments)
 
     @property
@@ -199,7 +205,7 @@ def run_list(
             while len(workers) < jobs and (cell := _next_cell(listed, todo, sweep, maker, known, tally)) is not None:
                 workers.append(idle.pop() if idle else Worker(sweep.out / "logs", threads=1))
                 workers[-1].start(cell)
-            is_last = not workers and maker.is_done
+            is_last = not workers and maker.is_done and not any(maker.has(run.base) for run in todo)
             _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
     except KeyboardInterrupt:
         say("Interrupted. The same command resumes.")
@@ -215,12 +221,14 @@ def run_list(
 def _next_cell(
     listed: RunList, todo: list[PlannedRun], sweep: Sweep, maker: BaseMaker, known: KnownRuns, tally: PoolTally
 ) -> Cell | None:
-    """Take the first run from the list whose base exists and that has no result."""
+    """Take the first run from the list whose base exists, and that has no result and no process of a killed command."""
     for run in list(todo):
         if not maker.has(run.base):
             continue
-        todo.remove(run)
         cell = listed.cell(run, maker.folder, sweep)
+        if process_in(sweep.out / "work" / cell.key) is not None:
+            continue
+        todo.remove(run)
         if cell.key in known.keys or cell.result() is not None:
             tally.num_todo, tally.num_known = tally.num_todo - 1, tally.num_known + 1
             continue
@@ -344,7 +352,10 @@ def _save(archive: Path | None, listed: RunList, sweep: Sweep, maker: BaseMaker,
             cell = listed.cell(run, maker.folder, sweep)
             if cell.key not in known.keys and cell.result() is None:
                 needed.append(run.base)
-    pack_results(archive, sweep.out, maker.folder, dict.fromkeys(needed))
+    try:
+        pack_results(archive, sweep.out, maker.folder, dict.fromkeys(needed))
+    except OSError as error:  # a file that is just being renamed, a full disk: the runs do not end for it
+        say(f"No new archive: {error}.")
 
 
 def _sweep(options: argparse.Namespace, command: str) -> Sweep:

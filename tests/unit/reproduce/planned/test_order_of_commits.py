@@ -22,12 +22,13 @@ LISTS = {
         "docs/preregistration_qwen3_5.md",
         "docs/results/qwen3_5_runs.json",
         "src/vcsd/reproduce/judged/judged_claims.py",
+        "tests/unit/reproduce/judged/test_rules_by_hand.py",
     ),
 }
 """Each list of runs, with the files that must not change after its first result."""
 LIST = "docs/results/planned.json"
 RULES = LISTS[LIST]
-CELLS = "docs/results/cells"
+CELLS, LOOKS = "docs/results/cells", "docs/results/looks.json"
 COMMAND = "python -m vcsd.reproduce.planned.run_planned"
 
 
@@ -59,11 +60,26 @@ def early_results(root):
     return sorted(set(early))
 
 
-def test_the_rules_were_committed_before_the_results():
+def late_results(root):
+    """The results that were committed after the commit that closed their list."""
+    closing = ("log", "--reverse", "--format=%H")
+    ends = {listed: git(root, *closing, f'-S"{Path(listed).name}"', "--", LOOKS) for listed in LISTS}
+    late = []
+    for name, listed, _ in planned_results(root):
+        if not ends[listed]:
+            continue
+        added = git(root, "log", "--diff-filter=A", "--format=%H", "--", name)
+        if added and git(root, "merge-base", "--is-ancestor", added[-1], ends[listed][0]) is None:
+            late.append(name)
+    return late
+
+
+def test_the_rules_were_committed_before_the_results_and_nothing_was_added_after_the_end_of_a_list():
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository")
     if shallow != ["false"] or not git(ROOT, "log", "-1", "--format=%H", "--", *LISTS):
         pytest.skip("the history is not here")
     assert early_results(ROOT) == []
+    assert late_results(ROOT) == []
 
 
 def test_every_planned_result_names_the_list_it_was_planned_in():
@@ -107,12 +123,24 @@ def test_rules_and_results_in_one_commit_do_not_pass(repository):
 def test_code_that_decides_and_changes_after_a_result_does_not_pass_either(repository):
     root, commit = repository
     listed = "docs/results/qwen3_5_runs.json"
-    rules, runs, code = LISTS[listed]
-    assert all((ROOT / path).is_file() for path in (rules, runs, code))
-    commit(rules, runs, code)
+    assert all((ROOT / path).is_file() for path in LISTS[listed])
+    commit(*LISTS[listed])
     commit(f"{CELLS}/a.json", listed=listed)
     assert early_results(root) == []
     commit("src/vcsd/reproduce/failures/qwen3_5_page.py")
     assert early_results(root) == [], "what only shows may change"
-    commit(code)
+    commit("src/vcsd/reproduce/judged/judged_claims.py")
     assert early_results(root) == [f"{CELLS}/a.json"]
+
+
+def test_results_that_come_after_their_list_was_closed_do_not_pass(repository):
+    root, commit = repository
+    commit(*RULES, f"{CELLS}/a.json")
+    (root / LOOKS).write_text(json.dumps({"power_runs.json": "Over."}))
+    commit(f"{CELLS}/b.json")
+    assert late_results(root) == []
+    (root / LOOKS).write_text(json.dumps({"planned.json": "Over."}))
+    commit(f"{CELLS}/c.json")
+    assert late_results(root) == [], "the last results and the end of the list, in one commit"
+    commit(f"{CELLS}/d.json")
+    assert late_results(root) == [f"{CELLS}/d.json"]

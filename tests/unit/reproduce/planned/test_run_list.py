@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tiny_bases import make_base, write_planned_card
+from vcsd.checkpoint import lock
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
@@ -123,6 +124,33 @@ def test_an_interrupt_ends_every_process_and_reports_what_is_done(when, tmp_path
     assert ended == ["terminated", "bases", "joined"]
     assert (tally.num_todo, tally.keys) == (2, [])
     assert "Interrupted. The same command resumes." in capsys.readouterr().out
+
+
+def test_what_a_killed_command_has_begun_is_waited_for(tmp_path, monkeypatch):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]})])
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    maker = BaseMaker(list(plan.bases.values()), tmp_path / "bases", "cpu", 4)
+    started = []
+    monkeypatch.setattr(BaseMaker, "_start", lambda maker, name, arguments: started.append(name))
+    with lock.only_process(maker.folder / "stems" / "qwen3_vl-tiny-1"):
+        maker.advance()
+        assert (started, maker.is_done) == ([], False)
+    maker.advance()
+    assert started == ["stem qwen3_vl-tiny-1"]
+    write_planned_card(make_base(maker.folder / "a"), plan.bases["a"])
+    todo, tally = list(plan.runs), PoolTally(2, 0)
+    with lock.only_process(sweep.out / "work" / plan.cell(plan.runs[0], maker.folder, sweep).key):
+        cell = _next_cell(plan, todo, sweep, maker, KnownRuns(), tally)
+        assert (cell.variant, todo) == (BASE, [plan.runs[0]])
+        assert _next_cell(plan, todo, sweep, maker, KnownRuns(), tally) is None
+    assert _next_cell(plan, todo, sweep, maker, KnownRuns(), tally).variant == VCSD
+
+
+def test_an_archive_that_cannot_be_written_ends_nothing(command, capsys, tmp_path):
+    (tmp_path / "full").write_text("a file, where the archive needs a folder")
+    code, _ = command("--archive", str(tmp_path / "full" / "runs.tar.gz"), tally=PoolTally(0, 0))
+    assert code == 0
+    assert "No new archive: " in capsys.readouterr().out
 
 
 def test_a_stem_is_made_once_and_before_its_branches(tmp_path, monkeypatch):
