@@ -94,7 +94,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         log.warning("adapter_config.json names no base, because it is a local folder. To name it: --base ORG/NAME.")
     from vcsd.checkpoint.new_folder import new_place
     from vcsd.monitor.work_bar import WorkBar
-    from vcsd.publish.described_export import export_with_card
+    from vcsd.publish.described_export import export_with_card, warn_of_collapse
 
     folder = run / what if out is None else out
     new_place(folder, "--out")
@@ -111,6 +111,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
             tell=bar.advance,
         )
     say(f"Exported the {what} of {checkpoint} to {folder}, with its card, README.md.")
+    warn_of_collapse(checkpoint)
     if dtype == "bfloat16" and not adapter:
         warn_of_rounding(checkpoint)
     if push is not None:
