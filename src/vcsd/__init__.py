@@ -3,8 +3,9 @@
 Importing this package runs nothing and loads neither torch nor transformers; names are imported on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vcsd.lazy import on_first_use
 
 if TYPE_CHECKING:
     from vcsd.method import METHODS, Method
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["METHODS", "Method", "VCSDTrainer", "__version__"]
 
-_HOME = {"METHODS": "vcsd.method", "Method": "vcsd.method", "VCSDTrainer": "vcsd.trainer"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'vcsd' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "method": "METHODS Method",
+        "trainer": "VCSDTrainer",
+    },
+)
