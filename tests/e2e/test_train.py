@@ -144,6 +144,7 @@ def test_a_dry_run_counts_the_later_epochs_of_a_short_file(folder, tmp_path, mon
     code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, "trainer.max_steps=60")
     assert code == 2
     assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
+    assert all(f"'row-{number}': " in words for number in (12, 13, 14))
 
 
 def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monkeypatch, capsys):

@@ -56,6 +56,8 @@ class Exported:
     """The hub id or folder of the model before training."""
     is_local: bool = False
     """Whether `base` is a folder, even if it looks like a hub id."""
+    has_video: bool = False
+    """Whether the processor also takes videos, for which AutoProcessor needs torchvision."""
     findings: tuple[str, ...] = ()
     """What the guard found at this step: signs of a collapse."""
 
@@ -73,7 +75,9 @@ class Exported:
         is_local = named_base is None and any(hub_id(path) is None for path in known)
         base = named_base or base
         findings = guard_findings(checkpoint.parent, step)
-        return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None, is_local, findings)
+        has_video = (checkpoint / "video_preprocessor_config.json").is_file()
+        base = str(base) if base else None
+        return cls(config, step, what, dtype, is_adapter, bool(record), base, is_local, has_video, findings)
 
     @property
     def hub_base(self) -> str | None:
@@ -163,10 +167,11 @@ def _summary(exported: Exported) -> str:
 def _usage(exported: Exported, name: str) -> str:
     quoted = json.dumps(_line(name))
     if not exported.is_adapter:
+        needs = "  # needs torchvision" if exported.has_video else ""
         return (
             "```python\nfrom transformers import AutoModelForImageTextToText, AutoProcessor\n\n"
             f"model = AutoModelForImageTextToText.from_pretrained({quoted})\n"
-            f"processor = AutoProcessor.from_pretrained({quoted})\n```"
+            f"processor = AutoProcessor.from_pretrained({quoted}){needs}\n```"
         )
     base = json.dumps(exported.shown_base or "the base model")
     return (

@@ -65,6 +65,13 @@ def test_the_card_tells_method_data_recipe_and_base():
     assert recipe["data"]["path"] == "rows.jsonl"
 
 
+def test_the_card_says_what_its_code_needs():
+    assert 'AutoProcessor.from_pretrained("first")\n' in model_card(exported(), [], "first")
+    assert 'AutoProcessor.from_pretrained("first")  # needs torchvision\n' in model_card(
+        exported(has_video=True), [], "first"
+    )
+
+
 def test_no_folder_of_this_machine_is_told():
     text = model_card(exported(base="/home/ann/models/base", config=config("/home/ann/models/base")), [], "x")
     assert "/home" not in text
