@@ -298,6 +298,9 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
         assert code == 0, err
         assert "checkpoint-4" in out
         load_processor(run / what)
+    code, out, err = vcsd(monkeypatch, capsys, "export", run / "checkpoint-2")  # it may be removed, its export not
+    assert code == 0, err
+    load_processor(run / "student-2")
     student, teacher, start = (
         AutoModelForImageTextToText.from_pretrained(path)
         for path in (run / "student", run / "teacher", folder / "model")

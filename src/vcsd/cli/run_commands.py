@@ -66,7 +66,9 @@ _Push = Annotated[
 
 def export(  # noqa: PLR0913, PLR0917  one argument for each option
     run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
-    out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder. Default: RUN/student; for checkpoint-10: RUN/student-10.")
+    ] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
     adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
@@ -96,7 +98,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.monitor.work_bar import WorkBar
     from vcsd.publish.described_export import export_with_card, warn_of_collapse
 
-    folder = run / what if out is None else out
+    folder = _export_folder(run, what) if out is None else out
     new_place(folder, "--out")
     with WorkBar("export") as bar:
         checkpoint = export_with_card(
@@ -123,6 +125,12 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         say(f"Pushed to {url}. Read the card there{' before you make it public' if is_private else ''}.")
         if stays_private:
             say(f"{push} was there already and is still private. Its settings on the hub make it public.")
+
+
+def _export_folder(run: Path, what: str) -> Path:
+    """Return where an export goes by default: into the folder of its run, since a checkpoint may be removed later."""
+    name, _, step = run.name.rpartition("-")
+    return run.parent / f"{what}-{step}" if name == "checkpoint" else run / what
 
 
 def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_adapter: bool) -> bool:
