@@ -3,9 +3,9 @@
 Importing this package runs nothing and loads neither torch nor transformers; names are imported on first use.
 """
 
-from typing import TYPE_CHECKING
-
-from vcsd.lazy import on_first_use
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vcsd.method import METHODS, Method
@@ -13,6 +13,25 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["METHODS", "Method", "VCSDTrainer", "__version__"]
+
+
+def on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package: `names` maps each of its modules to the public names that it defines.
+
+    A name must differ from that of its module: importing the module would take its place in the package.
+
+    >>> on_first_use("vcsd", {"method": "METHODS Method"})("Method").__name__
+    'Method'
+    """
+    homes = {name: f"{package}.{module}" for module, listed in names.items() for name in listed.split()}
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(homes[name]), name)
+
+    return get
+
 
 __getattr__ = on_first_use(
     __name__,

@@ -15,7 +15,6 @@ import vcsd
 
 ROOT = Path(vcsd.__file__).parent
 RANKS = [
-    "lazy",
     "errors",
     "visible",
     "terminal",

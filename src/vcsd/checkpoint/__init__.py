@@ -22,7 +22,7 @@ All ranks call `write_checkpoint`, `check_checkpoint` and `latest_whole`; an err
 
 from typing import TYPE_CHECKING
 
-from vcsd.lazy import on_first_use
+from vcsd import on_first_use
 
 if TYPE_CHECKING:
     from vcsd.checkpoint.check import (

@@ -87,6 +87,9 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     """
     show_log()
     from vcsd.checkpoint.export import public_base, warn_of_rounding
+    from vcsd.checkpoint.new_folder import new_place
+    from vcsd.monitor.work_bar import WorkBar
+    from vcsd.publish.described_export import export_with_card
 
     if public and push is None:
         raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
@@ -94,10 +97,6 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         stays_private = _check_push(push, run, base, is_public=public, is_adapter=adapter)
     elif adapter and public_base(run, base) is None:
         log.warning("adapter_config.json names no base, because it is a local folder. To name it: --base ORG/NAME.")
-    from vcsd.checkpoint.new_folder import new_place
-    from vcsd.monitor.work_bar import WorkBar
-    from vcsd.publish.described_export import export_with_card, warn_of_collapse
-
     folder = _export_folder(run, what) if out is None else out
     new_place(folder, "--out")
     with WorkBar("export") as bar:
@@ -113,7 +112,6 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
             tell=bar.advance,
         )
     say(f"Exported the {what} of {checkpoint} to {folder}, with its card, README.md.")
-    warn_of_collapse(checkpoint)
     if dtype == "bfloat16" and not adapter:
         warn_of_rounding(checkpoint)
     if push is not None:
@@ -121,8 +119,8 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
         say(f"Uploading {folder} to {push} ...")
         url = upload(folder, push, is_public=public, message=f"Upload the {what} of {checkpoint.name}")
-        is_private = stays_private or not public
-        say(f"Pushed to {url}. Read the card there{' before you make it public' if is_private else ''}.")
+        hint = "" if public and not stays_private else " before you make it public"
+        say(f"Pushed to {url}. Read the card there{hint}.")
         if stays_private:
             say(f"{push} was there already and is still private. Its settings on the hub make it public.")
 

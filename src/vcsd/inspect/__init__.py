@@ -9,7 +9,7 @@ write_contrast([seen], "contrast.html")
 
 from typing import TYPE_CHECKING
 
-from vcsd.lazy import on_first_use
+from vcsd import on_first_use
 
 if TYPE_CHECKING:
     from vcsd.inspect.contrast_file import write_contrast

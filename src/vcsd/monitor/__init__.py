@@ -7,7 +7,7 @@ Sums     the numbers of a step, added up over micro-batches and divided once
 
 from typing import TYPE_CHECKING
 
-from vcsd.lazy import on_first_use
+from vcsd import on_first_use
 
 if TYPE_CHECKING:
     from vcsd.monitor.guard import SIGNALS, Alarm, Guard, Signal

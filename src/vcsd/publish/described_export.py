@@ -56,7 +56,9 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
         text = model_card(exported, rows, name or out.resolve().name)
         (folder / CARD).write_text(text, encoding="utf-8")
 
-    return export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe, tell=tell)
+    checkpoint = export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe, tell=tell)
+    warn_of_collapse(checkpoint)
+    return checkpoint
 
 
 def warn_of_collapse(checkpoint: Path) -> None:
