@@ -184,6 +184,7 @@ def test_lazy_names_are_found_whichever_module_is_imported_first(package):
         if path.stem not in {"__init__", "__main__"}:
             importlib.import_module(f"{package}.{path.stem}")
     assert [name for name in loaded.__all__ if inspect.ismodule(getattr(loaded, name))] == []
+    assert set(loaded.__all__) <= set(dir(loaded))
 
 
 def test_core_imports_torch_alone():

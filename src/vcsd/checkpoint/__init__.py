@@ -49,7 +49,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
-__getattr__ = on_first_use(
+__getattr__, __dir__ = on_first_use(
     __name__,
     {
         "folder": "Contents checkpoints_of latest_checkpoint own_file write_checkpoint",

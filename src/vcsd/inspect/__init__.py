@@ -32,7 +32,7 @@ __all__ = [
     "write_contrast",
 ]
 
-__getattr__ = on_first_use(
+__getattr__, __dir__ = on_first_use(
     __name__,
     {
         "token_scores": "CandidateScore ResponseContrast TokenScore token_contrast",

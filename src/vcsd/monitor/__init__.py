@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SIGNALS", "Alarm", "Guard", "Lines", "Signal", "Sums", "Watch", "read_lines"]
 
-__getattr__ = on_first_use(
+__getattr__, __dir__ = on_first_use(
     __name__,
     {
         "guard": "SIGNALS Alarm Guard Signal",
