@@ -145,6 +145,7 @@ def test_a_dry_run_counts_the_later_epochs_of_a_short_file(folder, tmp_path, mon
         code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, f"trainer.max_steps={num_steps}")
         assert code == 2
         assert "3 of the 15 rows read so far cannot be used (3 broken_image), more than 5%." in words
+        assert all(f"'row-{number}': " in words for number in (12, 13, 14))
 
 
 def test_a_dry_run_refuses_data_with_fewer_usable_rows_than_a_step_needs(folder, tmp_path, monkeypatch, capsys):
@@ -305,6 +306,9 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
         assert code == 0, err
         assert "checkpoint-4" in out
         load_processor(run / what)
+    code, out, err = vcsd(monkeypatch, capsys, "export", run / "checkpoint-2")  # it may be removed, its export not
+    assert code == 0, err
+    load_processor(run / "student-2")
     student, teacher, start = (
         AutoModelForImageTextToText.from_pretrained(path)
         for path in (run / "student", run / "teacher", folder / "model")

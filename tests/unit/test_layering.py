@@ -1,6 +1,8 @@
 """Dependencies point one way, importing costs nothing, and core needs torch alone."""
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 from collections import defaultdict
@@ -168,6 +170,21 @@ LOADED = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
 @pytest.mark.parametrize("statement", ["import vcsd", "from vcsd import METHODS", "import vcsd.types, vcsd.cli"])
 def test_importing_loads_neither_torch_nor_transformers(statement):
     assert not {"torch", "transformers", "pydantic", "numpy"} & set(run(f"{statement}; {LOADED}"))
+
+
+@pytest.mark.parametrize("module", ["inspect.run_dashboard", "inspect.run_report", "data.skips", "cli.run_commands"])
+def test_looking_at_the_files_of_a_run_does_not_wait_for_torch(module):
+    assert not {"torch", "transformers"} & set(run(f"import vcsd.{module}; {LOADED}"))
+
+
+@pytest.mark.parametrize("package", ["vcsd", "vcsd.checkpoint", "vcsd.inspect", "vcsd.monitor"])
+def test_lazy_names_are_found_whichever_module_is_imported_first(package):
+    loaded = importlib.import_module(package)
+    for path in ROOT.joinpath(*package.split(".")[1:]).glob("*.py"):
+        if path.stem not in {"__init__", "__main__"}:
+            importlib.import_module(f"{package}.{path.stem}")
+    assert [name for name in loaded.__all__ if inspect.ismodule(getattr(loaded, name))] == []
+    assert set(loaded.__all__) <= set(dir(loaded))
 
 
 def test_core_imports_torch_alone():

@@ -20,15 +20,20 @@ with the files of all ranks. `TensorFile` reads both, whole or in part, so a che
 All ranks call `write_checkpoint`, `check_checkpoint` and `latest_whole`; an error on one is an error on all.
 """
 
-from vcsd.checkpoint.check import (
-    DamagedCheckpointError,
-    check_checkpoint,
-    latest_whole,
-    move_aside,
-    refuse_other_run,
-)
-from vcsd.checkpoint.folder import Contents, checkpoints_of, latest_checkpoint, own_file, write_checkpoint
-from vcsd.checkpoint.saved import TensorFile
+from typing import TYPE_CHECKING
+
+from vcsd import on_first_use
+
+if TYPE_CHECKING:
+    from vcsd.checkpoint.check import (
+        DamagedCheckpointError,
+        check_checkpoint,
+        latest_whole,
+        move_aside,
+        refuse_other_run,
+    )
+    from vcsd.checkpoint.folder import Contents, checkpoints_of, latest_checkpoint, own_file, write_checkpoint
+    from vcsd.checkpoint.saved import TensorFile
 
 __all__ = [
     "Contents",
@@ -43,3 +48,12 @@ __all__ = [
     "refuse_other_run",
     "write_checkpoint",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "folder": "Contents checkpoints_of latest_checkpoint own_file write_checkpoint",
+        "check": "DamagedCheckpointError check_checkpoint latest_whole move_aside refuse_other_run",
+        "saved": "TensorFile",
+    },
+)

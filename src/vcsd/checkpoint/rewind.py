@@ -36,18 +36,23 @@ def rewind(run: Path, step: int) -> None:
             log.warning("%s is now %s: the run resumes from checkpoint-%d.", folder, aside, step)
 
 
-def last_good_step(run: Path, records: Iterable[Mapping[str, object]]) -> int:
-    """Return the latest checkpoint at or before the last step that was taken without an alarm of the guard.
+def good_checkpoint(run: Path, records: Iterable[Mapping[str, object]]) -> tuple[int, int | None]:
+    """Return the last step that was taken without an alarm of the guard, and the latest checkpoint at or before it.
 
-    `records` are the lines of metrics.jsonl.
+    `records` are the lines of metrics.jsonl. The step is 0 if there is none.
     """
     good = max((int(str(r["step"])) for r in records if r.get("is_taken") and "guard" not in r), default=0)
-    steps = [step for step in checkpoints_of(run) if step <= good]
-    if not steps:
+    return good, max((step for step in checkpoints_of(run) if step <= good), default=None)
+
+
+def last_good_step(run: Path, records: Iterable[Mapping[str, object]]) -> int:
+    """Return the latest checkpoint at or before the last step without an alarm, or raise a ConfigError."""
+    good, step = good_checkpoint(run, records)
+    if step is None:
         raise ConfigError(
             [
                 f"{run} has no checkpoint at or before step {good}, the last one without an alarm. Start again in "
                 "another trainer.output_dir, with a lower method.alpha or a smaller trainer.save_steps."
             ]
         )
-    return steps[-1]
+    return step

@@ -44,8 +44,8 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     """
     from vcsd.inspect.contrast_file import write_contrast
     from vcsd.inspect.contrast_terminal import contrast_lines
+    from vcsd.inspect.image_tiles import tile_map
     from vcsd.inspect.opened import OpenedModel, open_model
-    from vcsd.inspect.tile_map import tile_map
     from vcsd.inspect.token_scores import same_response, token_contrast
     from vcsd.method import Method
     from vcsd.monitor.work_bar import WorkBar

@@ -240,6 +240,7 @@ def _model_files(model: str) -> Iterator[Path]:
     from vcsd.checkpoint.export import export, is_run, warn_of_rounding
     from vcsd.inspect.opened import WORLD
     from vcsd.models.hub import model_folder
+    from vcsd.publish.described_export import warn_of_collapse
 
     if not is_run(Path(model)):
         yield shipped_base() if model == WORLD else model_folder(model, key="model")
@@ -247,6 +248,7 @@ def _model_files(model: str) -> Iterator[Path]:
     with TemporaryDirectory(prefix="vcsd-student-") as folder:
         checkpoint = export(Path(model), Path(folder) / "student")
         say(f"Asking the student of {checkpoint}, as vcsd export writes it.")
+        warn_of_collapse(checkpoint)
         warn_of_rounding(checkpoint)
         yield Path(folder) / "student"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from vcsd.student import base_dtype
 from vcsd.views.original import original
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from transformers import PretrainedConfig, TrainingArguments
 
@@ -52,6 +53,9 @@ ROWS_CHECKED = 256
 
 SECONDS_CHECKED = 5.0
 """After this long, no further row is prepared."""
+
+ROWS_LISTED = 8
+"""How many rows that cannot be used are listed, besides the last one."""
 
 
 def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
@@ -131,24 +135,36 @@ def _check_first_rows(
     skips.num_rows = len(examples)
     errors: dict[int, DataError] = {}
     start = time.monotonic()
-    for position in range(min(len(examples), ROWS_CHECKED)):
-        try:
-            example = examples[order.row(position)]
-            recipe.method.check(example)
-            prepare(example)
-        except DataError as error:
-            errors[order.row(position)] = error
-            skips.skip(error, position=position)
-        else:
-            skips.use()
-        if time.monotonic() - start > SECONDS_CHECKED:
-            break
-    num_checked = skips.num_seen
-    if num_checked == len(examples):
-        refuse_too_few(num_checked - skips.num_skipped, recipe.prompts_per_step, num_checked, skips)
-        _read_again(skips, order, errors, arguments.max_steps * recipe.prompts_per_step)
+    with _listed(errors, skips):
+        for position in range(min(len(examples), ROWS_CHECKED)):
+            try:
+                example = examples[order.row(position)]
+                recipe.method.check(example)
+                prepare(example)
+            except DataError as error:
+                errors[order.row(position)] = error
+                skips.skip(error, position=position)
+            else:
+                skips.use()
+            if time.monotonic() - start > SECONDS_CHECKED:
+                break
+        num_checked = skips.num_seen
+        if num_checked == len(examples):
+            refuse_too_few(num_checked - skips.num_skipped, recipe.prompts_per_step, num_checked, skips)
+            _read_again(skips, order, errors, arguments.max_steps * recipe.prompts_per_step)
     messages = tuple(str(error) for error in errors.values())
     return CheckedRows(len(examples), num_checked, skips.summary(), messages)
+
+
+@contextmanager
+def _listed(errors: Mapping[int, DataError], skips: Skips) -> Iterator[None]:
+    """Add the other rows that cannot be used to an error that names the last: a dry run writes no skipped.jsonl."""
+    try:
+        yield
+    except ConfigError as error:
+        others = [str(each) for each in errors.values() if each is not skips.last]
+        more = [f"... and {len(others) - ROWS_LISTED:,} more"] if len(others) > ROWS_LISTED else []
+        raise ConfigError([*error.problems, *others[:ROWS_LISTED], *more]) from error
 
 
 def _read_again(skips: Skips, order: Order, errors: dict[int, DataError], num_prompts: int) -> None:

@@ -66,7 +66,9 @@ _Push = Annotated[
 
 def export(  # noqa: PLR0913, PLR0917  one argument for each option
     run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
-    out: Annotated[Path | None, typer.Option(help="New folder. Default: RUN/student or RUN/teacher.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder. Default: RUN/student; for checkpoint-10: RUN/student-10.")
+    ] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
     adapter: Annotated[bool, typer.Option("--adapter", help="For a LoRA run: write the adapter for PEFT.")] = False,
@@ -85,6 +87,9 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     """
     show_log()
     from vcsd.checkpoint.export import public_base, warn_of_rounding
+    from vcsd.checkpoint.new_folder import new_place
+    from vcsd.monitor.work_bar import WorkBar
+    from vcsd.publish.described_export import export_with_card
 
     if public and push is None:
         raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
@@ -92,11 +97,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         stays_private = _check_push(push, run, base, is_public=public, is_adapter=adapter)
     elif adapter and public_base(run, base) is None:
         log.warning("adapter_config.json names no base, because it is a local folder. To name it: --base ORG/NAME.")
-    from vcsd.checkpoint.new_folder import new_place
-    from vcsd.monitor.work_bar import WorkBar
-    from vcsd.publish.described_export import export_with_card
-
-    folder = run / what if out is None else out
+    folder = _export_folder(run, what) if out is None else out
     new_place(folder, "--out")
     with WorkBar("export") as bar:
         checkpoint = export_with_card(
@@ -118,10 +119,16 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
 
         say(f"Uploading {folder} to {push} ...")
         url = upload(folder, push, is_public=public, message=f"Upload the {what} of {checkpoint.name}")
-        is_private = stays_private or not public
-        say(f"Pushed to {url}. Read the card there{' before you make it public' if is_private else ''}.")
+        hint = "" if public and not stays_private else " before you make it public"
+        say(f"Pushed to {url}. Read the card there{hint}.")
         if stays_private:
             say(f"{push} was there already and is still private. Its settings on the hub make it public.")
+
+
+def _export_folder(run: Path, what: str) -> Path:
+    """Return where an export goes by default: into the folder of its run, since a checkpoint may be removed later."""
+    name, _, step = run.name.rpartition("-")
+    return run.parent / f"{what}-{step}" if name == "checkpoint" else run / what
 
 
 def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_adapter: bool) -> bool:

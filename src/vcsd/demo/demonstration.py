@@ -144,7 +144,8 @@ def _demonstrate(setting: Setting, processor: Processor, say: Callable[[str], No
     write_prompts(setting.prompts, setting.size.num_prompts)
     exam = Exam(world_questions(setting.size.num_questions), processor)
     num = sum(question.benchmark in SEVEN for question in exam.questions)
-    say(f"{num} questions in {len(SEVEN)} suites; the base model answers")
+    others = len(exam.questions) - num
+    say(f"{num} questions in {len(SEVEN)} suites, {others} with usual answers; the base model answers")
     answers = {"base": _ask(exam, load_base(setting.base, "cpu"), folder_identity(setting.base), setting.out / "base")}
     for method in ("opsd", "vcsd"):
         recipe = load_recipe(recipe_path("world/demo"), setting.overrides(method))

@@ -7,11 +7,16 @@ seen = token_contrast(world, "picture.png", "What color is the circle?")
 write_contrast([seen], "contrast.html")
 """
 
-from vcsd.inspect.contrast_file import write_contrast
-from vcsd.inspect.contrast_generate import ContrastLogits, contrast_inputs
-from vcsd.inspect.opened import OpenedModel, open_model
-from vcsd.inspect.tile_map import TileMap, tile_map
-from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore, token_contrast
+from typing import TYPE_CHECKING
+
+from vcsd import on_first_use
+
+if TYPE_CHECKING:
+    from vcsd.inspect.contrast_file import write_contrast
+    from vcsd.inspect.contrast_generate import ContrastLogits, contrast_inputs
+    from vcsd.inspect.image_tiles import TileMap, tile_map
+    from vcsd.inspect.opened import OpenedModel, open_model
+    from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore, token_contrast
 
 __all__ = [
     "CandidateScore",
@@ -26,3 +31,14 @@ __all__ = [
     "token_contrast",
     "write_contrast",
 ]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "token_scores": "CandidateScore ResponseContrast TokenScore token_contrast",
+        "contrast_generate": "ContrastLogits contrast_inputs",
+        "opened": "OpenedModel open_model",
+        "image_tiles": "TileMap tile_map",
+        "contrast_file": "write_contrast",
+    },
+)

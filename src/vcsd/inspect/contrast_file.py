@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
-    from vcsd.inspect.tile_map import TileMap
+    from vcsd.inspect.image_tiles import TileMap
     from vcsd.inspect.token_scores import ResponseContrast
 
 FIGURES = (".png", ".svg")

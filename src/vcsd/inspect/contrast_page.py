@@ -25,7 +25,7 @@ from vcsd.report.tokens import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from vcsd.inspect.tile_map import TileMap
+    from vcsd.inspect.image_tiles import TileMap
     from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore
 
 

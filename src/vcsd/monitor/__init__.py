@@ -5,9 +5,24 @@ Guard    learns a baseline, then warns about or stops a run that leaves it; its 
 Sums     the numbers of a step, added up over micro-batches and divided once
 """
 
-from vcsd.monitor.guard import SIGNALS, Alarm, Guard, Signal
-from vcsd.monitor.lines import Lines, read_lines
-from vcsd.monitor.metrics import Sums
-from vcsd.monitor.watch import Watch
+from typing import TYPE_CHECKING
+
+from vcsd import on_first_use
+
+if TYPE_CHECKING:
+    from vcsd.monitor.guard import SIGNALS, Alarm, Guard, Signal
+    from vcsd.monitor.lines import Lines, read_lines
+    from vcsd.monitor.metrics import Sums
+    from vcsd.monitor.watch import Watch
 
 __all__ = ["SIGNALS", "Alarm", "Guard", "Lines", "Signal", "Sums", "Watch", "read_lines"]
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "guard": "SIGNALS Alarm Guard Signal",
+        "lines": "Lines read_lines",
+        "metrics": "Sums",
+        "watch": "Watch",
+    },
+)

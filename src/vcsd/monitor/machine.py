@@ -1,4 +1,7 @@
-"""The hardware and versions that results record, and a switch for transformers' output."""
+"""The hardware and versions that results record, and a switch for transformers' output.
+
+Reading the sessions of a run imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict, TypeGuard
-
-import torch
 
 from vcsd import __version__
 
@@ -46,6 +47,8 @@ def num_cores() -> int:
 
 def hardware() -> str:
     """The GPU and the number of cores, or the processor and its cores."""
+    import torch
+
     if torch.cuda.is_available():
         return f"{torch.cuda.get_device_name()}, {num_cores()} cores"
     info = Path("/proc/cpuinfo")
@@ -60,6 +63,8 @@ def processor() -> str:
 
     Clouds give several generations one name, such as "AMD EPYC". They add in another order.
     """
+    import torch
+
     info = Path("/proc/cpuinfo")
     first = info.read_text().partition("\n\n")[0] if info.is_file() else platform.processor()
     return f"{torch.backends.cpu.get_cpu_capability()} {kind_of_processor(first)}"
@@ -89,6 +94,8 @@ def versions() -> dict[str, str]:
 
 def environment() -> dict[str, str | int]:
     """What a run's numbers depend on besides its recipe: the machine, torch's threads, and versions."""
+    import torch
+
     return {"hardware": hardware(), "processor": processor(), "threads": torch.get_num_threads(), **versions()}
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import install_command
 from vcsd.lora.attach import has_peft
+from vcsd.parallel.ranks import num_ranks
 from vcsd.projection.placement import placement
 from vcsd.projection.project import TIME_ERROR
 from vcsd.projection.spoken import count, duration, memory
@@ -132,7 +133,8 @@ def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
     if outlook.exam is not None:
         yield from _entry("eval", outlook.exam)
     yield from _entry("steps", _steps(outlook))
-    for line in placement(outlook.recipe, outlook.job):
+    ranks = num_ranks() if outlook.is_here else outlook.projection.machine.num_gpus
+    for line in placement(outlook.recipe, outlook.job, ranks):
         yield from _entry("vllm", line)
     yield from _entry("memory", _memory(outlook))
     if not outlook.is_on_cpu:

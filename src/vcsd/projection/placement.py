@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from vcsd.parallel.ranks import num_ranks
 from vcsd.rollout.vllm.vllm_engine import PER_REQUEST
 
 if TYPE_CHECKING:
@@ -15,13 +14,15 @@ if TYPE_CHECKING:
 _HALF = 2
 
 
-def placement(recipe: Recipe, job: Job) -> list[str]:
-    """Return lines about who samples and what travels; none if transformers samples in the trainer."""
+def placement(recipe: Recipe, job: Job, num_ranks: int) -> list[str]:
+    """Return lines about who samples and what travels; none if transformers samples in the trainer.
+
+    `num_ranks` is how many train.
+    """
     rollout = recipe.rollout
     if rollout.engine == "transformers":
         return []
-    count = num_ranks()
-    ranks = f"{count} {'rank' if count == 1 else 'ranks'}"
+    ranks = f"{num_ranks} {'rank' if num_ranks == 1 else 'ranks'}"
     weights = f"weights, {_size(_HALF * (job.sizes.num_parameters - job.sizes.num_adapter))} per step"
     if rollout.engine == "vllm":
         share = f"{rollout.vllm_memory_share:.0%}"
@@ -33,7 +34,7 @@ def placement(recipe: Recipe, job: Job) -> list[str]:
     link = {"files": "through /dev/shm of this machine", "nccl": "by NCCL from rank 0 to every GPU of the server"}
     part = ", at most" if rollout.server_sends_changes else ""
     return [
-        f"{ranks} {'trains' if count == 1 else 'train'}; {place} samples{_ahead(rollout.steps_ahead)}",
+        f"{ranks} {'trains' if num_ranks == 1 else 'train'}; {place} samples{_ahead(rollout.steps_ahead)}",
         f"{weights}{part}, {link[rollout.server_transfer]}",
         f"prompts with images, at most {_size(_request_bytes(job))} per step, over HTTP; responses, as token ids",
     ]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from vcsd.checkpoint.check import read_manifest
 from vcsd.checkpoint.export import export
+from vcsd.checkpoint.rewind import good_checkpoint
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import hub_id
-from vcsd.publish.model_card import CARD, Exported, live_scores, model_card, scores_of
+from vcsd.monitor.lines import read_lines
+from vcsd.publish.model_card import CARD, Exported, guard_findings, live_scores, model_card, scores_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.publish.model_card import CardScore
+
+log = logging.getLogger(__name__)
 
 
 def export_with_card(  # noqa: PLR0913  one argument for each option of the command, and its bar
@@ -50,7 +56,23 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
         text = model_card(exported, rows, name or out.resolve().name)
         (folder / CARD).write_text(text, encoding="utf-8")
 
-    return export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe, tell=tell)
+    checkpoint = export(run, out, what=what, dtype=dtype, adapter=adapter, base=base, describe=describe, tell=tell)
+    warn_of_collapse(checkpoint)
+    return checkpoint
+
+
+def warn_of_collapse(checkpoint: Path) -> None:
+    """Warn if the guard found signs of a collapse at the step of a checkpoint, and name an earlier one without."""
+    run, step = checkpoint.parent, int(read_manifest(checkpoint)["step"])
+    findings = guard_findings(run, step)
+    if findings:
+        _, good = good_checkpoint(run, [line for line in read_lines(run / "metrics.jsonl") if line["step"] < step])
+        advice = (
+            "No earlier checkpoint is without this warning."
+            if good is None
+            else f"The latest one without this warning is {run / f'checkpoint-{good}'}."
+        )
+        log.warning("%s may be from a collapsing run: %s. %s", checkpoint, "; ".join(findings), advice)
 
 
 def _refuse_other_weights(

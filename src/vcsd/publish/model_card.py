@@ -56,6 +56,10 @@ class Exported:
     """The hub id or folder of the model before training."""
     is_local: bool = False
     """Whether `base` is a folder, even if it looks like a hub id."""
+    has_video: bool = False
+    """Whether the processor also takes videos, for which AutoProcessor needs torchvision."""
+    findings: tuple[str, ...] = ()
+    """What the guard found at this step: signs of a collapse."""
 
     @classmethod
     def of(
@@ -70,7 +74,10 @@ class Exported:
         known = [str(path) for path in (base, record.get("path")) if path]
         is_local = named_base is None and any(hub_id(path) is None for path in known)
         base = named_base or base
-        return cls(config, step, what, dtype, is_adapter, bool(record), str(base) if base else None, is_local)
+        findings = guard_findings(checkpoint.parent, step)
+        has_video = (checkpoint / "video_preprocessor_config.json").is_file()
+        base = str(base) if base else None
+        return cls(config, step, what, dtype, is_adapter, bool(record), base, is_local, has_video, findings)
 
     @property
     def hub_base(self) -> str | None:
@@ -81,6 +88,12 @@ class Exported:
     def shown_base(self) -> str | None:
         """The base as the card names it: its hub id, or the last part of its folder."""
         return self.hub_base or (None if self.base is None else _last_part(self.base))
+
+
+def guard_findings(run: Path, step: int) -> tuple[str, ...]:
+    """Return what the guard found at a step of a run; nothing if it raised no alarm then."""
+    lines = (line for line in read_lines(run / "metrics.jsonl") if line.get("step") == step)
+    return tuple(str(finding) for line in lines for finding in line.get("findings", ()))
 
 
 def live_scores(run: Path, step: int) -> list[CardScore]:
@@ -154,10 +167,11 @@ def _summary(exported: Exported) -> str:
 def _usage(exported: Exported, name: str) -> str:
     quoted = json.dumps(_line(name))
     if not exported.is_adapter:
+        needs = "  # needs torchvision" if exported.has_video else ""
         return (
             "```python\nfrom transformers import AutoModelForImageTextToText, AutoProcessor\n\n"
             f"model = AutoModelForImageTextToText.from_pretrained({quoted})\n"
-            f"processor = AutoProcessor.from_pretrained({quoted})\n```"
+            f"processor = AutoProcessor.from_pretrained({quoted}){needs}\n```"
         )
     base = json.dumps(exported.shown_base or "the base model")
     return (
@@ -217,6 +231,8 @@ def _limitations(exported: Exported, scores: Sequence[CardScore]) -> str:
 def _limits(exported: Exported, scores: Sequence[CardScore]) -> Iterator[str]:
     yield "The base model's licence, intended use, biases and errors apply; self-distillation adds no new knowledge."
     yield "The model was not trained for, or tested on, safety."
+    if exported.findings:
+        yield f"The run may have been collapsing at this step: {_line('; '.join(exported.findings))}."
     yield (
         "In small experiments, models trained with VCSD answered less well from text alone, and were surer of their "
         "wrong answers too; test what you need."

@@ -7,20 +7,28 @@ step forms its micro-batches by token budget. So a batch size per device or an a
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 import torch
 from transformers import integrations
 from transformers.trainer_pt_utils import AcceleratorConfig
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, VcsdError
 from vcsd.parallel.launch import instead_of, launch_problems
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
     from torch import nn
     from transformers import TrainingArguments
 
     from vcsd.types import JsonValue
+
+_MOST_REASON = 300
+"""Characters that are quoted of another package's error."""
 
 _WITHOUT_EFFECT: dict[str, dict[str, JsonValue]] = {
     "Nothing is uploaded during training; use `vcsd export RUN --push ORG/NAME`.": {
@@ -155,6 +163,29 @@ def _reporter_problems(args: TrainingArguments) -> list[str]:
     except (ImportError, RuntimeError, ValueError) as error:
         return [f"trainer.report_to = {args.report_to!r} cannot be used: {error}"]
     return []
+
+
+@contextmanager
+def explained_services() -> Iterator[None]:
+    """Turn the error of a service of `report_to` that cannot start, such as W&B without a login, into a ConfigError."""
+    try:
+        yield
+    except Exception as error:
+        service = next(filter(None, map(_starting_service, walk_tb(error.__traceback__))), None)
+        if service is None or isinstance(error, VcsdError):
+            raise
+        why = " ".join(str(error).split())[:_MOST_REASON].rstrip(".")
+        raise ConfigError(
+            [f"trainer.report_to: {service} cannot start: {why}. Fix that, or set trainer.report_to to none."]
+        ) from error
+
+
+def _starting_service(place: tuple[FrameType, int]) -> str | None:
+    """Return the class of the callback of transformers that a frame of a traceback sets up, such as WandbCallback."""
+    frame, _ = place
+    callback = type(frame.f_locals.get("self"))
+    is_service = callback.__module__.startswith(integrations.__name__) and frame.f_code.co_name == "setup"
+    return callback.__name__ if is_service else None
 
 
 def refuse_offload(*, is_half: bool, has_adapters: bool, is_sharded: bool) -> None:

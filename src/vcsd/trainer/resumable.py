@@ -50,6 +50,7 @@ from vcsd.models.processor import has_processor_files, save_processor_files
 from vcsd.parallel.pulse import watched_ranks
 from vcsd.parallel.ranks import entered_by_first, is_first, on_first, reported_losses, this_rank
 from vcsd.teacher import own_tensors
+from vcsd.trainer.arguments import explained_services
 from vcsd.trainer.finite import ruined
 from vcsd.trainer.garbage import old_objects_frozen
 
@@ -120,7 +121,7 @@ class ResumableTrainer(Trainer):
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
         folder = Path(str(self.args.output_dir))
         locked = entered_by_first(lambda: only_process(folder))  # a barrier: all ranks have reached this point
-        with locked, old_objects_frozen(), watched_ranks(), reported_losses():
+        with locked, old_objects_frozen(), watched_ranks(), reported_losses(), explained_services():
             try:
                 return self._train(self._resolve(resume_from_checkpoint), **kwargs)
             except torch.OutOfMemoryError as error:

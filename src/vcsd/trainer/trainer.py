@@ -17,6 +17,7 @@ The learning-rate schedule counts every step, taken or not.
 from __future__ import annotations
 
 import logging
+import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -187,9 +188,11 @@ class DistillationTrainer(DrawingTrainer):
     ) -> tuple[nn.Module, DataLoader[int]]:
         if self.shards:
             self._shard()
-        model, loader = super()._prepare_for_training(  # type: ignore[no-untyped-call]
-            max_steps, train_dataloader, resume_from_checkpoint
-        )
+        with warnings.catch_warnings():  # accelerate passes on broadcast_buffers, which torch 2.13 calls deprecated
+            warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated", category=FutureWarning)
+            model, loader = super()._prepare_for_training(  # type: ignore[no-untyped-call]
+                max_steps, train_dataloader, resume_from_checkpoint
+            )
         replica = replica_of(model)
         if self.teacher.kind == "current":
             self.teacher.module = replica

@@ -13,26 +13,29 @@ control of a crop.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from vcsd.types import Example
 from vcsd.views import control, crop, hint, original, text
 
 View = Callable[[Example], Example]
 
-VIEWS: Mapping[str, View] = {
-    "original": original.original,
-    "black": control.black,
-    "noise": control.noise,
-    "blur": control.blur,
-    "no_image": control.no_image,
-    "given": control.given,
-    "hint": hint.hint,
-    "crop": crop.crop,
-    "crop_added": crop.crop_added,
-    "demonstration": text.demonstration,
-    "feedback": text.feedback,
-}
-"""Every view by the name a method calls it."""
+VIEWS: Mapping[str, View] = MappingProxyType(
+    {
+        "original": original.original,
+        "black": control.black,
+        "noise": control.noise,
+        "blur": control.blur,
+        "no_image": control.no_image,
+        "given": control.given,
+        "hint": hint.hint,
+        "crop": crop.crop,
+        "crop_added": crop.crop_added,
+        "demonstration": text.demonstration,
+        "feedback": text.feedback,
+    }
+)
+"""Every view by the name a method calls it. Read-only: a method accepts no other names."""
 
 SAME_LAYOUT = ("black", "noise", "blur", "given")
 """The views that change pixel values only: image sizes, grid, tokens and positions stay those of the original."""

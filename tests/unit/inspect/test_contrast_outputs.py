@@ -13,7 +13,7 @@ from vcsd.errors import ConfigError
 from vcsd.inspect.contrast_file import contrast_json, write_contrast
 from vcsd.inspect.contrast_page import colour_scale, contrast_page, difference_rows
 from vcsd.inspect.contrast_terminal import contrast_lines
-from vcsd.inspect.tile_map import TileMap
+from vcsd.inspect.image_tiles import TileMap
 from vcsd.inspect.token_scores import CandidateScore, ResponseContrast, TokenScore
 from vcsd.method import METHODS
 from vcsd.report.page import page_html

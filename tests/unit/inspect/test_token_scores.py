@@ -14,8 +14,8 @@ from tiny_models import exact_arithmetic
 from vcsd.core import contrast, forward_kl, log_probs, plausible_support, shape_target
 from vcsd.errors import ConfigError, DataError
 from vcsd.inspect import open_model, tile_map, token_contrast
+from vcsd.inspect.image_tiles import erased
 from vcsd.inspect.opened import world_question
-from vcsd.inspect.tile_map import erased
 from vcsd.inspect.token_scores import same_response
 from vcsd.method import METHODS, Method
 from vcsd.models.encode import encode

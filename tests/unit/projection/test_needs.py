@@ -54,6 +54,10 @@ def test_the_command_for_several_gpus_can_be_run_dry_without_them():
     assert "machine 8x H100 80 GB: fits" in shown(load_recipe("paper/qwen3_vl_8b", ["trainer.fsdp=true"]), "8xh100")
 
 
+def test_ranks_that_sample_with_vllm_are_those_of_the_machine_that_was_asked_for():
+    assert "vllm 8 ranks; each trains and samples" in shown(load_recipe("vllm/8gpus"), "8xh100")
+
+
 @pytest.mark.parametrize("sharded", ["trainer.fsdp=true", "lora.rank=8 trainer.learning_rate=6e-5"])
 def test_offload_is_refused_in_a_dry_run_where_a_run_would_refuse_it(sharded):
     with pytest.raises(ConfigError, match="offload = true"):

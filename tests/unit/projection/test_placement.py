@@ -7,10 +7,10 @@ from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.placement import placement
 
 
-def lines(name, *overrides):
+def lines(name, *overrides, count=1):
     recipe = load_recipe(name, [*overrides])
     model, _ = empty_model(recipe)
-    return placement(recipe, job_of(recipe, model))
+    return placement(recipe, job_of(recipe, model), count)
 
 
 def test_transformers_needs_no_placement():
@@ -21,6 +21,7 @@ def test_in_the_process_weights_stay_on_the_gpu():
     who, what = lines("vllm/8gpus")
     assert who.startswith("1 rank; each trains and samples on its own GPU; vLLM takes 30% of it")
     assert what.startswith("weights, 4.0 GiB per step, within each GPU")
+    assert lines("vllm/8gpus", count=8)[0].startswith("8 ranks; each trains")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The card of an export says what the run's files say, and nothing that they do not."""
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from vcsd.evaluation.asking.model_answerer import folder_identity
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, Scorecard
 from vcsd.evaluation.scoring.uncertainty import Interval
-from vcsd.publish.described_export import export_with_card
+from vcsd.publish.described_export import export_with_card, warn_of_collapse
 from vcsd.publish.model_card import CardScore, Exported, model_card
 
 SAVE = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
@@ -62,6 +63,13 @@ def test_the_card_tells_method_data_recipe_and_base():
     recipe = json.loads(text.split("```json\n")[1].split("```")[0])
     assert recipe["method"]["name"] == "vcsd"
     assert recipe["data"]["path"] == "rows.jsonl"
+
+
+def test_the_card_says_what_its_code_needs():
+    assert 'AutoProcessor.from_pretrained("first")\n' in model_card(exported(), [], "first")
+    assert 'AutoProcessor.from_pretrained("first")  # needs torchvision\n' in model_card(
+        exported(has_video=True), [], "first"
+    )
 
 
 def test_no_folder_of_this_machine_is_told():
@@ -134,6 +142,42 @@ def test_scores_that_the_run_measured_are_those_of_its_step(run, tmp_path):
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| at-1 | 60.0 | 50.0 to 70.0 | 9 | during training; answers read as exact |" in text
     assert "at-0" not in text
+
+
+ALARM = {"is_taken": True, "guard": "warn", "findings": ["language_drift rose from 4.3% to 36.6%"]}
+
+
+def test_the_card_says_that_the_guard_warned_at_this_step(run, tmp_path):
+    export_with_card(run, tmp_path / "fine")
+    assert "collapsing" not in (tmp_path / "fine" / "README.md").read_text()
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(json.dumps({"step": 1, **ALARM}) + "\n")
+    try:
+        export_with_card(run, tmp_path / "collapsing")
+    finally:
+        metrics.unlink()
+    text = (tmp_path / "collapsing" / "README.md").read_text()
+    assert "- The run may have been collapsing at this step: language_drift rose from 4.3% to 36.6%." in text
+
+
+@pytest.mark.parametrize(
+    ("good_steps", "advice"),
+    [((), "No earlier checkpoint is without this warning."), ((1, 2), "The latest one without this warning is {}.")],
+)
+def test_exporting_a_collapsing_run_names_the_checkpoint_to_take_instead(run, tmp_path, caplog, good_steps, advice):
+    for step in (2, 4):
+        shutil.copytree(run / "checkpoint-1", tmp_path / f"checkpoint-{step}")
+        manifest = tmp_path / f"checkpoint-{step}" / "manifest.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "step": step}))
+    alarms = [ALARM if step not in good_steps else {"is_taken": True} for step in (1, 2, 3, 4)]
+    lines = [json.dumps({"step": step, **alarm}) for step, alarm in enumerate(alarms, start=1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    warn_of_collapse(tmp_path / "checkpoint-4")
+    assert caplog.text.strip().endswith(advice.format(tmp_path / "checkpoint-2"))
+    caplog.clear()
+    if good_steps:
+        warn_of_collapse(tmp_path / "checkpoint-2")
+        assert not caplog.text
 
 
 def test_merged_and_adapter_exports_tell_what_they_are(tmp_path):

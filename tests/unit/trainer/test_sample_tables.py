@@ -10,6 +10,7 @@ from PIL import Image
 
 from tiny_processor import build_processor
 from tiny_step import make_trainer
+from vcsd.errors import ConfigError
 from vcsd.monitor import Watch
 from vcsd.trainer.sample_tables import COLUMNS, SampleTables, to_table, to_tensorboard
 
@@ -63,6 +64,34 @@ def test_a_service_that_fails_does_not_stop_the_run(tmp_path, caplog):
     callback._trackio = object()
     train(tmp_path, callback=callback)
     assert "The samples of step 1 could not be logged." in caplog.text
+
+
+def test_a_service_that_cannot_start_is_an_error_of_the_user(tmp_path):
+    from transformers import TrainerCallback, integrations
+
+    class WandbCallback(TrainerCallback):
+        __module__ = f"{integrations.__name__}.integration_utils"
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.setup()
+
+        def setup(self):
+            raise OSError("No API key configured.\nUse `wandb login` to log in.")
+
+    said = "WandbCallback cannot start: No API key configured. Use `wandb login` to log in. Fix that, or set"
+    with pytest.raises(ConfigError, match=f"^args.report_to: {said} args.report_to to none.$"):
+        train(tmp_path, callback=WandbCallback())
+
+
+def test_an_error_after_the_start_is_not_blamed_on_a_service(tmp_path):
+    from transformers import TrainerCallback
+
+    class Failing(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            raise OSError("something else")
+
+    with pytest.raises(OSError, match="something else"):
+        train(tmp_path, callback=Failing())
 
 
 def test_a_sample_without_a_picture_or_a_contrast_has_empty_cells():

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY_SECONDS = 60.0
 
+BATCH_SECONDS = 1.0
+"""The answers of a batch come within this time."""
+
 _FAILED = 10
 """Columns for the number of failed questions."""
 
@@ -35,7 +38,9 @@ class AskingBar:
         self._progress: Progress | None = None
         self._task = TaskID(0)
         self._num_known = self._num_done = self._num_total = self._num_failed = 0
-        self._start = self._logged = 0.0
+        self._start = self._logged = self._latest = 0.0
+        self._due: float | None = None
+        """When the next line became due."""
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +55,8 @@ class AskingBar:
     def begin(self, num_known: int, num_total: int) -> None:
         """Start, with the number of answers that are already known."""
         self._num_known, self._num_done, self._num_total, self._num_failed = num_known, num_known, num_total, 0
-        self._start = self._logged = time.monotonic()
+        self._start = self._logged = self._latest = time.monotonic()
+        self._due = None
         if self._title is not None and self._console.is_terminal and num_known < num_total:
             width = self._console.width - _FAILED
             columns = bar_columns(width, visible(self._title))
@@ -62,15 +68,27 @@ class AskingBar:
             self._progress.start()
 
     def step(self, *, is_failed: bool) -> None:
-        """Count one more prediction."""
+        """Count one more prediction.
+
+        Those of a batch come together, so a line that is due waits until they are counted: the first of a batch alone
+        would seem to have taken the time of all.
+        """
+        now = time.monotonic()
+        if now - self._logged >= LOG_EVERY_SECONDS and self._due is None:
+            self._due = now
+        if self._is_logged and self._due is not None and now - self._due >= BATCH_SECONDS:
+            self._logged, self._due = now, None
+            log.info("%s: %s", self._title, self.line())
         self._num_done += 1
         self._num_failed += is_failed
+        self._latest = now
         if self._progress is not None:
             failed = f"{self._num_failed} failed" if self._num_failed else ""
             self._progress.update(self._task, completed=self._num_done, failed=failed)
-        elif self._title is not None and time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
-            self._logged = time.monotonic()
-            log.info("%s: %s", self._title, self.line())
+
+    @property
+    def _is_logged(self) -> bool:
+        return self._title is not None and self._progress is None and self._num_done > self._num_known
 
     def line(self) -> str:
         """Describe the progress in words.
@@ -83,6 +101,6 @@ class AskingBar:
         """
         failed = f", {self._num_failed} failed" if self._num_failed else ""
         asked = self._num_done - self._num_known if self._num_done < self._num_total else 0
-        seconds = (time.monotonic() - self._start) * (self._num_total - self._num_done) / max(1, asked)
+        seconds = (self._latest - self._start) * (self._num_total - self._num_done) / max(1, asked)
         left = f", {int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02} left" if asked else ""
         return f"{self._num_done - self._num_failed} of {self._num_total} answered{failed}{left}"

@@ -4,6 +4,7 @@ import io
 import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -315,12 +316,26 @@ def test_the_bar_counts_failures_and_what_was_known():
 
 def test_without_a_terminal_the_log_says_how_far_it_is(caplog, monkeypatch):
     monkeypatch.setattr(bars, "LOG_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(bars, "BATCH_SECONDS", 0.0)
     with caplog.at_level("INFO", logger="vcsd"):
         ask(FIVE, Parrot(), bar=AskingBar("toy", Console(file=io.StringIO(), force_terminal=False)))
     assert [record.getMessage() for record in caplog.records][2:] == [
         *("toy: 3 of 5 answered, 0:00:00 left", "toy: 4 of 5 answered, 0:00:00 left"),
-        *("toy: 5 of 5 answered", "toy: 5 of 5 answered"),
+        "toy: 5 of 5 answered",
     ]
+
+
+def test_the_time_left_is_that_of_whole_batches(caplog, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(bars, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with caplog.at_level("INFO", logger="vcsd"), AskingBar("toy", Console(force_terminal=False)) as bar:
+        bar.begin(0, 48)
+        for seconds in (70.0, 140.0):
+            now[0] = seconds
+            for _ in range(16):
+                bar.step(is_failed=False)
+        assert [record.getMessage() for record in caplog.records] == ["toy: 16 of 48 answered, 0:02:20 left"]
+        assert bar.line() == "32 of 48 answered, 0:01:10 left"
 
 
 def test_contrast_decoding_goes_through_the_same_answerer(model):
