@@ -19,6 +19,16 @@ QUESTIONS = [draw_question("test", "presence", number).key for number in range(2
 METHODS = ("contrast_decoding", "VCSD", "alpha_0", "sharpened_2", "OPSD")
 
 
+EACH = 8
+"""Rollouts of a prompt."""
+
+
+def changed_prompts(lines):
+    changed = [line["flips"] * line["keys"] / EACH for line in lines]
+    assert all(abs(num - round(num)) < 1e-3 for num in changed), "the answers to a prompt change together"
+    return round(sum(changed))
+
+
 @dataclass(frozen=True)
 class Study:
     """The result files of one study."""
@@ -65,12 +75,19 @@ class Study:
         lines = [line for line in lines if first <= line["step"] <= last]
         return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
 
-    def changed_while_right(self, run):
-        """How often the contrast changed the most likely number before the first wrong one, and of how many."""
+    def counting(self, run):
+        """What a run recorded of counting, step by step."""
         text = (DOCS / "results" / self.name / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
-        lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == "count"]
-        early = list(takewhile(lambda line: line["right"] == 100, lines))
-        return round(sum(line["flips"] * line["keys"] for line in early)), sum(line["keys"] for line in early)
+        return [line for line in map(json.loads, text.splitlines()) if line["suite"] == "count"]
+
+    def changed_while_right(self, run, other):
+        """On how many prompts the contrast changed the most likely number before the first wrong one of `run`: in
+        `run`, in `other`, which has the same prompts, and of how many.
+        """
+        early = list(takewhile(lambda line: line["right"] == 100, self.counting(run)))
+        same = self.counting(other)[: len(early)]
+        assert [(line["step"], line["keys"]) for line in same] == [(line["step"], line["keys"]) for line in early]
+        return changed_prompts(early), changed_prompts(same), sum(line["keys"] for line in early) // EACH
 
     def sampled(self, suite, variant, first, last):
         """The mean over bases on `test`."""
@@ -212,12 +229,14 @@ def both_said() -> Iterator[tuple[str, str]]:
         for study in (FIRST, SECOND)
         for rate in ("5e-6", "1e-5", "2e-5")
     }
-    for beta, between in (("0.01", " times in the first study and "), ("0.1", " and ")):
-        runs = [(study, f"dev-{study.bases[0]}-VCSD-lr_5e-6-beta_{beta}") for study in (FIRST, SECOND)]
-        counts = ["{} of {}".format(*study.changed_while_right(run)) for study, run in runs]
-        yield "real_language.md", f"{between.join(counts)} times"
-    first, low, _, high = sorted(broken)
-    yield "real_language.md", f"{first:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
+    runs = [f"dev-{study.bases[0]}-VCSD-lr_5e-6-beta_" for study in (FIRST, SECOND)]
+    pairs = zip((FIRST, SECOND), runs, strict=True)
+    first, second = (study.changed_while_right(f"{run}0.01", f"{run}0.1") for study, run in pairs)
+    changed = f"{first[0]} of {first[2]} prompts in the first study and on {second[0]} of {second[2]} in the second"
+    assert first[1] == second[1]
+    yield "real_language.md", f"{changed}; with beta 0.1, on {first[1]} of the same prompts each"
+    lowest, low, _, high = sorted(broken)
+    yield "real_language.md", f"{lowest:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
 
 
 @pytest.mark.parametrize(("page", "words"), [*first_said(), *second_said(), *second_in_detail(), *both_said()])
