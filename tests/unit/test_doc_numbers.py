@@ -995,7 +995,7 @@ def planned():
     signed = r"([-+][\d.]+)"
     yield from at_the_papers_dose(signed)
     yield from more_bases(signed)
-    yield from [*made_twice(), *by_dose(adds, doses, signed)]
+    yield from [*made_twice(), *by_dose(adds, doses, signed), *on_newer_bases()]
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
@@ -1006,11 +1006,6 @@ def planned():
     unread = rf"leaves {N}%, {N}% and {N}% of the answers unread"
     yield unread, doses, found(r"Unread answers: ([\d.]+)%, ([\d.]+)%, ([\d.]+)%")
     yield rf"up to {N}% at \[other doses", doses, most_unread
-    unread = found(r"(?m)^\| OPSD \|.* to ([\d.]+)\) \|$")
-    yield rf"and up to {N}% at \[the paper's dose", WORLD + "paper_dose.md", unread
-    yield rf"up to {N}% on \[more bases", WORLD + "more_bases.md", most_unread_by_base
-    card = WORLD + "cards/qwen3_5-small-21.json"
-    yield rf"but for one of {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
     yield rf"{N} to {N}% on the five new bases", adds, found(r"(?m)^\| OPSD \|.*\| [\d.]+ \(([\d.]+) to ([\d.]+)\) \|$")
     decoding = rf"over contrast decoding \({N}, 95% {N} to {N}\)"
     yield decoding, adds, found(rf"`contrast decoding`: {signed} \(95% {signed} to {signed}")
@@ -1057,6 +1052,15 @@ def by_dose(adds, doses, signed):
         yield words, doses, found(rf"(?m)^\| {dose} \| [\d.]+ \| {signed} ")
     yield rf"at 0\.4, {N} in the default world at 0\.6", adds, found(rf"- Sizes: VCSD minus base {signed} ")
     yield rf"world at 0\.6, and {N} at 0\.8", doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} ")
+
+
+def on_newer_bases():
+    """What OPSD leaves unread on newer bases, and the base that follows hints least."""
+    unread = found(r"(?m)^\| OPSD \|.* to ([\d.]+)\) \|$")
+    yield rf"and up to {N}% at \[the paper's dose", WORLD + "paper_dose.md", unread
+    yield rf"up to {N}% on \[more bases", WORLD + "more_bases.md", most_unread_by_base
+    card = WORLD + "cards/qwen3_5-small-21.json"
+    yield rf"but for one of {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
 
 
 def most_unread(text):

@@ -248,7 +248,9 @@ def test_the_page_shows_what_training_sampled_beside_the_exam(tmp_path):
 def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(tmp_path):
     write_results(tmp_path, scores(40.0))
     assert "Found after the look: the exam" not in page(LISTED, tmp_path)
-    assert "All scores are of weights rounded to bfloat16" in page(LISTED, tmp_path)
+    rounded = page(LISTED, tmp_path)
+    assert "All scores are of weights rounded to bfloat16" in rounded
+    assert rounded.index("**Found after the look: on questions about presence") < rounded.index("Beside the verdict")
     path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
     result = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))

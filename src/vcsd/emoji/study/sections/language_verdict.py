@@ -38,7 +38,7 @@ FIRST_PLANNED = ("emoji-1", "emoji-2", "emoji-3")
 
 
 def verdict_of_study(listed: StudyList, results: Results) -> Iterator[str]:
-    """The verdict by the rules, and what it may hide."""
+    """The verdict by the rules, and what it may hide: first what speaks against the method."""
     said = _judged(results, listed.bases)
     yield f"**The study {said}.**"
     if said == "fails":
@@ -47,6 +47,8 @@ def verdict_of_study(listed: StudyList, results: Results) -> Iterator[str]:
         yield f"By the same rule for the {len(first)} bases that were planned first, it {_judged(results, first)}."
         yield "That only describes them: a verdict needs five bases."
     yield ""
+    if is_rounded(results):
+        yield from _found_later(listed, results)
     yield from _beside_the_verdict(listed, results)
 
 
@@ -87,7 +89,7 @@ def is_rounded(results: Results) -> bool:
     return all(result.get("measured") == MEASURED for run, result in results.items() if run.trains)
 
 
-def which_weights(listed: StudyList, results: Results) -> Iterator[str]:
+def which_weights(results: Results) -> Iterator[str]:
     """Which weights the exams measured; for the first study, what was wrong with that and was added to its page."""
     if is_rounded(results):
         yield from paragraph(
@@ -95,7 +97,6 @@ def which_weights(listed: StudyList, results: Results) -> Iterator[str]:
             "float32 with TF32 matrix products. [The first study](language.md), which failed, measured unrounded "
             "ones; this one does not replace it."
         )
-        yield from _found_later(listed, results)
     else:
         yield from paragraph(
             "**Found after the look: the exam measured other weights than training used.** Training computes in "
