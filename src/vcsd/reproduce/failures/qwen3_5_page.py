@@ -118,8 +118,8 @@ def _claims(whole: PlannedResults) -> Iterator[str]:
         return None if earlier is None else earlier.change(claim.before, claim.after, known)
 
     rules = (
-        "The last column is the mean of the six bases of [more bases](more_bases.md), which were looked at before: "
-        "they give no verdict and are not in the other columns."
+        "The last column is the mean of the six bases of [more bases](more_bases.md), which were looked at before and "
+        "of which three were made again: they give no verdict and are not in the other columns."
     )
     yield from claims_section(ON_QWEN3_5, whole, rules, ("six earlier bases", before))
 

@@ -272,6 +272,16 @@ def test_the_time_can_be_declared_over(tmp_path):
     assert not read_once(tmp_path, QWEN3_5_LIST).may_be_read
     (tmp_path / ENDED_LISTS).write_text(json.dumps({QWEN3_5_LIST: "Over."}))
     assert read_once(tmp_path, QWEN3_5_LIST).may_be_read
+    (tmp_path / ENDED_LISTS).write_text(json.dumps({QWEN3_5_LIST: ""}))
+    with pytest.raises(ConfigError, match="the reason why its time is over"):
+        read_once(tmp_path, QWEN3_5_LIST)
+
+
+def test_the_page_about_the_evidence_follows_the_look():
+    """It is written by hand: once the results are read, it may not say that there are none."""
+    evidence = (RESULTS.parent / "evidence.md").read_text(encoding="utf-8")
+    is_open = read_once(RESULTS, QWEN3_5_LIST).may_be_read
+    assert ("Twelve more bases of Qwen3.5 are planned, and have no result yet" in evidence) is not is_open
 
 
 def write_result(folder: Path, run, acc):
