@@ -1,8 +1,11 @@
 """The page of the study: its verdict, whether monitors saw broken counting in time, and what is left out."""
 
 import json
+import math
+import random
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 import torch
@@ -13,11 +16,13 @@ from vcsd.emoji.study import language_page
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_page import page
+from vcsd.emoji.study.sections.language_tables import could_be_kept_within
 from vcsd.emoji.study.settle import GATES, Counted, seen_in_time, study_verdict
 from vcsd.emoji.study.study_list import read_study
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.monitor.lines import Lines
+from vcsd.reproduce.paired_runs import paired
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 LISTED = read_study(RESULTS / "language_runs.json")
@@ -123,6 +128,17 @@ def test_what_a_success_may_hide_is_said_beside_it(tmp_path):
     assert "0 to be lost (below), and 1 undecided" in text
     assert "VCSD minus contrast decoding, which needs no training, is +20.00 ± 0.00 (p < 0.001) on unusual" in text
     assert "12 of VCSD, 6 of alpha 0, 6 of sharpened 2" in text
+
+
+def test_a_loss_is_excluded_in_80_percent_of_cases_by_one_end_of_the_interval():
+    """Not by both, as two methods that are called alike would need: that needs a loss of 3.7 standard errors."""
+    bases = {("a", 0): -2.0, ("b", 0): 2.0, ("c", 0): 0.0, ("d", 0): 1.0, ("e", 0): -1.0}
+    change = paired(dict.fromkeys(bases, 0.0), bases)
+    dice = random.Random(7)
+    drawn = [[dice.gauss(0, change.difference.sd) for _ in bases] for _ in range(4000)]
+    lower = [mean(each) - 2.132 * stdev(each) / math.sqrt(5) for each in drawn]
+    assert mean(end > -could_be_kept_within(change) for end in lower) == pytest.approx(0.8, abs=0.02)
+    assert change.alike_within == pytest.approx(3.665 * change.error, rel=1e-3)
 
 
 def test_training_that_adds_nothing_to_contrast_decoding_is_said(tmp_path):
