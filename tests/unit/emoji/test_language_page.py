@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import sys
 from pathlib import Path
 from statistics import mean, stdev
@@ -289,6 +290,18 @@ def test_presence_is_shown_by_its_true_answer(tmp_path):
     assert rows[8].split(" | ")[-2] == "100.0 / 0.0"
     assert "- OPSD: broken on emoji-2." in rows
     assert "- VCSD: broken on none." in rows
+    assert "- VCSD on `dev`: broken by 0 of 12 settings." in rows
+    (over_bases,) = [row for row in rows if row.startswith("Over bases, on these questions: ")]
+    assert re.search(r"VCSD minus base \+0\.00 .*, VCSD minus OPSD \+1[89]\.\d\d ± ", over_bases)
+
+
+def test_settings_that_lean_towards_yes_on_dev_are_counted(tmp_path):
+    keys = [draw_question("dev", "presence", number).key for number in range(200)]
+    always_yes = scores(40.0) | {"presence": {"right": 50.0, "marks": "".join("01"[key == "yes"] for key in keys)}}
+    write_results(tmp_path, scores(40.0), slow=always_yes)
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert "On `dev`, 4 of 12 settings of VCSD break it. " in text, "the settled one is not among them"
+    assert "- VCSD on `dev`: broken by 4 of 12 settings." in text
 
 
 def test_a_lean_towards_yes_that_the_mean_hides_is_said_beside_the_verdict(tmp_path):
