@@ -322,8 +322,15 @@ def write_settings(
         "prompts_per_step": prompts_per_step,
         "trainer": {**args.to_dict(), "max_steps": num_steps},  # type: ignore[no-untyped-call]
     }
+    write_run_file(folder / "config.json", json.dumps(settings, indent=2, default=str) + "\n")
+
+
+def write_run_file(path: Path, content: str) -> None:
+    """Write a file of a run. A kill while writing leaves the previous one."""
+    partial = path.with_name(f"{path.name}.partial")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(settings, indent=2, default=str) + "\n", encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
     except OSError as error:
-        raise ConfigError([f"{folder} cannot be written: {error}. Choose another output_dir."]) from error
+        raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error

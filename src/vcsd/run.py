@@ -23,7 +23,7 @@ from vcsd.evaluation.asking.presets import parse_sampling
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
-from vcsd.inputs import check_count, check_fields, check_rows, refuse_file
+from vcsd.inputs import check_count, check_fields, check_rows, refuse_file, write_run_file
 from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
@@ -186,7 +186,7 @@ def _describe(loaded: Loaded) -> None:
     step = 0 if latest is None else int(latest.name.rpartition("-")[2])
     is_finished = step > 0 and step >= loaded.arguments.max_steps > 0
     if not is_finished or not (output / "config.json").is_file():
-        _write(output / "config.json", loaded.recipe.to_json())
+        write_run_file(output / "config.json", loaded.recipe.to_json())
     if is_finished:
         return
     try:
@@ -195,8 +195,8 @@ def _describe(loaded: Loaded) -> None:
         log.warning("%s is damaged: the machines of the first %d steps are not known.", output / SESSIONS, step)
         before = []
     sessions = with_session(before, step, settings_digest(loaded.recipe))
-    _write(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
-    _write(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+    write_run_file(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
+    write_run_file(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
 
 
 _NOT_NUMBERS = ("max_steps", "output_dir", "run_name", "report_to", "logging_", "save_", "metric_for_best", "disable_")
@@ -259,16 +259,6 @@ def _go_back(output: Path, resume: int | str) -> None:
     """Make the checkpoint of a step, or the last good one, the latest of the run."""
     if (step := _step_to_resume(output, resume)) is not None:
         rewind(output, step)
-
-
-def _write(path: Path, content: str) -> None:
-    """Write a file of the run. A kill while writing leaves the previous one."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error
 
 
 def _refuse_idle(trainer: DistillationTrainer) -> None:

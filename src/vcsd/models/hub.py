@@ -129,18 +129,15 @@ def require_image_model(folder: Path) -> None:
         is_adapter = (folder / "adapter_config.json").is_file()
         contents = "adapter weights without their base" if is_adapter else "no config.json"
         raise ConfigError([f"{folder} holds {contents}. Give the folder of a whole model, or one from vcsd export."])
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{path} cannot be read: {error}. Download the model again."]) from error
-    if isinstance(config, dict) and "prompts_per_step" in config:  # the recipe that a run's folder keeps
+    config = read_json(path)
+    if "prompts_per_step" in config:  # the recipe that a run's folder keeps
         raise ConfigError(
             [
                 f"{folder} holds a run. Give the folder of a whole model, or one from vcsd export: "
                 f"vcsd export {folder} writes {folder / 'student'}."
             ]
         )
-    if isinstance(config, dict) and "vision_config" not in config:
+    if "vision_config" not in config:
         kind = config.get("model_type")
         raise ConfigError(
             [

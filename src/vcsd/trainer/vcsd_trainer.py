@@ -27,7 +27,7 @@ from vcsd.inputs import (
     watch_of,
     write_settings,
 )
-from vcsd.parallel.ranks import entered_by_first
+from vcsd.parallel.ranks import entered_by_first, on_first
 from vcsd.trainer.arguments import own_arguments
 from vcsd.trainer.trainer import DistillationTrainer
 
@@ -127,14 +127,7 @@ class VCSDTrainer(DistillationTrainer):
         folder = Path(str(self.args.output_dir))
         with entered_by_first(lambda: only_process(folder)):  # nothing in a folder that is in use may change
             self.check_resume(resume_from_checkpoint)
-            write_settings(
-                folder,
-                self.args,
-                self.method,
-                self.rollout,
-                self.prompts_per_step,
-                self._names,
-                self.num_steps_planned,
-            )
+            what = (self.args, self.method, self.rollout, self.prompts_per_step, self._names, self.num_steps_planned)
+            on_first(lambda: write_settings(folder, *what))
             with self._watch:
                 return super().train(resume_from_checkpoint, **kwargs)
