@@ -29,7 +29,7 @@ from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -167,34 +167,17 @@ def rollout_settings(rollout: RolloutSettings | None, num_generations: int | Non
     return RolloutSettings(Sampling(), num_generations, seed=seed)
 
 
-def refuse_others(given: Mapping[str, object]) -> None:
+def refuse_others(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise a ConfigError for keywords of TRL's trainers that have no meaning here, and for unknown ones."""
     problems = [
         f"{name} cannot be used. {_INSTEAD[name]}"
         if name in _INSTEAD
-        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, _KEYWORDS)}"
+        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, known)}"
         for name, value in given.items()
         if value is not None or name not in _INSTEAD
     ]
     if problems:
         raise ConfigError(problems)
-
-
-_KEYWORDS = (
-    *("model", "args", "train_dataset", "processing_class", "method", "rollout", "num_generations", "teacher"),
-    *(
-        "prompts_per_step",
-        "token_budget",
-        "prompt_settings",
-        "skips",
-        "monitors",
-        "callbacks",
-        "peft_config",
-        "vllm",
-        "offload",
-        "dither",
-    ),
-)
 
 
 def open_inputs(

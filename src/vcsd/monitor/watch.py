@@ -94,7 +94,7 @@ class Watch:
         """Measure, judge, record and show a step, and return its metrics. Raise a RunError if the run collapses."""
         if self._last_step is None:
             self._begin(seen.step)
-        rollouts = [] if seen.batch is None else seen.batch.rollouts
+        rollouts = seen.batch.rollouts
         texts = [self._tokenizer.decode(list(rollout.token_ids), skip_special_tokens=True) for rollout in rollouts]
         sampled = list(zip(rollouts, texts, strict=True))
         measured = _measure(seen, sampled)

@@ -169,8 +169,7 @@ class DistillationTrainer(DrawingTrainer):
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """Return one entry per step of an epoch. The cursor decides what a step reads."""
-        steps = range(max(1, len(self.stream.rows) // self.prompts_per_step))
-        return DataLoader(steps, batch_size=1, collate_fn=list)  # type: ignore[arg-type]
+        return DataLoader(range(self._steps_per_epoch), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
 
     def create_optimizer(self, *model: nn.Module | None) -> torch.optim.Optimizer:
         """Create Trainer's AdamW, or one with the same settings and its moments in host memory."""

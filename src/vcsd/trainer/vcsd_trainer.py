@@ -81,8 +81,9 @@ class VCSDTrainer(DistillationTrainer):
         vllm: VLLMSettings | None = None,
         **others: object,
     ) -> None:
-        refuse_others(others)
-        check_parts(locals())  # the arguments by their names
+        given = dict(locals())  # the arguments by their names
+        refuse_others(others, [name for name in given if name not in {"self", "others", "__class__"}])
+        check_parts(given)
         method, args = as_method(method), check_arguments(args)
         own_arguments(args, prompts_per_step)  # raises for what cannot be used, before anything is loaded
         rollout = rollout_settings(rollout, num_generations, seed=args.seed)

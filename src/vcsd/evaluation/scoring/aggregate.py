@@ -64,7 +64,7 @@ def tally(
     is_right: Sequence[bool],
     answers: Sequence[str | None] | None = None,
 ) -> Tally:
-    """Group the answers to a benchmark's questions into its units and clusters. `found` is what was read."""
+    """Group the answers to a benchmark's questions into its units and clusters. `answers` is what was read."""
     parts = _named(AGGREGATIONS, benchmark, "aggregation")(benchmark, questions)
     clusters = number([_named(CLUSTERS, benchmark, "cluster")(benchmark, question) for question in questions])
     for name, units in parts.items():
