@@ -38,7 +38,6 @@ from vcsd.evaluation.scoring.several_answers import several_answers
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
 from vcsd.monitor.work_bar import WorkBar
 from vcsd.report.page import write_page
-from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,7 +213,7 @@ def write_asked(
             row = {
                 "benchmark": question.benchmark,
                 "question": question.id,
-                "text": "\n".join(message_texts(question.example.prompt[-1])),
+                "text": question.text,
                 "kind": question.kind,
                 "gold": question.gold,
                 "options": dict(question.options),

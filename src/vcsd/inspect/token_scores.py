@@ -27,7 +27,6 @@ from vcsd.models.family import base_model, family_of
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import score
 from vcsd.monitor.token_texts import TokenTexts
-from vcsd.monitor.watch import prompt_text
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Scores, user_message
@@ -163,7 +162,7 @@ class PromptViews:
         """Join the tokens' numbers with what was shown."""
         return ResponseContrast(
             name,
-            prompt_text(self.example),
+            self.example.text,
             _images(VIEWS["original"](self.example)),
             _images(self.control) or _images(VIEWS["black"](self.example)),
             self.method,
