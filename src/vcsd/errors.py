@@ -151,7 +151,7 @@ def similar_path(path: str, *, wants_file: bool = False) -> str | None:
 
 def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
     """Follow a path, or similar names where a part is missing. Return how far it leads and how many parts are left."""
-    parts = _expanded(path).parts
+    parts = expanded(path).parts
     reached = Path(parts[0]) if parts and Path(parts[0]).is_absolute() else Path()
     rest = parts[1:] if reached.is_absolute() else parts
     for place, part in enumerate(rest):
@@ -164,24 +164,18 @@ def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
 
 def refuse_missing_folder(folder: Path) -> None:
     """Raise a ConfigError that names the nearest folder if there is none at a path."""
-    if not _exists(folder):
+    if not (is_folder(folder) or is_file(folder)):
         raise ConfigError([f"there is no folder {shown(str(folder), _MAX_PATH)}.{nearest_path(str(folder))}"])
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
-        return False
 
 
 def first_part_exists(path: str) -> bool:
     """Whether the first part of a path is a folder here, so that no model of the hub is meant."""
-    first = _expanded(path).parts[:1]
-    return bool(first) and _is_folder(Path(first[0]))
+    first = expanded(path).parts[:1]
+    return bool(first) and is_folder(Path(first[0]))
 
 
-def _expanded(path: str) -> Path:
+def expanded(path: str) -> Path:
+    """Return a path with its ~ expanded, if that is possible."""
     try:
         return Path(path).expanduser()
     except RuntimeError:  # ~nobody
@@ -190,7 +184,7 @@ def _expanded(path: str) -> Path:
 
 def _step(folder: Path, name: str, *, wants_file: bool) -> Path | None:
     """Return the entry of this name, or else the most similar one."""
-    if name == ".." or (_is_folder(folder / name) and not wants_file):
+    if name == ".." or (is_folder(folder / name) and not wants_file):
         return folder / name
     names = _names(folder, wants_file=wants_file)
     by_lower = {each.lower(): each for each in names}
@@ -221,9 +215,18 @@ def _written(path: str, folder: Path) -> str:
     return f"./{folder}" if path.startswith("./") else str(folder)
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
+    """Whether a folder exists; a name that no folder can have is none."""
     try:
         return path.is_dir()
+    except OSError:  # a name that is too long
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file exists; a name that no file can have is none."""
+    try:
+        return path.is_file()
     except OSError:  # a name that is too long
         return False
 

@@ -7,6 +7,7 @@ are rejected with advice.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
@@ -29,7 +30,7 @@ from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -131,7 +132,7 @@ def check_parts(given: Mapping[str, object]) -> None:
     settings = given["prompt_settings"]
     problems += [
         f"prompt_settings has no {name!r}. {did_you_mean(name, _PROMPT_SETTINGS)}"
-        for name in (settings if isinstance(settings, dict) else ())
+        for name in (settings if isinstance(settings, Mapping) else ())
         if name not in _PROMPT_SETTINGS
     ]
     if problems:
@@ -145,6 +146,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "peft_config": (lambda part: hasattr(part, "peft_type"), "peft.LoraConfig(r=32)"),
     "monitors": (lambda part: isinstance(part, list | tuple), "a list of monitors"),
     "callbacks": (lambda part: isinstance(part, list | tuple), "a list of callbacks"),
+    "prompt_settings": (lambda part: isinstance(part, Mapping), "a dictionary such as {'max_tokens': 4096}"),
 }
 """Argument -> whether a value fits, and what to pass."""
 

@@ -152,6 +152,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"teacher": "Qwen/x"}, "teacher is str. Pass vcsd.teacher.Teacher(...), or leave it out."),
         ({"vllm": True}, "vllm is bool. Pass vcsd.rollout.vllm.start_target.VLLMSettings(...), or leave it out."),
         ({"prompt_settings": {"max_token": 5}}, "prompt_settings has no 'max_token'. Did you mean 'max_tokens'?"),
+        ({"prompt_settings": ["max_tokens"]}, "prompt_settings is list. Pass a dictionary such as {'max_t"),
         ({"method": {"vcsd": 1}}, "method = {'vcsd': 1} is not a method."),
         ({"train_dataset": [{"text": "?", "image": "a.png"}] * 2}, "Rename a column to 'prompt'."),
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
