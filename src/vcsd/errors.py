@@ -13,7 +13,7 @@ Most errors are raised by code that recipes and Python share, and name a key of 
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -107,6 +107,16 @@ def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     except (ValueError, RecursionError):  # a number with thousands of digits, a thousand nested lists
         return f"(a value of type {type(value).__name__} that is too large to show)"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """List the first few names, and count the others.
+
+    >>> few(["a", "b", "c", "d", "e"], 3)
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:

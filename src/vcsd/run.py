@@ -138,46 +138,55 @@ def train(
 
     Callbacks are those of transformers. `before` is called with the trainer before the first step, and may refuse.
     """
-    recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
-    sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
+    output, resume = loaded.output, loaded.recipe.resume
     with ExitStack() as stack:
         stack.enter_context(entered_by_first(lambda: only_process(output)))  # also shows that the folder is writable
-        with without_accelerates_fsdp():
-            model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
-        model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
-        model = trained(model, recipe, loaded.arguments.seed)
-        trainer = DistillationTrainer(
-            model,
-            loaded.arguments,
-            train_dataset=loaded.examples,
-            processing_class=loaded.processor,
-            method=recipe.method,
-            rollout=RolloutSettings(sampling, rollout.num_per_prompt, loaded.arguments.seed, rollout.steps_ahead),
-            prompts_per_step=recipe.prompts_per_step,
-            token_budget=recipe.token_budget,
-            offload=recipe.offload,
-            dither=recipe.model.dither,
-            prompt_settings=loaded.prompt_settings,
-            skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
-            monitors=(),
-            callbacks=list(callbacks),
-            vllm=_vllm(loaded),
-        )
-        guard = Guard(()) if recipe.guard == "off" else Guard()
-        tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps
-        watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
+        trainer, watch = _trainer(loaded, callbacks), stack.enter_context(_watch(loaded))
         trainer.remove_callback(PrinterCallback)  # the watch shows and records every step
-        trainer.monitors = [stack.enter_context(watch)]
+        trainer.monitors = [watch]
         trainer.add_callback(SampleTables(trainer, watch, output))
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         before(trainer)
-        on_first(lambda: _go_back(output, recipe.resume))
-        trainer.check_resume(recipe.resume != "never")
+        on_first(lambda: _go_back(output, resume))
+        trainer.check_resume(resume != "never")
         on_first(lambda: _describe(loaded))
-        trainer.train("auto" if recipe.resume != "never" else None)
+        trainer.train("auto" if resume != "never" else None)
     _refuse_idle(trainer)
     return trainer
+
+
+def _trainer(loaded: Loaded, callbacks: Sequence[TrainerCallback]) -> DistillationTrainer:
+    """Load the weights, and build the trainer of a recipe."""
+    recipe, rollout, seed = loaded.recipe, loaded.recipe.rollout, loaded.arguments.seed
+    with without_accelerates_fsdp():
+        model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
+    model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
+    sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
+    return DistillationTrainer(
+        trained(model, recipe, seed),
+        loaded.arguments,
+        train_dataset=loaded.examples,
+        processing_class=loaded.processor,
+        method=recipe.method,
+        rollout=RolloutSettings(sampling, rollout.num_per_prompt, seed, rollout.steps_ahead),
+        prompts_per_step=recipe.prompts_per_step,
+        token_budget=recipe.token_budget,
+        offload=recipe.offload,
+        dither=recipe.model.dither,
+        prompt_settings=loaded.prompt_settings,
+        skips=Skips(loaded.output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+        callbacks=list(callbacks),
+        vllm=_vllm(loaded),
+    )
+
+
+def _watch(loaded: Loaded) -> Watch:
+    """Build the monitor of a recipe. Its guard is silent, warns, or stops the run."""
+    guard, max_steps = loaded.recipe.guard, loaded.arguments.max_steps
+    signals = Guard(()) if guard == "off" else Guard()
+    tokenizer = loaded.processor.tokenizer
+    return Watch(loaded.output, tokenizer, max_steps=max_steps, guard=signals, stops=guard == "stop")
 
 
 def _describe(loaded: Loaded) -> None:

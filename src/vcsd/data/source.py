@@ -24,7 +24,7 @@ from vcsd.data.formats.conversation import read_conversation
 from vcsd.data.prompts import build_prompt
 from vcsd.data.skips import RowError, reason
 from vcsd.data.table import Table, image_cells, is_nan, row_name
-from vcsd.errors import ConfigError, DataError, RunError, did_you_mean, shown
+from vcsd.errors import ConfigError, DataError, RunError, did_you_mean, few, shown
 from vcsd.types import Example, refuse_half_pair
 from vcsd.views.prompt import append_to_question
 
@@ -128,8 +128,7 @@ class Source:
             )
             if count
         )
-        more = f" and {len(unused) - _MAX_UNUSED:,} more" if len(unused) > _MAX_UNUSED else ""
-        rest = f" Not used: {', '.join(unused[:_MAX_UNUSED])}{more}." if unused else ""
+        rest = f" Not used: {few(unused, _MAX_UNUSED)}." if unused else ""
         return (
             f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
             f"{len(self.table) - sum(self.dropped):,} examples with {self.columns.report()}.{rest}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, Protocol, TypedDict
 import torch
 
 from vcsd.core.probability import log_probs
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, few
 from vcsd.kernels.device import free_bytes
 from vcsd.models.family import base_model, family_of
 from vcsd.rollout.decoder import Decoding, prefill
@@ -248,8 +248,7 @@ def _refuse_broken(rollouts: Sequence[Rollout]) -> None:
     """Raise a RunError if the logits of a rollout were not finite."""
     broken = [rollout for rollout in rollouts if rollout.stop == "broken"]
     if broken:
-        ids = [repr(name) for name in dict.fromkeys(rollout.example_id for rollout in broken)]
-        names = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+        names = few([repr(name) for name in dict.fromkeys(rollout.example_id for rollout in broken)], _NAMED)
         raise RunError(
             f"the model's logits are not finite in {len(broken)} of {len(rollouts)} rollouts, of example {names}, the "
             f"first after {len(broken[0].token_ids) - 1} tokens: no token can be drawn. Look for NaN in the "

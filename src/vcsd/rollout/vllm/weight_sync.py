@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from transformers import AutoModelForImageTextToText
 
-from vcsd.errors import RunError
+from vcsd.errors import RunError, few
 from vcsd.models.family import base_model
 from vcsd.models.freeze import is_adapter
 from vcsd.parallel.ranks import num_ranks
@@ -150,7 +150,7 @@ class WeightSync:
         unknown = sorted(sent.keys() - self._expected.keys())
         other = sorted(name for name in self._expected.keys() & sent.keys() if self._expected[name] != sent[name])
         problems = [
-            f"{what}: {_few(names)}"
+            f"{what}: {few(names, _NAMED_IN_ERROR)}"
             for what, names in (("missing", missing), ("unknown", unknown), ("of another shape", other))
             if names
         ]
@@ -251,8 +251,3 @@ def words_of(tensor: Tensor) -> Tensor:
     [0, -2147483648]
     """
     return tensor.contiguous().view(-1).view(_WORDS[tensor.element_size()])
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED_IN_ERROR} more" if len(names) > _NAMED_IN_ERROR else ""
-    return ", ".join(names[:_NAMED_IN_ERROR]) + more
