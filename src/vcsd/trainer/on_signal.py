@@ -100,7 +100,7 @@ class OnSignal(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """From here on, a signal waits for the end of the step."""
+        """Let signals wait for the end of the step from here on."""
         self._is_training = True
 
     def on_step_end(

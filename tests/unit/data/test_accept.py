@@ -237,3 +237,12 @@ def test_a_vlmevalkit_tsv_names_categories(tmp_path):
     rows += [("2", "1", "Where?", "b", "nan")]
     (tmp_path / "mine.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     assert [example.category for example in load_examples(tmp_path / "mine.tsv")] == ["sign", None]
+
+
+def test_an_error_of_the_callers_own_iterable_is_shown():
+    def rows():
+        yield {"prompt": "How many?", "image": picture()}
+        raise TypeError("a bug of the caller")
+
+    with pytest.raises(TypeError, match="a bug of the caller"):
+        open_examples(rows(), max_rows=2)
