@@ -19,6 +19,7 @@ from transformers import TrainingArguments
 
 from vcsd.batch import show
 from vcsd.checkpoint.disk_space import planned_steps
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
@@ -312,10 +313,7 @@ def write_settings(
 
 def write_run_file(path: Path, content: str) -> None:
     """Write a file of a run. A kill while writing leaves the previous one."""
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, content)
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error

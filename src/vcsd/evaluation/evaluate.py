@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.asking.ask import ask
@@ -233,7 +234,7 @@ def write_seeds(out: Path, questions: Sequence[Question], results: Sequence[Resu
         )
         seeds = asdict(over_seeds([result.card for result in results]))
         content = {**seeds, "several_answers": {name: asdict(measured) for name, measured in measures.items()}}
-        (out / SEEDS).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_whole(out / SEEDS, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)
