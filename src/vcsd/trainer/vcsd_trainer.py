@@ -29,7 +29,7 @@ from vcsd.inputs import (
 )
 from vcsd.parallel.ranks import entered_by_first, on_first
 from vcsd.trainer.arguments import own_arguments
-from vcsd.trainer.trainer import DistillationTrainer
+from vcsd.trainer.trainer import DistillationTrainer, of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ class VCSDTrainer(DistillationTrainer):
         own_arguments(args, prompts_per_step)  # raises for what cannot be used, before anything is loaded
         rollout = rollout_settings(rollout, num_generations, seed=args.seed)
         folder = Path(str(args.output_dir))
-        skips = Skips(folder / "skipped.jsonl") if skips is None else skips
+        skips = of_rank(Skips(folder / "skipped.jsonl") if skips is None else skips)
         settings = dict(prompt_settings or {})
         parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)
         named = parts.names.get("model", {})

@@ -227,3 +227,10 @@ def test_rows_that_cannot_be_used_are_listed_with_a_path_and_a_fix(tmp_path):
         "Correct the paths, or start Python in the folder that they start from."
     )
     assert len(skipped.read_text().splitlines()) == 3
+
+
+def test_rank_0_alone_lists_rows_that_cannot_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcsd.trainer.trainer.is_first", lambda: False)
+    with pytest.raises(ConfigError, match="none of the first"):
+        build(tmp_path / "run", train_dataset=[{"prompt": "?", "image": "0.png"}] * 3)
+    assert not (tmp_path / "run").exists()
