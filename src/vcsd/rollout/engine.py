@@ -23,6 +23,7 @@ from vcsd.core.probability import log_probs
 from vcsd.errors import ConfigError, RunError, few
 from vcsd.kernels.device import free_bytes
 from vcsd.models.family import base_model, family_of
+from vcsd.models.freeze import in_eval_mode
 from vcsd.rollout.decoder import Decoding, prefill
 from vcsd.rollout.memory import CacheCost, cache_cost, rows_that_fit
 from vcsd.rollout.sampling import Sampling, draw, rollout_key, uniforms
@@ -330,18 +331,14 @@ class _Batch:
 @contextmanager
 def _decoding(model: nn.Module, compute_dtype: torch.dtype | None) -> Iterator[None]:
     """Switch to eval mode without gradients. In train mode, gradient checkpointing silently drops the cache."""
-    modes = [(module, module.training) for module in model.modules()]
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     # Deterministic mode refuses cumsum on CUDA, whose last bits may vary: too little to change a token.
     torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
-    model.eval()
     device = base_model(model).device.type
     precision = nullcontext() if compute_dtype is None else torch.autocast(device, compute_dtype)
     try:
-        with torch.no_grad(), precision:
+        with in_eval_mode(model), torch.no_grad(), precision:
             yield
     finally:
         torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
-        for module, mode in modes:
-            module.training = mode
