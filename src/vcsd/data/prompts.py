@@ -56,7 +56,11 @@ def _messages(row_id: str, cell: object) -> Sequence[Mapping[str, object]]:
         )
     for message in cell:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message.get("content"):
-            raise _malformed(row_id, f"a message needs 'role' and 'content', but one is {shown(message, 200)}.")
+            advice = (
+                "Both must be there and not empty." if isinstance(message, Mapping) and "content" in message else ""
+            )
+            problem = f"a message needs 'role' and 'content', but one is {shown(message, 200)}. {advice}"
+            raise _malformed(row_id, problem.rstrip())
     return cell
 
 

@@ -87,6 +87,11 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "methd": 1}, "methd is not a key. Did you mean 'method'?"),
         ({**GOOD, "model": {"path": "m", "max_pixel": 3}}, "model.max_pixel is not a key. Did you mean 'max_pixels'?"),
         ({**GOOD, "alpha": 1}, "alpha is not a key. Did you mean 'method.alpha'?"),
+        ({**GOOD, "lora": {"alpha": 16}}, "lora.alpha is not a key. Did you mean 'lora.scale'? It is lora_alpha / r."),
+        (
+            {**GOOD, "model": {"path": "m", "name_or_path": "m"}},
+            "model.name_or_path is not a key. Did you mean 'model.path'?",
+        ),
         (
             {**GOOD, "temperature": 1},
             "temperature is not a key. Did you mean 'method.temperature' or 'rollout.temperature'?",
