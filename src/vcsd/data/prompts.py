@@ -56,12 +56,13 @@ def _messages(row_id: str, cell: object) -> Sequence[Mapping[str, object]]:
         )
     for message in cell:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message.get("content"):
-            advice = (
-                "Both must be there and not empty." if isinstance(message, Mapping) and "content" in message else ""
-            )
-            problem = f"a message needs 'role' and 'content', but one is {shown(message, 200)}. {advice}"
-            raise _malformed(row_id, problem.rstrip())
+            problem = "has an empty 'content'" if _is_empty(message) else "needs 'role' and 'content'"
+            raise _malformed(row_id, f"a message {problem}: {shown(message, 200)}.")
     return cell
+
+
+def _is_empty(message: object) -> bool:
+    return isinstance(message, Mapping) and isinstance(message.get("role"), str) and message.get("content") in ("", [])
 
 
 def _with_marks(row_id: str, message: Mapping[str, object]) -> Message:
