@@ -181,7 +181,7 @@ class Recipe(Section):
     def training_arguments(self, *, on_any_machine: bool = False) -> TrainingArguments:
         """Build transformers' own object from the `trainer` section. Raise a ConfigError if it refuses the values.
 
-        `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it.
+        `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it, or `use_cpu`.
         """
         from transformers import TrainingArguments
         from transformers.utils.import_utils import is_torch_bf16_gpu_available
@@ -191,7 +191,7 @@ class Recipe(Section):
         if problems := refused_engines():  # transformers would ask to install the engine
             raise ConfigError(problems)
         values = dict(self.trainer)
-        if on_any_machine and not is_torch_bf16_gpu_available():
+        if on_any_machine and not is_torch_bf16_gpu_available() and not values.get("use_cpu"):
             values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
             with without_wrong_advice():

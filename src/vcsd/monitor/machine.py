@@ -98,8 +98,8 @@ def environment() -> dict[str, str | int]:
 
     from vcsd.parallel.ranks import num_ranks
 
-    here = {"hardware": hardware(), "processor": processor(), "threads": torch.get_num_threads()}
-    return {**here, "ranks": num_ranks(), **versions()}
+    ranks, threads = num_ranks(), torch.get_num_threads()
+    return {"hardware": hardware(), "processor": processor(), "threads": threads, "ranks": ranks, **versions()}
 
 
 def sessions_of(folder: Path) -> list[Session]:

@@ -263,6 +263,11 @@ def test_trainer_becomes_training_arguments(tmp_path):
     assert arguments.lr_scheduler_type == "constant_with_warmup"
 
 
+def test_a_dry_run_of_a_recipe_for_the_cpu_keeps_its_bfloat16(tmp_path):
+    recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"])
+    assert recipe.training_arguments(on_any_machine=True).bf16 is True
+
+
 def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path):
     overrides = [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true", "trainer.bf16=false"]
     recipe = build_recipe(GOOD, [*overrides, "trainer.accelerator_config=missing.json"])
