@@ -153,7 +153,8 @@ def _check_names(values: object) -> list[str]:
     known = [*PUBLISHED, "all", *WORLD, ALL]
     unknown = [name for name in names if name not in known]
     if unknown:
-        advice = did_you_mean(unknown[0], known)
+        is_file = unknown[0].lower().endswith(".tsv")
+        advice = "For a TSV: vcsd eval RUN --tsv FILE." if is_file else did_you_mean(unknown[0], known)
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
     return list(names)
 

@@ -102,7 +102,9 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
         raise ConfigError([f"the capsule's recipe cannot be used: {problem}" for problem in error.problems]) from error
     problems = []
     if files.model is None and hub_id(recipe.model.path) is None:
-        problems.append(f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER.")
+        problems.append(
+            f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER. The shipped base is `world`."
+        )
     if files.data is None and not Path(recipe.data.path).exists():
         problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
     problems += _foreign_places(recipe, files)

@@ -107,6 +107,7 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
             "rollout = 3 is not a section. Its keys: rollout.num_per_prompt, rollout.max_new_tokens, ",
         ),
         ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
+        ({**GOOD, "evaluation": {"benchmarks": "my.tsv"}}, "unknown name. For a TSV: vcsd eval RUN --tsv FILE."),
         ({**GOOD, "evaluation": {"benchmarks": "pope"}}, "has an unknown name. Did you mean 'POPE'?"),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
