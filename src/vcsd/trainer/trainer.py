@@ -37,7 +37,7 @@ from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
-from vcsd.models.freeze import has_adapters
+from vcsd.models.freeze import adapted_parts, has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.weights.dither import add_offsets
 from vcsd.monitor.observation import Monitor, Observation
@@ -53,7 +53,13 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
-from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_half_precision, refuse_offload
+from vcsd.trainer.arguments import (
+    own_arguments,
+    refuse_dither,
+    refuse_half_precision,
+    refuse_offload,
+    refuse_reentrant,
+)
 from vcsd.trainer.budget import DEFAULT_BUDGET, agreed_budget, room_of, worst_row
 from vcsd.trainer.drawing import DrawingTrainer, not_saved_either
 from vcsd.trainer.finite import ruined, save_for_inspection
@@ -125,6 +131,7 @@ class DistillationTrainer(DrawingTrainer):
             raise ConfigError(["a teacher was built without the adapter of peft_config. Build it from a PeftModel."])
         model = with_adapters(model, peft_config, seed=args.seed)
         refuse_half_precision(model)
+        refuse_reentrant(args, adapts_vision="vision" in adapted_parts(model))
         if offload:
             refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
         self.offload, self.dither = offload, dither
