@@ -130,10 +130,7 @@ class DistillationTrainer(DrawingTrainer):
         if teacher is not None and peft_config is not None:
             raise ConfigError(["a teacher was built without the adapter of peft_config. Build it from a PeftModel."])
         model = with_adapters(model, peft_config, seed=args.seed)
-        refuse_half_precision(model)
-        refuse_reentrant(args, adapts_vision="vision" in adapted_parts(model))
-        if offload:
-            refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
+        _refuse_settings(model, args, offload=offload, is_sharded=self.shards)
         self.offload, self.dither = offload, dither
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
@@ -429,6 +426,14 @@ class DistillationTrainer(DrawingTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _refuse_settings(model: nn.Module, args: TrainingArguments, *, offload: bool, is_sharded: bool) -> None:
+    """Raise a ConfigError for settings that do not fit the model."""
+    refuse_half_precision(model)
+    refuse_reentrant(args, adapts_vision="vision" in adapted_parts(model))
+    if offload:
+        refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=is_sharded)
 
 
 def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) -> None:
