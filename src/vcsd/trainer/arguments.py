@@ -227,8 +227,9 @@ def refuse_reentrant(args: TrainingArguments, *, adapts_vision: bool) -> None:
 
     A reentrant checkpoint passes a gradient only if its input needs one, and embedded patches of a frozen base do not.
     """
-    settings = args.gradient_checkpointing_kwargs or {}
-    if args.gradient_checkpointing and settings.get("use_reentrant") and adapts_vision:
+    settings = args.gradient_checkpointing_kwargs
+    is_reentrant = isinstance(settings, dict) and bool(settings.get("use_reentrant"))
+    if args.gradient_checkpointing and is_reentrant and adapts_vision:
         raise ConfigError(
             [
                 "trainer.gradient_checkpointing_kwargs.use_reentrant = true would leave the adapters of the vision "
