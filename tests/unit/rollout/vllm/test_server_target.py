@@ -194,6 +194,33 @@ def test_requests_that_are_given_up_end_at_once(server, target):
         released.set()
 
 
+def test_a_key_press_ends_requests_that_wait_for_replies(server, target):
+    """Python joins the threads of a pool when it exits: the process would live until the last reply."""
+    reached, released, whole = threading.Event(), threading.Event(), server._generate
+
+    def hangs(body):
+        reached.set()
+        released.wait(60)
+        return 200, {}
+
+    def interrupt(future, *settings):
+        assert reached.wait(30)
+        raise KeyboardInterrupt
+
+    server._generate = hangs
+    before = set(threading.enumerate())
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("vcsd.rollout.vllm.server_target.as_completed", interrupt)
+        target.generate([{"token_ids": [1]}] * 3, [{}] * 3, tell=lambda done: None)
+    try:
+        waiting = [thread for thread in set(threading.enumerate()) - before if "ThreadPoolExecutor" in thread.name]
+        assert not waiting
+        server._generate = whole
+        assert target.client.is_ready(), "the client can be used again"
+    finally:
+        released.set()
+
+
 def folders(root):
     return sorted(path for path in root.iterdir() if path.is_dir())
 
