@@ -76,8 +76,12 @@ class ChunkedEngine:
 
     def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
         """Multiply in place; on the CPU, skip a factor of one, since reading it is free there."""
-        if gradient.device.type != "cpu" or factor.item() != 1:
-            gradient.mul_(factor.to(gradient.dtype))
+        if gradient.device.type == "cpu" and factor.item() == 1:
+            return
+        if gradient.dtype.itemsize < factor.dtype.itemsize:  # bfloat16 would round the factor, float16 overflow
+            gradient.copy_(gradient.to(factor.dtype).mul_(factor))
+        else:
+            gradient.mul_(factor)
 
 
 def _constant(table: dict[str, int], device: torch.device) -> int:
