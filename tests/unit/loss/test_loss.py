@@ -478,6 +478,16 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
     assert torch.equal(chunks.statistics.support_size, whole.statistics.support_size)
 
 
+def test_a_little_more_free_memory_gives_the_same_bits(case, impl, monkeypatch):
+    """A resumed run finds other amounts of free memory, and must repeat the sums of the first one."""
+    problem, module = case(num=40), {"chunked": "chunked", "triton": "row_kernel"}[impl]
+    outcomes = []
+    for free in range(20_000, 30_000, 2_000):
+        monkeypatch.setattr(f"vcsd.loss.{module}.free_bytes", lambda device, free=free: free)
+        outcomes.append(problem.run(impl).grad_weight)
+    assert all(torch.equal(outcomes[0], other) for other in outcomes[1:])
+
+
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_blocks_without_support_are_skipped_without_loss(case, divergence, monkeypatch):
     """Blocks of 16 over 1,300 tokens: 82 of them, so that both words of flags are used."""
