@@ -134,7 +134,7 @@ class VLLMEngine:
         Collective: if it fails on one rank, it raises on all.
         """
         records: list[SyncRecord] = []
-        self._target.wake()
+        on_every(self._target.wake)
         self.version = None
         on_every(lambda: records.append(self._send(step)))
         self.version = records[0].version

@@ -72,6 +72,28 @@ def test_a_failure_repeats_the_sync_and_the_whole_batch(case, path):
     assert case.pauses == [5.0]
 
 
+@pytest.mark.parametrize("where", ["the probe", "the record", "the draw"])
+def test_an_error_of_any_kind_is_told_to_the_other_ranks(case, monkeypatch, where):
+    """They fail with it, ask each other whether to try again, and would wait for a rank that left without a word."""
+    verdicts = []
+
+    def with_another(verdict):
+        verdicts.append(verdict)
+        return [verdict, None]
+
+    def fails(*given, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(proven_rollouts, "gathered", with_another)
+    if where == "the probe":
+        monkeypatch.setattr("vcsd.rollout.vllm.vllm_engine.student_log_probs", fails)
+    case.rollouts._record = fails if where == "the record" else case.rollouts._record
+    with pytest.raises(torch.OutOfMemoryError):
+        case.rollouts.draw([make_prompt()], 1, fails)
+    assert verdicts == [False]
+    assert case.pauses == []
+
+
 def test_a_server_restarted_in_mid_batch_gets_its_weights_again(case, monkeypatch):
     answer = case.server.answer
     monkeypatch.setattr(case.server, "answer", restarting(case.server, answer, at=2))
