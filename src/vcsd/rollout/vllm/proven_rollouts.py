@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, Unpack
 
 import torch
 
-from vcsd.errors import RunError
+from vcsd.errors import NoRoomError, RunError
 from vcsd.parallel.ranks import OtherRankError, gathered, on_every, on_first
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
@@ -197,8 +197,20 @@ class AgreedEngine:
         self._engine = engine
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling, **keywords: Unpack[SampleKeywords]) -> Sampled:
-        """Draw rollouts of this rank's prompts."""
-        return on_every_local(lambda: self._engine.sample(prompts, sampling, **keywords))
+        """Draw rollouts of this rank's prompts. If memory is short on one rank, all raise a NoRoomError."""
+
+        def drawn() -> Sampled | None:
+            try:
+                return self._engine.sample(prompts, sampling, **keywords)
+            except torch.OutOfMemoryError:
+                return None
+
+        sampled = on_every_local(drawn)
+        if not all(gathered(sampled is not None)) or sampled is None:
+            raise NoRoomError(
+                "vLLM ran out of memory in a rollout. Lower rollout.vllm_memory_share or model.max_pixels."
+            )
+        return sampled
 
 
 def on_every_local(run: Callable[[], Result]) -> Result:
