@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import typer  # noqa: TC002  typer reads the annotation of the context when the command is built
 from rich.console import Console
 
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for each option
+    context: typer.Context,
     model: options.Model = None,
     tsv: options.Tsv = None,
     benchmarks: options.Benchmarks = None,
@@ -68,7 +70,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """
     if compare is not None:
-        _compare(*compare, model, out)
+        _refuse_asking(context, model)
+        _compare(*compare, out)
         return
     if model is None:
         raise ConfigError(["MODEL is missing. Pass a folder, a hub id or a run: vcsd eval MODEL --tsv my.tsv."])
@@ -324,7 +327,25 @@ def _show_failures(marking: Marking) -> None:
             say_prose(line, style="yellow")
 
 
-def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> None:
+def _refuse_asking(context: typer.Context, model: str | None) -> None:
+    """Raise a ConfigError for what --compare, which reads two results, would ignore."""
+    if model is not None:
+        raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
+    sources = {option: context.get_parameter_source(str(option.name)) for option in context.command.params}
+    given = [option.opts[0] for option, source in sources.items() if source is not None and source.name in _GIVEN]
+    ignored = ", ".join(name for name in given if name not in ("--compare", "--out"))
+    if ignored:
+        raise ConfigError([
+            f"--compare reads two results as they were asked and scored; {ignored} would be ignored. Omit it, or score "
+            "the results again first: vcsd score RUN."
+        ])  # fmt: skip
+
+
+_GIVEN = ("COMMANDLINE", "ENVIRONMENT")
+"""Where the value of an option comes from, unless it is the default."""
+
+
+def _compare(first: Path, second: Path, out: Path | None) -> None:
     import json
     from dataclasses import asdict
 
@@ -333,8 +354,6 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     from vcsd.evaluation.scoring.terminal_tables import comparison_remarks, comparison_table
     from vcsd.report.page import write_page
 
-    if model is not None:
-        raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
     cards = [load_results(path) for path in (first, second)]
     comparison, names = compare(*cards), _short_names(first, second)
     Console().print(comparison_table(comparison, *names))
