@@ -3,6 +3,7 @@
 import fcntl
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -216,6 +217,13 @@ def test_seeds_that_were_asked_differently_are_not_averaged(tmp_path):
     with pytest.raises(ConfigError, match="asked differently"):
         over_seeds(cards)
     assert over_seeds(cards[:2]).acc.sd == 0.0
+    made = {**cards[0].made_with, "asker": {"model": "m", "chat_template_kwargs": {"enable_thinking": False}}}
+    thinking = {**made, "asker": {"model": "n", "chat_template_kwargs": {"enable_thinking": True}}}
+    with pytest.raises(ConfigError, match="chat_template_kwargs enable_thinking False and True"):
+        over_seeds([replace(cards[0], made_with=made), replace(cards[1], made_with=thinking)])
+    corrected = {**made, "data": {"mine": {"md5": "1"}}}
+    with pytest.raises(ConfigError, match="data mine"):
+        over_seeds([replace(cards[0], made_with=made), replace(cards[1], made_with=corrected)])
 
 
 def test_a_folder_with_one_seed_and_with_several_does_not_say_which_to_compare(tmp_path):
