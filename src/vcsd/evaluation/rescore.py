@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from vcsd.checkpoint.lock import InUseError, only_process
 from vcsd.errors import ConfigError, RunError, refuse_missing_folder
+from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
-from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
+from vcsd.evaluation.evaluate import Scoring, finish, write_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.types import AnswerKind, Example, Prediction, Question, user_message

@@ -13,12 +13,13 @@ from toy_questions import Parrot, question
 from toy_server import completion, toy_server
 from vcsd.cli.app import app
 from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asking import chat
 from vcsd.evaluation.asking.chat import ChatClient
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
-from vcsd.evaluation.evaluate import ASKED, Asking, Scoring, evaluate
+from vcsd.evaluation.evaluate import Asking, Scoring, evaluate
 from vcsd.evaluation.reading.judging.judge import Judge
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.rescore import read_asked, rescore
