@@ -30,6 +30,18 @@ from vcsd.rollout.sampling import Sampling
 SAID = ("B", "The answer is (B).", "**B**", "$B$")
 
 
+def renamed(head, rows, name):
+    """What a stranger may write: a benchmark of another name, after which a file is named."""
+    report = {**head["made_with"]["data"]["mine"], "benchmark": name}
+    made_with = {**head["made_with"], "data": {name: report}}
+    return [{**head, "made_with": made_with, "own": {name: []}}, *({**row, "benchmark": name} for row in rows)]
+
+
+def seeded(head, rows, name):
+    """The same with two seeds, after which folders are named."""
+    return [{**head, "seeds": [name, 1]}, *({**row, "keys": [*row["keys"], "k"]} for row in rows)]
+
+
 def asked(name="mine", options=COLOURS):
     return [
         question(str(n), text=text, benchmark=name, kind="option", gold="B", options=options, groups={"category": "c"})
@@ -122,6 +134,10 @@ def test_a_folder_without_questions_says_what_to_do(tmp_path):
         (lambda head, rows: [head, {**rows[0], "keys": []}, *rows[1:]], "does not have one key for each seed"),
         (lambda head, rows: [{**head, "own": {}}, *rows], "does not say what mine is"),
         (lambda head, rows: [head, {**rows[0], "options": ["A"]}, *rows[1:]], "AttributeError"),
+        (lambda head, rows: renamed(head, rows, "../../outside"), "'../../outside' is not the name of an own file"),
+        (lambda head, rows: renamed(head, rows, "/tmp/outside"), "'/tmp/outside' is not the name of an own file"),
+        (lambda head, rows: renamed(head, rows, "BLINK"), "'BLINK' is not the name of an own file"),
+        (lambda head, rows: seeded(head, rows, "../../outside"), "a seed is not a number"),
         (lambda head, rows: [head, {**rows[0], "kind": "riddle"}, *rows[1:]], "'riddle' is no kind of question"),
     ],
 )
