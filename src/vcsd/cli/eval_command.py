@@ -96,8 +96,18 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
 
 def _default_folder(model: str, decode: str, engine: str) -> Path:
-    name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
+    name = name_of(model) + ("-contrast" if decode == "contrast" else "")
     return Path("runs/eval") / (f"{name}-vllm" if engine == "vllm" else name)
+
+
+def name_of(model: str) -> str:
+    """Return the last part of a model's path or id. "." and ".." have none, and would name a folder above.
+
+    >>> name_of("runs/first/"), name_of("Qwen/Qwen3-VL-2B-Instruct"), name_of(".") == Path.cwd().name
+    ('first', 'Qwen3-VL-2B-Instruct', True)
+    """
+    name = Path(model.rstrip("/")).name
+    return Path(model).resolve().name if name in ("", "..") else name
 
 
 def _questions(
