@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
-from vcsd.checkpoint.tensors import sha256
+from vcsd.checkpoint.tensors import sha256, sync_path
 from vcsd.parallel.ranks import OtherRankError, on_every, reported_losses, this_rank
 
 if TYPE_CHECKING:
@@ -45,7 +45,13 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, tuple
         rank, (cause, _) = next(iter(error.failures.items()))
         raise OtherRankError(f"rank {rank}: {cause}") from error
     own = sorted(folder.glob(f"shard-{this_rank() + 1:05}-*.safetensors"))
-    return on_every(lambda: {f"{folder.name}/{path.name}": (path.stat().st_size, sha256(path)) for path in own})
+    return on_every(lambda: {f"{folder.name}/{path.name}": _flushed(path) for path in own})
+
+
+def _flushed(path: Path) -> tuple[int, str]:
+    """Flush a file to disk, because torch does so before its last bytes are written. Return its size and SHA-256."""
+    sync_path(path)
+    return path.stat().st_size, sha256(path)
 
 
 def split(tensors: Mapping[str, Tensor], file_bytes: int = FILE_BYTES) -> dict[str, int]:
