@@ -28,13 +28,13 @@ from vcsd.checkpoint import (
     TensorFile,
     check_checkpoint,
     checkpoints_of,
-    latest_checkpoint,
     latest_whole,
     move_aside,
     own_file,
     refuse_other_run,
     write_checkpoint,
 )
+from vcsd.checkpoint.check import latest_seen_by_first
 from vcsd.checkpoint.disk_space import DiskNeeds, num_saves_after, planned_steps
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.progress import Progress
@@ -193,7 +193,7 @@ class ResumableTrainer(Trainer):
     def _resolve(self, resume: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, after checking it, or None to start over."""
         root = Path(str(self.args.output_dir))
-        latest = latest_checkpoint(root)
+        latest = latest_seen_by_first(root)
         if resume is None or resume is False:
             if latest is not None:
                 raise ConfigError(
