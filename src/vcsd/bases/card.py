@@ -120,8 +120,11 @@ def record(folder: Path, scores: BaseScores) -> None:
 
 
 def _write(folder: Path, card: BaseCard) -> None:
-    (folder / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    """Write the page, then the card as a whole: a base with a card counts as finished."""
+    partial = folder / f"{CARD}.partial"
+    partial.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     (folder / "README.md").write_text("\n".join(_page(card)), encoding="utf-8")
+    partial.replace(folder / CARD)
 
 
 def _page(card: BaseCard) -> Iterator[str]:
