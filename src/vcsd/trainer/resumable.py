@@ -430,9 +430,9 @@ class ResumableTrainer(Trainer):
             load_weights(base_model(self.teacher.weights), TensorFile(folder / TEACHER), "teacher")
         self.teacher.num_updates = run["teacher"]["num_updates"]
         wanted, self.progress = self.progress.token_budget, Progress(**run["progress"])
-        if wanted is not None and self.progress.token_budget is not None:
-            # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
-            self.progress.token_budget = min(wanted, self.progress.token_budget)
+        # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
+        budgets = [budget for budget in (wanted, self.progress.token_budget) if budget is not None]
+        self.progress.token_budget = min(budgets, default=None)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
         if self.queue.lag:
             self.queue.load(json.loads((folder / WAITING).read_text(encoding="utf-8")))
