@@ -8,7 +8,15 @@ import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
-from vcsd.checkpoint.folder import FORMAT, MANIFEST, SHARDED_FORMAT, FileEntry, Manifest, checkpoints_of, latest_checkpoint
+from vcsd.checkpoint.folder import (
+    FORMAT,
+    MANIFEST,
+    SHARDED_FORMAT,
+    FileEntry,
+    Manifest,
+    checkpoints_of,
+    latest_checkpoint,
+)
 from vcsd.checkpoint.saved import SUFFIX, TensorFile
 from vcsd.checkpoint.tensors import sha256
 from vcsd.errors import ConfigError, shown

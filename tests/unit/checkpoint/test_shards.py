@@ -372,7 +372,7 @@ def see_a_checkpoint_late(root):
     own.mkdir(exist_ok=True)
     assert latest_seen_by_first(own) == own / "checkpoint-3"
     if rank() == 0:
-        with pytest.raises(RunError, match="rank 1: .*checkpoint-3 is damaged: its manifest cannot be read"):
+        with pytest.raises(RunError, match=r"rank 1: .*checkpoint-3 is damaged: its manifest cannot be read"):
             latest_whole(own, check_checkpoint)
     else:
         whole, (error,) = latest_whole(own, check_checkpoint)
