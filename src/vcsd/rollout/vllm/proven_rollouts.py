@@ -15,12 +15,13 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, Unpack
 
 import torch
 
 from vcsd.errors import RunError, VcsdError
-from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first
+from vcsd.parallel.ranks import OtherRankError, gathered, on_every, on_first
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
 from vcsd.rollout.vllm.sync_probe import probe_prompt
@@ -104,8 +105,7 @@ class ProvenRollouts:
                 on_first(self._running.make_ready)
                 with self._timed("send", step):
                     line = self._engine.refresh(step, self._probe).as_line()
-                if is_first():
-                    self._record(line)
+                on_first(partial(self._record, line))
                 result = run()
             except VcsdError as error:
                 self._pause_or_stop(error, step, attempt)
