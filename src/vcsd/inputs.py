@@ -26,6 +26,7 @@ from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
 from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Watch
+from vcsd.parallel.launch import without_accelerates_fsdp
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
@@ -211,7 +212,8 @@ def open_inputs(
     check_count(examples, prompts_per_step)
     processor = _processor(processing_class, folder, model)
     check_rows(examples, method, processor, prompt_settings, skips)
-    loaded: Any = model if folder is None else load_model(folder, torch.float32)
+    with without_accelerates_fsdp():  # every rank needs the weights
+        loaded: Any = model if folder is None else load_model(folder, torch.float32)
     return Inputs(loaded, examples, processor, _names(model, train_dataset, examples))
 
 

@@ -8,7 +8,15 @@ import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
-from vcsd.checkpoint.folder import FORMAT, MANIFEST, SHARDED_FORMAT, FileEntry, Manifest, checkpoints_of
+from vcsd.checkpoint.folder import (
+    FORMAT,
+    MANIFEST,
+    SHARDED_FORMAT,
+    FileEntry,
+    Manifest,
+    checkpoints_of,
+    latest_checkpoint,
+)
 from vcsd.checkpoint.saved import SUFFIX, TensorFile
 from vcsd.checkpoint.tensors import sha256
 from vcsd.errors import ConfigError, shown
@@ -73,13 +81,22 @@ def refuse_other_run(folder: Path, before: Mapping[str, object], now: Mapping[st
         )
 
 
+def latest_seen_by_first(root: Path) -> Path | None:
+    """Return the latest checkpoint that rank 0 sees: on a network file system, others may see a new one later."""
+    latest = on_first(lambda: None if (folder := latest_checkpoint(root)) is None else folder.name)
+    return None if latest is None else root / latest
+
+
 def latest_whole(root: Path, check: Callable[[Path], Manifest]) -> tuple[Path | None, list[DamagedCheckpointError]]:
     """Return the latest checkpoint that is whole, and the damage of the later ones. `check` is `check_checkpoint`.
 
     A checkpoint of another run stops the search with an error: going further back would not make it this run's.
+    Rank 0 lists the checkpoints.
     """
     damaged: list[DamagedCheckpointError] = []
-    for step, folder in reversed(checkpoints_of(root).items()):
+    names = on_first(lambda: [(step, folder.name) for step, folder in checkpoints_of(root).items()])
+    for step, name in reversed(names):
+        folder = root / name
         try:
             manifest = check(folder)
             if manifest["step"] == step:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypedDict
 from vcsd.checkpoint.disk_space import OLD, PARTIAL, refuse_full_disk
 from vcsd.checkpoint.saved import shards_of
 from vcsd.checkpoint.shards import has_shards, write_shards
-from vcsd.checkpoint.tensors import num_bytes, sha256, sync, write_tensors, write_text
+from vcsd.checkpoint.tensors import num_bytes, sha256, sync_path, write_tensors, write_text
 from vcsd.errors import RunError
 from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first, this_rank
 
@@ -159,7 +159,7 @@ def _manifest(partial: Path, step: int, contents: Contents, files: dict[str, tup
     for path in sorted(partial.rglob("*")):
         name = str(path.relative_to(partial))
         if name not in files:
-            _sync_path(path)
+            sync_path(path)
         if path.is_file() and name not in files:
             files[name] = (path.stat().st_size, sha256(path))
     entries: dict[str, FileEntry] = {name: {"bytes": size, "sha256": digest} for name, (size, digest) in files.items()}
@@ -170,7 +170,7 @@ def _manifest(partial: Path, step: int, contents: Contents, files: dict[str, tup
 def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
     """Write the manifest, flush the folder to disk, and give it its name."""
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1))
-    _sync_path(partial)
+    sync_path(partial)
     hidden = _hide(final, _REPLACED) if os.path.lexists(final) else None
     try:
         partial.rename(final)
@@ -178,7 +178,7 @@ def _complete(partial: Path, final: Path, manifest: Manifest) -> None:
         if hidden is not None:
             hidden.rename(final)
         raise
-    _sync_path(final.parent)
+    sync_path(final.parent)
     if hidden is not None:  # if it cannot be deleted, the next save tries again
         _delete_or_warn(hidden)
 
@@ -254,11 +254,3 @@ def _hide(folder: Path, prefix: str) -> Path:
     if os.path.lexists(hidden):
         _delete(hidden)
     return folder.rename(hidden)
-
-
-def _sync_path(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)

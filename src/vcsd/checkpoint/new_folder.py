@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
@@ -46,10 +46,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
             try:
                 _empty(partial)
                 yield partial
-                (partial / NAME).unlink(missing_ok=True)
                 partial.rename(folder)  # an empty folder of this name is replaced
-            finally:
+            except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
+                raise
+            with suppress(OSError):  # last: without its lock, the hidden folder could be another process's
+                (folder / NAME).unlink()
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk with an error of its own
         shutil.rmtree(partial, ignore_errors=True)  # also if not even the lock could be written
         raise _failed(folder, partial, error) from error

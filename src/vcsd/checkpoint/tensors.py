@@ -81,6 +81,15 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def sync_path(path: Path) -> None:
+    """Flush a file that was closed, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sha256(path: Path) -> str:
     """Return the hash of a file."""
     with path.open("rb") as file:

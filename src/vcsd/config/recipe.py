@@ -318,10 +318,10 @@ def _not_text(value: object, path: str = "") -> Iterator[str]:
 
 
 def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tuple[dict[str, object], list[str]]:
-    """Copy the tree and apply each `a.b=c`. Return it with the problems of the invalid overrides."""
+    """Copy the tree and apply each `a.b=c`, whole sections first. Return it with the problems of invalid overrides."""
     copy = dict(deepcopy(tree))
     problems, seen = [], set()
-    for override in overrides:
+    for override in sorted(overrides, key=_depth):  # a section must not replace a key that was set in it
         path, equals, text = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not text.strip() or not all(keys):
@@ -345,6 +345,11 @@ def _apply_overrides(tree: Mapping[str, object], overrides: Iterable[str]) -> tu
         else:
             problems.append(f"override {shown(override)}: {path.rpartition('.')[0]} is a value, not a section.")
     return copy, problems
+
+
+def _depth(override: str) -> int:
+    """How deep in the tree an override sets a value."""
+    return override.partition("=")[0].count(".")
 
 
 def _section_at(node: object, key: str) -> object:

@@ -130,9 +130,8 @@ class Guard:
 
     def judge(self, step: int, metrics: Mapping[str, float]) -> Alarm:
         """Add the metrics of one step and return the action to take."""
-        for metric in {signal.metric for signal in self.signals}:
-            self._take(metric, metrics.get(metric))
-        levels = {_name(signal): self._level(signal) for signal in self.signals}
+        taken = {metric for metric in {signal.metric for signal in self.signals} if self._take(metric, metrics)}
+        levels = {_name(signal): self._level(signal, has_value=signal.metric in taken) for signal in self.signals}
         worst = max(levels.values(), default=0)
         troubled = [signal for signal in self.signals if levels[_name(signal)] == worst and worst]
         if worst == 0:
@@ -143,24 +142,27 @@ class Guard:
         findings = tuple(signal.describe(**self._means(signal.metric)) for signal in troubled)
         return Alarm(action, findings, is_new, self.last_good_step)
 
-    def _take(self, metric: str, value: float | None) -> None:
+    def _take(self, metric: str, metrics: Mapping[str, float]) -> bool:
+        """Add the value of a metric. Return whether the step has one."""
+        value = metrics.get(metric)
         if value is None or not math.isfinite(value):
-            return
+            return False
         usual, recent = (self._state[key].setdefault(metric, []) for key in ("usual", "recent"))
         if len(usual) < BASELINE_STEPS:
             usual.append(float(value))
         recent.append(float(value))
         del recent[:-WINDOW]
+        return True
 
-    def _level(self, signal: Signal) -> int:
-        """Return 0 for normal, 1 for a warning, 2 for a stop."""
+    def _level(self, signal: Signal, *, has_value: bool) -> int:
+        """Return 0 for normal, 1 for a warning, 2 for a stop. A step without a value does not count as beyond."""
         name, num_beyond = _name(signal), self._state["num_beyond"]
         if len(self._state["usual"].get(signal.metric, ())) < BASELINE_STEPS:
             return 0
         means = self._means(signal.metric)
         change = signal.change(**means) if means["now"] >= signal.least else -math.inf
         is_beyond = signal.stop is not None and change >= signal.stop
-        num_beyond[name] = num_beyond.get(name, 0) + 1 if is_beyond else 0
+        num_beyond[name] = num_beyond.get(name, 0) + has_value if is_beyond else 0
         if num_beyond[name] >= PATIENCE:
             return 2
         return int(change >= signal.warn)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,8 @@ class Lines:
                 partial.touch()
                 for record in kept:
                     copy.append(record)
+                with partial.open("rb") as file:  # on the disk before it replaces the only other copy
+                    os.fsync(file.fileno())
                 partial.replace(self.path)
         return len(records) - len(kept)
 

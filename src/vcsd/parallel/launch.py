@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 _FSDP = "ACCELERATE_USE_FSDP"
+_COMPILER = "ACCELERATE_DYNAMO_BACKEND"
 _REFUSED_ENGINES = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM"}
 _KNOWN_FSDP_KEYS = {
     *("version", "auto_wrap_policy", "state_dict_type", "reshard_after_forward", "cpu_ram_efficient_loading"),
@@ -68,6 +69,11 @@ def launch_problems(args: TrainingArguments, *, is_dry: bool = False) -> list[st
         problems.append(
             f"one process sees {args.n_gpu} GPUs. Start one process for each, `torchrun --nproc-per-node {args.n_gpu} "
             "-m vcsd train RECIPE`, or set CUDA_VISIBLE_DEVICES to one of them."
+        )
+    if (compiler := os.environ.get(_COMPILER, "no")).lower() != "no" and not is_dry:
+        problems.append(
+            f"accelerate's dynamo_backend = {compiler} is not supported: packed rows have a different shape in every "
+            "step. Set dynamo_backend: no."
         )
     if wants_shards(args):
         problems += _fsdp_problems(args, is_dry=is_dry)

@@ -396,7 +396,7 @@ def _seconds(job: Job, machine: Machine, step: Step, budget: int, times: TimeMod
     # forward and the gradient of the inputs; recomputation; the gradient of the weights, unless they are frozen
     passes = 2 + job.is_checkpointed + (not job.sizes.num_adapter)
     return {
-        "data": step.num_prompts * num_visual * DATA_SECONDS,
+        "data": job.step.num_prompts * num_visual * DATA_SECONDS,  # every rank reads all prompts
         "rollout": _rollout_seconds(job, machine, step, times),
         "teacher": job.num_looks * forward,
         "student": passes * forward,

@@ -117,6 +117,7 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int, *, is_dry: boo
     own.remove_unused_columns = False
     own.logging_nan_inf_filter = False  # it would log the running mean in place of a NaN loss
     own.data_seed = args.seed if args.data_seed is None else args.data_seed
+    own.mixed_precision = "bf16" if args.bf16 else "no"  # accelerate's launcher may ask for another one
     own.fsdp = own.fsdp_plugin_args = None  # the trainer shards by itself
     own.ddp_find_unused_parameters = False  # the last pass of a step touches all of them
     own.ddp_broadcast_buffers = False  # they are the same on all ranks

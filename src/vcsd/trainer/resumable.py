@@ -28,13 +28,13 @@ from vcsd.checkpoint import (
     TensorFile,
     check_checkpoint,
     checkpoints_of,
-    latest_checkpoint,
     latest_whole,
     move_aside,
     own_file,
     refuse_other_run,
     write_checkpoint,
 )
+from vcsd.checkpoint.check import latest_seen_by_first
 from vcsd.checkpoint.disk_space import DiskNeeds, num_saves_after, planned_steps
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.progress import Progress
@@ -193,7 +193,7 @@ class ResumableTrainer(Trainer):
     def _resolve(self, resume: str | bool | None) -> str | None:
         """Return the checkpoint to resume from, after checking it, or None to start over."""
         root = Path(str(self.args.output_dir))
-        latest = latest_checkpoint(root)
+        latest = latest_seen_by_first(root)
         if resume is None or resume is False:
             if latest is not None:
                 raise ConfigError(
@@ -430,9 +430,9 @@ class ResumableTrainer(Trainer):
             load_weights(base_model(self.teacher.weights), TensorFile(folder / TEACHER), "teacher")
         self.teacher.num_updates = run["teacher"]["num_updates"]
         wanted, self.progress = self.progress.token_budget, Progress(**run["progress"])
-        if wanted is not None and self.progress.token_budget is not None:
-            # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
-            self.progress.token_budget = min(wanted, self.progress.token_budget)
+        # Either a smaller budget is wanted now, or the old run halved its budget for lack of memory.
+        budgets = [budget for budget in (wanted, self.progress.token_budget) if budget is not None]
+        self.progress.token_budget = min(budgets, default=None)
         self.stream.skips.restore(run["skips"], cursor=self.progress.cursor)
         if self.queue.lag:
             self.queue.load(json.loads((folder / WAITING).read_text(encoding="utf-8")))

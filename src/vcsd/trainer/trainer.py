@@ -156,7 +156,7 @@ class DistillationTrainer(DrawingTrainer):
         self.progress = Progress(token_budget=token_budget)
         self.queue: RolloutQueue[SkipsState] = RolloutQueue(self.rollout.steps_ahead)
         self.phases, self.updating, self._vllm_settings = Phases(args.device), ExitStack(), vllm
-        self.is_taken, self.seen, self.best_values = False, None, []
+        self.is_taken, self.seen, self.best_values, self._taken_since_log = False, None, [], list[bool]()
         parts = {"train_dataset": train_dataset, "processing_class": processing_class, "callbacks": callbacks}
         super().__init__(model=model, args=args, **parts)
         self.add_callback(AfterStep(self))
@@ -189,6 +189,7 @@ class DistillationTrainer(DrawingTrainer):
     def _prepare_for_training(
         self, max_steps: int, train_dataloader: DataLoader[int], resume_from_checkpoint: str | None
     ) -> tuple[nn.Module, DataLoader[int]]:
+        self._taken_since_log = []
         if self.shards:
             self._shard()
         with warnings.catch_warnings():  # accelerate passes on broadcast_buffers, which torch 2.13 calls deprecated
@@ -271,6 +272,7 @@ class DistillationTrainer(DrawingTrainer):
         self.seen = Observation(
             self._step_number, self.is_taken, loss.item(), examples, batch, statistics, numbers, scored
         )
+        self._taken_since_log.append(self.is_taken)
         return loss if self.is_taken else torch.zeros_like(loss)
 
     def _warn_of_broken(self, batch: Batch) -> None:
@@ -419,10 +421,13 @@ class DistillationTrainer(DrawingTrainer):
         }
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the step's metrics to Trainer's log, and drop the loss of a step that was not taken."""
+        """Add the step's metrics to Trainer's log. Its mean loss is that of the steps that were taken, if any was."""
         if "loss" in logs and self.seen is not None:
             logs = {**logs, **self.seen.metrics}
-            if not self.seen.is_taken:
+            taken, self._taken_since_log = self._taken_since_log, []
+            if any(taken):
+                logs["loss"] *= len(taken) / sum(taken)  # Trainer counts the loss of the others as 0
+            else:
                 del logs["loss"]
         super().log(logs, start_time)
 

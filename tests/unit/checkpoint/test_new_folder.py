@@ -1,6 +1,7 @@
 """A new folder appears whole or not at all, and what a killed process left is removed."""
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from vcsd.checkpoint import lock
-from vcsd.checkpoint.lock import InUseError
+from vcsd.checkpoint.lock import InUseError, process_in
 from vcsd.checkpoint.new_folder import new_folder, new_place
 from vcsd.cli import app
 from vcsd.errors import ConfigError, RunError
@@ -37,6 +38,25 @@ def test_a_folder_appears_when_it_is_complete_without_its_lock(tmp_path):
         assert not (tmp_path / "deep" / "out").exists()
     assert names(tmp_path / "deep") == ["out"]
     assert names(tmp_path / "deep" / "out") == ["a.txt"]
+
+
+def test_a_folder_is_locked_until_it_has_its_name_and_what_comes_after_it_is_left_alone(tmp_path, monkeypatch):
+    rename, processes = Path.rename, []
+
+    def watched(path, target):
+        processes.append(process_in(path))
+        renamed = rename(path, target)
+        path.mkdir()
+        (path / "half.bin").write_bytes(b"of the next process")
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", watched)
+    with new_folder(tmp_path / "out") as partial:
+        (partial / "a.txt").write_text("a")
+    assert len(processes) == 1
+    assert processes[0].startswith(f"process {os.getpid()} on ")
+    assert names(partial) == ["half.bin"]
+    assert names(tmp_path / "out") == ["a.txt"]
 
 
 def test_an_empty_folder_is_replaced_and_a_full_one_refused(tmp_path):

@@ -27,7 +27,9 @@ from vcsd.checkpoint import (
     write_checkpoint,
 )
 from vcsd.checkpoint import shards as shards_module
+from vcsd.checkpoint.check import latest_seen_by_first
 from vcsd.checkpoint.export import export
+from vcsd.checkpoint.shards import write_shards
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state
 from vcsd.errors import ConfigError, RunError
 from vcsd.parallel.ranks import gathered
@@ -127,6 +129,8 @@ def on_two_ranks(root):
         fill_up_rank_0,
         fill_up_rank_1,
         find_damage_together,
+        see_a_checkpoint_late,
+        flush_each_part,
         write_small_files,
         write_model,
     ):
@@ -367,6 +371,44 @@ def find_damage_together(root):
 
 def test_all_ranks_name_the_same_damage(by_two):
     assert found(by_two, find_damage_together) == [None, None]
+
+
+def see_a_checkpoint_late(root):
+    """Rank 1 does not see the checkpoint of rank 0 yet: it must not start over while rank 0 resumes."""
+    own = root if rank() == 0 else root / "empty"
+    own.mkdir(exist_ok=True)
+    assert latest_seen_by_first(own) == own / "checkpoint-3"
+    if rank() == 0:
+        with pytest.raises(RunError, match=r"rank 1: .*checkpoint-3 is damaged: its manifest cannot be read"):
+            latest_whole(own, check_checkpoint)
+    else:
+        whole, (error,) = latest_whole(own, check_checkpoint)
+        assert whole is None
+        assert error.folder == own / "checkpoint-3"
+    assert gathered("in step") == ["in step"] * 2
+
+
+def test_ranks_that_see_different_checkpoints_stop_together(by_two):
+    assert found(by_two, see_a_checkpoint_late) == [None, None]
+
+
+def flush_each_part(root):
+    sizes, sync = {}, os.fsync
+
+    def note(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        sizes[path.name] = path.stat().st_size
+
+    os.fsync = note
+    write_shards(root / "flushed", named_tensors(made(seed=0)[0]))
+    os.fsync = sync
+    own = list((root / "flushed").glob(f"shard-0000{rank() + 1}-*"))
+    assert own
+    assert {path.name: sizes.get(path.name) for path in own} == {path.name: path.stat().st_size for path in own}
+
+
+def test_every_part_is_whole_when_it_is_flushed_to_the_disk(by_two):
+    assert found(by_two, flush_each_part) == [None, None]
 
 
 def write_small_files(root):

@@ -214,6 +214,14 @@ def test_the_same_key_overridden_twice_is_an_error():
     assert "method.alpha is overridden twice" in problems(GOOD, "method.alpha=1", "method.alpha=2")[0]
 
 
+def test_an_override_of_a_section_keeps_the_keys_that_are_overridden_in_it():
+    for overrides in (["method.alpha=0.5", "method=no_anchor"], ["method=no_anchor", "method.alpha=0.5"]):
+        method = build_recipe(GOOD, overrides).method
+        assert (method.name, method.alpha) == ("no_anchor", 0.5), overrides
+    trainer = build_recipe(GOOD, ["trainer.max_steps=5", "trainer={output_dir: runs/x}"]).trainer
+    assert (trainer["max_steps"], trainer["output_dir"]) == (5, "runs/x")
+
+
 @pytest.mark.parametrize("temperature", [0, 1e-40, 0.0099, 0.01, 1, 5])
 def test_a_recipe_takes_the_temperatures_that_sampling_takes(temperature):
     tree = {**GOOD, "rollout": {"temperature": float(temperature)}}

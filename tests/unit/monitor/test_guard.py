@@ -49,6 +49,16 @@ def run(trajectory):
     return warning, None, None
 
 
+def test_steps_without_a_value_do_not_count_towards_a_stop():
+    guard = Guard((Signal("language_drift", "rise", warn=0.05, stop=0.2),))
+    shares = [0.0] * BASELINE_STEPS + [1.0, 1.0]  # the second is the first step beyond `stop`
+    given = [*({"language_drift": share} for share in shares), *[{}] * PATIENCE]
+    alarms = [guard.judge(step, metrics).action for step, metrics in enumerate(given, start=1)]
+    assert alarms == ["go_on"] * BASELINE_STEPS + ["warn"] * (2 + PATIENCE)
+    later = [guard.judge(len(given) + step, {"language_drift": 1.0}).action for step in range(1, PATIENCE)]
+    assert later == ["warn"] * (PATIENCE - 2) + ["stop"]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_sound_run_of_437_steps_hears_nothing(seed):
     assert run(steps(seed=seed)) == (None, None, None)

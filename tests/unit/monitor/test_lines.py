@@ -1,6 +1,7 @@
 """A file of lines survives a kill at any byte, and a resumed run tells no step twice."""
 
 import math
+import os
 import resource
 import shutil
 
@@ -8,6 +9,16 @@ import pytest
 
 from vcsd.errors import ConfigError, RunError
 from vcsd.monitor import Lines, read_lines
+
+
+def test_the_kept_lines_are_on_the_disk_before_they_replace_the_file(path, monkeypatch):
+    lines, flushed = write(path, 1, 2, 3), []
+    first = path.read_bytes()[: path.read_bytes().index(b"\n") + 1]
+    monkeypatch.setattr(os, "fsync", lambda number: flushed.append((os.pread(number, 1000, 0), path.read_bytes())))
+    before = path.read_bytes()
+    lines.keep_until("step", 1)
+    assert flushed == [(first, before)]
+    assert path.read_bytes() == first
 
 
 @pytest.fixture

@@ -37,6 +37,14 @@ def test_other_engines_are_refused_with_advice(arguments, monkeypatch, engine):
     assert launch_problems(arguments) == [problem]
 
 
+@pytest.mark.parametrize(("backend", "is_refused"), [("INDUCTOR", True), ("NO", False), ("no", False)])
+def test_a_compiler_of_accelerates_launcher_is_refused_with_advice(arguments, monkeypatch, backend, is_refused):
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", backend)
+    problems = launch_problems(arguments)
+    assert [problem.rpartition("Set ")[2] for problem in problems] == ["dynamo_backend: no."] * is_refused
+    assert launch_problems(arguments, is_dry=True) == []
+
+
 def test_accelerates_fsdp_is_seen_and_hidden(arguments, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")

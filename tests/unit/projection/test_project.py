@@ -82,6 +82,12 @@ def test_the_projected_step_is_near_the_measured_one():
     assert found.peak_bytes / 2**30 == pytest.approx(max(measured["peak_gib"].values()), rel=0.05)
 
 
+def test_more_gpus_read_no_faster_because_every_rank_reads_all_prompts():
+    alone, together = (project(job(), Machine(CARDS["h200"], count)).seconds for count in (1, 8))
+    assert together["data"] == alone["data"]
+    assert together["loss"] < alone["loss"] / 7
+
+
 def test_projected_rows_are_near_all_rows_that_were_measured():
     """Qwen3-VL and Qwen3.5, 256 to 4,080 visual tokens, responses of 100 to 1,000. No row needs more than was said.
 

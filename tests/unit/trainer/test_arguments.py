@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 from transformers import TrainingArguments
 
-from tiny_step import training_arguments
+from tiny_step import make_trainer, training_arguments
 from vcsd.errors import ConfigError
 from vcsd.trainer.arguments import REFUSED, own_arguments
 
@@ -91,6 +91,14 @@ def test_a_field_with_a_rule_of_its_own_is_refused(name, tmp_path):
 
 def test_the_defaults_of_transformers_are_all_accepted(tmp_path):
     own_arguments(TrainingArguments(str(tmp_path), use_cpu=True), prompts_per_step=3)
+
+
+@pytest.mark.parametrize("launched_with", ["no", "fp16", "bf16"])
+def test_bf16_alone_decides_the_precision_whatever_accelerate_was_launched_with(tmp_path, monkeypatch, launched_with):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launched_with)
+    for is_half in (True, False):
+        trainer = make_trainer(tmp_path, arguments={"bf16": is_half})
+        assert trainer.accelerator.mixed_precision == ("bf16" if is_half else "no")
 
 
 def test_a_refused_token_is_not_shown(tmp_path):

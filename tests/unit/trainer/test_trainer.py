@@ -170,13 +170,39 @@ def test_the_published_opsd_trains_on_rollouts_with_their_log_probabilities(tmp_
     assert moved_share(before, weights_of(trainer.model)) > 0.5
 
 
+def silent(engine, shown, rollouts, step, **_):
+    """Sample responses without a token."""
+    return gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
+
+
+def test_a_token_budget_counts_after_a_checkpoint_that_has_none_because_its_steps_were_empty(tmp_path, monkeypatch):
+    saves = {"save_strategy": "steps", "save_steps": 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(drawing, "sample", silent)
+        make_trainer(tmp_path, arguments={**saves, "max_steps": 1}).train()
+    trainer = make_trainer(tmp_path, arguments={**saves, "max_steps": 2}, token_budget=60)
+    trainer.train("auto")
+    assert trainer.progress.token_budget == 60
+
+
+def test_the_mean_of_several_losses_is_that_of_the_steps_that_were_taken(tmp_path, monkeypatch):
+    sample = drawing.sample
+
+    def silent_twice(engine, shown, rollouts, step, **more):
+        return (silent if step in (1, 3) else sample)(engine, shown, rollouts, step, **more)
+
+    monkeypatch.setattr(drawing, "sample", silent_twice)
+    each = make_trainer(tmp_path / "each", arguments={"max_steps": 4})
+    both = make_trainer(tmp_path / "both", arguments={"max_steps": 4, "logging_steps": 2})
+    for trainer in (each, both):
+        trainer.train()
+    assert len(losses_of(each)) == 2
+    assert losses_of(both) == pytest.approx(losses_of(each), rel=1e-3)
+
+
 def test_a_step_without_responses_is_skipped_and_counted(tmp_path, monkeypatch):
     trainer = make_trainer(tmp_path)
     before = weights_of(trainer.model)
-
-    def silent(engine, shown, rollouts, step, **_):
-        return gather(shown, [Rollout(each.example.id, 0, (), "end") for each in shown])
-
     monkeypatch.setattr(drawing, "sample", silent)
     trainer.train()
     assert trainer.progress.num_empty_steps == 4

@@ -3,6 +3,7 @@
 import fcntl
 import inspect
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from transformers import TrainingArguments
 
 from tiny_examples import picture
 from tiny_step import make_examples, training_arguments
-from vcsd import VCSDTrainer
+from vcsd import VCSDTrainer, inputs
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME, InUseError
 from vcsd.errors import ConfigError
@@ -125,6 +126,22 @@ def test_a_folder_in_use_is_refused_before_anything_in_it_changes(tmp_path):
             build(folder).train("auto")
     assert (folder / "config.json").read_text() == "{}"
     assert sorted(path.name for path in folder.iterdir()) == [NAME, "checkpoint-7", "config.json"]
+
+
+def test_every_rank_loads_the_weights_whatever_accelerate_is_configured_to_do(tmp_path, monkeypatch):
+    """With FSDP, accelerate's launcher asks transformers to load them on rank 0 alone."""
+    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    asked = []
+
+    def load(folder, dtype):
+        asked.append(os.environ.get("ACCELERATE_USE_FSDP"))
+        raise ConfigError(["loaded"])
+
+    monkeypatch.setattr(inputs, "load_model", load)
+    with pytest.raises(ConfigError, match="loaded"):
+        build(tmp_path)
+    assert asked == [None]
 
 
 def test_every_part_that_the_inner_trainer_takes_can_be_given():

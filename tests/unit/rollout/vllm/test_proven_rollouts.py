@@ -1,11 +1,14 @@
 """A lost server is tried again with growing pauses; then the run stops, with a checkpoint and no half batch."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from faulty_disk import faulty_disk
 from tiny_groups import make_prompt
 from tiny_models import build_model
+from tiny_ranks import on_ranks
 from tiny_step import losses_of, make_trainer
 from toy_vllm_server import ToyVLLMServer
 from vcsd.errors import NoRoomError, RunError
@@ -56,6 +59,24 @@ def case(monkeypatch, tmp_path):
     yield made
     made.rollouts.close()
     made.server.stop()
+
+
+def record_on_a_full_disk():
+    """Rank 0 alone writes the record: if it cannot, the others must not go on to the batch."""
+
+    def full(line):
+        raise RunError("the disk is full")
+
+    rollouts = ProvenRollouts.__new__(ProvenRollouts)
+    rollouts._probe, rollouts._record, rollouts.spans = object(), full, []
+    rollouts._running = SimpleNamespace(make_ready=lambda: None, is_server=True)
+    rollouts._engine = SimpleNamespace(refresh=lambda step, probe: SimpleNamespace(as_line=dict))
+    with pytest.raises(RunError, match="the disk is full"):
+        rollouts.send([], 1)
+
+
+def test_a_record_that_cannot_be_written_stops_all_ranks():
+    on_ranks(2, record_on_a_full_disk)
 
 
 def test_every_step_is_recorded_with_its_version(case):
