@@ -858,10 +858,10 @@ def at_the_papers_dose(signed):
     for name, words in {
         "sharpened 2": "Sharpening alone gains",
         "contrast decoding": "paper's size, decoding gains",
-        "OPSD": r"correctly, by",
+        "OPSD": "OPSD changes that by",
     }.items():
         yield rf"{words} {N}", page, found(rf"`{name}` minus base \| {signed}")
-    yield rf"which answer {N}% correctly", page, found(r"(?m)^\| base \|.*?([\d.]+) ± [\d.]+ \|  \|")
+    yield rf"The bases answer {N}% correctly", page, found(r"(?m)^\| base \|.*?([\d.]+) ± [\d.]+ \|  \|")
     yield (
         rf"the lead would be {N} \(95% {N} to {N}\)",
         page,
@@ -898,7 +898,7 @@ def where_it_can_fail():
 
     yield rf"right answers fall by {N} points \(95% {N} to {N}\), on all five", page, lost("ordinary: text only")
     wrong = found(r"(?s)## Ordinary.*?confidence when wrong \| ([\d.]+) \| ([\d.]+)")
-    yield rf"confidence of wrong answers rises from {N} to {N}", page, wrong
+    yield rf"confidence of wrong answers rises from {N}% to {N}%", page, wrong
     pass_at_8 = found(r"(?s)## Ordinary.*?\| pass@8 \| [\d.]+ \| [\d.]+ \| ([-+][\d.]+)")
     yield rf"`pass@8` is undecided \({N}\)", page, pass_at_8
     yield rf"questions\*\* clearly: {N} \(95% {N} to {N}\)", page, setting("other questions")
@@ -1028,8 +1028,8 @@ def planned():
     )
     yield rf"lead over OPSD \({N}\) no longer", adds, found(rf"- \*\*Sizes\*\*: VCSD minus OPSD {signed} ")
     yield rf"anchor of 3 \(p = {N}\)", adds, found(r"`sharpened 3` \(p = [\d.]+, now ([\d.]+)\)")
-    yield rf"would show alike within {N} points\)", adds, found(r"would show alike within ([\d.]+) points")
-    yield rf"but one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
+    yield rf"would show it within {N} points\)", adds, found(r"would show alike within ([\d.]+) points")
+    yield rf"But one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
     guard = rf"none of the {N} VCSD runs on the five new bases .*?, and of all {N} training runs it stops {N}:"
     yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops (\d+)")
     yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
@@ -1038,7 +1038,7 @@ def planned():
     yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")
     sharpened = rf"VCSD is {N} points over sharpening \(95% {N} to {N}, p = {N} after doubling\)"
     yield sharpened, adds, found(rf"`sharpened 2`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, p = ([\d.]+)")
-    yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
+    yield rf"closest final entropy, VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
     yield rf"All {N} planned runs at \[other doses", doses, found(r"(\d+) of \1 planned runs")
     strongest = rf"At a dose of 0\.8, VCSD gains {N} and contrast decoding {N} points"
