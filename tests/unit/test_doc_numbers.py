@@ -729,11 +729,11 @@ def bases():
 def monitoring():
     stops = rf"stop at step {N} to {N}, having lost {N} points or less"
     yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
-    below = rf"It misses {N} of the {N} runs that ended below"
+    below = rf"it misses {N} of the {N} runs that ended below"
     yield below, WORLD + "what_the_contrast_adds.md", missed_and_bad
     later = rf"On \[{N} more\]\(results/paper_dose\.md#the-guard-on-these-runs\) it misses {N} of {N}, five"
     yield later, WORLD + "paper_dose.md", lambda text: [*found(r"Of all (\d+) runs")(text), *missed_and_bad(text)]
-    others = rf"on \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
+    others = rf"On \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
     yield others, WORLD + "more_bases.md", found(r"Of all (\d+) runs it stops (\d+)")
     for num in (50, 200, 500):
         yield rf"^\| {num}((?: \| {NUMBER}){{5}}) \|$", MEASURED + "loss_warnings.json", warned(num)
