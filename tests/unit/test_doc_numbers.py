@@ -1072,7 +1072,7 @@ def on_all_bases(pattern):
 def calibration():
     page = WORLD + "precheck.md"
     signed = r"([-+][\d.]+)"
-    yield rf"over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
+    yield rf"Over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
     row = rf"\| gain of contrast decoding \| yes \| \d+ \| {signed} \| {signed} to {signed} "
     yield rf"training with {N} \(95%: {N} to {N}\)", page, on_all_bases(row)
     off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
@@ -1150,7 +1150,7 @@ def statistics_on_later_bases(page, signed):
         return [*paper_dose[:2], *power[:2], within[1], within[0], *within[2:]]
 
     yield (
-        rf"later\]\(.*?\): {N} over {N} bases at dose 0\.4 and {N} over {N} at dose 0\.6, .*?"
+        rf"showed the weakness: {N} over {N} bases at dose 0\.4 and {N} over {N} at dose 0\.6, .*?"
         rf"over all {N} bases, it is {N} \(95%: {N} to {N}\)",
         page,
         later,
