@@ -922,7 +922,7 @@ def more_bases(signed):
         row = rf"\| {re.escape(family)}: VCSD minus OPSD \| \d+ \| {signed} \| [-+\d.]+ \| {signed} to {signed} "
         yield rf"{words} {N} (?:points above OPSD )?on {re.escape(family)} \((?:95% )?{N} to {N}\)", page, found(row)
     columns = r": VCSD minus OPSD \| \d+ \| [-+\d.]+ \| [-+\d.]+ \| \S+ to \S+ \| [^|]+ \| ([\d.]+) "
-    yield rf"shown differences from {N} and {N} points", page, found(columns)
+    yield rf"shown a difference of at least {N} points on Qwen3-VL and {N} on Qwen3", page, found(columns)
     yield rf"it stops {N} OPSD runs that end above", page, found(r"It stops (\d+) that end above")
     for family in ("Qwen3.5", "Qwen3-VL"):
         bound = rf"\*\*{re.escape(family)}\*\*: if every .*? would be {signed} \(95% {signed} to {signed}\)"
