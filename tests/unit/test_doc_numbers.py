@@ -853,7 +853,7 @@ def at_the_papers_dose(signed):
         "OPSD": "matched OPSD",
     }.items():
         yield rf"^\| {words} \| {N} \| {N} to {N} \|", page, claim(name, 3)
-    yield rf"the larger the gain: {N} points at a dose of 0\.4", page, claim("base", 1)
+    yield rf"at 0\.2, {N} at 0\.4, \S+ in the default world", page, claim("base", 1)
     yield rf"decoding gains \S+ points and VCSD {N}\.", page, claim("base", 1)
     for name, words in {
         "sharpened 2": "Sharpening alone gains",
@@ -995,7 +995,7 @@ def planned():
     signed = r"([-+][\d.]+)"
     yield from at_the_papers_dose(signed)
     yield from more_bases(signed)
-    yield from [*made_twice(), *by_dose(adds, doses, signed)]
+    yield from [*made_twice(), *by_dose(adds, doses, signed), *on_newer_bases()]
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
@@ -1046,16 +1046,32 @@ def planned():
 
 
 def by_dose(adds, doses, signed):
-    """What VCSD gains in the default world and at the strongest dose."""
-    words = r"at a dose of 0\.4, "
-    yield rf"{words}{N} in the default world at 0\.6", adds, found(rf"- Sizes: VCSD minus base {signed} ")
+    """What VCSD gains in the default world, with true captions, and at the weakest and strongest dose."""
+    weak = {r"0": rf"larger the gain: {N} points at a dose of 0,", r"0\.2": rf"points at a dose of 0, {N} at 0\.2"}
+    for dose, words in weak.items():
+        yield words, doses, found(rf"(?m)^\| {dose} \| [\d.]+ \| {signed} ")
+    yield rf"at 0\.4, {N} in the default world at 0\.6", adds, found(rf"- Sizes: VCSD minus base {signed} ")
     yield rf"world at 0\.6, and {N} at 0\.8", doses, found(rf"(?m)^\| 0\.8 \| [\d.]+ \| {signed} ")
+
+
+def on_newer_bases():
+    """What OPSD leaves unread on newer bases, and the base that follows hints least."""
+    unread = found(r"(?m)^\| OPSD \|.* to ([\d.]+)\) \|$")
+    yield rf"and up to {N}% at \[the paper's dose", WORLD + "paper_dose.md", unread
+    yield rf"up to {N}% on \[more bases", WORLD + "more_bases.md", most_unread_by_base
+    card = WORLD + "cards/qwen3_5-small-21.json"
+    yield rf"but for one of {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
 
 
 def most_unread(text):
     """The largest share of OPSD's answers that went unread at a dose other than 0.6."""
     shares = re.findall(r"(?m)^\| (0|0\.[248]) \|.* to ([\d.]+)\) \|$", text)
     return [max((share for _, share in shares), key=float)]
+
+
+def most_unread_by_base(text):
+    """The largest share of OPSD's answers that went unread on a base."""
+    return [max(re.findall(r"(?m)^\| qwen3\S+ \|(?: [-+\d.]+ \|){4} ([\d.]+) \|", text), key=float)]
 
 
 def share_of_sharpening(text):

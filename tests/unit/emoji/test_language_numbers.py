@@ -1,6 +1,7 @@
 """What docs say about the emoji studies is what their result files give, computed without the code of their pages."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +13,22 @@ import pytest
 
 from vcsd.emoji.questions import draw_question
 from vcsd.emoji.study.settle import sign_test
+from vcsd.evaluation.scoring.student_t import two_sided
 
 DOCS = Path(__file__).parents[3] / "docs"
 UNUSUAL = ("unusual_prompted", "unusual_unprompted")
 QUESTIONS = [draw_question("test", "presence", number).key for number in range(256)]
 METHODS = ("contrast_decoding", "VCSD", "alpha_0", "sharpened_2", "OPSD")
+
+
+EACH = 8
+"""Rollouts of a prompt."""
+
+
+def changed_prompts(lines):
+    changed = [line["flips"] * line["keys"] / EACH for line in lines]
+    assert all(abs(num - round(num)) < 1e-3 for num in changed), "the answers to a prompt change together"
+    return round(sum(changed))
 
 
 @dataclass(frozen=True)
@@ -65,12 +77,19 @@ class Study:
         lines = [line for line in lines if first <= line["step"] <= last]
         return sum(line["right"] * line["responses"] for line in lines) / sum(line["responses"] for line in lines)
 
-    def changed_while_right(self, run):
-        """How often the contrast changed the most likely number before the first wrong one, and of how many."""
+    def counting(self, run):
+        """What a run recorded of counting, step by step."""
         text = (DOCS / "results" / self.name / "runs" / run / "keys.jsonl").read_text(encoding="utf-8")
-        lines = [line for line in map(json.loads, text.splitlines()) if line["suite"] == "count"]
-        early = list(takewhile(lambda line: line["right"] == 100, lines))
-        return round(sum(line["flips"] * line["keys"] for line in early)), sum(line["keys"] for line in early)
+        return [line for line in map(json.loads, text.splitlines()) if line["suite"] == "count"]
+
+    def changed_while_right(self, run, other):
+        """On how many prompts the contrast changed the most likely number before the first wrong one of `run`: in
+        `run`, in `other`, which has the same prompts, and of how many.
+        """
+        early = list(takewhile(lambda line: line["right"] == 100, self.counting(run)))
+        same = self.counting(other)[: len(early)]
+        assert [(line["step"], line["keys"]) for line in same] == [(line["step"], line["keys"]) for line in early]
+        return changed_prompts(early), changed_prompts(same), sum(line["keys"] for line in early) // EACH
 
     def sampled(self, suite, variant, first, last):
         """The mean over bases on `test`."""
@@ -183,6 +202,20 @@ def second_said() -> Iterator[tuple[str, str]]:
     yield "../CHANGELOG.md", f"VCSD gains {gains['VCSD']:.1f} points and breaks presence on one base"
 
 
+def lost_no_on_dev(study, rate, beta, steps):
+    """p of the sign test, and points lost, on the questions of `dev` whose true answer is "no"."""
+    base = study.cell(f"dev-{study.bases[0]}-base")["scores"]["presence"]["marks"]
+    run = study.cell(f"dev-{study.bases[0]}-VCSD-lr_{rate}-beta_{beta}")
+    after = run["scores_at"][str(steps)]["presence"]["marks"]
+    pairs = [
+        (base[number], after[number])
+        for number in range(len(base))
+        if draw_question("dev", "presence", number).key == "no"
+    ]
+    lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
+    return sign_test(lost, won), 100 * (lost - won) / len(pairs)
+
+
 def second_in_detail() -> Iterator[tuple[str, str]]:
     """What pages say of single settings and questions of the second study."""
     target = mean(own["target"] for suite in UNUSUAL for own in SECOND.contrasts(suite))
@@ -198,6 +231,16 @@ def second_in_detail() -> Iterator[tuple[str, str]]:
     on_dev = SECOND.cell("dev-emoji-6-base")["scores"]["presence"]["right"]
     at_30 = SECOND.cell("dev-emoji-6-VCSD-lr_5e-6-beta_0.1")["scores_at"]["30"]["presence"]["right"]
     yield "real_language.md", f"It loses {on_dev - at_30:.1f} points of presence on `dev`"
+    yield "real_language.md", f"would break too, by {lost_no_on_dev(SECOND, '5e-6', '0.1', 30)[1]:.1f} points"
+    grid = [(rate, beta, steps) for rate in ("5e-6", "1e-5", "2e-5") for beta in ("0.1", "0.01") for steps in (30, 60)]
+    broken = sum(points > 3 and p < 0.05 for p, points in (lost_no_on_dev(SECOND, *setting) for setting in grid))
+    assert broken == len(grid) == 12
+    yield "real_language.md", 'in all twelve if only the questions whose answer is "no" count'
+    more = [
+        own - other for own, other in zip(*(SECOND.losses_by_key(name, "no") for name in ("VCSD", "OPSD")), strict=True)
+    ]
+    p = two_sided(mean(more) / (stdev(more) / math.sqrt(5)), 4)
+    yield "real_language.md", f"({mean(more):.1f} points more than OPSD, p = {p:.2f})"
     counted = SECOND.cell("dev-emoji-6-VCSD-lr_2e-5-beta_0.1")["scores_at"]["60"]["count"]["right"]
     yield "real_language.md", f"60 steps broke it ({counted:.1f}%)"
 
@@ -213,12 +256,14 @@ def both_said() -> Iterator[tuple[str, str]]:
         for study in (FIRST, SECOND)
         for rate in ("5e-6", "1e-5", "2e-5")
     }
-    for beta, between in (("0.01", " times in the first study and "), ("0.1", " and ")):
-        runs = [(study, f"dev-{study.bases[0]}-VCSD-lr_5e-6-beta_{beta}") for study in (FIRST, SECOND)]
-        counts = ["{} of {}".format(*study.changed_while_right(run)) for study, run in runs]
-        yield "real_language.md", f"{between.join(counts)} times"
-    first, low, _, high = sorted(broken)
-    yield "real_language.md", f"{first:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
+    runs = [f"dev-{study.bases[0]}-VCSD-lr_5e-6-beta_" for study in (FIRST, SECOND)]
+    pairs = zip((FIRST, SECOND), runs, strict=True)
+    first, second = (study.changed_while_right(f"{run}0.01", f"{run}0.1") for study, run in pairs)
+    changed = f"{first[0]} of {first[2]} prompts in the first study and on {second[0]} of {second[2]} in the second"
+    assert first[1] == second[1]
+    yield "real_language.md", f"{changed}; with beta 0.1, on {first[1]} of the same prompts each"
+    lowest, low, _, high = sorted(broken)
+    yield "real_language.md", f"{lowest:.1f}% right in the first study and {low:.1f} to {high:.1f}% in the second"
 
 
 @pytest.mark.parametrize(("page", "words"), [*first_said(), *second_said(), *second_in_detail(), *both_said()])

@@ -1,8 +1,12 @@
 """The page of the study: its verdict, whether monitors saw broken counting in time, and what is left out."""
 
 import json
+import math
+import random
+import re
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 import torch
@@ -13,11 +17,13 @@ from vcsd.emoji.study import language_page
 from vcsd.emoji.study.key_contrast import _Case, _summary
 from vcsd.emoji.study.key_monitor import KEYS
 from vcsd.emoji.study.language_page import page
+from vcsd.emoji.study.sections.language_tables import could_be_kept_within
 from vcsd.emoji.study.settle import GATES, Counted, seen_in_time, study_verdict
 from vcsd.emoji.study.study_list import read_study
 from vcsd.errors import ConfigError
 from vcsd.method import METHODS
 from vcsd.monitor.lines import Lines
+from vcsd.reproduce.paired_runs import paired
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 LISTED = read_study(RESULTS / "language_runs.json")
@@ -123,6 +129,17 @@ def test_what_a_success_may_hide_is_said_beside_it(tmp_path):
     assert "0 to be lost (below), and 1 undecided" in text
     assert "VCSD minus contrast decoding, which needs no training, is +20.00 ± 0.00 (p < 0.001) on unusual" in text
     assert "12 of VCSD, 6 of alpha 0, 6 of sharpened 2" in text
+
+
+def test_a_loss_is_excluded_in_80_percent_of_cases_by_one_end_of_the_interval():
+    """Not by both, as two methods that are called alike would need: that needs a loss of 3.7 standard errors."""
+    bases = {("a", 0): -2.0, ("b", 0): 2.0, ("c", 0): 0.0, ("d", 0): 1.0, ("e", 0): -1.0}
+    change = paired(dict.fromkeys(bases, 0.0), bases)
+    dice = random.Random(7)
+    drawn = [[dice.gauss(0, change.difference.sd) for _ in bases] for _ in range(4000)]
+    lower = [mean(each) - 2.132 * stdev(each) / math.sqrt(5) for each in drawn]
+    assert mean(end > -could_be_kept_within(change) for end in lower) == pytest.approx(0.8, abs=0.02)
+    assert change.alike_within == pytest.approx(3.665 * change.error, rel=1e-3)
 
 
 def test_training_that_adds_nothing_to_contrast_decoding_is_said(tmp_path):
@@ -248,7 +265,11 @@ def test_the_page_shows_what_training_sampled_beside_the_exam(tmp_path):
 def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(tmp_path):
     write_results(tmp_path, scores(40.0))
     assert "Found after the look: the exam" not in page(LISTED, tmp_path)
-    assert "All scores are of weights rounded to bfloat16" in page(LISTED, tmp_path)
+    rounded = page(LISTED, tmp_path)
+    assert "All scores are of weights rounded to bfloat16" in rounded
+    assert rounded.index("**Found after the look: on questions about presence") < rounded.index(
+        "What the verdict may hide"
+    )
     path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
     result = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))
@@ -271,6 +292,18 @@ def test_presence_is_shown_by_its_true_answer(tmp_path):
     assert rows[8].split(" | ")[-2] == "100.0 / 0.0"
     assert "- OPSD: broken on emoji-2." in rows
     assert "- VCSD: broken on none." in rows
+    assert "- VCSD on `dev`: broken by 0 of 12 settings." in rows
+    (over_bases,) = [row for row in rows if row.startswith("Over bases, on these questions: ")]
+    assert re.search(r"VCSD minus base \+0\.00 .*, VCSD minus OPSD \+1[89]\.\d\d ± ", over_bases)
+
+
+def test_settings_that_lean_towards_yes_on_dev_are_counted(tmp_path):
+    keys = [draw_question("dev", "presence", number).key for number in range(200)]
+    always_yes = scores(40.0) | {"presence": {"right": 50.0, "marks": "".join("01"[key == "yes"] for key in keys)}}
+    write_results(tmp_path, scores(40.0), slow=always_yes)
+    text = " ".join(page(LISTED, tmp_path).split())
+    assert "On `dev`, 4 of 12 settings of VCSD break it. " in text, "the settled one is not among them"
+    assert "- VCSD on `dev`: broken by 4 of 12 settings." in text
 
 
 def test_a_lean_towards_yes_that_the_mean_hides_is_said_beside_the_verdict(tmp_path):

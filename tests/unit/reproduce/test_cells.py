@@ -1,8 +1,10 @@
 """Cells: what their names depend on, what they share, and the recipes behind the paper's tables."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -17,6 +19,7 @@ from vcsd.method import METHODS, PRESETS
 from vcsd.reproduce import cell as cell_module
 from vcsd.reproduce.base_folders import Base, grouped
 from vcsd.reproduce.cell import Cell, Sweep
+from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, Experiment, Variant, chosen
 from vcsd.reproduce.results import Results
 from vcsd.world.parameters import PARAMETERS
@@ -244,6 +247,18 @@ def test_the_keys_of_committed_results_still_hold():
     sweep = Sweep(recipe_path("world/reproduce"), folder, old["num_questions"], old["num_prompts"])
     new = Cell(variant, Base(shipped_base("qwen3_vl")), old["recipe"]["trainer"]["seed"], sweep).identity["recipe"]
     assert new == old["recipe"]
+
+
+def test_every_committed_result_has_the_name_of_what_it_depends_on_and_the_mean_of_its_suites():
+    """Pages find results by these names: a file that was copied or renamed would count as another run."""
+    for path in sorted((Path(__file__).parents[3] / "docs" / "results").glob("**/cells/*.json")):
+        result = json.loads(path.read_bytes())
+        if "identity" not in result:
+            continue  # of a language study, whose list names its runs
+        digest = hashlib.sha256(json.dumps(result["identity"], sort_keys=True).encode()).hexdigest()[:16]
+        assert path.stem == result["key"] == digest, path
+        if "acc" in result:
+            assert result["acc"] == pytest.approx(mean(result["scores"][suite] for suite in SEVEN), abs=1e-3), path
 
 
 def flat(tree, path=""):

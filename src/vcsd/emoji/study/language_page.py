@@ -95,7 +95,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
                 f"{len(listed.bases)} bases, with one run of each method: they say little about others."
             ),
             *verdict_of_study(listed, results),
-            *which_weights(listed, results),
+            *which_weights(results),
             *base_by_base(listed, results),
             f"![VCSD minus the others on unusual colours, and its change on every other suite]({name}.png)",
             "",

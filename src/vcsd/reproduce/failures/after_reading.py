@@ -160,14 +160,19 @@ def ceiling(runs: PlannedResults, controls: Iterable[str], bases: Sequence[str])
     """Bases on which no control could be ahead, and what is left without them."""
     full = [base for (base, _), acc in runs.scores(VCSD.name, bases).items() if acc >= CEILING]
     rest = [base for base in bases if base not in full]
-    if not full or not rest:
+    if not full:
         return
     changes = {name: runs.change(name, VCSD.name, rest) for name in controls}
     parts = [f"`{name}` {shown_bound(change)}" for name, change in changes.items() if change is not None]
+    others = (
+        f"On the other {len(rest)}, VCSD minus {', minus '.join(parts)}. These bases were chosen by VCSD's own scores, "
+        "which makes it look worse on them."
+        if parts
+        else "There are no others."
+    )
     yield (
         f"- **A ceiling**: VCSD answers at least {CEILING:g}% correctly on {', '.join(map(short, full))}, where no "
-        f"control has room to be ahead. On the other {len(rest)}, VCSD minus {', minus '.join(parts)}. These bases "
-        "were chosen by VCSD's own scores, which makes it look worse on them."
+        f"control has room to be ahead. {others}"
     )
 
 

@@ -113,6 +113,6 @@ def _reasons(out: Path) -> dict[str, str]:
         return {}
     reasons = json.loads(path.read_text(encoding="utf-8"))
     known = {FAILURE_LIST, POWER_LIST, PAPER_DOSE_LIST, QWEN3_5_LIST}
-    if not isinstance(reasons, dict) or not set(reasons) <= known:
+    if not isinstance(reasons, dict) or not set(reasons) <= known or not all(map(str, reasons.values())):
         raise ConfigError([f"{path} must map {' or '.join(sorted(known))} to the reason why its time is over."])
     return {name: str(reason) for name, reason in reasons.items()}

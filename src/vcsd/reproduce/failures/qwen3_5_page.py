@@ -118,8 +118,8 @@ def _claims(whole: PlannedResults) -> Iterator[str]:
         return None if earlier is None else earlier.change(claim.before, claim.after, known)
 
     rules = (
-        "The last column is the mean of the six bases of [more bases](more_bases.md), which were looked at before: "
-        "they give no verdict and are not in the other columns."
+        "The last column is the mean of the six bases of [more bases](more_bases.md), which were looked at before and "
+        "of which three were made again: they give no verdict and are not in the other columns."
     )
     yield from claims_section(ON_QWEN3_5, whole, rules, ("six earlier bases", before))
 
@@ -153,10 +153,11 @@ def _weak(whole: PlannedResults) -> Iterator[str]:
     scores = whole.scores(BASE.name, whole.listed.bases)
     weak = [base for (base, _), acc in scores.items() if acc < WEAK]
     rest = [base for base in whole.listed.bases if base not in weak]
-    changes = [whole.change(OPSD.name, VCSD.name, bases) for bases in (weak, rest)]
-    if changes[0] is not None and changes[1] is not None:
+    on_weak, on_rest = (whole.change(OPSD.name, VCSD.name, bases) for bases in (weak, rest))
+    if on_weak is not None:
         names = ", ".join(map(short, weak))
+        others = "there are no others" if on_rest is None else f"{after_reading.shown_bound(on_rest)} on the others"
         yield (
             f"- **Weak bases**: before training, {names} answer less than {WEAK:g}% correctly. VCSD minus OPSD is "
-            f"{after_reading.shown_bound(changes[0])} there and {after_reading.shown_bound(changes[1])} on the others."
+            f"{after_reading.shown_bound(on_weak)} there; {others}."
         )

@@ -190,7 +190,7 @@ def _doses(runs: PlannedResults) -> WorstResult | None:
     null = dose_page.gain(runs, VCSD.name, dose_page.NULL_WORLD) if dose_page.NULL_WORLD in runs.doses else None
     if null is None:
         return None
-    bases = f"{null.num_bases} at each of {len(runs.doses)} doses"
+    bases = _counted(runs, [base for base, _ in runs.scores(VCSD.name, runs.doses[dose_page.NULL_WORLD])])
     came_out = f"with true captions, {VCSD.name} minus base {_in_brackets(null)}"
     return WorstResult("no verdict", bases, came_out, "no verdict: fewer than five bases")
 
@@ -263,14 +263,14 @@ def _on_opsd_with_more_bases(runs: ReadOnce) -> WorstResult | None:
     return WorstResult(worst, _counted(runs.runs, runs.runs.listed.bases), came_out, verdicts)
 
 
-def _claims(claims: JudgedClaims, runs: ReadOnce, *, are_whole: bool = False) -> WorstResult | None:
+def _claims(claims: JudgedClaims, runs: ReadOnce, *, are_whole: bool = False) -> WorstResult:
     """The smallest difference of claims that are judged together, of those that do not agree if there are any."""
     if not runs.may_be_read:
         return _unfinished(runs)
     results = on_whole_bases(runs.runs) if are_whole else runs.runs
     changes = [(claim, change) for claim, change in worst_first(claims.changes(results)) if change is not None]
     if not changes:
-        return None
+        return WorstResult("no verdict", "0", runs.status().replace("*", ""), "no verdict: no base has all its runs")
     words = {claim: claims.verdict(change).partition(":")[0].partition(",")[0] for claim, change in changes}
     claim, change = next((pair for pair in changes if words[pair[0]] != "agrees"), changes[0])
     worst: Worst = next(word for word in (*_JUDGED, "no verdict") if word in words.values())

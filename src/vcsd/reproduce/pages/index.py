@@ -39,10 +39,10 @@ class WorstResult:
 PLANNED = {
     "language.md": "Does VCSD help a real language model (135M) taught by true but skewed captions?",
     "where_it_fails.md": "In which settings does VCSD fail, and which abilities does training cost?",
+    "language_exported.md": "Does VCSD help the same language model, measured as it is exported?",
     "paper_dose.md": "Do the claims hold where gains have the paper's size?",
     "what_the_contrast_adds.md": "What does the contrast add to sharpening and other controls, in the default world?",
     "more_bases.md": "Is VCSD above matched OPSD?",
-    "language_exported.md": "Does VCSD help the same language model, measured as it is exported?",
     "precheck.md": "How well does the pre-check forecast the gain of training?",
     "doses.md": "Does VCSD do harm where all captions are true?",
     "sharpening_so_far.md": "How do the same controls do on the shipped bases?",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError
+from vcsd.evaluation.reading.final_answer import READER
 from vcsd.reproduce.base_folders import Base
 from vcsd.reproduce.cell import Cell
 from vcsd.reproduce.pages.from_files import RecordedBase
@@ -30,6 +31,8 @@ class KnownRuns:
 
     keys: frozenset[str] = frozenset()
     bases: Mapping[str, RecordedBase] = field(default_factory=dict)
+    readers: Mapping[str, int] = field(default_factory=dict)
+    """The version of the reader that read the answers of a base's results, where they record it."""
 
     def has_result(self, run: PlannedRun, sweep: Sweep) -> bool:
         """Whether a run on a base of the list has a result, whether or not the base is there."""
@@ -49,6 +52,17 @@ class KnownRuns:
                 for name in others
             ])  # fmt: skip
 
+    def refuse_other_reader(self, listed: RunList, sweep: Sweep) -> None:
+        """Raise if the missing runs of a base would be read by another version of the reader than its finished ones."""
+        unfinished = dict.fromkeys(run.base for run in listed.runs if not self.has_result(run, sweep))
+        others = [name for name in unfinished if self.readers.get(name, READER) != READER]
+        if others:
+            raise ConfigError([
+                f"Answers on {name} were read by version {self.readers[name]} of the reader, and this is version "
+                f"{READER}. Its scores would not compare: finish it with the version of vcsd that began it."
+                for name in others
+            ])  # fmt: skip
+
 
 def known_runs(listed: RunList, folders: Sequence[Path], lost: Collection[str] = ()) -> KnownRuns:
     """Read the results in some folders, each of which may be missing.
@@ -57,6 +71,7 @@ def known_runs(listed: RunList, folders: Sequence[Path], lost: Collection[str] =
     """
     keys: set[str] = set()
     bases: dict[str, RecordedBase] = {}
+    readers: dict[str, int] = {}
     paths = [
         (place, path) for place, folder in enumerate(folders) for path in sorted((folder / "cells").glob("*.json"))
     ]
@@ -68,4 +83,5 @@ def known_runs(listed: RunList, folders: Sequence[Path], lost: Collection[str] =
         keys.add(path.stem)
         if name in listed.bases:
             bases.setdefault(name, RecordedBase(Path(name), result["group"], result["identity"]["base"]))
-    return KnownRuns(frozenset(keys), bases)
+            readers.setdefault(name, result.get("reader", READER))
+    return KnownRuns(frozenset(keys), bases, readers)

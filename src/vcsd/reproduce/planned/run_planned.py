@@ -310,6 +310,7 @@ def _main(options: argparse.Namespace) -> bool:
     )
     known = known_runs(listed, [options.out, *([options.known] if options.known else [])], options.again)
     known.refuse_other_weights(bases)
+    known.refuse_other_reader(listed, sweep)
     maker.used = frozenset(known.bases)
     for name in waiting(listed, sweep, maker, known):
         say(f"{name} has results and missing runs, but is not in {bases}: put it there, since it is not made again.")

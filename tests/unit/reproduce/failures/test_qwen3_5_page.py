@@ -20,6 +20,7 @@ from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, COMMAND, power_ta
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, POWER_LIST, read_once
 from vcsd.reproduce.failures.power_page import LOST
 from vcsd.reproduce.failures.qwen3_5_page import PAGE, draw_qwen3_5, qwen3_5_page
+from vcsd.reproduce.failures.worst_results import _claims
 from vcsd.reproduce.judged.judged_claims import FEWEST_WHOLE_BASES, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
 from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RUN_LISTS, RecordedBase, planned_bases
 from vcsd.reproduce.planned.planned_results import AGAIN, planned_results
@@ -202,6 +203,19 @@ def test_weak_bases_and_what_unread_answers_could_explain_are_named():
     assert "had been right, VCSD minus OPSD would be -2.00" in page
 
 
+def test_bases_are_also_named_if_all_of_them_are_weak_or_at_the_ceiling():
+    page = qwen3_5_page(made_up(base=-40.0, VCSD=29.5, spread=0.0))
+    assert "60, 61, 62 answer less than 40% correctly. VCSD minus OPSD is +19.50 (95%" in page
+    assert "there; there are no others." in page
+    assert "60, 61, 62, where no control has room to be ahead. There are no others." in page
+
+
+def test_the_front_page_says_so_if_the_list_was_closed_without_a_whole_base():
+    row = _claims(ON_QWEN3_5, made_up(without=BASES, closed_because="The machine never came."), are_whole=True)
+    assert row.came_out == "0 of 84 runs are finished. No more will be made: The machine never came."
+    assert row.verdict == "no verdict: no base has all its runs"
+
+
 def test_the_list_is_what_the_rules_promise():
     listed = read_run_list(RESULTS / QWEN3_5_LIST)
     assert list(listed.bases) == BASES
@@ -258,6 +272,16 @@ def test_the_time_can_be_declared_over(tmp_path):
     assert not read_once(tmp_path, QWEN3_5_LIST).may_be_read
     (tmp_path / ENDED_LISTS).write_text(json.dumps({QWEN3_5_LIST: "Over."}))
     assert read_once(tmp_path, QWEN3_5_LIST).may_be_read
+    (tmp_path / ENDED_LISTS).write_text(json.dumps({QWEN3_5_LIST: ""}))
+    with pytest.raises(ConfigError, match="the reason why its time is over"):
+        read_once(tmp_path, QWEN3_5_LIST)
+
+
+def test_the_page_about_the_evidence_follows_the_look():
+    """It is written by hand: once the results are read, it may not say that there are none."""
+    evidence = (RESULTS.parent / "evidence.md").read_text(encoding="utf-8")
+    is_open = read_once(RESULTS, QWEN3_5_LIST).may_be_read
+    assert ("Twelve more bases of Qwen3.5 are planned, and have no result yet" in evidence) is not is_open
 
 
 def write_result(folder: Path, run, acc):

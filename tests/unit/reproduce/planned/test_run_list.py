@@ -14,6 +14,7 @@ from tiny_bases import make_base, write_planned_card
 from vcsd.checkpoint import lock
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
+from vcsd.evaluation.reading.final_answer import READER
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.experiments import BASE, VCSD
 from vcsd.reproduce.planned import run_planned
@@ -191,6 +192,29 @@ def test_a_base_with_results_is_not_made_again_and_its_missing_runs_wait(tmp_pat
     make_base(maker.folder / "a", seed=3)
     with pytest.raises(ConfigError, match="a has other weights than the base of the finished runs"):
         known.refuse_other_weights(maker.folder)
+
+
+def test_a_base_is_finished_with_the_version_of_the_reader_that_began_it(tmp_path):
+    plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]}), entry(["base"], {"b": [1]})])
+    sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=16)
+    for name, seed in (("a", 1), ("b", 2)):
+        make_base(tmp_path / "bases" / name, seed=seed)
+    cells = [plan.cell(run, tmp_path / "bases", sweep) for run in plan.runs]
+    (tmp_path / "out" / "cells").mkdir(parents=True)
+
+    def finished(*cells, reader):
+        for cell in cells:
+            identity = {"base": cell.base.digest}
+            result = {"base": cell.base.folder.name, "group": "g", "identity": identity, "reader": reader}
+            cell.path.write_text(json.dumps(result))
+        return known_runs(plan, [tmp_path / "out"])
+
+    finished(cells[0], reader=READER).refuse_other_reader(plan, sweep)
+    finished(cells[2], reader=READER - 1).refuse_other_reader(plan, sweep)  # its only run is finished
+    earlier = finished(cells[0], reader=READER - 1)
+    with pytest.raises(ConfigError, match=f"on a were read by version {READER - 1} of the reader, and this is version"):
+        earlier.refuse_other_reader(plan, sweep)
+    finished(cells[1], reader=READER - 1).refuse_other_reader(plan, sweep)
 
 
 def test_a_lost_base_is_made_again_and_all_its_runs_are_repeated(tmp_path):

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from vcsd.emoji.questions import draw_question
 from vcsd.emoji.study.sections.seen_by_training import UNROUNDED_AT
 from vcsd.emoji.study.settle import is_broken
+from vcsd.emoji.study.study_list import tried_on_dev
+from vcsd.reproduce.paired_runs import paired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from vcsd.emoji.emoji_exam import SuiteScore
-    from vcsd.emoji.study.settle import Scores
+    from vcsd.emoji.questions import SceneSplit
+    from vcsd.emoji.study.settle import RunSetting, Scores
     from vcsd.emoji.study.study_list import EmojiRun
+    from vcsd.reproduce.paired_runs import Paired
 
     Results = Mapping[EmojiRun, dict[str, Any]]
 
@@ -47,7 +51,34 @@ def presence_by_answer(results: Results) -> Iterator[str]:
     for variant in dict.fromkeys(variant for _, variant in scores if variant != "base"):
         broken = [base for base in shown if _breaks_no(scores[base, "base"], scores[base, variant])]
         yield f"- {variant}: broken on {', '.join(broken) or 'none'}."
+    broken_on_dev, num_tried = settings_that_break_no(results)
+    yield f"- VCSD on `dev`: broken by {len(broken_on_dev)} of {num_tried} settings."
     yield ""
+    right = {name: _half(own["presence"], "no")["right"] for name, own in scores.items()}
+    over_base, over_opsd = (_vcsd_minus(other, right) for other in ("base", "OPSD"))
+    yield f"Over bases, on these questions: VCSD minus base {over_base}, VCSD minus OPSD {over_opsd}."
+    yield ""
+
+
+def _vcsd_minus(other: str, right: Mapping[tuple[str, str], float]) -> Paired:
+    """The difference over bases of what `right` has for each base and method."""
+    before, after = (
+        {(base, 0): value for (base, name), value in right.items() if name == want} for want in (other, "VCSD")
+    )
+    change = paired(before, after)
+    assert change is not None, "all runs are finished"
+    return change
+
+
+def settings_that_break_no(results: Results) -> tuple[set[RunSetting], int]:
+    """The settings of VCSD that break presence on `dev` on the questions whose true answer is "no", and of how many."""
+    base, tried = tried_on_dev(results)
+    assert base is not None, "all runs are finished"
+    before = _half(base["presence"], "no", "dev")
+    broken = {
+        setting for setting, own in tried["VCSD"].items() if is_broken(before, _half(own["presence"], "no", "dev"))
+    }
+    return broken, len(tried["VCSD"])
 
 
 def with_presence_of(answer: str, scores: Scores) -> dict[str, SuiteScore]:
@@ -63,12 +94,12 @@ def _both(scores: Scores) -> str:
     return " / ".join(f"{_half(scores['presence'], answer)['right']:.1f}" for answer in ANSWERS)
 
 
-def _half(score: SuiteScore, answer: str) -> SuiteScore:
-    """Return the part of a score of presence on `test` with one true answer."""
-    marks = "".join(mark for number, mark in enumerate(score["marks"]) if _true_answer(number) == answer)
+def _half(score: SuiteScore, answer: str, split: SceneSplit = "test") -> SuiteScore:
+    """Return the part of a score of presence with one true answer."""
+    marks = "".join(mark for number, mark in enumerate(score["marks"]) if _true_answer(split, number) == answer)
     return {**score, "marks": marks, "num": len(marks), "right": 100 * marks.count("1") / len(marks)}
 
 
 @cache
-def _true_answer(number: int) -> str:
-    return draw_question("test", "presence", number).key
+def _true_answer(split: SceneSplit, number: int) -> str:
+    return draw_question(split, "presence", number).key
