@@ -19,7 +19,7 @@ def on_terminal(*arguments, **environment):
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environment},
         check=False,
-        timeout=60,
+        timeout=600,
     )
     os.close(end)
     written = b""
@@ -62,6 +62,12 @@ def test_help_and_wrong_options_do_not_import_torch(arguments, first):
     assert "Traceback" not in written
 
 
-def test_a_command_that_imports_torch_says_so_first(first):
-    written = on_terminal("-m", "vcsd", "config", "nope.yaml", PYTHONPATH=first)
+def test_a_command_that_imports_torch_says_so_first():
+    written = on_terminal("-m", "vcsd", "eval", "./nope", "--benchmarks", "world")
     assert -1 < written.find(LINE) < written.find("error:")
+
+
+def test_a_recipe_that_does_not_exist_is_refused_without_torch(first):
+    written = on_terminal("-m", "vcsd", "config", "nope.yaml", PYTHONPATH=first)
+    assert "'nope.yaml' cannot be read" in written
+    assert LINE not in written

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from vcsd.world.parameters import Parameters
 
 COLUMNS = 3
-_WIDTH = 46
+_WIDTH = 50
 _MOST_CHARACTERS = 130
+_PICTURE, _LINE, _HEADING = 1.0, 0.13, 0.3  # inches
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,30 +76,35 @@ def draw_failures(runs: ReadOnce) -> Figure | None:
     rows = {setting: broken for setting, broken in rows.items() if broken}
     if not rows:
         return None
-    figure = Figure(figsize=(3.6 * COLUMNS, 3.5 * len(rows)))
-    axes = figure.subplots(len(rows), COLUMNS, squeeze=False)
-    for (setting, broken), own in zip(rows.items(), axes, strict=True):
-        for axis in own:
+    texts = {setting: [_answers(case) for case in broken] for setting, broken in rows.items()}
+    heights = [max(_PICTURE, *(_LINE * len(text.splitlines()) for text in own)) + _HEADING for own in texts.values()]
+    figure = Figure(figsize=(4.2 * COLUMNS, sum(heights)), layout="constrained")
+    bands = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for band, (setting, broken) in zip(bands, rows.items(), strict=True):
+        band.suptitle(setting.name, fontsize=9, fontweight="bold", x=0.003, ha="left")
+        cells = band.subplots(1, 2 * COLUMNS, width_ratios=(1, 2.8) * COLUMNS)
+        for axis in cells:
             axis.set_axis_off()
-        for axis, case in zip(own, broken, strict=False):
-            axis.imshow(np.asarray(case.example.images[0]))
-            axis.set_title(f"{setting.name}\n{_question(case)}", fontsize=7, loc="left")
-            axis.text(0, -0.04, _answers(case), fontsize=7, va="top", transform=axis.transAxes)
-    figure.tight_layout()
+        for picture, beside, case, text in zip(cells[::2], cells[1::2], broken, texts[setting], strict=False):
+            picture.imshow(np.asarray(case.example.images[0]))
+            picture.set_anchor("N")
+            beside.text(0, 1, text, fontsize=7, va="top", transform=beside.transAxes).set_in_layout(False)
     return figure
 
 
-def _question(broken: Broken) -> str:
-    (text,) = message_texts(broken.example.prompt[-1])
-    return textwrap.fill(" ".join(text.split()), _WIDTH)
-
-
 def _answers(broken: Broken) -> str:
-    """The true answer, and both answers."""
-    lines = [f"true: {broken.example.answer}"]
-    for name, text in (("before", broken.before), ("after", broken.after)):
-        lines.append(textwrap.fill(f"{name}: {shortened(' '.join(text.split()))}", _WIDTH))
-    return "\n".join(lines)
+    """The question, the true answer, and both answers."""
+    (question,) = message_texts(broken.example.prompt[-1])
+    answers = {"before": broken.before, "after": broken.after}
+    texts = [
+        f"true: {broken.example.answer}",
+        *(f"{when}: {shortened(_plain(text))}" for when, text in answers.items()),
+    ]
+    return "\n".join(textwrap.fill(text, _WIDTH) for text in (_plain(question), *texts))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
