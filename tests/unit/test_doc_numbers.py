@@ -1060,7 +1060,7 @@ def on_newer_bases():
     yield rf"and up to {N}% at \[the paper's dose", WORLD + "paper_dose.md", unread
     yield rf"up to {N}% on \[more bases", WORLD + "more_bases.md", most_unread_by_base
     card = WORLD + "cards/qwen3_5-small-21.json"
-    yield rf"but for one of {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
+    yield rf"except one at {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
 
 
 def most_unread(text):

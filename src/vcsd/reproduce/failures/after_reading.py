@@ -206,7 +206,7 @@ def power_of_first_step(changes: Mapping[str, Paired], num_planned: int) -> Iter
     if parts:
         yield (
             "- **The power column is for one test.** At the first and hardest step of Holm's correction, 80% power "
-            f"takes differences of so many points: {', '.join(parts)}."
+            f"needs these differences, in points: {', '.join(parts)}."
         )
 
 
