@@ -1114,7 +1114,7 @@ def calibration():
     )
     small = r"(\d+) gained between 0 and (\d+) points.*?, (\d+) was at 100% .*?, (\d+) lost"
     yield (
-        rf"Of these, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
+        rf"Of these bases, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
         page,
         found(small),
     )
