@@ -40,6 +40,22 @@ def watched(watch: Callable[[str, tuple[object, ...]], None]) -> Iterator[None]:
 
 
 @contextmanager
+def half_written_texts() -> Iterator[None]:
+    """Stop each text file in the middle, as a kill or a full disk does."""
+    write = Path.write_text
+
+    def half(path: Path, text: str, **keywords: str) -> None:
+        write(path, text[: len(text) // 2], **keywords)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    Path.write_text = half  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        Path.write_text = write  # type: ignore[method-assign]
+
+
+@contextmanager
 def faulty_disk(folder: Path, first: int = 0, *, code: int = errno.ENOSPC, once: bool = False) -> Iterator[list[str]]:
     """Fail all that needs room below a folder from the event of a number on; with `once`, that event, whatever it is.
 

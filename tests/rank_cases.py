@@ -83,7 +83,7 @@ class Recorder:
         self.steps: list[dict[str, Any]] = []
 
     def observe(self, seen: Observation) -> dict[str, float]:
-        rollouts = [] if seen.batch is None else seen.batch.rollouts
+        rollouts = seen.batch.rollouts
         num_positions = sum(len(statistics.divergence) for statistics in seen.statistics)
         divergence = sum(float(statistics.divergence.sum()) for statistics in seen.statistics)
         self.steps.append(

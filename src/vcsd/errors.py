@@ -13,7 +13,7 @@ Most errors are raised by code that recipes and Python share, and name a key of 
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -109,6 +109,16 @@ def shown(value: object, limit: int = _MAX_SHOWN) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def few(names: Sequence[str], most: int) -> str:
+    """List the first few names, and count the others.
+
+    >>> few(["a", "b", "c", "d", "e"], 3)
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
     """Suggest the nearest allowed word, or list all of them if none is near and they are few.
 
@@ -151,7 +161,7 @@ def similar_path(path: str, *, wants_file: bool = False) -> str | None:
 
 def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
     """Follow a path, or similar names where a part is missing. Return how far it leads and how many parts are left."""
-    parts = _expanded(path).parts
+    parts = expanded(path).parts
     reached = Path(parts[0]) if parts and Path(parts[0]).is_absolute() else Path()
     rest = parts[1:] if reached.is_absolute() else parts
     for place, part in enumerate(rest):
@@ -164,24 +174,18 @@ def _follow(path: str, *, wants_file: bool) -> tuple[Path, int]:
 
 def refuse_missing_folder(folder: Path) -> None:
     """Raise a ConfigError that names the nearest folder if there is none at a path."""
-    if not _exists(folder):
+    if not (is_folder(folder) or is_file(folder)):
         raise ConfigError([f"there is no folder {shown(str(folder), _MAX_PATH)}.{nearest_path(str(folder))}"])
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
-        return False
 
 
 def first_part_exists(path: str) -> bool:
     """Whether the first part of a path is a folder here, so that no model of the hub is meant."""
-    first = _expanded(path).parts[:1]
-    return bool(first) and _is_folder(Path(first[0]))
+    first = expanded(path).parts[:1]
+    return bool(first) and is_folder(Path(first[0]))
 
 
-def _expanded(path: str) -> Path:
+def expanded(path: str) -> Path:
+    """Return a path with its ~ expanded, if that is possible."""
     try:
         return Path(path).expanduser()
     except RuntimeError:  # ~nobody
@@ -190,7 +194,7 @@ def _expanded(path: str) -> Path:
 
 def _step(folder: Path, name: str, *, wants_file: bool) -> Path | None:
     """Return the entry of this name, or else the most similar one."""
-    if name == ".." or (_is_folder(folder / name) and not wants_file):
+    if name == ".." or (is_folder(folder / name) and not wants_file):
         return folder / name
     names = _names(folder, wants_file=wants_file)
     by_lower = {each.lower(): each for each in names}
@@ -221,9 +225,18 @@ def _written(path: str, folder: Path) -> str:
     return f"./{folder}" if path.startswith("./") else str(folder)
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
+    """Whether a folder exists; a name that no folder can have is none."""
     try:
         return path.is_dir()
+    except OSError:  # a name that is too long
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file exists; a name that no file can have is none."""
+    try:
+        return path.is_file()
     except OSError:  # a name that is too long
         return False
 

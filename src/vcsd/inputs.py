@@ -7,6 +7,7 @@ are rejected with advice.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from os import PathLike
 from pathlib import Path
@@ -18,6 +19,7 @@ from transformers import TrainingArguments
 
 from vcsd.batch import show
 from vcsd.checkpoint.disk_space import planned_steps
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
 from vcsd.method import METHODS, NEEDS, TRAINER_DEFAULTS, Method
@@ -29,7 +31,7 @@ from vcsd.rollout.vllm.start_target import VLLMSettings
 from vcsd.step import RolloutSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from peft import PeftModel
     from transformers import PreTrainedModel
@@ -131,7 +133,7 @@ def check_parts(given: Mapping[str, object]) -> None:
     settings = given["prompt_settings"]
     problems += [
         f"prompt_settings has no {name!r}. {did_you_mean(name, _PROMPT_SETTINGS)}"
-        for name in (settings if isinstance(settings, dict) else ())
+        for name in (settings if isinstance(settings, Mapping) else ())
         if name not in _PROMPT_SETTINGS
     ]
     if problems:
@@ -145,6 +147,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "peft_config": (lambda part: hasattr(part, "peft_type"), "peft.LoraConfig(r=32)"),
     "monitors": (lambda part: isinstance(part, list | tuple), "a list of monitors"),
     "callbacks": (lambda part: isinstance(part, list | tuple), "a list of callbacks"),
+    "prompt_settings": (lambda part: isinstance(part, Mapping), "a dictionary such as {'max_tokens': 4096}"),
 }
 """Argument -> whether a value fits, and what to pass."""
 
@@ -167,34 +170,17 @@ def rollout_settings(rollout: RolloutSettings | None, num_generations: int | Non
     return RolloutSettings(Sampling(), num_generations, seed=seed)
 
 
-def refuse_others(given: Mapping[str, object]) -> None:
+def refuse_others(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise a ConfigError for keywords of TRL's trainers that have no meaning here, and for unknown ones."""
     problems = [
         f"{name} cannot be used. {_INSTEAD[name]}"
         if name in _INSTEAD
-        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, _KEYWORDS)}"
+        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, known)}"
         for name, value in given.items()
         if value is not None or name not in _INSTEAD
     ]
     if problems:
         raise ConfigError(problems)
-
-
-_KEYWORDS = (
-    *("model", "args", "train_dataset", "processing_class", "method", "rollout", "num_generations", "teacher"),
-    *(
-        "prompts_per_step",
-        "token_budget",
-        "prompt_settings",
-        "skips",
-        "monitors",
-        "callbacks",
-        "peft_config",
-        "vllm",
-        "offload",
-        "dither",
-    ),
-)
 
 
 def open_inputs(
@@ -322,8 +308,12 @@ def write_settings(
         "prompts_per_step": prompts_per_step,
         "trainer": {**args.to_dict(), "max_steps": num_steps},  # type: ignore[no-untyped-call]
     }
+    write_run_file(folder / "config.json", json.dumps(settings, indent=2, default=str) + "\n")
+
+
+def write_run_file(path: Path, content: str) -> None:
+    """Write a file of a run. A kill while writing leaves the previous one."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(settings, indent=2, default=str) + "\n", encoding="utf-8")
+        write_whole(path, content)
     except OSError as error:
-        raise ConfigError([f"{folder} cannot be written: {error}. Choose another output_dir."]) from error
+        raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error

@@ -23,7 +23,7 @@ from vcsd.evaluation.asking.presets import parse_sampling
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
-from vcsd.inputs import check_count, check_fields, check_rows, refuse_file
+from vcsd.inputs import check_count, check_fields, check_rows, refuse_file, write_run_file
 from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
@@ -138,46 +138,55 @@ def train(
 
     Callbacks are those of transformers. `before` is called with the trainer before the first step, and may refuse.
     """
-    recipe, output, rollout = loaded.recipe, loaded.output, loaded.recipe.rollout
-    sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
+    output, resume = loaded.output, loaded.recipe.resume
     with ExitStack() as stack:
         stack.enter_context(entered_by_first(lambda: only_process(output)))  # also shows that the folder is writable
-        with without_accelerates_fsdp():
-            model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
-        model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
-        model = trained(model, recipe, loaded.arguments.seed)
-        trainer = DistillationTrainer(
-            model,
-            loaded.arguments,
-            train_dataset=loaded.examples,
-            processing_class=loaded.processor,
-            method=recipe.method,
-            rollout=RolloutSettings(sampling, rollout.num_per_prompt, loaded.arguments.seed, rollout.steps_ahead),
-            prompts_per_step=recipe.prompts_per_step,
-            token_budget=recipe.token_budget,
-            offload=recipe.offload,
-            dither=recipe.model.dither,
-            prompt_settings=loaded.prompt_settings,
-            skips=Skips(output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
-            monitors=(),
-            callbacks=list(callbacks),
-            vllm=_vllm(loaded),
-        )
-        guard = Guard(()) if recipe.guard == "off" else Guard()
-        tokenizer, max_steps = loaded.processor.tokenizer, loaded.arguments.max_steps
-        watch = Watch(output, tokenizer, max_steps=max_steps, guard=guard, stops=recipe.guard == "stop")
+        trainer, watch = _trainer(loaded, callbacks), stack.enter_context(_watch(loaded))
         trainer.remove_callback(PrinterCallback)  # the watch shows and records every step
-        trainer.monitors = [stack.enter_context(watch)]
+        trainer.monitors = [watch]
         trainer.add_callback(SampleTables(trainer, watch, output))
         if loaded.exam is not None:
             LiveEvaluation(trainer, loaded.exam, partial(_student, loaded, trainer)).attach()
         before(trainer)
-        on_first(lambda: _go_back(output, recipe.resume))
-        trainer.check_resume(recipe.resume != "never")
+        on_first(lambda: _go_back(output, resume))
+        trainer.check_resume(resume != "never")
         on_first(lambda: _describe(loaded))
-        trainer.train("auto" if recipe.resume != "never" else None)
+        trainer.train("auto" if resume != "never" else None)
     _refuse_idle(trainer)
     return trainer
+
+
+def _trainer(loaded: Loaded, callbacks: Sequence[TrainerCallback]) -> DistillationTrainer:
+    """Load the weights, and build the trainer of a recipe."""
+    recipe, rollout, seed = loaded.recipe, loaded.recipe.rollout, loaded.arguments.seed
+    with without_accelerates_fsdp():
+        model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
+    model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
+    sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
+    return DistillationTrainer(
+        trained(model, recipe, seed),
+        loaded.arguments,
+        train_dataset=loaded.examples,
+        processing_class=loaded.processor,
+        method=recipe.method,
+        rollout=RolloutSettings(sampling, rollout.num_per_prompt, seed, rollout.steps_ahead),
+        prompts_per_step=recipe.prompts_per_step,
+        token_budget=recipe.token_budget,
+        offload=recipe.offload,
+        dither=recipe.model.dither,
+        prompt_settings=loaded.prompt_settings,
+        skips=Skips(loaded.output / "skipped.jsonl", max_share=recipe.data.max_skipped_share),
+        callbacks=list(callbacks),
+        vllm=_vllm(loaded),
+    )
+
+
+def _watch(loaded: Loaded) -> Watch:
+    """Build the monitor of a recipe. Its guard is silent, warns, or stops the run."""
+    guard, max_steps = loaded.recipe.guard, loaded.arguments.max_steps
+    signals = Guard(()) if guard == "off" else Guard()
+    tokenizer = loaded.processor.tokenizer
+    return Watch(loaded.output, tokenizer, max_steps=max_steps, guard=signals, stops=guard == "stop")
 
 
 def _describe(loaded: Loaded) -> None:
@@ -186,7 +195,7 @@ def _describe(loaded: Loaded) -> None:
     step = 0 if latest is None else int(latest.name.rpartition("-")[2])
     is_finished = step > 0 and step >= loaded.arguments.max_steps > 0
     if not is_finished or not (output / "config.json").is_file():
-        _write(output / "config.json", loaded.recipe.to_json())
+        write_run_file(output / "config.json", loaded.recipe.to_json())
     if is_finished:
         return
     try:
@@ -195,8 +204,8 @@ def _describe(loaded: Loaded) -> None:
         log.warning("%s is damaged: the machines of the first %d steps are not known.", output / SESSIONS, step)
         before = []
     sessions = with_session(before, step, settings_digest(loaded.recipe))
-    _write(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
-    _write(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+    write_run_file(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
+    write_run_file(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
 
 
 _NOT_NUMBERS = ("max_steps", "output_dir", "run_name", "report_to", "logging_", "save_", "metric_for_best", "disable_")
@@ -259,16 +268,6 @@ def _go_back(output: Path, resume: int | str) -> None:
     """Make the checkpoint of a step, or the last good one, the latest of the run."""
     if (step := _step_to_resume(output, resume)) is not None:
         rewind(output, step)
-
-
-def _write(path: Path, content: str) -> None:
-    """Write a file of the run. A kill while writing leaves the previous one."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError([f"{path} cannot be written: {error}. Choose another trainer.output_dir."]) from error
 
 
 def _refuse_idle(trainer: DistillationTrainer) -> None:

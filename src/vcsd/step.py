@@ -33,7 +33,7 @@ from vcsd.parallel.padding import own_rows, with_filler
 from vcsd.parallel.sharding import towers_gathered
 from vcsd.parallel.split import plan_ranks
 from vcsd.rollout.shares import RolloutSettings as RolloutSettings
-from vcsd.rollout.shares import of_all_ranks, sample_where_it_fits
+from vcsd.rollout.shares import of_all_ranks, sample_share, where_rollouts_fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def sample(
     Each rank samples for its share of the prompts, and all return the rollouts of all. `with_log_probs` records the
     log-probability of every token, which `Method.importance_clip` needs.
     """
-    own = sample_where_it_fits(engine, prompts, rollouts, step, with_log_probs=with_log_probs)
+    own = where_rollouts_fit(lambda: sample_share(engine, prompts, rollouts, step, with_log_probs=with_log_probs))
     return of_all_ranks(prompts, own)
 
 

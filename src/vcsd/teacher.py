@@ -25,7 +25,7 @@ from vcsd.errors import ConfigError, did_you_mean
 from vcsd.models.freeze import alias_of, copy_of, is_adapter
 from vcsd.models.inside import reshard
 from vcsd.parallel.ranks import gathered
-from vcsd.parallel.sharding import is_sharded, local_part
+from vcsd.parallel.sharding import is_sharded, local_part, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _NUM_VALUES = 16
 """How many values of each weight `weights_hash` reads."""
+
+_PIECE_BYTES = 2**26
+"""How much of a tensor `raw_bytes` copies at a time."""
 
 KINDS = ("ema", "fixed", "current", "periodic")
 
@@ -158,8 +161,8 @@ def same_bits(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 def _is_same(ours: Tensor, theirs: Tensor) -> bool:
     if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
         return False
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(ours.dtype.itemsize, torch.int64)
-    mine, other = (tensor.detach().contiguous().view(-1).view(whole) for tensor in (ours, theirs))
+    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(ours.dtype.itemsize, torch.int64)
+    mine, other = (tensor.detach().contiguous().view(-1).view(words) for tensor in (ours, theirs))
     return torch.equal(mine, other)
 
 
@@ -190,13 +193,11 @@ def weights_hash(weights: Iterable[tuple[str, Tensor]]) -> str:
     return digest.hexdigest()
 
 
-def raw_bytes(tensor: Tensor, at_once: int = 2**26) -> Iterable[memoryview]:
-    """Yield the bytes of a tensor in pieces of `at_once`, copying one piece at a time to the CPU."""
-    gather = getattr(tensor, "full_tensor", None)  # a DTensor, sharded over ranks
-    whole: Tensor = tensor if gather is None else gather()
-    flat = whole.detach().contiguous().view(-1)
+def raw_bytes(tensor: Tensor) -> Iterable[memoryview]:
+    """Yield the bytes of a tensor in pieces, copying one at a time to the CPU. A sharded tensor is gathered."""
+    flat = whole(tensor.detach()).contiguous().view(-1)
     if flat.numel() == 0:
         return
     bytes_flat = flat.view(torch.uint8)
-    for start in range(0, len(bytes_flat), at_once):
-        yield memoryview(bytes_flat[start : start + at_once].cpu().numpy())  # type: ignore[arg-type]
+    for start in range(0, len(bytes_flat), _PIECE_BYTES):
+        yield memoryview(bytes_flat[start : start + _PIECE_BYTES].cpu().numpy())  # type: ignore[arg-type]

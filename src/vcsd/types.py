@@ -128,6 +128,11 @@ class Example:
                 'Put one {"type": "image"} part into the message content for each image.',
             )
 
+    @property
+    def text(self) -> str:
+        """The text of the prompt, without its images."""
+        return "\n".join(text for message in self.prompt for text in message_texts(message))
+
 
 def refuse_half_pair(example_id: str, name: str, text: str) -> None:
     """Raise a DataError if a text contains half a surrogate pair, which no tokenizer and no file can encode."""
@@ -294,6 +299,16 @@ class Question:
     def id(self) -> str:
         """The question's id within its benchmark."""
         return self.example.id
+
+    @property
+    def text(self) -> str:
+        """The text of the last message, which asks."""
+        return "\n".join(message_texts(self.example.prompt[-1]))
+
+    @property
+    def wording(self) -> str:
+        """The benchmark's own words, without what a prompt style adds; the text of the last message if it has none."""
+        return self.fields.get("question") or self.text
 
 
 @dataclass(frozen=True)

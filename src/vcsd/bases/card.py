@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, TypedDict
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,8 +121,9 @@ def record(folder: Path, scores: BaseScores) -> None:
 
 
 def _write(folder: Path, card: BaseCard) -> None:
-    (folder / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text("\n".join(_page(card)), encoding="utf-8")
+    """Write the page and, last, the card: it marks the base as finished."""
+    write_whole(folder / "README.md", "\n".join(_page(card)))
+    write_whole(folder / CARD, json.dumps(card, indent=1) + "\n")
 
 
 def _page(card: BaseCard) -> Iterator[str]:

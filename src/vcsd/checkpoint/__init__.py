@@ -9,6 +9,7 @@ check.py       checks that a checkpoint is whole and of this run
 state.py       optimizer, scheduler and random generators as tensors and JSON, where Trainer uses pickles
 export.py      exports a checkpoint as a plain Hugging Face folder
 lock.py        allows one process per run folder
+whole_file.py  writes a text file that a reader sees whole or not at all
 
     checkpoint-10/
       student.safetensors  teacher.safetensors  optimizer.safetensors  random.safetensors

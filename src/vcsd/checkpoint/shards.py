@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from vcsd.checkpoint.tensors import sha256
 from vcsd.parallel.ranks import OtherRankError, on_every, reported_losses, this_rank
+from vcsd.parallel.sharding import local_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,7 @@ def split(tensors: Mapping[str, Tensor], file_bytes: int = FILE_BYTES) -> dict[s
     """
     numbers, number, size = {}, 1, 0
     for name, tensor in tensors.items():
-        part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        part = local_part(tensor)
         num_bytes = part.numel() * part.dtype.itemsize
         if size and size + num_bytes > file_bytes:
             number, size = number + 1, 0

@@ -112,9 +112,9 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
     )
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
-        devices = [state[name] for name in sorted(state) if name.startswith("cuda_")]
-        if len(devices) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(devices)
+        names = [f"cuda_{index}" for index in range(torch.cuda.device_count())]
+        if {name for name in state if name.startswith("cuda_")} == set(names):
+            torch.cuda.set_rng_state_all([state[name] for name in names])
 
 
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:

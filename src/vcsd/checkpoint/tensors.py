@@ -61,6 +61,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
                 file.write(piece)
                 digest.update(piece)
                 size += piece.nbytes
+        file.flush()
         sync(file.fileno())
     return size, digest.hexdigest()
 

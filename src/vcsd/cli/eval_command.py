@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
 from vcsd.terminal import say, say_prose, show_log
@@ -344,10 +345,8 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
         say_prose(line, style="dim")
     folder = _beside(first, second) if out is None else out
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "comparison.json").write_text(
-            json.dumps(asdict(comparison), indent=2, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        content = json.dumps(asdict(comparison), indent=2, allow_nan=False) + "\n"
+        write_whole(folder / "comparison.json", content)
         write_page(comparison_page(comparison, cards[0], cards[1], names), folder / "report.html")
     except OSError as error:
         raise ConfigError([f"the comparison cannot be written: {error}. Choose another folder (--out)."]) from error

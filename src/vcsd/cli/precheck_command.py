@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.cli.eval_command import resumable
 from vcsd.cli.init_command import DATA_KEYS
 from vcsd.errors import ConfigError, DataError
@@ -88,9 +89,7 @@ def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, folder:
     from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page
     from vcsd.report.page import write_page
 
-    (folder / "precheck.json").write_text(
-        json.dumps(diagnosis_json(diagnosis), indent=2, allow_nan=False) + "\n", encoding="utf-8"
-    )
+    write_whole(folder / "precheck.json", json.dumps(diagnosis_json(diagnosis), indent=2, allow_nan=False) + "\n")
     write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
 
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import is_file, shipped_path
+from vcsd.config.shipped import shipped_path
 from vcsd.config.yaml_text import MAX_CHARACTERS, NotYamlError, parse_yaml
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, is_file, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

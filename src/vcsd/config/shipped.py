@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vcsd.errors import ConfigError, did_you_mean, shown, similar_path
+from vcsd.errors import ConfigError, did_you_mean, is_file, is_folder, shown, similar_path
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")
@@ -58,7 +58,7 @@ def recipe_path(name: str | Path) -> Path:
     >>> recipe_path("paper/qwen3_vl_2b").name
     'qwen3_vl_2b.yaml'
     """
-    if _is_folder(Path(name)) and str(name) not in shipped_names():
+    if is_folder(Path(name)) and str(name) not in shipped_names():
         raise ConfigError(
             [f"recipe {shown(str(name), 200)} is a folder. Give the YAML file of the run; the same command resumes it."]
         )
@@ -86,19 +86,3 @@ def shipped_path(name: str) -> Path:
             near = f"Did you mean {similar!r}?"
         raise ConfigError([f"{problem} {near if near.startswith('Did') else '`vcsd recipes` lists them.'}"])
     return shipped_folder() / f"{stem}.yaml"
-
-
-def is_file(path: Path) -> bool:
-    """Whether a file exists; a path that cannot exist is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long; a null character, before Python 3.13
-        return False
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether a folder is there; a name that no folder can have is not one."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False

@@ -73,14 +73,10 @@ def _refuse_others(dataset: object) -> None:
 def _read(dataset: object, max_rows: int) -> Sequence[object]:
     """Read the rows of an iterable that a run can use. Images stay encoded where `datasets` allows it."""
     assert isinstance(dataset, Iterable)
-    undecoded = getattr(dataset, "decode", None)
-    if getattr(dataset, "features", dataset) is None:  # without known features, `datasets` has nothing to decode
-        undecoded = None
-    try:
-        rows = dataset if undecoded is None else undecoded(False)
-        items = list(islice(rows, max_rows))
-    except TypeError:
-        items = list(islice(dataset, max_rows))
+    rows = dataset
+    if hasattr(dataset, "decode") and getattr(dataset, "features", None) is not None:  # else nothing is decoded
+        rows = dataset.decode(False)
+    items = list(islice(rows, max_rows))
     log.info("%s has no length: read %d rows, of at most %d that the run can use.", _NAME, len(items), max_rows)
     return items
 

@@ -171,7 +171,11 @@ class DatasetTable(_ArrowColumns):
 
     def row(self, index: int) -> dict[str, object]:
         """Return the cells of one row."""
-        return self._dataset[index].to_pylist()[0]
+        try:
+            return self._dataset[index].to_pylist()[0]
+        except UnicodeDecodeError as error:
+            problem = f"it has a text that is not UTF-8: {error.reason} at byte {error.start}."
+            raise RowError(row_name(self, index), problem, reason="malformed_row") from error
 
     def content_hash(self) -> str:
         """Return a hash of the cells: how the dataset is divided into files depends on who saved it."""

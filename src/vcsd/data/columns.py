@@ -18,6 +18,7 @@ from PIL import Image
 from vcsd.data.formats.conversation import message_text
 from vcsd.data.formats.encoded_image import decode_base64, is_base64
 from vcsd.data.skips import RowError
+from vcsd.data.table import is_nan
 from vcsd.errors import ConfigError, did_you_mean, shown
 from vcsd.types import HALF_PAIR
 from vcsd.views.original import open_image
@@ -91,8 +92,7 @@ class Columns:
 
     def cell(self, row: Mapping[str, object], field: str) -> object:
         """Return a row's first non-empty cell for a field, or None."""
-        cells = (row.get(column) for column in self.of(field))
-        return next((cell for cell in cells if not isinstance(cell, str | list | tuple | None) or cell), None)
+        return first_cell(row, self.of(field))
 
     def report(self) -> str:
         """Say in words which column each field comes from."""
@@ -101,6 +101,17 @@ class Columns:
             for field, columns in self.by_field.items()
             if columns
         )
+
+
+def first_cell(row: Mapping[str, object], columns: Iterable[str]) -> object:
+    """Return the first cell of some columns that is not empty, or None.
+
+    >>> first_cell({"image": float("nan"), "images": ["a.png"]}, ("image", "images"))
+    ['a.png']
+    """
+    cells = (row.get(column) for column in columns)
+    filled = (cell for cell in cells if not is_nan(cell))
+    return next((cell for cell in filled if not isinstance(cell, str | list | tuple | None) or cell), None)
 
 
 def _missing(name: str, field: str, present: list[str]) -> str:
@@ -138,17 +149,13 @@ def read_text(row_id: str, field: str, cell: object) -> str | None:
     >>> read_text("a", "answer", 7), read_text("a", "answer", " "), read_text("a", "answer", float("nan"))
     ('7', None, None)
     """
-    if cell is None or (isinstance(cell, str) and not cell.strip()) or _is_nan(cell):
+    if cell is None or (isinstance(cell, str) and not cell.strip()) or is_nan(cell):
         return None
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool) or not isinstance(cell, int | float):
         raise RowError(row_id, f"its {field} is {shown(cell)}, not text.", reason="malformed_row")
     return str(cell)
-
-
-def _is_nan(cell: object) -> bool:
-    return isinstance(cell, float) and math.isnan(cell)
 
 
 def read_answer(row_id: str, cell: object) -> str | None:
@@ -165,7 +172,7 @@ def read_category(cell: object) -> str | None:
     ('math', 'math, geometry', None, None)
     """
     labels = cell if isinstance(cell, list | tuple) else [cell]
-    if not all(isinstance(label, str | int | float) and not _is_nan(label) for label in labels):
+    if not all(isinstance(label, str | int | float) and not is_nan(label) for label in labels):
         return None
     return HALF_PAIR.sub("\ufffd", ", ".join(str(label).strip() for label in labels)) or None
 

@@ -25,10 +25,10 @@ class Order:
     [2, 3, 0, 1, 0, 3, 2, 1]
     """
 
-    def __init__(self, num_rows: int, *, seed: int, shuffle: bool = True) -> None:
+    def __init__(self, num_rows: int, *, seed: int) -> None:
         if num_rows < 1:
             raise ConfigError(["the data has no rows to train on."])
-        self.num_rows, self.seed, self.shuffle = num_rows, seed, shuffle
+        self.num_rows, self.seed = num_rows, seed
         self._epoch = -1
         self._rows_N: NDArray[np.int64] | None = None
 
@@ -36,8 +36,6 @@ class Order:
         """Return the row at a position."""
         assert position >= 0, f"a position is at least 0, not {position}"
         epoch, index = divmod(position, self.num_rows)
-        if not self.shuffle:
-            return index
         if self._rows_N is None or epoch != self._epoch:
             self._epoch, self._rows_N = epoch, permutation(self.num_rows, seed=self.seed, epoch=epoch)
         return int(self._rows_N[index])

@@ -54,7 +54,7 @@ class RowError(DataError):
 
 
 @contextmanager
-def reason(word: str, *, file: str | None = None) -> Iterator[None]:
+def reason(word: str) -> Iterator[None]:
     """Add a reason to any DataError raised inside that has none.
 
     >>> with reason("over_long_prompt"):
@@ -68,7 +68,7 @@ def reason(word: str, *, file: str | None = None) -> Iterator[None]:
     except DataError as error:
         if error.reason != UNGIVEN:
             raise
-        raise RowError(error.example_id, error.message, reason=word, file=file or error.file) from error
+        raise RowError(error.example_id, error.message, reason=word, file=error.file) from error
 
 
 class Skips:

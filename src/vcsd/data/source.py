@@ -13,6 +13,7 @@ from vcsd.data.columns import (
     FIELDS,
     Columns,
     ImageFolder,
+    first_cell,
     read_answer,
     read_boxes,
     read_category,
@@ -22,8 +23,8 @@ from vcsd.data.columns import (
 from vcsd.data.formats.conversation import read_conversation
 from vcsd.data.prompts import build_prompt
 from vcsd.data.skips import RowError, reason
-from vcsd.data.table import Table, image_cells, row_name
-from vcsd.errors import ConfigError, DataError, RunError, did_you_mean, shown
+from vcsd.data.table import Table, image_cells, is_nan, row_name
+from vcsd.errors import ConfigError, DataError, RunError, did_you_mean, few, shown
 from vcsd.types import Example, refuse_half_pair
 from vcsd.views.prompt import append_to_question
 
@@ -127,8 +128,7 @@ class Source:
             )
             if count
         )
-        more = f" and {len(unused) - _MAX_UNUSED:,} more" if len(unused) > _MAX_UNUSED else ""
-        rest = f" Not used: {', '.join(unused[:_MAX_UNUSED])}{more}." if unused else ""
+        rest = f" Not used: {few(unused, _MAX_UNUSED)}." if unused else ""
         return (
             f"{self.table.kind} {self.table.name}: {len(self.table):,} rows.{drops} "
             f"{len(self.table) - sum(self.dropped):,} examples with {self.columns.report()}.{rest}"
@@ -179,8 +179,7 @@ class Source:
         for index in range(min(_PEEKED, len(self.table))):
             try:
                 cells = self.table.row(index)
-                cell = next((cells[name] for name in names if cells.get(name)), None)
-                conversations.append(read_conversation(row_name(self.table, index), cell))
+                conversations.append(read_conversation(row_name(self.table, index), first_cell(cells, names)))
             except (DataError, OSError):
                 continue
         return conversations
@@ -282,7 +281,7 @@ def _few(row_id: str, pictures: list[object]) -> list[object]:
 
 def _is_id(cell: object) -> bool:
     """Whether a cell can name a row: a text or a number."""
-    return isinstance(cell, str | int | float) and not isinstance(cell, bool)
+    return isinstance(cell, str | int | float) and not isinstance(cell, bool) and not is_nan(cell)
 
 
 def _count_inside(cell: object) -> int:

@@ -49,9 +49,9 @@ class Stream:
     (('c', 'd', 'a'), ('b', 'a', 'd'))
     """
 
-    def __init__(self, rows: ExampleSource, *, seed: int, skips: Skips | None = None, shuffle: bool = True) -> None:
+    def __init__(self, rows: ExampleSource, *, seed: int, skips: Skips | None = None) -> None:
         self.rows = rows
-        self.order = Order(len(rows), seed=seed, shuffle=shuffle)
+        self.order = Order(len(rows), seed=seed)
         self.skips = Skips() if skips is None else skips
         self.skips.num_rows = len(rows)
 

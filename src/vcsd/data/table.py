@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ def row_name(table: Table, index: int) -> str:
     return f"{table.stem}-{index:08d}"
 
 
+def is_nan(cell: object) -> bool:
+    """Whether a cell is NaN, which pandas writes into one that is empty."""
+    return isinstance(cell, float) and math.isnan(cell)
+
+
 def image_cells(cell: object) -> list[object]:
     """Return the images in a cell: none, one, a list, or a list as JSON text, which CSV needs.
 
@@ -61,4 +67,4 @@ def image_cells(cell: object) -> list[object]:
         except (ValueError, RecursionError):
             return [cell]  # a file whose name begins with a bracket
     cells = cell if isinstance(cell, list | tuple) else [cell]
-    return [inner for inner in cells if inner is not None and not (isinstance(inner, str) and inner == "")]
+    return [inner for inner in cells if not (inner is None or (isinstance(inner, str) and not inner) or is_nan(inner))]

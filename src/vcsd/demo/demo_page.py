@@ -10,7 +10,6 @@ from rich.table import Table
 
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
-from vcsd.monitor.watch import prompt_text
 from vcsd.report import chart, parts
 from vcsd.report.chart import Chart, Line
 from vcsd.report.page import Page, PageSection, write_page
@@ -172,7 +171,7 @@ def _case(outcome: Outcome, index: int, key: tuple[str, str], is_right: dict[str
     images = [image for image in question.example.images if isinstance(image, Image)]
     kind = "became right" if is_right["vcsd"][key] else "became wrong"
     title = f"{question.benchmark}: {kind}"
-    return Case(title, prompt_text(question.example), question.gold, images, answers)
+    return Case(title, question.example.text, question.gold, images, answers)
 
 
 def _facts(outcome: Outcome) -> tuple[tuple[str, str], ...]:

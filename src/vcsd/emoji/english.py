@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.emoji.seeing_model import START
+from vcsd.models.freeze import in_eval_mode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,10 +50,8 @@ def replayed_text(
     vocabulary = model.get_input_embeddings().weight.shape[0]  # type: ignore[no-untyped-call]
     unused = list(range(known - 4, vocabulary))  # pictures' tokens, and rows of the table without a token
     texts: list[list[int]] = []
-    is_training = model.training
-    model.train(False)
     starts = [tokens.ids("<|endoftext|>"), tokens.ids(f"{START}user\n")]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with in_eval_mode(model), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for start, first in ((start, first) for start in starts for first in range(0, num // 2, _ROWS_AT_ONCE)):
             rows = min(_ROWS_AT_ONCE, num // 2 - first)
@@ -68,7 +67,6 @@ def replayed_text(
                     suppress_tokens=unused,
                 )
             texts += [_until_end(row, len(start), tokens.end) for row in drawn.tolist()]
-    model.train(is_training)
     return [text for text in texts if len(text) > _SHORTEST]
 
 

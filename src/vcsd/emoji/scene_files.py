@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.emoji.emoji_exam import scene_example
 from vcsd.emoji.emoji_scenes import ScenePainter
 from vcsd.emoji.questions import SUITES, prompt_suites
@@ -55,7 +56,7 @@ def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMP
         _check_made(folder, made)
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
-    _write(folder / MADE, json.dumps(made) + "\n")
+    write_whole(folder / MADE, json.dumps(made) + "\n")
     rows = []
     for number, suite in enumerate(prompt_suites(num)):
         example, _ = scene_example(painter, "train", suite, number)
@@ -66,14 +67,7 @@ def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMP
         (question,) = message_texts(example.prompt[0])
         row = {"id": example.id, "question": question, "image": name, "answer": example.answer, "category": suite}
         rows.append(row)
-    return _write(table, "".join(json.dumps(row) + "\n" for row in rows))
-
-
-def _write(path: Path, text: str) -> Path:
-    """Write a file that other processes see whole or not at all."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    return partial.replace(path)
+    return write_whole(table, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _check_made(folder: Path, wanted: dict[str, object]) -> None:

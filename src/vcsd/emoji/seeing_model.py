@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import AutoTokenizer, Idefics3Config, Idefics3ForConditionalGeneration, LlamaForCausalLM
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.emoji.emoji_scenes import PICTURE
 from vcsd.errors import ConfigError
 from vcsd.kernels.device import sent
@@ -86,9 +87,7 @@ def write_processor(language: Path, out: Path) -> Processor:
 
 
 def _write_json(path: Path, content: object) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(content, indent=2) + "\n")
 
 
 def build_seeing_model(

@@ -32,6 +32,7 @@ from torch.utils.data import DataLoader
 
 from vcsd.checkpoint import Contents, check_checkpoint, latest_checkpoint, write_checkpoint
 from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.emoji.captions import CaptionSteps, Shares
 from vcsd.emoji.emoji_exam import NUM_DEV, SceneExam, english_perplexity
 from vcsd.emoji.emoji_scenes import CELL, GRID, PICTURE, ScenePainter, draw_scene
@@ -334,7 +335,7 @@ class Teaching:
             "hardware": hardware(),
             "versions": versions(),
         }
-        (self.out / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+        write_whole(self.out / CARD, json.dumps(card, indent=1) + "\n")
         shutil.rmtree(self.out / "checkpoints", ignore_errors=True)
         accuracies = ", ".join(f"{name} {score['right']:.1f}" for name, score in scores.items())
         self.say(f"dev, {num_dev} questions each: {accuracies}; perplexity of English {perplexity:.1f}")

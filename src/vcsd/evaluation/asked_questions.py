@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.thumbnails import Thumbnails
-from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +30,10 @@ def write_questions(folder: Path, questions: Sequence[Question]) -> Path:
     partial.unlink(missing_ok=True)
     lines = Lines(partial)
     for question in kept_questions(questions):
-        texts = [text for message in question.example.prompt for text in message_texts(message)]
         lines.append(
             {
                 **{"benchmark": question.benchmark, "question": question.id, "gold": question.gold[:MOST_CHARACTERS]},
-                "text": "\n".join(texts)[:MOST_CHARACTERS],
+                "text": question.example.text[:MOST_CHARACTERS],
                 "thumbnails": thumbnails.add(question.example),
             }
         )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError, RunError, did_you_mean
 from vcsd.evaluation.asked_questions import write_questions
 from vcsd.evaluation.asking.ask import ask
@@ -38,7 +39,6 @@ from vcsd.evaluation.scoring.several_answers import several_answers
 from vcsd.evaluation.scoring.vlmevalkit_files import export_predictions
 from vcsd.monitor.work_bar import WorkBar
 from vcsd.report.page import write_page
-from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -214,7 +214,7 @@ def write_asked(
             row = {
                 "benchmark": question.benchmark,
                 "question": question.id,
-                "text": "\n".join(message_texts(question.example.prompt[-1])),
+                "text": question.text,
                 "kind": question.kind,
                 "gold": question.gold,
                 "options": dict(question.options),
@@ -234,7 +234,7 @@ def write_seeds(out: Path, questions: Sequence[Question], results: Sequence[Resu
         )
         seeds = asdict(over_seeds([result.card for result in results]))
         content = {**seeds, "several_answers": {name: asdict(measured) for name, measured in measures.items()}}
-        (out / SEEDS).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        write_whole(out / SEEDS, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,6 @@ class LiveExam:
     sampling: Sampling = PAPER_SAMPLING
     marking: Marking = field(default_factory=lambda: Marking("final"))
     suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
-    seed: int = 0
     also_after: frozenset[int] = frozenset()
     """More steps after which the student is asked, where a run is repeated that was extended."""
 
@@ -118,7 +117,7 @@ class LiveEvaluation(TrainerCallback):
             path.unlink(missing_ok=True)
         exam = self.exam
         bar = AskingBar(f"evaluation after step {step}", Console(stderr=True, force_terminal=False))
-        predictions = ask(exam.questions, answerer, sampling=exam.sampling, path=path, seed=exam.seed, bar=bar)
+        predictions = ask(exam.questions, answerer, sampling=exam.sampling, path=path, bar=bar)
         card = self._card(predictions)
         losses = self._losses(step, card)
         seconds = time.monotonic() - start

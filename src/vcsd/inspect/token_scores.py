@@ -24,10 +24,10 @@ from vcsd.errors import ConfigError, DataError
 from vcsd.loss.reference import full_logits, target
 from vcsd.method import METHODS
 from vcsd.models.family import base_model, family_of
+from vcsd.models.freeze import in_eval_mode
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import score
 from vcsd.monitor.token_texts import TokenTexts
-from vcsd.monitor.watch import prompt_text
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
 from vcsd.types import Example, Scores, user_message
@@ -163,7 +163,7 @@ class PromptViews:
         """Join the tokens' numbers with what was shown."""
         return ResponseContrast(
             name,
-            prompt_text(self.example),
+            self.example.text,
             _images(VIEWS["original"](self.example)),
             _images(self.control) or _images(VIEWS["black"](self.example)),
             self.method,
@@ -248,12 +248,8 @@ def same_response(first: OpenedModel, seen: ResponseContrast, other: OpenedModel
 def score_prompt(model: nn.Module, prompt: Prompt, token_ids: Sequence[int]) -> Scores:
     """Score one response to one prompt, in eval mode."""
     family_of(model).prepare(model)
-    was_training = model.training
-    model.eval()
-    try:
+    with in_eval_mode(model):
         return score(model, [Group(prompt, [tuple(token_ids)])])
-    finally:
-        model.train(was_training)
 
 
 @torch.no_grad()

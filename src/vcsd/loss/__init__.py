@@ -12,8 +12,9 @@ Names are imported on first use: `vcsd.method` imports `vcsd.loss.objective` and
 Shape legend: N response positions, C rows of a chunk, V vocabulary, D hidden width of the model the tensor belongs to.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from vcsd import on_first_use
 
 if TYPE_CHECKING:
     from vcsd.loss.distillation import IMPLS, distillation_loss, which_impl
@@ -23,17 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["IMPLS", "Objective", "Statistics", "cast_head", "distillation_loss", "which_impl"]
 
-_HOME = {
-    "IMPLS": "vcsd.loss.distillation",
-    "Objective": "vcsd.loss.objective",
-    "Statistics": "vcsd.loss.statistics",
-    "cast_head": "vcsd.loss.head",
-    "distillation_loss": "vcsd.loss.distillation",
-    "which_impl": "vcsd.loss.distillation",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'vcsd.loss' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "distillation": "IMPLS distillation_loss which_impl",
+        "head": "cast_head",
+        "objective": "Objective",
+        "statistics": "Statistics",
+    },
+)

@@ -223,7 +223,7 @@ def _reduce(statistics: Statistics, weights_N: Tensor | None) -> Tensor:
 
 
 def _no_autocast(like: Tensor) -> contextlib.AbstractContextManager[Any]:
-    """Autocast off: everything is already cast explicitly."""
+    """Switch autocast off: everything is already cast explicitly."""
     return torch.autocast(like.device.type, enabled=False)
 
 

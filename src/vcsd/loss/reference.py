@@ -100,7 +100,10 @@ def _importance(logits_student: Tensor, drawn: Drawn, clip: float) -> Tensor:
 
 
 def _argmax_changed(log_p_original: Tensor, log_q: Tensor) -> Tensor:
-    """Half precision often ties logits: if several tokens share the maximum, any of them may stay on top."""
+    """Whether the contrast changed the most probable token.
+
+    Half precision often ties logits: if several tokens share the maximum, any of them may stay on top.
+    """
     is_top = log_p_original == log_p_original.amax(-1, keepdim=True)
     best_of_top = log_q.masked_fill(~is_top, -torch.inf).amax(-1)
     return best_of_top < log_q.amax(-1)

@@ -544,7 +544,7 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 
 @functools.lru_cache(maxsize=16)
 def _end_ids(token_ids: tuple[int, ...], device: torch.device) -> Tensor:
-    """Cached on the device: a copy from the host for every chunk would stall the queue."""
+    """End tokens on a device, cached: a copy from the host for every chunk would stall the queue."""
     return torch.tensor(token_ids, dtype=torch.int32, device=device)
 
 

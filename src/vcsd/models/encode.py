@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
-from vcsd.errors import DataError
+from vcsd.errors import DataError, few
 from vcsd.models.messages.chat_template import check_switches, render
 from vcsd.models.messages.control_tokens import control_tokens, without_marks
 from vcsd.models.messages.prompt_length import is_far_longer
@@ -207,8 +207,7 @@ def _shown(images: list[Image]) -> str:
     """List the images of an example for an error message."""
     if not images:
         return "It has no images."
-    listed = ", ".join(f"{file_name(image)} ({image.width} x {image.height})" for image in images[:_MAX_LISTED])
-    return f"Its images: {listed}{f' and {len(images) - _MAX_LISTED:,} more' if len(images) > _MAX_LISTED else ''}."
+    return f"Its images: {few([f'{file_name(one)} ({one.width} x {one.height})' for one in images], _MAX_LISTED)}."
 
 
 def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "control") -> None:

@@ -1,4 +1,4 @@
-"""Which parts of a model are trained, and copies that share the rest.
+"""Which parts of a model are trained, copies that share the rest, and eval mode for a while.
 
 The paper trains everything, including the vision tower. With LoRA adapters the base is frozen, and copies of the model
 share it: it is most of their memory.
@@ -7,12 +7,13 @@ share it: it is most of their memory.
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor, nn
 
@@ -96,3 +97,24 @@ def alias_of(model: Model) -> Model:
 def _shareable(model: nn.Module) -> list[nn.Parameter]:
     """The parameters that no copy needs for itself: the frozen ones of a model with adapters."""
     return [p for p in model.parameters() if not p.requires_grad] if has_adapters(model) else []
+
+
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Switch a model to eval mode. Parts that were in another mode than their model return to it.
+
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
+    >>> with in_eval_mode(model):
+    ...     model[0].training
+    False
+    >>> model[0].training, model[1].training
+    (True, False)
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

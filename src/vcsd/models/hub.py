@@ -14,7 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcsd.errors import ConfigError, first_part_exists, nearest_path, shown, similar_path
+from vcsd.errors import (
+    ConfigError,
+    expanded,
+    first_part_exists,
+    is_file,
+    is_folder,
+    nearest_path,
+    shown,
+    similar_path,
+)
 from vcsd.models.shapes import SHAPES, known_shape
 
 if TYPE_CHECKING:
@@ -78,14 +87,10 @@ def refuse_missing_path(path: str, *, key: str) -> None:
     Everything is a path that is not ORG/NAME. So is ORG/NAME if there is a folder ORG here, or one with a similar name
     that holds a folder similar to NAME, unless the model is known or has been downloaded.
     """
-    try:
-        folder = Path(path).expanduser()
-        is_folder, is_file = folder.is_dir(), folder.is_file()
-    except (OSError, RuntimeError):  # a name that is too long; ~nobody
-        is_folder, is_file = False, False
-    if is_folder:
+    folder = expanded(path)
+    if is_folder(folder):
         return
-    if is_file:
+    if is_file(folder):
         raise ConfigError([f"{key} = {path!r} is a file. Give the folder of the model, which holds config.json."])
     if not _HUB_ID.fullmatch(path):
         raise ConfigError(
@@ -129,18 +134,15 @@ def require_image_model(folder: Path) -> None:
         is_adapter = (folder / "adapter_config.json").is_file()
         contents = "adapter weights without their base" if is_adapter else "no config.json"
         raise ConfigError([f"{folder} holds {contents}. Give the folder of a whole model, or one from vcsd export."])
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{path} cannot be read: {error}. Download the model again."]) from error
-    if isinstance(config, dict) and "prompts_per_step" in config:  # the recipe that a run's folder keeps
+    config = read_json(path)
+    if "prompts_per_step" in config:  # the recipe that a run's folder keeps
         raise ConfigError(
             [
                 f"{folder} holds a run. Give the folder of a whole model, or one from vcsd export: "
                 f"vcsd export {folder} writes {folder / 'student'}."
             ]
         )
-    if isinstance(config, dict) and "vision_config" not in config:
+    if "vision_config" not in config:
         kind = config.get("model_type")
         raise ConfigError(
             [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.errors import ConfigError
+from vcsd.models.freeze import in_eval_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,17 +88,14 @@ def _through_the_model(model: PreTrainedModel, head: nn.Module, forbidden: froze
 
     words = [token for token in range(len(forbidden) + 2) if token not in forbidden][:2]
     ids = torch.tensor([words], device=model.device)
-    modes = [(module, module.training) for module in model.modules()]
     handle = head.register_forward_hook(replace)
-    model.train(False)
     try:
-        logits_V = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0, -1]
+        with in_eval_mode(model):
+            logits_V = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0, -1]
     except Exception as error:  # a forward can raise anything
         raise ConfigError(
             [f"{type(model).__name__} is not of a supported family, and its logits could not be measured: {error}"]
         ) from error
     finally:
         handle.remove()
-        for module, mode in modes:
-            module.training = mode
     return ramps[0].double(), logits_V.double()

@@ -6,7 +6,7 @@ build a model with random weights for a benchmark.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class TextShape:
     attention: int
     linear: int
     vocabulary: int
-    linear_width: int = field(default=0)
+    linear_width: int
     """Width of queries, keys and values of a delta net together."""
 
     @property

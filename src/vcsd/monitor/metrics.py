@@ -57,11 +57,6 @@ class Sums:
         self._totals[name] += total
         self._weights[name] += weight
 
-    def merge(self, other: Sums) -> None:
-        """Add the sums of another part of the step."""
-        for name, total in other._totals.items():
-            self.add(name, total=total, weight=other._weights[name])
-
     def add_statistics(self, statistics: Statistics) -> None:
         """Add the positions of one micro-batch, with a single transfer from the device."""
         columns = {name: getattr(statistics, name) for name in PER_TOKEN}

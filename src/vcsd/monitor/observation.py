@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What a monitor sees of a step. `step` counts from 1; `batch` is None for a step without prompts to train on.
+    """What a monitor sees of a step. `step` counts from 1.
 
     `is_taken` tells whether the optimizer updated the student. The statistics cover every response position.
     """
@@ -29,7 +29,7 @@ class Observation:
     is_taken: bool
     loss: float
     examples: Sequence[Example]
-    batch: Batch | None
+    batch: Batch
     statistics: Sequence[Statistics]
     metrics: Mapping[str, float] = field(default_factory=dict)
     scored: Sequence[tuple[str, Sequence[int]]] = ()

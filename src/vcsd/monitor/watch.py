@@ -25,7 +25,6 @@ from vcsd.monitor.samples import contrast_record, sample_record
 from vcsd.monitor.thumbnails import Thumbnails
 from vcsd.monitor.token_texts import TokenTexts
 from vcsd.monitor.training_bar import TrainingBar
-from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from vcsd.monitor.guard import Alarm, GuardState
     from vcsd.monitor.observation import Observation
-    from vcsd.types import Example, Rollout
+    from vcsd.types import Rollout
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class Watch:
         """Measure, judge, record and show a step, and return its metrics. Raise a RunError if the run collapses."""
         if self._last_step is None:
             self._begin(seen.step)
-        rollouts = [] if seen.batch is None else seen.batch.rollouts
+        rollouts = seen.batch.rollouts
         texts = [self._tokenizer.decode(list(rollout.token_ids), skip_special_tokens=True) for rollout in rollouts]
         sampled = list(zip(rollouts, texts, strict=True))
         measured = _measure(seen, sampled)
@@ -184,12 +183,7 @@ def _measure(seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> dict[
     sums = Sums()
     for statistics in seen.statistics:
         sums.add_statistics(statistics)
-    prompt_scripts = {example.id: scripts(prompt_text(example)) for example in seen.examples}
+    prompt_scripts = {example.id: scripts(example.text) for example in seen.examples}
     for rollout, text in sampled:
         sums.add_rollout(rollout, text, prompt_scripts[rollout.example_id])
     return sums.means()
-
-
-def prompt_text(example: Example) -> str:
-    """Return the text of an example's prompt, without its images."""
-    return "\n".join(text for message in example.prompt for text in message_texts(message))

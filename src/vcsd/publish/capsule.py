@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, TypedDict, cast, get_type_hints
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError, shown
 from vcsd.monitor.machine import are_sessions
 
@@ -54,11 +55,8 @@ def write_capsule(capsule: Capsule, path: Path) -> str:
     text = json.dumps({**capsule, "seal": seal}, indent=1, allow_nan=False) + "\n"
     if len(text) > _MAX_BYTES:
         raise ConfigError([f"the capsule would be larger than {_MAX_BYTES // 2**20} MiB, which vcsd replay refuses."])
-    partial = path.with_name(path.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise ConfigError([f"{path} cannot be written: {error.strerror}. Choose another --output."]) from error
     return seal

@@ -6,12 +6,11 @@ controls that the style sheet reads, so they also work from the keyboard.
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.report.markup import Html, text
 from vcsd.report.parts import Tile, tiles
 
@@ -50,16 +49,7 @@ class Page:
 
 def write_page(page: Page, path: str | PathLike[str]) -> Path:
     """Write the page and return its path. A reader never sees half of it, nor a mixture of two processes' pages."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(page_html(page), encoding="utf-8")
-        return partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        raise
+    return write_whole(Path(path), page_html(page))
 
 
 def page_html(page: Page) -> Html:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.checkpoint import lock
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.config.recipe import load_recipe
 from vcsd.errors import RunError
 from vcsd.evaluation.reading.final_answer import READER
@@ -215,10 +216,7 @@ class Cell:
             "reader": READER,
             "identity": self.identity,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_suffix(".partial")
-        partial.write_text(as_lines(result), encoding="utf-8")
-        partial.replace(self.path)
+        write_whole(self.path, as_lines(result))
         shutil.rmtree(work, ignore_errors=True)
         return result
 

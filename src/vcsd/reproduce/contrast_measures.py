@@ -19,6 +19,7 @@ import torch
 from vcsd.core import contrast, log_probs, plausible_support, shape_target
 from vcsd.models.encode import encode
 from vcsd.models.family import base_model, family_of
+from vcsd.models.freeze import in_eval_mode
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import hidden_states
 from vcsd.reproduce.cell_result import CONTROLS
@@ -57,14 +58,11 @@ def log_p_of(model: nn.Module, groups: Sequence[Group]) -> Tensor:
     family = family_of(model)
     family.prepare(model)
     head = family.head(model)
-    was_training = model.training
-    model.eval()
     parts = []
-    with torch.no_grad():
+    with in_eval_mode(model), torch.no_grad():
         for start in range(0, len(groups), GROUPS_PER_ROW):
             hidden_ND = hidden_states(model, groups[start : start + GROUPS_PER_ROW])
             parts.append(log_probs(hidden_ND @ head.weight_VD.T).cpu())
-    model.train(was_training)
     return torch.cat(parts)
 
 

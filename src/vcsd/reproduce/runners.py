@@ -19,7 +19,6 @@ from vcsd.bases.measure import Speaker
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.reading.final_answer import read_answer
-from vcsd.evaluation.reading.marking import asked_words
 from vcsd.models.family import base_model
 from vcsd.models.hub import load_model
 from vcsd.models.processor import load_processor
@@ -322,7 +321,7 @@ def scores(exam: Exam, predictions: list[Prediction]) -> Measured:
 
 def majority(question: Question, predictions: Sequence[Prediction]) -> Prediction:
     """The first prediction with the most frequent answer; the earliest answer wins a tie, unread ones do not count."""
-    asked = asked_words(question)
+    asked = question.wording
     answers = [read_answer(prediction.text, question.kind, question.options, asked).found for prediction in predictions]
     counts = Counter(answer for answer in answers if answer is not None)
     return predictions[answers.index(counts.most_common(1)[0][0])] if counts else predictions[0]
@@ -334,7 +333,7 @@ def _unread(exam: Exam, predictions: list[Prediction]) -> list[str]:
         prediction.text
         for question, prediction in zip(exam.questions, predictions, strict=True)
         if question.benchmark in SEVEN
-        and read_answer(prediction.text, question.kind, question.options, asked_words(question)).found is None
+        and read_answer(prediction.text, question.kind, question.options, question.wording).found is None
     )
     return list(islice(unread, UNREAD_KEPT))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from PIL.Image import Image
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.reproduce.experiments import ORDINARY
 from vcsd.types import message_texts
 from vcsd.views import VIEWS
@@ -91,9 +92,7 @@ def write_prompts(
         rows.append({**row, "category": example.category})
     for row, other in zip(rows, _others(sizes), strict=True):
         row["control_image"] = None if other is None else _image_name(other)
-    partial = table.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return partial.replace(table)
+    return write_whole(table, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def _image_name(number: int) -> str:

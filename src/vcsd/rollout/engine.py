@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Literal, NotRequired, Protocol, TypedDict
 import torch
 
 from vcsd.core.probability import log_probs
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, few
 from vcsd.kernels.device import free_bytes
 from vcsd.models.family import base_model, family_of
+from vcsd.models.freeze import in_eval_mode
 from vcsd.rollout.decoder import Decoding, prefill
 from vcsd.rollout.memory import CacheCost, cache_cost, rows_that_fit
 from vcsd.rollout.sampling import Sampling, draw, rollout_key, uniforms
@@ -248,8 +249,7 @@ def _refuse_broken(rollouts: Sequence[Rollout]) -> None:
     """Raise a RunError if the logits of a rollout were not finite."""
     broken = [rollout for rollout in rollouts if rollout.stop == "broken"]
     if broken:
-        ids = [repr(name) for name in dict.fromkeys(rollout.example_id for rollout in broken)]
-        names = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+        names = few([repr(name) for name in dict.fromkeys(rollout.example_id for rollout in broken)], _NAMED)
         raise RunError(
             f"the model's logits are not finite in {len(broken)} of {len(rollouts)} rollouts, of example {names}, the "
             f"first after {len(broken[0].token_ids) - 1} tokens: no token can be drawn. Look for NaN in the "
@@ -331,18 +331,14 @@ class _Batch:
 @contextmanager
 def _decoding(model: nn.Module, compute_dtype: torch.dtype | None) -> Iterator[None]:
     """Switch to eval mode without gradients. In train mode, gradient checkpointing silently drops the cache."""
-    modes = [(module, module.training) for module in model.modules()]
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     # Deterministic mode refuses cumsum on CUDA, whose last bits may vary: too little to change a token.
     torch.use_deterministic_algorithms(is_deterministic, warn_only=True)
-    model.eval()
     device = base_model(model).device.type
     precision = nullcontext() if compute_dtype is None else torch.autocast(device, compute_dtype)
     try:
-        with torch.no_grad(), precision:
+        with in_eval_mode(model), torch.no_grad(), precision:
             yield
     finally:
         torch.use_deterministic_algorithms(is_deterministic, warn_only=only_warns)
-        for module, mode in modes:
-            module.training = mode

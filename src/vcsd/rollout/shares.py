@@ -12,7 +12,7 @@ from vcsd.parallel.ranks import num_ranks, this_rank, where_it_fits
 from vcsd.parallel.split import balanced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from vcsd.batch import Batch, Shown
     from vcsd.rollout.engine import RolloutEngine, Sampled
@@ -65,16 +65,9 @@ def of_all_ranks(prompts: Sequence[Shown], own: Sampled) -> Batch:
     return replace(gather(prompts, *rollouts), version=own.version)
 
 
-def sample_where_it_fits(
-    engine: RolloutEngine,
-    prompts: Sequence[Shown],
-    rollouts: RolloutSettings,
-    step: int,
-    *,
-    with_log_probs: bool = False,
-) -> Sampled:
-    """Call `sample_share` on all ranks. If not even one rollout fits into memory somewhere, all raise a NoRoomError."""
-    sampled = where_it_fits(lambda: sample_share(engine, prompts, rollouts, step, with_log_probs=with_log_probs))
+def where_rollouts_fit(sample: Callable[[], Sampled]) -> Sampled:
+    """Sample on all ranks. If not even one rollout fits into memory somewhere, all raise a NoRoomError."""
+    sampled = where_it_fits(sample)
     if sampled is None:
         raise NoRoomError(
             "out of memory while one rollout was decoded alone. Lower model.max_pixels or rollout.max_new_tokens, or "

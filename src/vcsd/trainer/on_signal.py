@@ -58,7 +58,9 @@ class OnSignal(TrainerCallback):
 
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
-        """The signal that asked the run to stop."""
+        """The signal for which all ranks stop, once they have agreed."""
+        self._asked: signal.Signals | None = None
+        """The signal that asked this process to stop."""
         self._told_time: float | None = None
         """When this process itself got a signal to stop; None if it did not, even if another rank did."""
         self._wants_save = False
@@ -92,39 +94,41 @@ class OnSignal(TrainerCallback):
             raise Stopped(number)
         self._told_time = time.monotonic()
         if not is_stopping:
-            self.stop = signal.Signals(number)
-            log.warning("%s: stopping after this step and a save. Send it again to stop at once.", self.stop.name)
+            self._asked = signal.Signals(number)
+            log.warning("%s: stopping after this step and a save. Send it again to stop at once.", self._asked.name)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """From here on, a signal waits for the end of the step."""
+        """Let signals wait for the end of the step from here on."""
         self._is_training = True
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
         """Ask Trainer to save, and to stop after that, if a signal came to any rank."""
-        self._agree()
-        if self.stop is not None or self._wants_save:
+        if self._agree() or self.stop is not None:
             control.should_save = True
         if self.stop is not None:
             control.should_training_stop = True
 
-    def _agree(self) -> None:
-        """Tell the other ranks: all of them save and stop after the same step."""
-        signals = gathered((0 if self.stop is None else int(self.stop), self._wants_save))
-        number = max(number for number, _ in signals)
-        self.stop = signal.Signals(number) if number else None
-        self._wants_save = any(wants for _, wants in signals)
+    def _agree(self) -> bool:
+        """Tell the other ranks: all of them stop and save after the same step. Return whether any was asked to save.
+
+        A signal that arrives while this rank waits for the others is told to them the next time.
+        """
+        signals = gathered((0 if self._asked is None else int(self._asked), self._wants_save))
+        if number := max(number for number, _ in signals):
+            self.stop = signal.Signals(number)
+        return any(wants for _, wants in signals)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object) -> None:
         """Log a save that a signal asked for, or that was due when the signal came."""
-        self._agree()
+        wants_save = self._agree()
         if self.stop is not None:
             control.should_training_stop = True
             log.warning("Saved checkpoint-%d, as %s asked.", state.global_step, self.stop.name)
-        elif self._wants_save:
+        elif wants_save:
             log.warning("Saved checkpoint-%d, as SIGUSR1 asked. Continuing.", state.global_step)
         self._wants_save = False
 
@@ -134,7 +138,7 @@ class OnSignal(TrainerCallback):
         """Forget a signal that came during the last step: the run is complete."""
         self._is_training = False
         if state.global_step >= state.max_steps:
-            self.stop = None
+            self.stop = self._asked = None
 
     def raise_if_stopped(self) -> None:
         """Raise Stopped if a signal ended the run early."""

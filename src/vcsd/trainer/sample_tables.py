@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from transformers import TrainerCallback
 
+from vcsd.types import message_texts
 from vcsd.visible import visible
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SampleTables(TrainerCallback):
     def _row(self, record: Mapping[str, Any]) -> list[Any]:
         contrast = record.get("contrast")
         mean = None if not contrast else sum(contrast) / len(contrast)
-        texts = [part["text"] for message in record["prompt"] for part in message["content"] if part["type"] == "text"]
+        texts = [text for message in record["prompt"] for text in message_texts(message)]
         said, answer = str(record["response"])[:MOST_TEXT], str(record["answer"] or "")[:MOST_TEXT]
         question = "\n".join(texts)[:MOST_TEXT]
         return [record["step"], record["example_id"], self._image(record), question, said, answer, mean]

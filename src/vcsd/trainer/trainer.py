@@ -148,7 +148,7 @@ class DistillationTrainer(DrawingTrainer):
         self.end_token_ids = family.end_token_ids(model, getattr(processing_class, "tokenizer", None))
         assert args.data_seed is not None
         self.base = base_record(model) if has_adapters(model) else None
-        self.stream = Stream(train_dataset, seed=args.data_seed, skips=_of_rank(skips or Skips()))
+        self.stream = Stream(train_dataset, seed=args.data_seed, skips=of_rank(skips or Skips()))
         self.progress = Progress(token_budget=token_budget)
         self.queue: RolloutQueue[SkipsState] = RolloutQueue(self.rollout.steps_ahead)
         self.phases, self.updating, self._vllm_settings = Phases(args.device), ExitStack(), vllm
@@ -169,8 +169,7 @@ class DistillationTrainer(DrawingTrainer):
 
     def get_train_dataloader(self) -> DataLoader[int]:
         """Return one entry per step of an epoch. The cursor decides what a step reads."""
-        steps = range(max(1, len(self.stream.rows) // self.prompts_per_step))
-        return DataLoader(steps, batch_size=1, collate_fn=list)  # type: ignore[arg-type]
+        return DataLoader(range(self._steps_per_epoch), batch_size=1, collate_fn=list)  # type: ignore[arg-type]
 
     def create_optimizer(self, *model: nn.Module | None) -> torch.optim.Optimizer:
         """Create Trainer's AdamW, or one with the same settings and its moments in host memory."""
@@ -431,7 +430,7 @@ def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) 
         log.warning("model.dither = true changes nothing: no trained weight is a bfloat16 number.")
 
 
-def _of_rank(skips: Skips) -> Skips:
+def of_rank(skips: Skips) -> Skips:
     """Let rank 0 alone list skipped rows in a file."""
     return skips if is_first() else skips.without_file()
 

@@ -27,9 +27,9 @@ from vcsd.inputs import (
     watch_of,
     write_settings,
 )
-from vcsd.parallel.ranks import entered_by_first
+from vcsd.parallel.ranks import entered_by_first, on_first
 from vcsd.trainer.arguments import own_arguments
-from vcsd.trainer.trainer import DistillationTrainer
+from vcsd.trainer.trainer import DistillationTrainer, of_rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,13 +81,14 @@ class VCSDTrainer(DistillationTrainer):
         vllm: VLLMSettings | None = None,
         **others: object,
     ) -> None:
-        refuse_others(others)
-        check_parts(locals())  # the arguments by their names
+        given = dict(locals())  # the arguments by their names
+        refuse_others(others, [name for name in given if name not in {"self", "others", "__class__"}])
+        check_parts(given)
         method, args = as_method(method), check_arguments(args)
         own_arguments(args, prompts_per_step)  # raises for what cannot be used, before anything is loaded
         rollout = rollout_settings(rollout, num_generations, seed=args.seed)
         folder = Path(str(args.output_dir))
-        skips = Skips(folder / "skipped.jsonl") if skips is None else skips
+        skips = of_rank(Skips(folder / "skipped.jsonl") if skips is None else skips)
         settings = dict(prompt_settings or {})
         parts = open_inputs(model, train_dataset, processing_class, method, prompts_per_step, args, settings, skips)
         named = parts.names.get("model", {})
@@ -127,14 +128,7 @@ class VCSDTrainer(DistillationTrainer):
         folder = Path(str(self.args.output_dir))
         with entered_by_first(lambda: only_process(folder)):  # nothing in a folder that is in use may change
             self.check_resume(resume_from_checkpoint)
-            write_settings(
-                folder,
-                self.args,
-                self.method,
-                self.rollout,
-                self.prompts_per_step,
-                self._names,
-                self.num_steps_planned,
-            )
+            what = (self.args, self.method, self.rollout, self.prompts_per_step, self._names, self.num_steps_planned)
+            on_first(lambda: write_settings(folder, *what))
             with self._watch:
                 return super().train(resume_from_checkpoint, **kwargs)

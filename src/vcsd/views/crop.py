@@ -63,9 +63,6 @@ def _boxes_per_image(example: Example, view: str) -> tuple[tuple[Box, ...], ...]
             f"view {view!r} needs an image and an evidence box, but there are {len(example.images)} images and "
             f"{len(example.boxes)} boxes. Fill the column 'boxes', or choose target_view: original.",
         )
-    for box in example.boxes:
-        if len(box) != 4 or not all(math.isfinite(side) for side in box):
-            raise DataError(example.id, f"the box {box} is not left, top, right, bottom in pixels.")
     if len(example.images) == 1:
         return (tuple(example.boxes),)
     if len(example.images) != len(example.boxes):

@@ -5,6 +5,8 @@ import json
 import pytest
 from transformers import AutoModelForImageTextToText
 
+from faulty_disk import half_written_texts
+from vcsd.bases.card import CARD, read_card, record
 from vcsd.bases.measure import Speaker, share_right, sight
 from vcsd.bases.shipped_bases import SHIPPED, shipped_base
 from vcsd.bases.tokenizer import CHAT_TEMPLATES, build_tokenizer
@@ -27,6 +29,14 @@ def test_a_card_says_how_its_base_was_made(family):
     assert card["measured"]["sway"]["hint"] >= 90
     assert min(card["measured"]["sway"]["sight"].values()) >= 90
     assert card["measured"]["sway"]["contrast"]["mean"] > card["measured"]["sway"]["greedy"]["mean"] + 10
+
+
+def test_a_full_disk_leaves_the_card_of_a_base(tmp_path):
+    card = (shipped_base() / CARD).read_text()
+    (tmp_path / CARD).write_text(card)
+    with half_written_texts(), pytest.raises(OSError, match="No space left"):
+        record(tmp_path, {**read_card(tmp_path)["measured"]["sway"], "split": "later"})
+    assert (tmp_path / CARD).read_text() == card
 
 
 @pytest.mark.parametrize("family", SHIPPED)

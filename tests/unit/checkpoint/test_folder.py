@@ -135,6 +135,19 @@ def test_everything_is_on_the_disk_before_the_rename(tmp_path, monkeypatch):
     assert names[-2:] == [partial, ""]
 
 
+def test_a_file_is_whole_when_it_is_flushed_to_the_disk(tmp_path, monkeypatch):
+    sizes = {}
+
+    def note(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_file():
+            sizes[path.name] = path.stat().st_size
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder = write_checkpoint(tmp_path, 2, contents())
+    assert sizes == {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
 def test_the_oldest_go_first_and_protected_ones_stay(tmp_path):
     for step in range(1, 6):
         write_checkpoint(tmp_path, step, contents(), limit=2, protected={2})

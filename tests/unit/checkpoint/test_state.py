@@ -66,3 +66,17 @@ def test_weights_of_another_model_are_refused():
     wrong = {**named_tensors(model), "0.weight": torch.zeros(2, 2)}
     with pytest.raises(ConfigError, match=r"has 0.weight as \(\(2, 2\)"):
         load_weights(model, wrong, "teacher")
+
+
+def test_the_generators_of_more_than_ten_gpus_go_back_to_their_gpus(monkeypatch):
+    states, restored = [torch.tensor([index], dtype=torch.uint8) for index in range(12)], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(states))
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: states)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", restored.extend)
+    set_random_state(random_state())
+    assert restored == states
+    restored.clear()
+    saved, states = random_state(), states[:11]
+    set_random_state(saved)
+    assert restored == [], "generators of other GPUs"

@@ -88,6 +88,16 @@ def test_nan_is_an_empty_cell_as_in_pandas():
     assert (example.answer, example.category, example.feedback) == (None, None, None)
 
 
+def test_an_optional_column_may_be_nan_in_some_rows():
+    """Rows of a DataFrame: a column that one row fills is NaN in the others."""
+    nan = float("nan")
+    full = {"id": "a", "question": "?", "image": picture(), "boxes": [0, 0, 2, 2], "control_image": picture()}
+    others = [{"id": nan, "question": "2 + 2?", "image": nan, "boxes": nan, "control_image": nan}] * 2
+    source = open_examples([full, *others], max_rows=10)
+    assert [len(row.images) + len(row.boxes) + len(row.control_images) for row in source] == [3, 0, 0]
+    assert [row.id for row in source] == ["a", "train_dataset-00000001", "train_dataset-00000002"]
+
+
 def test_an_answer_column_wins_over_the_last_turn():
     assert first({"messages": [USER, GOLD], "image": picture(), "answer": "7"}).answer == "7"
 
@@ -227,3 +237,12 @@ def test_a_vlmevalkit_tsv_names_categories(tmp_path):
     rows += [("2", "1", "Where?", "b", "nan")]
     (tmp_path / "mine.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     assert [example.category for example in load_examples(tmp_path / "mine.tsv")] == ["sign", None]
+
+
+def test_an_error_of_the_callers_own_iterable_is_shown():
+    def rows():
+        yield {"prompt": "How many?", "image": picture()}
+        raise TypeError("a bug of the caller")
+
+    with pytest.raises(TypeError, match="a bug of the caller"):
+        open_examples(rows(), max_rows=2)

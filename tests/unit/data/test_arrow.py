@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from tiny_examples import picture
-from vcsd.data import RowError, arrow, load_examples
+from vcsd.data import RowError, arrow, load_examples, open_examples
 from vcsd.errors import ConfigError
 from vcsd.views.original import original
 
@@ -175,3 +175,14 @@ def test_a_dataset_of_the_hub_that_cannot_be_reached_is_a_clear_error():
         ConfigError, match="'nobody/nothing' is not a file or folder, and loading it from the hub failed"
     ):
         load_examples("nobody/nothing")
+
+
+def test_a_text_in_a_dataset_that_is_not_utf_8_costs_its_row_only():
+    datasets = pytest.importorskip("datasets")
+    cells = [pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0])), pa.py_buffer(b"ok\xff\xfe")]
+    prompts = pa.Array.from_buffers(pa.string(), 2, [None, *cells])
+    rows = datasets.Dataset(pa.table({"prompt": prompts, "images": [[], []]}))
+    source = open_examples(rows, max_rows=2)
+    assert source[0].prompt[0]["content"][0]["text"] == "ok"
+    with pytest.raises(RowError, match=r"train_dataset-00000001.*not UTF-8: invalid start byte at byte 0"):
+        source[1]

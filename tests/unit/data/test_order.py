@@ -91,10 +91,6 @@ def test_what_cannot_be_prepared_is_skipped_with_its_reason():
     assert dict(stream.skips.counts) == {"over_long_prompt": 2}
 
 
-def test_rows_can_be_read_in_file_order():
-    assert Stream(Shelf(4), seed=0, shuffle=False).take(2, 3).ids == ("2", "3", "0")
-
-
 def test_data_without_rows_is_refused():
     with pytest.raises(ConfigError, match="no rows"):
         Stream(Shelf(0), seed=0, skips=Skips())

@@ -15,7 +15,7 @@ import vcsd
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from vcsd.errors import ConfigError
-from vcsd.models.hub import load_model
+from vcsd.models.hub import load_model, require_image_model
 from vcsd.models.processor import load_processor
 
 SOURCES = sorted(Path(vcsd.__file__).parent.rglob("*.py"))
@@ -103,6 +103,13 @@ def test_a_damaged_folder_is_one_sentence(folder, damage):
     damage(folder)
     with pytest.raises(ConfigError, match=r"the model in .* cannot be loaded: "):
         load_model(folder, torch.float32)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 100_000])
+def test_a_damaged_configuration_is_one_sentence(folder, content):
+    (folder / "config.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.json (is not JSON|holds no JSON object).* Copy it from"):
+        require_image_model(folder)
 
 
 def test_a_whole_folder_loads_bit_for_bit(folder):

@@ -43,11 +43,10 @@ def test_the_means_of_four_positions():
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 4])
 def test_micro_batches_of_any_size_give_the_mean_of_the_whole_step(cut):
-    parts = [Sums(), Sums()]
-    parts[0].add_statistics(four_positions().rows(0, cut))
-    parts[1].add_statistics(four_positions().rows(cut, 4))
-    parts[0].merge(parts[1])
-    assert parts[0].means() == pytest.approx(BY_HAND)
+    sums = Sums()
+    sums.add_statistics(four_positions().rows(0, cut))
+    sums.add_statistics(four_positions().rows(cut, 4))
+    assert sums.means() == pytest.approx(BY_HAND)
 
 
 def test_without_a_control_there_is_no_contrast_and_no_zero_in_its_place():

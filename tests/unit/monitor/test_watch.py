@@ -183,7 +183,7 @@ def test_a_run_that_resumes_after_its_first_step_does_not_start_over(watch, tmp_
 
 
 def test_a_step_that_was_not_taken_is_written_down_too(watch, tmp_path):
-    watch.observe(observed(0, [], None, [], is_taken=False, loss=float("nan")))
+    watch.observe(observed(0, [], SimpleNamespace(rollouts=()), [], is_taken=False, loss=float("nan")))
     (line,) = read_lines(tmp_path / "metrics.jsonl")
     assert (line["is_taken"], line["loss"], line["examples"]) == (False, None, [])
 

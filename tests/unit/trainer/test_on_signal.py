@@ -87,6 +87,27 @@ def test_a_signal_to_another_rank_is_not_the_first_of_two(monkeypatch):
             signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_that_arrives_while_ranks_agree_counts_after_the_next_step(monkeypatch, number):
+    """The other ranks do not know of it yet: this one must neither forget it nor save alone."""
+    waiting = [number]
+
+    def agreed(own):
+        while waiting:
+            signal.raise_signal(waiting.pop())
+        return [own, (0, False)]
+
+    monkeypatch.setattr(on_signal, "gathered", agreed)
+    state, control = SimpleNamespace(global_step=2, max_steps=4), SimpleNamespace()
+    with OnSignal() as signals:
+        signals.on_train_begin(None, state, control)
+        signals.on_step_end(None, state, control)
+        assert vars(control) == {}
+        signals.on_step_end(None, state, control)
+    assert control.should_save
+    assert hasattr(control, "should_training_stop") == (number == signal.SIGTERM)
+
+
 def test_a_signal_that_arrives_twice_in_a_moment_is_one_signal(tmp_path, monkeypatch):
     monkeypatch.setattr(on_signal, "SAME_SECONDS", 60)
     with pytest.raises(Stopped):

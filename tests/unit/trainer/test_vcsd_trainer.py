@@ -3,7 +3,7 @@
 import fcntl
 import inspect
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME, InUseError
 from vcsd.errors import ConfigError
 from vcsd.inspect.run_folder import read_run
+from vcsd.parallel import ranks
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
 from vcsd.trainer import DistillationTrainer
@@ -60,6 +61,26 @@ def test_a_run_from_a_folder_and_rows_leaves_a_folder_that_explains_itself(tmp_p
     assert settings["model"] == {"path": str(BASE)}
     assert settings["data"] == {"kind": "list in memory", "num_rows": len(ROWS)}
     assert trainer.stream.rows[0].answer == "red"
+
+
+def test_only_rank_0_writes_the_settings_and_a_kill_leaves_the_former_ones(tmp_path, monkeypatch):
+    trainer = build(tmp_path)
+    monkeypatch.setattr(DistillationTrainer, "train", lambda *given, **named: None)
+    with monkeypatch.context() as other_rank:
+        other_rank.setattr(ranks, "is_first", lambda: False)
+        trainer.train()
+    assert not (tmp_path / "config.json").exists()
+    trainer.train()
+    before = (tmp_path / "config.json").read_text()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    trainer.method = replace(trainer.method, alpha=0.5)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert (tmp_path / "config.json").read_text() == before
 
 
 def test_the_bar_ends_where_a_run_that_is_counted_in_epochs_does(tmp_path):
@@ -131,6 +152,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"teacher": "Qwen/x"}, "teacher is str. Pass vcsd.teacher.Teacher(...), or leave it out."),
         ({"vllm": True}, "vllm is bool. Pass vcsd.rollout.vllm.start_target.VLLMSettings(...), or leave it out."),
         ({"prompt_settings": {"max_token": 5}}, "prompt_settings has no 'max_token'. Did you mean 'max_tokens'?"),
+        ({"prompt_settings": ["max_tokens"]}, "prompt_settings is list. Pass a dictionary such as {'max_t"),
         ({"method": {"vcsd": 1}}, "method = {'vcsd': 1} is not a method."),
         ({"train_dataset": [{"text": "?", "image": "a.png"}] * 2}, "Rename a column to 'prompt'."),
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
@@ -171,7 +193,7 @@ def test_a_folder_without_a_vision_tower_is_refused(tmp_path):
         (None, "holds no config.json"),
         ('{"model_type": "qwen3"}', "(qwen3) has no vision tower"),
         ('{"prompts_per_step": 4, "model": {}}', "text holds a run. Give the folder of a whole model"),
-        ("{", "cannot be read"),
+        ("{", "is not JSON"),
     ):
         if content is not None:
             (folder / "config.json").write_text(content)
@@ -205,3 +227,10 @@ def test_rows_that_cannot_be_used_are_listed_with_a_path_and_a_fix(tmp_path):
         "Correct the paths, or start Python in the folder that they start from."
     )
     assert len(skipped.read_text().splitlines()) == 3
+
+
+def test_rank_0_alone_lists_rows_that_cannot_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("vcsd.trainer.trainer.is_first", lambda: False)
+    with pytest.raises(ConfigError, match="none of the first"):
+        build(tmp_path / "run", train_dataset=[{"prompt": "?", "image": "0.png"}] * 3)
+    assert not (tmp_path / "run").exists()

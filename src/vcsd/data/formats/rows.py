@@ -31,7 +31,7 @@ class RowSequence(Protocol):
 
 
 class RowsTable:
-    """Rows in memory. The columns of a list are those of all its rows, of other sequences those of the first rows."""
+    """Rows in memory. The columns of a list are those of all its rows, of other sequences those of the first row."""
 
     kind = "rows"
 

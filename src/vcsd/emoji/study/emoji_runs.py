@@ -28,6 +28,7 @@ from transformers import TrainerCallback
 
 from vcsd import run as recipe_run
 from vcsd.checkpoint import lock
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.emoji.emoji_exam import SceneExam, english_perplexity
@@ -173,11 +174,7 @@ class EmojiStudy:
                 "hardware": hardware(),
                 "versions": versions(),
             }
-            path = self.result_path(run)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(entry, indent=1) + "\n", encoding="utf-8")
-            partial.replace(path)
+            write_whole(self.result_path(run), json.dumps(entry, indent=1) + "\n")
         shutil.rmtree(work, ignore_errors=True)
 
     def prepare(self) -> bool:

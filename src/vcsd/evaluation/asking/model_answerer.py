@@ -185,7 +185,7 @@ class ModelAnswerer:
             with same_randomness():
                 sampled = self._engine.sample(list(batch.values()), sampling, num_rollouts=1, seed=seed)
         except (torch.OutOfMemoryError, RequestRefusedError) as error:
-            failure = error
+            failure = error.with_traceback(None)  # which holds the batch's tensors
         else:
             yield from zip(batch, sampled.rollouts, strict=True)
             return

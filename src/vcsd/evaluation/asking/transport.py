@@ -171,7 +171,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _HttpConnection(http.client.HTTPConnection):
-    """Is watched as soon as it exists: a proxy may be slow before the server is reached, and so may TLS."""
+    """A connection that is watched as soon as it exists: a proxy and TLS may be slow before the server is reached."""
 
     response_class = _Response
 

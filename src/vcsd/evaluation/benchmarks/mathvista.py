@@ -6,13 +6,13 @@ file has no precision; it is taken from the hint.
 
 from __future__ import annotations
 
-import ast
 import re
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, cast
 
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def _decimals(row: Record, precision: str) -> str:
 
 def _choices(row: Record) -> list[str]:
     try:
-        return [str(choice) for choice in ast.literal_eval(row.need("choices"))]
-    except (SyntaxError, ValueError, TypeError) as error:
+        return [str(choice) for choice in read_list(row.need("choices"))]
+    except ValueError as error:
         raise DataError(row.id, f"{row.name}: its choices are not a Python list: {error}.") from error
 
 

@@ -11,7 +11,6 @@ AI2D_TEST, RealWorldQA, ScienceQA_VAL, ScienceQA_TEST   plain questions with opt
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from string import ascii_uppercase
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles
+from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.benchmarks.read_rows import OPTION_COLUMNS, ParsedRecord, choice_or_open, multiple_choice
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def _rotated(row: Record) -> ParsedRecord:
 def _listed(row: Record) -> ParsedRecord:
     """Read a row whose options are a list of "(A) words"; the prompt has them as they are."""
     try:
-        lines = [str(line) for line in ast.literal_eval(row.need("multi-choice options"))]
-    except (SyntaxError, ValueError, TypeError) as error:
+        lines = [str(line) for line in read_list(row.need("multi-choice options"))]
+    except ValueError as error:
         raise DataError(row.id, f"{row.name}: its options are not a Python list: {error}.") from error
     options = {letter: line[4:] for letter, line in zip(ascii_uppercase, lines, strict=False)}
     gold = row.need("answer").strip()

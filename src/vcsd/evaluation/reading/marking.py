@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import ConfigError, did_you_mean
 from vcsd.evaluation.reading import exact, mathvista_answer
 from vcsd.evaluation.reading.final_answer import READER, read_answer
-from vcsd.types import Verdict, message_texts
+from vcsd.types import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,18 +163,13 @@ def _mark_by_rules(question: Question, text: str, marking: Marking, benchmark: B
 
 
 def _mark_finally(question: Question, text: str, numbers: Numbers) -> Verdict:
-    reading = read_answer(text, question.kind, question.options, asked_words(question))
+    reading = read_answer(text, question.kind, question.options, question.wording)
     by = f"final, {reading.by}"
     if reading.found is None:
         return _guessed(Verdict(question.id, None, is_right=False, by=by), question, numbers)
     if question.kind == "yes_no":
         return Verdict(question.id, reading.found, reading.found == question.gold, by)
     return Verdict(question.id, reading.found, mathvista_answer.is_right(question, reading.found, numbers), by)
-
-
-def asked_words(question: Question) -> str:
-    """Return the question as it was asked: the benchmark's own cell, or the last message."""
-    return question.fields.get("question") or "\n".join(message_texts(question.example.prompt[-1]))
 
 
 def _mark_exactly(question: Question, text: str, marking: Marking, benchmark: Benchmark) -> Verdict:

@@ -16,11 +16,11 @@ such as "a" or "n" is found.
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
+from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.reading.exact import read_back, read_option
 
 if TYPE_CHECKING:
@@ -91,9 +91,8 @@ def normalise(question: Question, extraction: str) -> str | None:
         if question.kind == "float":
             return str(round(float(extraction), precision_of(question)))
         if question.kind == "list":
-            values = ast.literal_eval(extraction.strip())
-            return str(list(values)) if isinstance(values, list | tuple) else None
-    except (ValueError, OverflowError, SyntaxError):
+            return str(read_list(extraction))
+    except (ValueError, OverflowError):
         return None
     # Free text is rare in MathVista, but common in own files.
     return " ".join(extraction.split()).removesuffix(".").casefold()

@@ -15,7 +15,6 @@ One form allows one jackknife: it leaves out clusters of questions, never single
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +23,7 @@ import numpy as np
 
 from vcsd.errors import ConfigError, DataError, did_you_mean
 from vcsd.evaluation.benchmarks.benchmark import rotation_of
+from vcsd.evaluation.benchmarks.files.python_lists import read_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -64,7 +64,7 @@ def tally(
     is_right: Sequence[bool],
     answers: Sequence[str | None] | None = None,
 ) -> Tally:
-    """Group the answers to a benchmark's questions into its units and clusters. `found` is what was read."""
+    """Group the answers to a benchmark's questions into its units and clusters. `answers` is what was read."""
     parts = _named(AGGREGATIONS, benchmark, "aggregation")(benchmark, questions)
     clusters = number([_named(CLUSTERS, benchmark, "cluster")(benchmark, question) for question in questions])
     for name, units in parts.items():
@@ -186,8 +186,8 @@ def group_names(question: Question, key: str) -> list[str]:
     if cell is None:
         return []
     try:
-        return [str(name) for name in ast.literal_eval(cell)] if cell.startswith("[") else [cell]
-    except (SyntaxError, ValueError):
+        return [str(name) for name in read_list(cell)] if cell.startswith("[") else [cell]
+    except ValueError:
         return [cell]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcsd.errors import few
 from vcsd.evaluation.scoring.compare import moves_of
 from vcsd.evaluation.scoring.terminal_tables import unread_warning
 from vcsd.report.chart import interval_chart
@@ -84,8 +85,7 @@ def moved_ids(pair: Sequence[Sequence[Tally]]) -> tuple[list[str], list[str]]:
 
 
 def _ids(ids: list[str]) -> str:
-    more = f" and {len(ids) - _MOST_LISTED} more" if len(ids) > _MOST_LISTED else ""
-    return text(", ".join(ids[:_MOST_LISTED]) + more) if ids else "none"
+    return text(few(ids, _MOST_LISTED)) if ids else "none"
 
 
 def _settings(comparison: Comparison, names: tuple[str, str]) -> Html:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError, nearest_path, shown
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.uncertainty import Interval
@@ -131,9 +132,7 @@ class Scorecard:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the scorecard. A kill while writing leaves the previous file."""
-        partial = Path(f"{path}.partial")
-        partial.write_text(self.to_json(), encoding="utf-8")
-        partial.replace(path)
+        write_whole(Path(path), self.to_json())
 
 
 def load_scorecard(path: str | PathLike[str]) -> Scorecard:

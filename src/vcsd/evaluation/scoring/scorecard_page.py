@@ -14,7 +14,6 @@ from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import KIND_LABELS, Sample, SampleKind, Tile, plain_table, samples
-from vcsd.types import message_texts
 from vcsd.views.original import load_image
 
 if TYPE_CHECKING:
@@ -88,9 +87,8 @@ def _sample(kind: SampleKind, question: Question, prediction: Prediction, verdic
     answer = "nothing" if verdict.found is None else verdict.found
     about = f"gold {question.gold}, read {answer}" + (", cut off" if prediction.stop == "length" else "")
     response = prediction.text if prediction.error is None else prediction.error
-    prompt = "\n".join(message_texts(question.example.prompt[-1]))
     images = [_loaded(question.id, image) for image in question.example.images]
-    return Sample(kind, question.id, about, images, (prompt, _shortened(response)))
+    return Sample(kind, question.id, about, images, (question.text, _shortened(response)))
 
 
 def _shortened(response: str) -> str:

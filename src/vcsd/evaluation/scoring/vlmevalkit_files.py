@@ -10,8 +10,6 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.types import message_texts
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
@@ -46,5 +44,5 @@ def export_predictions(
 
 def _cells(question: Question) -> dict[str, str]:
     """Build the same columns for questions that did not come from a file."""
-    text = "\n".join(message_texts(question.example.prompt[-1]))
-    return {"index": question.id, "question": text, **question.options, "answer": question.gold, **question.groups}
+    asked = {"index": question.id, "question": question.text, **question.options}
+    return {**asked, "answer": question.gold, **question.groups}

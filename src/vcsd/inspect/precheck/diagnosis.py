@@ -24,7 +24,6 @@ from vcsd.evaluation.scoring.uncertainty import estimate, interval_of_difference
 from vcsd.inspect.token_scores import prompt_views, scored_tokens
 from vcsd.models.encode import encode
 from vcsd.monitor.lines import Lines, read_lines
-from vcsd.monitor.watch import prompt_text
 from vcsd.rollout.contrast_engine import ContrastEngine
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.sampling import Sampling
@@ -327,7 +326,7 @@ def is_right(text: str, question: Question) -> bool | None:
 
 
 def _read(text: str, question: Question) -> str | None:
-    asked = prompt_text(question.example)
+    asked = question.example.text
     return read_answer(text, question.kind, dict(_OPTION.findall(asked)), asked).found
 
 

@@ -28,7 +28,6 @@ from vcsd.report.chart import ShareBar, bar_chart
 from vcsd.report.markup import Html, text
 from vcsd.report.page import Page, PageSection
 from vcsd.report.parts import Answer, Case, Tile, plain_table, signed, unread_note
-from vcsd.types import message_texts
 from vcsd.views import VIEWS
 
 if TYPE_CHECKING:
@@ -418,7 +417,6 @@ def _cases(chosen: Sequence[ExampleStatistics], examples: Mapping[str, Example])
         shown = VIEWS["original"](example).images
         images = [image for image in shown if isinstance(image, Image)]
         answers = [Answer(NAMES[view], tones[view], one.texts[view][:600], one.is_right[view]) for view in NAMES]
-        from_prompt = "\n".join(part for message in example.prompt for part in message_texts(message))
         title = f"{one.id}: largest contrast {one.largest_contrast:+.3f} nats"
-        cases.append(Case(title, from_prompt[:600], example.answer or "", images, answers))
+        cases.append(Case(title, example.text[:600], example.answer or "", images, answers))
     return parts.cases(cases)

@@ -43,7 +43,7 @@ class Qwen3VL(Family):
     )
 
     def prepare(self, model: nn.Module) -> None:
-        """Besides the head: shared-prefix attention, batched vision attention, and the patches."""
+        """Prepare the head, install shared-prefix and batched vision attention, and apply the patches."""
         super().prepare(model)
         base = base_model(model)
         prefix_tree.install(base)

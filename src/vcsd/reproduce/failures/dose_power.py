@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.paper_dose import DoseClaim
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
-COMMAND = "python -m vcsd.reproduce.failures.dose_power docs/results"
 NUMS, CHOSEN = (6, 8, 10), 8
 NUMS_QWEN3_5, CHOSEN_QWEN3_5 = (8, 10, 12), 12
 

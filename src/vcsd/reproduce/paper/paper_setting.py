@@ -22,6 +22,7 @@ import torch
 
 from vcsd import run
 from vcsd.checkpoint.export import export
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.config import load_recipe
 from vcsd.config.shipped import shipped_names
 from vcsd.errors import ConfigError, RunError, did_you_mean, shown
@@ -177,12 +178,8 @@ class PaperSetting:
 def _record(folder: Path, recipe: Recipe) -> None:
     """Write what a row is made with, once. A kill while writing leaves no file."""
     path = folder / _SETTINGS
-    if path.is_file():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(recipe.to_json(), encoding="utf-8")
-    partial.replace(path)
+    if not path.is_file():
+        write_whole(path, recipe.to_json())
 
 
 def _settings(text: str) -> dict[str, JsonValue]:

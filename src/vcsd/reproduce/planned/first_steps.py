@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from vcsd import run
+from vcsd.checkpoint.whole_file import write_whole
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import VcsdError
 from vcsd.inspect.precheck.calibration import FIRST_STEPS
@@ -84,7 +85,7 @@ def measure(out: Path, folders: Sequence[str | Path]) -> Path:
                     continue
                 known.append(first_step(base, seed, Path(work)))
                 known.sort(key=lambda each: (each["base"], each["seed"]))
-                path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+                write_whole(path, json.dumps(known, indent=1) + "\n")
                 sys.stdout.write(f"{base.folder.name}, seed {seed}.\n")
     return path
 

@@ -15,6 +15,7 @@ import torch
 
 from vcsd.errors import RunError
 from vcsd.models.family import family_of
+from vcsd.rollout.vllm.proven_rollouts import ATTEMPTS, BACK_OFF
 from vcsd.rollout.vllm.server_client import NotOfferedError, ServerClient, ServerLostError, ServerRefusedError
 from vcsd.rollout.vllm.server_target import ServerTarget
 from vcsd.rollout.vllm.sync_probe import probe_prompt
@@ -40,10 +41,6 @@ Reply = TypeVar("Reply")
 
 WAIT_SECONDS = 120.0
 """How long a server may take to answer at the beginning."""
-
-ATTEMPTS = 4
-BACK_OFF = 5.0
-"""Seconds before the second attempt; doubled for each further one."""
 
 UNVERSIONED = "as-loaded"
 """The version of the weights of a server that does not tell one."""

@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vcsd.rollout.vllm.in_process import QUIET, on_cpu, tied_words
@@ -74,17 +75,11 @@ class ServerProcess:
 
     def stop(self) -> None:
         """End the server and the processes that it started. Idempotent."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
+        for number in (signal.SIGTERM, signal.SIGKILL):  # the second also ends what the server started
+            with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
-            except ProcessLookupError:
-                break
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-            if number == signal.SIGTERM:
-                continue  # what it started may still run
 
 
 def end_with_parent() -> None:

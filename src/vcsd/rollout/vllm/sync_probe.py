@@ -15,6 +15,7 @@ import torch
 from vcsd.core.probability import log_probs
 from vcsd.errors import ConfigError, RunError
 from vcsd.loss.reference import full_logits
+from vcsd.models.freeze import in_eval_mode
 from vcsd.models.inside import inside, with_head
 from vcsd.models.packed.packing import Group
 from vcsd.models.score import hidden_states
@@ -68,11 +69,8 @@ def student_log_probs(student: nn.Module, prompt: Prompt, response: Sequence[int
         hidden_ND = hidden_states(model, [group])
         return with_head(model, lambda head: log_probs(full_logits(Scores(hidden_ND, head))))
 
-    was_training = student.training
-    student.eval()
-    with torch.no_grad():
+    with in_eval_mode(student), torch.no_grad():
         log_p_NV = inside(student, scored)
-    student.train(was_training)
     tokens = torch.tensor(list(response), device=log_p_NV.device)
     return log_p_NV.gather(1, tokens[:, None])[:, 0].float().cpu()
 

@@ -99,7 +99,6 @@ class VLLMEngine:
     ) -> None:
         self.student, self.dtype, self.family, self.base = student, dtype, family_of(student), base_model(student)
         refuse_other_family(student)
-        self.compute_dtype = dtype
         self.vision_ids = sorted(self.family.vision_token_ids(student))
         self.end_ids = sorted(self.family.end_token_ids(student, tokenizer))
         self._version: str | None = None
@@ -151,16 +150,15 @@ class VLLMEngine:
 
     def _send(self, step: int) -> SyncRecord:
         """Send the weights, or take part in gathering them while rank 0 sends them to the server of all."""
+        if num_ranks() == 1:
+            return self._sync.send(self._target, lambda: student_weights(self.student, self.dtype), step)
         weights = student_weights(self.student, self.dtype)
-        is_shared = getattr(self._target, "is_shared", False)
         try:
-            if num_ranks() == 1:
-                return self._sync.send(self._target, lambda: student_weights(self.student, self.dtype), step)
-            if is_first() or not is_shared:
+            if is_first() or not getattr(self._target, "is_shared", False):
                 return self._sync.send(self._target, lambda: weights, step)
             return self._sync.noted(weights, step)
         finally:
-            for _ in weights if num_ranks() > 1 else ():  # other ranks wait for this one in every gather
+            for _ in weights:  # other ranks wait for this one in every gather
                 pass
 
     def sample(

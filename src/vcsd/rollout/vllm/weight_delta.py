@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from vcsd.rollout.vllm.weight_sync import DeltaMismatchError, checksum
+from vcsd.rollout.vllm.weight_sync import DeltaMismatchError, checksum, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Form = Literal["whole", "positions", "mask"]
 
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MOST_POSITIONS = 2**31 - 1
 _BITS = 8
 
@@ -52,10 +51,9 @@ class WeightPatch:
 
 
 class DeltaSender:
-    """Remembers what was sent, on the device of the weights or on `keep_on`, and makes patches."""
+    """Remembers what was sent, on the device of the weights, and makes patches."""
 
-    def __init__(self, keep_on: torch.device | None = None) -> None:
-        self._keep_on = keep_on
+    def __init__(self) -> None:
         self._sent: dict[str, Tensor] = {}
 
     def forget(self) -> None:
@@ -75,7 +73,7 @@ class DeltaSender:
         if known is not None and known.shape == tensor.shape and known.dtype == tensor.dtype:
             known.copy_(tensor)
         else:
-            self._sent[name] = tensor.to(self._keep_on or tensor.device, copy=True)
+            self._sent[name] = tensor.clone()
 
 
 class DeltaReceiver:
@@ -114,7 +112,7 @@ def make_patch(name: str, tensor: Tensor, sent: Tensor | None) -> WeightPatch:
     if sent is None or sent.shape != tensor.shape or sent.dtype != tensor.dtype:
         return WeightPatch(name, "whole", tensor, None, number)
     flat = tensor.contiguous().view(-1)
-    is_changed = words_of(tensor) != words_of(sent.to(tensor.device))
+    is_changed = words_of(tensor) != words_of(sent)
     num_changed, size = int(is_changed.sum()), tensor.element_size()
     costs: dict[Form, int] = {
         "positions": num_changed * (4 + size) if flat.numel() <= _MOST_POSITIONS else 2**62,
@@ -127,15 +125,6 @@ def make_patch(name: str, tensor: Tensor, sent: Tensor | None) -> WeightPatch:
     positions = is_changed.nonzero()[:, 0]
     places = positions.int() if form == "positions" else _packed(is_changed)
     return WeightPatch(name, form, flat[positions], places, number)
-
-
-def words_of(tensor: Tensor) -> Tensor:
-    """View the bits of a tensor as whole numbers, one per element. -0 and 0 differ; a NaN equals itself.
-
-    >>> words_of(torch.tensor([0.0, -0.0])).tolist()
-    [0, -2147483648]
-    """
-    return tensor.contiguous().view(-1).view(_WORDS[tensor.element_size()])
 
 
 def _packed(mask: Tensor) -> Tensor:

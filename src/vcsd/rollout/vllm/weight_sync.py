@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from transformers import AutoModelForImageTextToText
 
-from vcsd.errors import RunError
+from vcsd.errors import RunError, few
 from vcsd.models.family import base_model
 from vcsd.models.freeze import is_adapter
 from vcsd.parallel.ranks import num_ranks
+from vcsd.parallel.sharding import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,7 @@ Named = tuple[str, "Tensor"]
 _NAMED_IN_ERROR = 5
 _CHUNK = 2**24
 _PRIME = 2**31 - 1
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class DeltaMismatchError(RunError):
@@ -105,24 +107,18 @@ def student_weights(student: nn.Module, dtype: torch.dtype) -> Iterator[Named]:
     for name, parameter in base.named_parameters():
         if is_adapter(name):
             continue
-        weight = _whole(parameter.detach())
+        weight = whole(parameter.detach())
         layer, is_adapted, rest = name.partition(".base_layer.")
         if is_adapted and rest == "weight":
             weight = weight.float() + _change(adapted[layer])
         yield (f"{layer}.{rest}" if is_adapted else name), weight.to(dtype)
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor; all ranks take part."""
-    gather = getattr(tensor, "full_tensor", None)
-    return tensor if gather is None else gather()
-
-
 @torch.no_grad()
 def _change(layer: nn.Module) -> Tensor:
     """What the active adapters of a layer add to its weight, in float32."""
     changes = [layer.get_delta_weight(adapter) for adapter in layer.active_adapters]  # type: ignore[operator, union-attr]
-    return torch.stack([_whole(change).float() for change in changes]).sum(0)
+    return torch.stack([whole(change).float() for change in changes]).sum(0)
 
 
 class WeightSync:
@@ -154,7 +150,7 @@ class WeightSync:
         unknown = sorted(sent.keys() - self._expected.keys())
         other = sorted(name for name in self._expected.keys() & sent.keys() if self._expected[name] != sent[name])
         problems = [
-            f"{what}: {_few(names)}"
+            f"{what}: {few(names, _NAMED_IN_ERROR)}"
             for what, names in (("missing", missing), ("unknown", unknown), ("of another shape", other))
             if names
         ]
@@ -239,8 +235,7 @@ def checksum(tensor: Tensor) -> Tensor:
     >>> bool(checksum(a) == checksum(a.clone())), bool(checksum(a) == checksum(a.flip(0)))
     (True, False)
     """
-    words = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(tensor.element_size(), torch.int64)
-    flat = tensor.detach().contiguous().view(-1).view(words)
+    flat = words_of(tensor.detach())
     total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     for start in range(0, len(flat), _CHUNK):
         part = flat[start : start + _CHUNK].long() % _PRIME
@@ -249,6 +244,10 @@ def checksum(tensor: Tensor) -> Tensor:
     return total
 
 
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED_IN_ERROR} more" if len(names) > _NAMED_IN_ERROR else ""
-    return ", ".join(names[:_NAMED_IN_ERROR]) + more
+def words_of(tensor: Tensor) -> Tensor:
+    """View the bits of a tensor as whole numbers, one per element. -0 and 0 differ; a NaN equals itself.
+
+    >>> words_of(torch.tensor([0.0, -0.0])).tolist()
+    [0, -2147483648]
+    """
+    return tensor.contiguous().view(-1).view(_WORDS[tensor.element_size()])

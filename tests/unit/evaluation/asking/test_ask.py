@@ -3,6 +3,7 @@
 import io
 import random
 import re
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -245,6 +246,23 @@ def test_a_question_without_room_fails_alone(model):
     assert [p.error is None for p in found] == [True, True, True, False, True]
     assert "OutOfMemoryError" in found[3].error
     assert found[0] == ask(FIVE[:1], answerer(model), sampling=SHORT)[0]
+
+
+def test_a_batch_that_did_not_fit_is_freed_before_its_questions_are_asked_alone(model):
+    are_freed = []
+
+    class Holding(NoMemory):
+        cache = staticmethod(lambda: None)
+
+        def sample(self, prompts, sampling, **given):
+            are_freed.append(self.cache() is None)
+            cache = torch.zeros(1)
+            self.cache = weakref.ref(cache)
+            return super().sample(prompts, sampling, **given)
+
+    asker = ModelAnswerer(Holding(TransformersEngine(model), "3"), build_processor(), name="tiny")
+    ask(FIVE, asker, sampling=SHORT)
+    assert are_freed == [True] * 6
 
 
 class LittleRoom:

@@ -9,6 +9,7 @@ from vcsd.errors import ConfigError, DataError
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.evaluation.reading.mathvista_answer import edit_distance, is_right, nearest_option, normalise, precision_of
+from vcsd.evaluation.scoring.aggregate import group_names
 from vcsd.evaluation.scoring.score_predictions import score
 
 
@@ -63,6 +64,15 @@ def test_precision_is_taken_from_its_cell_the_hint_or_gold():
     assert precision_of(number("q", "12", kind="float")) == 2
     with pytest.raises(DataError, match="precision = 'x' is not a number of decimal places"):
         precision_of(number("q", "1", kind="float", fields={"precision": "x"}))
+
+
+@pytest.mark.parametrize("said", ["[{{}: 1}]", "[" + "-" * 60_000 + "1]", "[" * 3_000, "{1: 2}", "[1"])
+def test_what_only_begins_like_a_list_is_wrong(said):
+    """A judge may reply anything, and so may a cell of groups hold anything."""
+    question = number("q", "[1, 2]", kind="list", skills=said)
+    assert is_right(question, "[1,2]", "official")
+    assert not is_right(question, said, "official")
+    assert group_names(question, "skills") == [said]
 
 
 def test_the_comparison_can_be_chosen_by_name():

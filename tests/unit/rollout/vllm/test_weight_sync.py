@@ -131,6 +131,18 @@ def test_the_student_scores_a_response_as_a_plain_forward_does():
     torch.testing.assert_close(student_log_probs(model, asked, response), plain, atol=1e-4, rtol=0)
 
 
+def test_the_student_returns_to_its_modes_also_after_an_error():
+    model = build_model().train()
+    family_of(model).prepare(model)
+    model.model.visual.eval()
+    modes = [module.training for module in model.modules()]
+    student_log_probs(model, make_prompt(), [5, 6, 7])
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(IndexError):
+        student_log_probs(model, make_prompt(), [5, model.config.text_config.vocab_size + 8])
+    assert [module.training for module in model.modules()] == modes
+
+
 def test_a_gap_is_the_absolute_difference():
     gap = gap_of([-1.0, -3.0], torch.tensor([-1.5, -2.0]))
     assert (gap.mean, gap.max) == (0.75, 1.0)

@@ -7,7 +7,6 @@ another row with the same images. A file without such a column names image files
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import csv
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.data.formats.vlmevalkit_tsv import MISSING, REFERENCE_LENGTH
 from vcsd.errors import ConfigError, shown
+from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.benchmarks.files.records import Record, RecordTable, StoredImage
 from vcsd.views.image_hash import image_hash
 
@@ -121,8 +121,8 @@ def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
     if cell in MISSING:
         return ()
     try:
-        names = ast.literal_eval(cell) if cell.startswith("[") else [cell]
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: thousands of brackets
+        names = read_list(cell) if cell.startswith("[") else [cell]
+    except ValueError as error:
         raise ConfigError([f"{place.name}: image_path = {shown(cell)} is not a list of names: {error}."]) from error
     paths = tuple(Path(os.path.normpath(path.parent / str(name))) for name in names)
     for image in paths:

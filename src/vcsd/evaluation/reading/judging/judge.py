@@ -24,7 +24,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from vcsd.errors import ConfigError, RunError
+from vcsd.errors import ConfigError, RunError, few
 from vcsd.evaluation.asking.chat import NoAnswerError, RefusedError
 from vcsd.evaluation.asking.side_by_side import SideBySide
 from vcsd.evaluation.reading.judging.judge_presets import PRESETS
@@ -161,7 +161,7 @@ class Judge:
         names: dict[str, list[str]] = {}
         for (benchmark, question), judgement in sorted(self.failures.items()):
             names.setdefault(judgement.said or str(judgement.failure), []).append(f"{benchmark} {question!r}")
-        lines = [f"The judge failed on {_first(several)}: {reason}" for reason, several in names.items()]
+        lines = [f"The judge failed on {few(several, _FEW)}: {reason}" for reason, several in names.items()]
         return lines[:_FEW] + ([f"There are {len(lines) - _FEW} more reasons."] if len(lines) > _FEW else [])
 
     def _useless(self, last: Judgement, num: int) -> str:
@@ -174,15 +174,6 @@ class Judge:
         return (
             f"the judge {self.model!r} gave no reply that can be read to the first {num} answers ({failure}). {advice}"
         )
-
-
-def _first(names: list[str]) -> str:
-    """List the first few names.
-
-    >>> _first(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def servers_in(cache: str | PathLike[str], model: str) -> list[str]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from vcsd.evaluation.reading.texts.statements import spoken
 from vcsd.models.messages.control_tokens import break_served_control_tokens
-from vcsd.types import message_texts
 
 if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import JudgeForm
@@ -51,15 +50,11 @@ _TASKS = {
 }
 
 
-def _asked(question: Question) -> str:
-    return question.fields.get("question") or "\n".join(message_texts(question.example.prompt[-1]))
-
-
 def strict_prompt(question: Question, answer: str, form: JudgeForm) -> str:
     """Build this package's prompt about an answer. Thinking is left out of the answer."""
     options = "".join(f"\n{letter}. {words}" for letter, words in question.options.items())
     options = f"\n\nOptions:{options}" if options else ""
-    given = f"Question:\n{_asked(question)}{options}\n\nAnswer:\n{spoken(answer)}"
+    given = f"Question:\n{question.wording}{options}\n\nAnswer:\n{spoken(answer)}"
     # An answer that ends the judge's turn could dictate the verdict.
     return f"{_TASKS[question.kind]}\n\n{break_served_control_tokens(given)}\n\nYour reply:"
 
@@ -141,7 +136,7 @@ def vlmevalkit_prompt(question: Question, answer: str, form: JudgeForm) -> str:
     """Build VLMEvalKit's prompt about an answer, thinking included. Only control tokens are changed."""
     options = "".join(f"{letter}. {words}\n" for letter, words in question.options.items())
     return _TEXTS[form].format(
-        question=break_served_control_tokens(_asked(question)),
+        question=break_served_control_tokens(question.wording),
         options=break_served_control_tokens(f"There are several options: \n{options}"),
         answer=break_served_control_tokens(answer),
     )

@@ -1,0 +1,20 @@
+"""Lists as Python writes them: in cells of benchmark files, and in answers."""
+
+from __future__ import annotations
+
+import ast
+
+
+def read_list(text: str) -> list[object]:
+    """Return the values of a list or tuple. Raise a ValueError for any other text, whoever wrote it.
+
+    >>> read_list(" ['a', 2] ")
+    ['a', 2]
+    """
+    try:
+        values = ast.literal_eval(text.strip())
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:  # the last two: thousands of brackets
+        raise ValueError(str(error) or "it is nested too deeply") from error
+    if not isinstance(values, list | tuple):
+        raise ValueError("it is something else")
+    return list(values)
