@@ -130,7 +130,12 @@ def check_parts(given: Mapping[str, object]) -> None:
     for name, (fits, example) in _KINDS.items():
         if given[name] is not None and not fits(given[name]):
             problems.append(f"{name} is {type(given[name]).__name__}. Pass {example}, or leave it out.")
-    settings = given["prompt_settings"]
+    monitors, settings = given["monitors"], given["prompt_settings"]
+    problems += [
+        f"monitors holds {type(monitor).__name__}, which has no method observe."
+        for monitor in (monitors if isinstance(monitors, list | tuple) else ())
+        if not callable(getattr(monitor, "observe", None))
+    ]
     problems += [
         f"prompt_settings has no {name!r}. {did_you_mean(name, _PROMPT_SETTINGS)}"
         for name in (settings if isinstance(settings, Mapping) else ())

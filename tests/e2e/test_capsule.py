@@ -310,11 +310,26 @@ def test_another_kind_of_processor_of_the_same_name_is_another_machine(folder, c
     copy_run(folder, tmp_path / "again", capsule)
     assert again(folder, tmp_path / "older.json", tmp_path / "again") == 0
     assert "rows exactly (processor is " in " ".join(capsys.readouterr().out.split())
-    del there["processor"]  # earlier versions did not record it
+    del there["processor"], there["ranks"]  # earlier versions did not record them
     write_capsule(capsule, tmp_path / "earlier.json")
     copy_run(folder, tmp_path / "yet again", capsule)
     assert again(folder, tmp_path / "earlier.json", tmp_path / "yet again") == 0
     assert "The capsule was repeated." in capsys.readouterr().out
+
+
+def test_a_sharded_run_of_two_ranks_is_replayed_in_one_process_within_the_tolerance(folder, capsule, tmp_path, capsys):
+    capsule["environment"]["sessions"][0]["environment"]["ranks"] = 2
+    capsule["recipe"]["trainer"]["fsdp"] = True
+    write_capsule(capsule, tmp_path / "ranks.json")
+    assert again(folder, tmp_path / "ranks.json", tmp_path / "again") == 0
+    assert "rows exactly (ranks is 1 here, 2 there)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_only_the_first_rank_says_what_a_replay_compared(folder, capsule, tmp_path, capsys, monkeypatch):
+    copy_run(folder, tmp_path / "again", capsule)
+    monkeypatch.setattr("vcsd.terminal.is_replica", lambda: True)
+    assert again(folder, folder / "run" / "capsule.json", tmp_path / "again") == 0
+    assert not capsys.readouterr().out
 
 
 def test_a_run_is_not_compared_with_itself_nor_with_the_replay_of_another_capsule(folder, capsule, tmp_path, capsys):

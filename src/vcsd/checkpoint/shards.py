@@ -8,6 +8,7 @@ tensors may be written: torch corrupts the file without a word if it is given an
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,7 +17,7 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
-from vcsd.checkpoint.tensors import sha256
+from vcsd.checkpoint.tensors import sha256, sync
 from vcsd.parallel.ranks import OtherRankError, on_every, reported_losses, this_rank
 from vcsd.parallel.sharding import local_part
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
+
+NOTES = "__metadata__"
+"""The key of a safetensors header for texts about the file."""
 
 FILE_BYTES = 2**30
 """Size of a file. torch builds each one in host memory before it writes it."""
@@ -46,7 +50,25 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, tuple
         rank, (cause, _) = next(iter(error.failures.items()))
         raise OtherRankError(f"rank {rank}: {cause}") from error
     own = sorted(folder.glob(f"shard-{this_rank() + 1:05}-*.safetensors"))
-    return on_every(lambda: {f"{folder.name}/{path.name}": (path.stat().st_size, sha256(path)) for path in own})
+    return on_every(lambda: {f"{folder.name}/{path.name}": _finished(path) for path in own})
+
+
+def _finished(path: Path) -> tuple[int, str]:
+    """Put the notes in a file's header in order, flush it to disk, and return its size and SHA-256.
+
+    The library writes them in an order of its own each time, so equal tensors would have different hashes.
+    """
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header[NOTES] = dict(sorted(header[NOTES].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        assert len(text) == size, "the order of a header does not change its size"
+        file.seek(8)
+        file.write(text)
+        file.flush()
+        sync(file.fileno())
+    return path.stat().st_size, sha256(path)
 
 
 def split(tensors: Mapping[str, Tensor], file_bytes: int = FILE_BYTES) -> dict[str, int]:

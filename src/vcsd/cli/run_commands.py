@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, VcsdError, nearest_path
-from vcsd.terminal import is_replica, say, show_log
+from vcsd.terminal import is_replica, say, say_once, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,9 +223,9 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
 ) -> None:
     """Run a capsule again and compare: every step, every score that the run measured, and the last weights.
 
-    Bit for bit on the same kind of CPU with the same versions, else within a tolerance and without the weights: the
-    output says what was not compared. Resumes if interrupted. The exit code is 1 if something differs. Scores of `vcsd
-    eval` are not measured again.
+    Bit for bit on the same kind of CPU with the same versions and ranks, else within a tolerance and without the
+    weights: the output says what was not compared. Resumes if interrupted. The exit code is 1 if something differs.
+    Scores of `vcsd eval` are not measured again. For a run of two ranks: `torchrun --nproc-per-node 2 -m vcsd replay`.
 
     Example: `vcsd replay first.capsule.json --data data/train.jsonl --seal 9c1f...`
     """
@@ -250,8 +250,8 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
         say(f"Stopped. The same command resumes from {folder}.")
         raise typer.Exit(130) from None
     for line in replay_lines(repetition, folder, has_seal=seal is not None):
-        say(line)
+        say_once(line)
     if packed["scorecards"]:
-        say(f"{len(packed['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
+        say_once(f"{len(packed['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
     if repetition.differences:
         raise typer.Exit(1)

@@ -63,7 +63,7 @@ _MAX_KEY = 60
 ALIASES: Mapping[str, str] = {
     **{"lr": "trainer.learning_rate", "steps": "trainer.max_steps", "output": "trainer.output_dir"},
     **{"epochs": "trainer.max_steps", "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step"},
-    **{"model_name_or_path": "model.path", "model_id": "model.path", "name": "model.path"},
+    **{"model_name_or_path": "model.path", "model_name": "model.path", "model_id": "model.path", "name": "model.path"},
     **{"dataset": "data.path", "dataset_name": "data.path", "train_file": "data.path", "image_folder": "data.images"},
     **{"num_generations": "rollout.num_per_prompt", "n": "rollout.num_per_prompt"},
     **{"max_completion_length": "rollout.max_new_tokens", "max_tokens": "rollout.max_new_tokens"},
@@ -181,7 +181,7 @@ class Recipe(Section):
     def training_arguments(self, *, on_any_machine: bool = False) -> TrainingArguments:
         """Build transformers' own object from the `trainer` section. Raise a ConfigError if it refuses the values.
 
-        `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it.
+        `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it, or `use_cpu`.
         """
         from transformers import TrainingArguments
         from transformers.utils.import_utils import is_torch_bf16_gpu_available
@@ -191,7 +191,7 @@ class Recipe(Section):
         if problems := refused_engines():  # transformers would ask to install the engine
             raise ConfigError(problems)
         values = dict(self.trainer)
-        if on_any_machine and not is_torch_bf16_gpu_available():
+        if on_any_machine and not is_torch_bf16_gpu_available() and not values.get("use_cpu"):
             values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
             with without_wrong_advice():
@@ -422,12 +422,13 @@ def _unknown_key(parent: str, key: object, allowed: list[str]) -> str:
     if (reason := UNSUPPORTED.get(str(key))) is not None:
         return f"{path} is not supported. {reason}"
     elsewhere = [f"'{section}.{key}'" for section, names in _keys_of_sections().items() if str(key) in names]
-    if not elsewhere and (meant := ALIASES.get(str(key))) is not None:
-        elsewhere = [f"'{meant}'"]
+    if (meant := ALIASES.get(f"{parent}_{key}", None if elsewhere else ALIASES.get(str(key)))) is not None:
+        elsewhere = [f"'{meant}'"]  # lora.alpha is PEFT's lora_alpha, and not the alpha of a method
     if not elsewhere and not parent and str(key) in _training_argument_types():
         elsewhere = [f"'trainer.{key}'"]
     advice = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else did_you_mean(key, sorted(allowed))
-    return f"{path} is not a key. {advice}"
+    note = " It is lora_alpha / r." if elsewhere == ["'lora.scale'"] else ""
+    return f"{path} is not a key. {advice}{note}"
 
 
 def _keys_of_sections() -> dict[str, list[str]]:

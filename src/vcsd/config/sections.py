@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from vcsd.errors import ConfigError, did_you_mean, shown
-from vcsd.evaluation.benchmarks import BENCHMARKS
+from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.benchmarks.world_suites import ALL, WORLD
 
 LONGEST = 2**20
@@ -150,10 +150,11 @@ def _check_names(values: object) -> list[str]:
     meaning = EvaluationConfig.model_fields["benchmarks"].description
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} is not a list of names. {meaning}"])
-    known = [*BENCHMARKS, "all", *WORLD, ALL]
+    known = [*PUBLISHED, "all", *WORLD, ALL]
     unknown = [name for name in names if name not in known]
     if unknown:
-        advice = did_you_mean(unknown[0], known)
+        is_file = unknown[0].lower().endswith(".tsv")
+        advice = "For a TSV: vcsd eval RUN --tsv FILE." if is_file else did_you_mean(unknown[0], known)
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
     return list(names)
 

@@ -56,8 +56,13 @@ def _messages(row_id: str, cell: object) -> Sequence[Mapping[str, object]]:
         )
     for message in cell:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or not message.get("content"):
-            raise _malformed(row_id, f"a message needs 'role' and 'content', but one is {shown(message, 200)}.")
+            problem = "has an empty 'content'" if _is_empty(message) else "needs 'role' and 'content'"
+            raise _malformed(row_id, f"a message {problem}: {shown(message, 200)}.")
     return cell
+
+
+def _is_empty(message: object) -> bool:
+    return isinstance(message, Mapping) and isinstance(message.get("role"), str) and message.get("content") in ("", [])
 
 
 def _with_marks(row_id: str, message: Mapping[str, object]) -> Message:

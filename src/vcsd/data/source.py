@@ -119,6 +119,7 @@ class Source:
     def report(self) -> str:
         """Describe the data in one paragraph."""
         used = {column for columns in self.columns.by_field.values() for column in columns}
+        used |= set(getattr(self.table, "in_question", ()))
         unused = [column for column in self.table.columns if column not in used]
         drops = "".join(
             f" {count:,} {f'row {what} is' if count == 1 else f'rows {what} are'} dropped ({switch}: drop)."

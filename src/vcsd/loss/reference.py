@@ -89,6 +89,7 @@ def _divergence(log_q: Tensor, log_p_student: Tensor, objective: Objective) -> T
         return forward_kl(log_q, log_p_student)
     if objective.divergence == "reverse_kl":
         return reverse_kl(log_q, log_p_student, log_floor=objective.log_floor)
+    assert objective.divergence == "jensen_shannon", "a divergence in DIVERGENCES needs a case here"
     return jensen_shannon(log_q, log_p_student, weight=objective.js_weight)
 
 

@@ -93,10 +93,13 @@ def versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, str | int]:
-    """What a run's numbers depend on besides its recipe: the machine, torch's threads, and versions."""
+    """What a run's numbers depend on besides its recipe: the machine, torch's threads, the ranks, and versions."""
     import torch
 
-    return {"hardware": hardware(), "processor": processor(), "threads": torch.get_num_threads(), **versions()}
+    from vcsd.parallel.ranks import num_ranks
+
+    ranks, threads = num_ranks(), torch.get_num_threads()
+    return {"hardware": hardware(), "processor": processor(), "threads": threads, "ranks": ranks, **versions()}
 
 
 def sessions_of(folder: Path) -> list[Session]:

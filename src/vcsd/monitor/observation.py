@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 class Observation:
     """What a monitor sees of a step. `step` counts from 1.
 
-    `is_taken` tells whether the optimizer updated the student. The statistics cover every response position.
+    `is_taken` tells whether the optimizer updated the student. The statistics cover every response position. `metrics`
+    are those of the trainer and of the monitors before this one.
     """
 
     step: int
@@ -60,11 +61,12 @@ class Observation:
 class Monitor(Protocol):
     """Watches a run step by step. If it has a `last_good_step`, the checkpoint at or before that step is kept.
 
-    One that has it but never raises an alarm may say so by `may_alarm`: the checkpoint needs no disk space then.
+    One that has it but never raises an alarm may say so by `may_alarm`: the checkpoint needs no disk space then. One of
+    your own that keeps nothing may lack `state` and `restore`.
     """
 
-    def observe(self, seen: Observation) -> Mapping[str, float]:
-        """Return the metrics to log for a step. A RunError stops the run."""
+    def observe(self, seen: Observation) -> Mapping[str, float] | None:
+        """Return the metrics to log for a step, if any. A RunError stops the run."""
         ...
 
     def state(self) -> Mapping[str, object]:

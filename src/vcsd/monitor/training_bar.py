@@ -9,7 +9,7 @@ drift      do they leave the prompt's language? The third
 
 The time left is shown at every width; numbers that do not fit are left out from the end. Without a terminal there is
 no bar: the log gets a line with the same numbers after the first and the last step, every LOG_EVERY steps, and after
-LOG_EVERY_SECONDS if steps are slow.
+LOG_EVERY_SECONDS if steps are slow. In a script that set up no logging, the line is printed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+from vcsd.terminal import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +122,11 @@ class TrainingBar:
         else:
             left = f", {time_left(now - self._start, step - self._first, self._last - step)}"
         self._logged = now
-        log.info("step %d of %d%s  %s", step, self._last, left, six_numbers(metrics))
+        line = f"step {step} of {self._last}{left}  {six_numbers(metrics)}"
+        if log.hasHandlers():
+            log.info("%s", line)
+        else:  # a script that set up no logging would train for hours without a word
+            self._console.print(plain(line), soft_wrap=True)
 
     @property
     def _room(self) -> int:

@@ -1,15 +1,16 @@
 """Run a capsule again, and compare step by step.
 
-On a CPU of the same kind, with the same versions and the same number of threads, every number and every weight must
-come out the same to the bit. Elsewhere rounding differs, and sooner or later another token is sampled, so losses are
-compared within a tolerance and weights are not compared. Where a run was made, the capsule says itself: whoever invents
-numbers can name another machine. So a replay says what it could not compare.
+On a CPU of the same kind, with the same versions and the same numbers of threads and ranks, every number and every
+weight must come out the same to the bit. Elsewhere rounding differs, and sooner or later another token is sampled, so
+losses are compared within a tolerance and weights are not compared. Where a run was made, the capsule says itself:
+whoever invents numbers can name another machine. So a replay says what it could not compare.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -93,19 +94,28 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
     """Return the recipe of a capsule with the paths of this machine. Raise a ConfigError that says what to pass."""
     own = [f"trainer.output_dir={json.dumps(str(out))}", "resume=auto", "trainer.report_to=none"]
     overrides = [*files.overrides(), *own]  # a stranger's recipe reports to nobody
+    if "RANK" not in os.environ and _has_shards(capsule):
+        overrides.append("trainer.fsdp=false")  # one process has nothing to shard over; the number of ranks is compared
     try:
         recipe = build_recipe(capsule["recipe"], overrides)
     except ConfigError as error:
         raise ConfigError([f"the capsule's recipe cannot be used: {problem}" for problem in error.problems]) from error
     problems = []
     if files.model is None and hub_id(recipe.model.path) is None:
-        problems.append(f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER.")
+        problems.append(
+            f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER. The shipped base is `world`."
+        )
     if files.data is None and not Path(recipe.data.path).exists():
         problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
     problems += _foreign_places(recipe, files)
     if problems:
         raise ConfigError(problems)
     return recipe
+
+
+def _has_shards(capsule: Capsule) -> bool:
+    trainer = capsule["recipe"].get("trainer")
+    return isinstance(trainer, dict) and bool(trainer.get("fsdp"))
 
 
 def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
@@ -155,11 +165,11 @@ def replay(
     data, tokenizer or chat template are not those of the capsule.
     """
     last = min(capsule["last_step"], num_steps or capsule["last_step"])
+    loaded = run.load(recipe)  # before anything asks how many ranks there are
     repetition = _expectation(
         capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
     )
     repetition.has_all_steps = last == capsule["last_step"]
-    loaded = run.load(recipe)
     if loaded.exam is not None:  # a run that was extended was also asked after what was then its last step
         asked = frozenset(line["step"] for line in capsule["evaluations"])
         loaded = replace(loaded, exam=replace(loaded.exam, also_after=asked))
@@ -182,7 +192,8 @@ def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -
     sessions = sessions_in(capsule)
     reasons = []
     for session in sessions:
-        there, after = session["environment"], session["after_step"]
+        there: dict[str, str | int] = {"ranks": 1, **session["environment"]}  # earlier versions did not record ranks
+        after = session["after_step"]
         here = environment()
         if "processor" not in there:  # earlier versions did not record it
             del here["processor"]

@@ -61,9 +61,10 @@ class AfterStep(TrainerCallback):
             self._remember(args.metric_for_best_model, {"loss": seen.loss, **trainer.seen.metrics}, seen.step)
 
     def _observed(self, completed: Observation) -> dict[str, float]:
+        """Return the metrics of a step with those of all monitors. Each sees what those before it returned."""
         metrics = dict(completed.metrics)
         for monitor in self.trainer.monitors:
-            metrics |= monitor.observe(completed)
+            metrics |= monitor.observe(replace(completed, metrics=dict(metrics))) or {}
         return metrics
 
     def _remember(self, name: str, metrics: Mapping[str, float], step: int) -> None:

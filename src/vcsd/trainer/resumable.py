@@ -310,7 +310,7 @@ class ResumableTrainer(Trainer):
             "optimizer": settings,
             "scheduler": self.lr_scheduler.state_dict(),
             "skips": self.queue.rows_after(step) or self.stream.skips.state(),
-            "monitors": [monitor.state() for monitor in self.monitors],
+            "monitors": [monitor.state() if hasattr(monitor, "state") else {} for monitor in self.monitors],
         }
         provenance = {"content": self.content, "proven_step": self.proven_step}
         texts = {RUN_STATE: json.dumps(run), TRAINER_STATE: json.dumps(asdict(self.state), sort_keys=True)}
@@ -442,7 +442,8 @@ class ResumableTrainer(Trainer):
             return
         if is_first():
             for monitor, state in zip(self.monitors, run["monitors"], strict=True):
-                monitor.restore(state, step)
+                if hasattr(monitor, "restore"):
+                    monitor.restore(state, step)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if checkpoint is not None:

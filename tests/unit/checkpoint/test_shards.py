@@ -184,6 +184,13 @@ def test_each_rank_writes_its_part_and_its_own_files(by_two):
             assert file.get_slice("0.weight").get_shape() == [[4, 5], [3, 5]][number]
 
 
+def test_equal_shards_have_equal_hashes(by_two):
+    for path in (by_two / "checkpoint-3").glob("*/*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        assert list(header["__metadata__"]) == sorted(header["__metadata__"]), "else the hash changes with the order"
+
+
 def test_whole_tensors_are_read_by_name(by_two):
     saved, (at_3, _) = (
         TensorFile(by_two / "checkpoint-3" / STUDENT),

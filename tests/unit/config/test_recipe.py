@@ -87,6 +87,11 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
         ({**GOOD, "methd": 1}, "methd is not a key. Did you mean 'method'?"),
         ({**GOOD, "model": {"path": "m", "max_pixel": 3}}, "model.max_pixel is not a key. Did you mean 'max_pixels'?"),
         ({**GOOD, "alpha": 1}, "alpha is not a key. Did you mean 'method.alpha'?"),
+        ({**GOOD, "lora": {"alpha": 16}}, "lora.alpha is not a key. Did you mean 'lora.scale'? It is lora_alpha / r."),
+        (
+            {**GOOD, "model": {"path": "m", "name_or_path": "m"}},
+            "model.name_or_path is not a key. Did you mean 'model.path'?",
+        ),
         (
             {**GOOD, "temperature": 1},
             "temperature is not a key. Did you mean 'method.temperature' or 'rollout.temperature'?",
@@ -102,6 +107,8 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
             "rollout = 3 is not a section. Its keys: rollout.num_per_prompt, rollout.max_new_tokens, ",
         ),
         ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
+        ({**GOOD, "evaluation": {"benchmarks": "my.tsv"}}, "unknown name. For a TSV: vcsd eval RUN --tsv FILE."),
+        ({**GOOD, "evaluation": {"benchmarks": "pope"}}, "has an unknown name. Did you mean 'POPE'?"),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
         ({**GOOD, "prompts_per_step": True}, "prompts_per_step = True is not a whole number."),
@@ -255,6 +262,11 @@ def test_trainer_becomes_training_arguments(tmp_path):
     arguments = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"]).training_arguments()
     assert (arguments.max_steps, arguments.learning_rate, arguments.warmup_steps) == (90, 2e-6, 10)
     assert arguments.lr_scheduler_type == "constant_with_warmup"
+
+
+def test_a_dry_run_of_a_recipe_for_the_cpu_keeps_its_bfloat16(tmp_path):
+    recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"])
+    assert recipe.training_arguments(on_any_machine=True).bf16 is True
 
 
 def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path):

@@ -230,6 +230,7 @@ def test_a_vlmevalkit_tsv_shows_its_options_and_resolves_references(tmp_path):
     assert option.images[0].size == reference.images[0].size == (64, 64)
     assert len(both.images) == 2
     assert len(load_examples(tmp_path / "mine.tsv", multi_image="drop")) == 2
+    assert "Not used" not in source.report()
 
 
 def test_a_vlmevalkit_tsv_names_categories(tmp_path):

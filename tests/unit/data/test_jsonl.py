@@ -151,6 +151,7 @@ def test_images_may_lie_elsewhere(write_jsonl, tmp_path_factory):
         ({"boxes": "here"}, "four numbers"),
         ({"image": 7}, "an image is int. Give a path"),
         ({"question": [{"role": "user"}]}, "needs 'role' and 'content'"),
+        ({"question": [{"role": "user", "content": ""}]}, "a message has an empty 'content': "),
         ({"question": [{"role": "user", "content": [{"type": "video"}]}]}, "an image or a text"),
         ({"question": "<image> and <image>"}, "2 places for images, but it has 1"),
     ],

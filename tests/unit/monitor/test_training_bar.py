@@ -28,6 +28,24 @@ def last_line(width, step=120, steps=200):
     return [line for line in lines if f"{step}/{steps}" in line.replace(" ", "")][-1]
 
 
+def test_without_a_terminal_and_without_logging_the_lines_are_printed(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="vcsd")
+    screen = io.StringIO()
+
+    def trained():
+        bar = TrainingBar(Console(file=screen, force_terminal=False, width=40))
+        bar.begin(0, 2)
+        bar.step(1, METRICS)
+        bar.end()
+        return screen.getvalue()
+
+    line = "step 1 of 2  loss 0.7123 contrast 0.52 grad 1.3 length 301 repeat 1.2% drift 0.0%"
+    assert not trained()
+    assert caplog.messages == [line]
+    monkeypatch.setattr("logging.Logger.hasHandlers", lambda logger: False)
+    assert trained() == f"{line}\n"
+
+
 @pytest.mark.parametrize("width", [20, 24, 30, 40, 60, 79, 80, 110, 200])
 @pytest.mark.parametrize("steps", [(120, 200), (12_000, 20_000)])
 def test_the_step_and_the_time_left_fit_any_terminal(width, steps):

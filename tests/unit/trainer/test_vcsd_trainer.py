@@ -83,6 +83,29 @@ def test_only_rank_0_writes_the_settings_and_a_kill_leaves_the_former_ones(tmp_p
     assert (tmp_path / "config.json").read_text() == before
 
 
+class Longest:
+    """The monitor of docs/monitoring.md."""
+
+    def observe(self, seen):
+        return {"longest": float(max(len(tokens) for _, tokens in seen.scored))}
+
+
+class Silent:
+    def observe(self, seen):
+        assert seen.metrics["longest"] > 0, "a monitor sees what those before it returned"
+
+
+def test_metrics_of_a_monitor_before_the_watch_are_in_the_run_folder(tmp_path):
+    trainer = build(tmp_path)
+    trainer.monitors = [Longest(), Silent(), *trainer.monitors]
+    trainer.train("auto")
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["longest"] > 0
+    again = build(tmp_path, args=training_arguments(tmp_path, max_steps=2))
+    again.monitors = [Longest(), Silent(), *again.monitors]
+    again.train("auto")
+    assert again.state.global_step == 2
+
+
 def test_the_bar_ends_where_a_run_that_is_counted_in_epochs_does(tmp_path):
     args = training_arguments(tmp_path, max_steps=-1, num_train_epochs=1.25)
     trainer = build(tmp_path, args=args)
@@ -147,6 +170,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"token_budget": 0}, "token_budget = 0 must be a whole number of at least 1."),
         ({"peft_config": {"r": 8}}, "peft_config is dict. Pass peft.LoraConfig(r=32), or leave it out."),
         ({"monitors": print}, "Pass a list of monitors, or leave it out."),
+        ({"monitors": [print]}, "which has no method observe."),
         ({"callbacks": print}, "Pass a list of callbacks, or leave it out."),
         ({"skips": "skipped.jsonl"}, "skips is str. Pass vcsd.data.Skips(FILE), or leave it out."),
         ({"teacher": "Qwen/x"}, "teacher is str. Pass vcsd.teacher.Teacher(...), or leave it out."),

@@ -49,11 +49,15 @@ def is_vlmevalkit(columns: tuple[str, ...]) -> bool:
 
 
 class VlmevalkitTable(CsvTable):
-    """A VLMEvalKit TSV. An image cell may name another row by its index."""
+    """A VLMEvalKit TSV. An image cell may name another row by its index.
+
+    `in_question` are the columns whose text joins the question.
+    """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path)
         self.kind = "VLMEvalKit TSV"
+        self.in_question = tuple(name for name in self.columns if name in {*ascii_uppercase, "hint"})
         self._numbers = {index: number for number, index in enumerate(self.values("index")) if index}
 
     def row(self, index: int) -> dict[str, object]:
