@@ -35,7 +35,7 @@ from vcsd.rollout.vllm.start_target import ServerSettings, VLLMSettings
 from vcsd.step import RolloutSettings
 from vcsd.student import base_dtype, trained
 from vcsd.trainer import DistillationTrainer
-from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_offload
+from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_offload, refuse_reentrant
 from vcsd.trainer.sample_tables import SampleTables
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def checked_arguments(recipe: Recipe, *, is_dry: bool = False) -> TrainingArgume
     """Build transformers' arguments of a recipe. Raise a ConfigError for what the trainer would refuse."""
     arguments = recipe.training_arguments(on_any_machine=is_dry)
     own_arguments(arguments, recipe.prompts_per_step, is_dry=is_dry)
+    refuse_reentrant(arguments, adapts_vision=recipe.lora.vision)
     is_half = bool(recipe.trainer["bf16"] if is_dry else arguments.bf16)
     has_adapters = recipe.lora.rank is not None
     if recipe.offload:

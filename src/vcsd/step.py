@@ -111,7 +111,8 @@ def distill(
                 whole_row = row if filler is None else row.joined(filler)
                 row_loss, row_statistics = _distill_row(distiller, whole_row, weights_N)
                 with distiller.phase("backward"):
-                    backward(row_loss)
+                    if row_loss.requires_grad:  # not if only the tower is trained and the row has no image
+                        backward(row_loss)
             loss += row_loss.detach() / distiller.num_ranks
             statistics.append(row_statistics.rows(0, row.num_tokens))
     return loss, statistics

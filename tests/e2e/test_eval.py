@@ -154,6 +154,7 @@ def test_a_judge_reads_what_the_rules_leave_open_and_is_asked_once(folder, monke
     [
         ((), "MODEL is missing"),
         (("m", "--compare", "a", "b"), "does not ask 'm'"),
+        (("--compare", "a", "b", "--mode", "exact"), "--mode would be ignored. Omit it, or score"),
         (("--compare", "a", "b"), "there is no scorecard at a"),
         (("m", "--decode", "beam", "--data", "."), "Choose plain or contrast"),
         (("m", "--decode", "contrast", "--server", "http://localhost:1/v1", "--data", "."), "Omit --server"),
@@ -178,7 +179,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback(folder, monkeypatch, ca
     given = [str(word) for word in arguments]
     if given and not given[0].startswith("--") and "--data" not in given and "--compare" not in given:
         given += ["--data", str(folder / "data"), "--allow-unknown-data"]
-    if "--mode" not in given:
+    if "--mode" not in given and "--compare" not in given:
         given += ["--mode", "exact"]
     code, _, err = vcsd(monkeypatch, capsys, "eval", *given)
     assert code == 2

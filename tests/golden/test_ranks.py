@@ -18,6 +18,9 @@ KINDS = ("ddp", "fsdp2")
 UNEVEN: dict[str, Any] = {"method": "opsd", "text_only": 3}
 """The hinted teacher needs no image: three of five prompts have none, so some rows have none."""
 
+FAST: dict[str, Any] = {"arguments": {"learning_rate": 1e-3}}
+"""In four steps, what moves the weights of one process and not of the other changes the loss."""
+
 LONG: dict[str, Any] = {"token_budget": 60, "num_prompts": 3, "num_steps": 20}
 """Every prompt in a row of its own: a delta net rounds differently in rows of other lengths, by 7e-6 of the loss."""
 
@@ -36,6 +39,7 @@ PAIRS = [
         for family in ("qwen3_vl", "qwen3_5", "llava")
     ),
     *(Case(f"{kind} rows without images", kind=kind, **UNEVEN) for kind in KINDS),
+    *(Case(f"{kind} steps without images", kind=kind, num_prompts=1, num_steps=4, **FAST, **UNEVEN) for kind in KINDS),
     *(Case(f"{kind} a rank without prompts", kind=kind, num_prompts=1, num_steps=2) for kind in KINDS),
     *(Case(f"{kind} a rank without responses", kind=kind, speaker="tiny-3", num_steps=2) for kind in KINDS),
     Case("fsdp2 untied head", kind="fsdp2", tied=False),

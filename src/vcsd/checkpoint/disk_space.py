@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 SPARE_BYTES = 64 * 2**20
 """Disk space required besides the tensors: JSON, the processor's files, the file system's overhead."""
+
+PARTIAL, OLD = ".partial-", ".old-"
+"""Prefixes of hidden folders that the next save removes: a checkpoint that is not complete, or no longer wanted."""
 
 _LEAST_KEPT = 2
 """Checkpoints that are kept at any limit: the latest, and the last one whose weights gave a finite loss."""
@@ -123,8 +127,15 @@ def planned_steps(args: TrainingArguments, steps_per_epoch: int) -> int:
 
 
 def free_bytes(root: Path) -> int:
-    """Return the free space where a folder is, or where it would be created."""
-    return shutil.disk_usage(existing_folder(root)).free
+    """Return the free space where a folder is, or where it would be created.
+
+    What a killed save left behind counts as free: the next save removes it first.
+    """
+    free = shutil.disk_usage(existing_folder(root)).free
+    for prefix in (PARTIAL, OLD):
+        with suppress(OSError):  # a run in another process may be removing it
+            free += sum(path.stat().st_size for path in root.glob(f"{prefix}checkpoint-*/**/*") if path.is_file())
+    return free
 
 
 def existing_folder(root: Path) -> Path:

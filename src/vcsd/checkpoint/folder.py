@@ -19,7 +19,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from vcsd.checkpoint.disk_space import refuse_full_disk
+from vcsd.checkpoint.disk_space import OLD, PARTIAL, refuse_full_disk
 from vcsd.checkpoint.saved import shards_of
 from vcsd.checkpoint.shards import has_shards, write_shards
 from vcsd.checkpoint.tensors import num_bytes, sha256, sync, write_tensors, write_text
@@ -40,10 +40,10 @@ SHARDED_FORMAT = 2
 """The format of a checkpoint whose tensors are spread over several files each."""
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-_PARTIAL, _OLD, _REPLACED = ".partial-", ".old-", ".replaced-"
-"""Prefixes of hidden folders: not yet complete, no longer wanted, and complete but about to be replaced."""
+_REPLACED = ".replaced-"
+"""Prefix of a hidden folder that is complete but about to be replaced."""
 
-_LEFTOVER = re.compile(rf"({re.escape(_PARTIAL)}|{re.escape(_OLD)}|{re.escape(_REPLACED)})(checkpoint-\d+)")
+_LEFTOVER = re.compile(rf"({re.escape(PARTIAL)}|{re.escape(OLD)}|{re.escape(_REPLACED)})(checkpoint-\d+)")
 
 
 class FileEntry(TypedDict):
@@ -101,7 +101,7 @@ def write_checkpoint(
     All ranks call it. If one of them fails, all raise a RunError, and no checkpoint is made.
     """
     final = root / f"checkpoint-{step}"
-    partial = root / f"{_PARTIAL}{final.name}"
+    partial = root / f"{PARTIAL}{final.name}"
     try:
         on_first(lambda: _prepare(root, partial, contents))
         files = _write_all_tensors(partial, contents)
@@ -245,7 +245,7 @@ def _rotate(root: Path, limit: int | None, protected: Collection[int]) -> None:
 
 def _remove(folder: Path) -> None:
     """Hide a checkpoint by a rename, then delete it, so that a crash leaves no partial one under its name."""
-    _delete(_hide(folder, _OLD))
+    _delete(_hide(folder, OLD))
 
 
 def _hide(folder: Path, prefix: str) -> Path:

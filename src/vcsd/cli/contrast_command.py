@@ -84,12 +84,14 @@ def _show_own_log() -> None:
 
 
 def _refuse_options(output: Path | None, token: int | None, tiles: int | None) -> None:
-    from vcsd.inspect.contrast_file import refuse_ending
+    from vcsd.inspect.contrast_file import MAPPED, refuse_ending
 
     if output is not None:
         refuse_ending(output)
     if token is not None and tiles is None:
         raise ConfigError(["--token chooses what --tiles maps. Add --tiles 6."])
+    if tiles is not None and (output is None or output.suffix.lower() not in MAPPED):
+        raise ConfigError([f"--tiles draws maps, which only {' and '.join(MAPPED)} show. Add --output contrast.html."])
 
 
 def _asked(model: str, image: Path | None, question: str | None) -> tuple[Image | Path, str]:

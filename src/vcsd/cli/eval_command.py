@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import typer  # noqa: TC002  typer reads the annotation of the context when the command is built
 from rich.console import Console
 
 from vcsd.checkpoint.whole_file import write_whole
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for each option
+    context: typer.Context,
     model: options.Model = None,
     tsv: options.Tsv = None,
     benchmarks: options.Benchmarks = None,
@@ -69,7 +71,8 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     Then: `vcsd eval --compare runs/eval/base runs/eval/trained`
     """
     if compare is not None:
-        _compare(*compare, model, out)
+        _refuse_asking(context, model)
+        _compare(*compare, out)
         return
     if model is None:
         raise ConfigError(["MODEL is missing. Pass a folder, a hub id or a run: vcsd eval MODEL --tsv my.tsv."])
@@ -94,8 +97,18 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
 
 
 def _default_folder(model: str, decode: str, engine: str) -> Path:
-    name = Path(model.rstrip("/")).name + ("-contrast" if decode == "contrast" else "")
+    name = name_of(model) + ("-contrast" if decode == "contrast" else "")
     return Path("runs/eval") / (f"{name}-vllm" if engine == "vllm" else name)
+
+
+def name_of(model: str) -> str:
+    """Return the last part of a model's path or id. "." and ".." have none, and would name a folder above.
+
+    >>> name_of("runs/first/"), name_of("Qwen/Qwen3-VL-2B-Instruct"), name_of(".") == Path.cwd().name
+    ('first', 'Qwen3-VL-2B-Instruct', True)
+    """
+    name = Path(model.rstrip("/")).name
+    return Path(model).resolve().name if name in ("", "..") else name
 
 
 def _questions(
@@ -325,7 +338,25 @@ def _show_failures(marking: Marking) -> None:
             say_prose(line, style="yellow")
 
 
-def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> None:
+def _refuse_asking(context: typer.Context, model: str | None) -> None:
+    """Raise a ConfigError for what --compare, which reads two results, would ignore."""
+    if model is not None:
+        raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
+    sources = {option: context.get_parameter_source(str(option.name)) for option in context.command.params}
+    given = [option.opts[0] for option, source in sources.items() if source is not None and source.name in _GIVEN]
+    ignored = ", ".join(name for name in given if name not in ("--compare", "--out"))
+    if ignored:
+        raise ConfigError([
+            f"--compare reads two results as they were asked and scored; {ignored} would be ignored. Omit it, or score "
+            "the results again first: vcsd score RUN."
+        ])  # fmt: skip
+
+
+_GIVEN = ("COMMANDLINE", "ENVIRONMENT")
+"""Where the value of an option comes from, unless it is the default."""
+
+
+def _compare(first: Path, second: Path, out: Path | None) -> None:
     import json
     from dataclasses import asdict
 
@@ -334,8 +365,6 @@ def _compare(first: Path, second: Path, model: str | None, out: Path | None) -> 
     from vcsd.evaluation.scoring.terminal_tables import comparison_remarks, comparison_table
     from vcsd.report.page import write_page
 
-    if model is not None:
-        raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
     cards = [load_results(path) for path in (first, second)]
     comparison, names = compare(*cards), _short_names(first, second)
     Console().print(comparison_table(comparison, *names))

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vcsd.cli.eval_command import name_of
 from vcsd.errors import ConfigError, did_you_mean, install_command
 from vcsd.terminal import plain, say
 
@@ -107,7 +108,7 @@ def _values(model: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
         "model": json.dumps(model),
         "prompts": min(32, rows),
         "max_new_tokens": 1024,
-        "output": json.dumps(f"runs/{Path(model.rstrip('/')).name}"),
+        "output": json.dumps(f"runs/{name_of(model)}"),
         "max_steps": 90,
         "trainer_keys": "",
         "bf16": str(_has_gpu() if wants_gpu is None else wants_gpu).lower(),

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vcsd.checkpoint.whole_file import write_whole
-from vcsd.cli.eval_command import resumable
+from vcsd.cli.eval_command import name_of, resumable
 from vcsd.cli.init_command import DATA_KEYS
 from vcsd.errors import ConfigError, DataError
 from vcsd.terminal import plain, say, say_prose, show_log
@@ -66,7 +66,7 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     examples, unreadable = _examples(model, data, num, overrides or ())
     switches = {} if thinking is None else {"enable_thinking": thinking}
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
-    folder = out or Path("runs/precheck") / Path(model.rstrip("/")).name
+    folder = out or Path("runs/precheck") / name_of(model)
     model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
     name = f"{folder_identity(model_files)} {max_pixels}"
     with resumable(), only_process(folder):

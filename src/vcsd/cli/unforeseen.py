@@ -17,7 +17,10 @@ from vcsd.visible import visible
 EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: an internal error."""
 
-_KEYS = ("VCSD_API_KEY", "VCSD_JUDGE_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
+_KEYS = (
+    *("VCSD_API_KEY", "VCSD_JUDGE_KEY", "VLLM_API_KEY"),
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY"),
+)
 _MAX_SHOWN = 300
 
 

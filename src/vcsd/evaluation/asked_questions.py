@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from vcsd.types import Question
 
 FILE = "questions.jsonl"
+ASKED = "asked.jsonl"
+"""Every question without its images, with the key of its answer for each seed; `evaluate.py` writes it."""
+
 MOST_PER_BENCHMARK = 100
 MOST_CHARACTERS = 2000
 

@@ -22,7 +22,7 @@ from vcsd import __version__
 from vcsd.checkpoint.lock import only_process
 from vcsd.checkpoint.whole_file import write_whole
 from vcsd.errors import ConfigError, RunError, did_you_mean
-from vcsd.evaluation.asked_questions import write_questions
+from vcsd.evaluation.asked_questions import ASKED, write_questions
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.predictions import answer_key, image_identity
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ASKED = "asked.jsonl"
 SEEDS = "seeds.json"
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, get_args
 
 from vcsd.checkpoint.lock import InUseError, only_process
-from vcsd.errors import ConfigError, RunError, refuse_missing_folder
+from vcsd.errors import ConfigError, RunError, refuse_missing_folder, shown
+from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asking.predictions import PredictionFile
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
-from vcsd.evaluation.evaluate import ASKED, Scoring, finish, write_seeds
+from vcsd.evaluation.evaluate import Scoring, finish, write_seeds
 from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.monitor.lines import read_lines
 from vcsd.types import AnswerKind, Example, Prediction, Question, user_message
@@ -53,6 +55,7 @@ def read_asked(run: Path) -> Asked:
         ])  # fmt: skip
     try:
         head, *rows = read_lines(path)
+        _check_names(head)
         own = {name: own_benchmark(name, tuple(keys)) for name, keys in head["own"].items()}
         questions = tuple(_question(row) for row in rows)
         asked = Asked(
@@ -70,6 +73,18 @@ def read_asked(run: Path) -> Asked:
         raise ConfigError(
             [f"{path} is damaged ({type(error).__name__}: {error}). Run the same vcsd eval again."]
         ) from error
+
+
+def _check_names(head: Mapping[str, Any]) -> None:
+    """Raise ValueError for names and seeds that no evaluation writes: files are named after them.
+
+    The folder may come from a stranger, who must not choose where on this machine scores are written.
+    """
+    for name in head["own"]:
+        if name in ALL_BENCHMARKS or name != PurePath(name).name:
+            raise ValueError(f"{shown(name)} is not the name of an own file")
+    if any(type(seed) is not int for seed in head["seeds"]):
+        raise ValueError("a seed is not a number")
 
 
 def _check_whole(asked: Asked) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FIGURES = (".png", ".svg")
 """Drawn by matplotlib."""
 
+MAPPED = (".html", ".json")
+"""These also show tile maps."""
+
 ENDINGS = (".html", *FIGURES, ".json")
 
 

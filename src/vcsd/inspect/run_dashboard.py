@@ -70,7 +70,9 @@ def _watch_run(folder: Path, console: Console, pause: Callable[[float], None]) -
 
 
 def dashboard(run: RunRecord) -> RenderableType:
-    """Return everything about a run that fits on a screen."""
+    """Return everything about a run that fits on a screen; of a model that was only evaluated, its mean score."""
+    if run.scorecard is not None and run.state == "evaluated":
+        return Text.assemble(plain(run.name, "bold"), f"  evaluated, not trained: Acc {run.scorecard.acc:.2f}")
     return Stacked(_head(run), Text(), _metrics(run), Text(), _phases(run), *_alarms(run), *_samples(run))
 
 

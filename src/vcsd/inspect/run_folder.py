@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from vcsd.checkpoint.lock import process_in
 from vcsd.data.skips import MIN_ROWS_SEEN
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
+from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asked_questions import FILE as QUESTIONS
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.scorecard import load_scorecard
@@ -97,14 +98,21 @@ class RunRecord:
         return value
 
     def answers(self) -> dict[tuple[str, str], str]:
-        """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts."""
-        records = read_lines(self.exam / "predictions.jsonl")
-        return {(str(one.get("benchmark")), str(one.get("question"))): str(one.get("text", "")) for one in records}
+        """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts.
+
+        The file also holds answers of other settings, and of other seeds. What the last evaluation asked has keys.
+        """
+        asked = {_asked_name(one): one["keys"] for one in read_lines(self.exam / ASKED) if "keys" in one}
+        texts = {}
+        for one in read_lines(self.exam / "predictions.jsonl"):
+            name = _asked_name(one)
+            if name not in asked or one.get("key") in asked[name]:
+                texts[name] = str(one.get("text", ""))
+        return texts
 
     def questions(self) -> dict[tuple[str, str], JsonLine]:
         """Return what is kept of some questions behind the scorecard, by benchmark and question."""
-        records = read_lines(self.exam / QUESTIONS)
-        return {(str(one.get("benchmark")), str(one.get("question"))): one for one in records}
+        return {_asked_name(one): one for one in read_lines(self.exam / QUESTIONS)}
 
     def series(self, metric: str) -> list[tuple[float, float]]:
         """Return (step, value) of a metric at every step that has it."""
@@ -118,6 +126,10 @@ class RunRecord:
         """Return the mean of a metric over the steps; None if no step has it."""
         values = [value for _, value in self.series(metric)]
         return sum(values) / len(values) if values else None
+
+
+def _asked_name(record: JsonLine) -> tuple[str, str]:
+    return str(record.get("benchmark")), str(record.get("question"))
 
 
 def _machines(folder: Path) -> dict[str, str]:

@@ -38,7 +38,7 @@ from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.device import on_device_of
 
 TILE = 2048
-"""Elements that a program holds at a time, or one head if that is more."""
+"""Elements that a program holds at a time, or one head if that is more. At most the heads of one sum."""
 
 HEADS_PER_SUM = 256
 NUM_WARPS = 4
@@ -93,7 +93,7 @@ class _GatedNorm(torch.autograd.Function):
 def _sizes(x: Tensor) -> tuple[int, int, dict[str, int]]:
     E = x.shape[-1]
     width = triton.next_power_of_2(E)
-    return x.numel() // E, E, {"BLOCK_R": max(1, TILE // width), "BLOCK_E": width}
+    return x.numel() // E, E, {"BLOCK_R": max(1, min(HEADS_PER_SUM, TILE // width)), "BLOCK_E": width}
 
 
 @triton.jit

@@ -162,6 +162,15 @@ def _ranges(start: int, stop: int, step: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
+def power_of_two(limit: float) -> int:
+    """The largest power of two that is at most `limit`, and at least one.
+
+    >>> power_of_two(100.0), power_of_two(0.3)
+    (64, 1)
+    """
+    return int(2 ** (max(int(limit), 1).bit_length() - 1))
+
+
 def _teacher_tiles(problem: Problem, tile: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor | None]:
     """Project both views of the teacher in one matrix product, since larger ones use the device better."""
     views_CD = [view_ND[start:stop] for view_ND in problem.teacher.views]

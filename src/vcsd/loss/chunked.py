@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vcsd.kernels.device import free_bytes
+from vcsd.loss.chunk_loop import power_of_two
 from vcsd.loss.head import finish_logits
 from vcsd.loss.reference import loss_from_logits
 
@@ -44,8 +45,8 @@ class ChunkedEngine:
         budget = min(_constant(TILE_BYTES, device), FREE_FRACTION * free_bytes(device))
         student_bytes = vocabulary * problem.student.views[0].element_size()
         teacher_bytes = vocabulary * sum(view_ND.element_size() for view_ND in problem.teacher.views)
-        rows = min(_power_of_two(STUDENT_SHARE * budget / student_bytes), problem.num_positions)
-        return rows, min(_power_of_two((budget - rows * student_bytes) / teacher_bytes), rows)
+        rows = min(power_of_two(STUDENT_SHARE * budget / student_bytes), problem.num_positions)
+        return rows, min(power_of_two((budget - rows * student_bytes) / teacher_bytes), rows)
 
     def new_tile(self, num_rows: int, problem: Problem, dtype: torch.dtype) -> Tensor:
         """Contiguous rows."""
@@ -56,7 +57,7 @@ class ChunkedEngine:
     ) -> None:
         """Fill `out`; with weights, replace the student's tile by the gradient of the weighted sum on it."""
         num_rows = len(tiles.student_CV)
-        block = _power_of_two(_constant(BLOCK_BYTES, tiles.student_CV.device) / (4 * problem.vocabulary))
+        block = power_of_two(_constant(BLOCK_BYTES, tiles.student_CV.device) / (4 * problem.vocabulary))
         for start in range(0, num_rows, block):
             rows = slice(start, min(start + block, num_rows))
             raw_CV = tiles.student_CV[rows].detach()
@@ -76,18 +77,13 @@ class ChunkedEngine:
 
     def rescale_(self, gradient: Tensor, factor: Tensor) -> None:
         """Multiply in place; on the CPU, skip a factor of one, since reading it is free there."""
-        if gradient.device.type != "cpu" or factor.item() != 1:
-            gradient.mul_(factor.to(gradient.dtype))
+        if gradient.device.type == "cpu" and factor.item() == 1:
+            return
+        if gradient.dtype.itemsize < factor.dtype.itemsize:  # bfloat16 would round the factor, float16 overflow
+            gradient.copy_(gradient.to(factor.dtype).mul_(factor))
+        else:
+            gradient.mul_(factor)
 
 
 def _constant(table: dict[str, int], device: torch.device) -> int:
     return table.get(device.type, table["cuda"])
-
-
-def _power_of_two(limit: float) -> int:
-    """The largest power of two that is at most `limit`, and at least one.
-
-    >>> _power_of_two(100.0), _power_of_two(0.3)
-    (64, 1)
-    """
-    return int(2 ** (max(int(limit), 1).bit_length() - 1))

@@ -57,6 +57,7 @@ import triton.language as tl
 from vcsd.core.contrast import TIE_SLACK
 from vcsd.core.probability import LOG_FLOOR
 from vcsd.kernels.device import free_bytes, on_device_of
+from vcsd.loss.chunk_loop import power_of_two
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -443,11 +444,14 @@ class TritonEngine:
     """Runs `_row_kernel` on the tiles of a chunk."""
 
     def rows_per_chunk(self, problem: Problem) -> tuple[int, int]:
-        """Reserve TEACHER_ROWS, give the rest of TILE_BYTES to the student's rows, and any remainder to the teacher."""
+        """Reserve TEACHER_ROWS, give the rest of TILE_BYTES to the student's rows, and any remainder to the teacher.
+
+        If memory is short, a power of two: small changes in free memory must not change the order of summation.
+        """
         num, stride = problem.num_positions, _stride(problem.vocabulary)
         student_bytes = stride * problem.student.views[0].element_size()
         teacher_bytes = stride * sum(view_ND.element_size() for view_ND in problem.teacher.views)
-        budget = int(min(TILE_BYTES, FREE_FRACTION * free_bytes(problem.student.weight_VD.device)))
+        budget = min(TILE_BYTES, power_of_two(FREE_FRACTION * free_bytes(problem.student.weight_VD.device)))
         least = min(TEACHER_ROWS, num, max(budget // (student_bytes + teacher_bytes), 1))
         rows = CHUNK_ROWS or _spread(num, max((budget - least * teacher_bytes) // student_bytes, least))
         rows = min(rows, num)

@@ -66,6 +66,11 @@ def has_adapters(model: nn.Module) -> bool:
     return any(is_adapter(name) for name, _ in model.named_parameters())
 
 
+def adapted_parts(model: nn.Module) -> set[str]:
+    """Return the parts of a model that have LoRA adapters."""
+    return {part_of(name) for name, _ in model.named_parameters() if is_adapter(name)}
+
+
 def copy_of(model: Model, shares: Callable[[Tensor], bool] = lambda frozen: True) -> Model:
     """Return a deep copy. One of a model with adapters shares the frozen parameters for which `shares` is true.
 

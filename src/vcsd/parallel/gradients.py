@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from vcsd.models.inside import inside
-from vcsd.parallel.ranks import reported_losses
+from vcsd.parallel.ranks import gathered, reported_losses
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,9 +48,22 @@ class ReplicaSync(GradientSync):
         return self.model.no_sync()
 
     def finish(self) -> None:
-        """Let DDP average what the rows have added up."""
+        """Let DDP average what the rows have added up.
+
+        Weights that no row of any rank used, such as the tower's in a step without images, stay without a gradient, as
+        in one process: with a gradient of zero, Adam would move them by their momentum.
+        """
+        unused = self._unused()
         with reported_losses():
             inside(self.model, _zero_of_all_weights).backward()  # type: ignore[no-untyped-call]
+        for weight in unused:
+            weight.grad = None
+
+    def _unused(self) -> list[nn.Parameter]:
+        """Return the trained weights that have no gradient on any rank."""
+        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+        lists = gathered([number for number, weight in enumerate(trained) if weight.grad is None])
+        return [trained[number] for number in set.intersection(*map(set, lists))]
 
 
 class ShardSync(GradientSync):

@@ -114,14 +114,17 @@ def live_scores(run: Path, step: int) -> list[CardScore]:
 
 
 def scores_of(card: Scorecard) -> list[CardScore]:
-    """Return the scores of an evaluation."""
-    how = f"style {card.made_with.get('style')}, answers read as {card.mode}"
-    return [
-        CardScore(
-            name, score.entry, score.interval.low, score.interval.high, score.num_questions, score.num_expected, how
-        )
-        for name, score in card.benchmarks.items()
-    ]
+    """Return the scores of an evaluation. Without a fixed size, a benchmark has as many questions as its file."""
+    reports = card.made_with.get("data") or {}
+    rows = []
+    for name, score in card.benchmarks.items():
+        report = reports.get(name) or {}
+        expected = report.get("num_questions") if score.num_expected is None else score.num_expected
+        how = f"style {card.made_with.get('style')}, answers read as {card.mode}"
+        how += ", not the published data" if report.get("doubts") else ""
+        limits = score.interval
+        rows.append(CardScore(name, score.entry, limits.low, limits.high, score.num_questions, expected, how))
+    return rows
 
 
 def model_card(exported: Exported, scores: Sequence[CardScore], name: str) -> str:

@@ -71,7 +71,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= raw * (1 - 1e-9))
     # A rounding error below zero must not add a tick.
     first, last = math.floor(low / step + 1e-3), math.ceil(high / step - 1e-3)
-    return [round(index * step, 12) for index in range(first, last + 1)]
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
 
 
 def bar_chart(title: str, bars: Sequence[ShareBar]) -> Html:

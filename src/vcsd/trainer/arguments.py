@@ -222,6 +222,22 @@ def refuse_dither(*, is_half: bool, has_adapters: bool, has_teacher: bool = Fals
         raise ConfigError(["a teacher was built without the offsets of model.dither. Leave the teacher out."])
 
 
+def refuse_reentrant(args: TrainingArguments, *, adapts_vision: bool) -> None:
+    """Raise a ConfigError for checkpointing under which adapters of the vision tower would get no gradient.
+
+    A reentrant checkpoint passes a gradient only if its input needs one, and embedded patches of a frozen base do not.
+    """
+    settings = args.gradient_checkpointing_kwargs
+    is_reentrant = isinstance(settings, dict) and bool(settings.get("use_reentrant"))
+    if args.gradient_checkpointing and is_reentrant and adapts_vision:
+        raise ConfigError(
+            [
+                "trainer.gradient_checkpointing_kwargs.use_reentrant = true would leave the adapters of the vision "
+                "tower untrained. Leave it out, or set it to false."
+            ]
+        )
+
+
 def refuse_half_precision(model: nn.Module) -> None:
     """Raise a ConfigError if a trained weight is in half precision: updates at a learning rate of 2e-6 would vanish."""
     half = {

@@ -37,7 +37,7 @@ from vcsd.lora.base_record import base_record
 from vcsd.method import METHODS, Method
 from vcsd.models.family import base_model, family_of
 from vcsd.models.features import FeatureCache
-from vcsd.models.freeze import has_adapters
+from vcsd.models.freeze import adapted_parts, has_adapters
 from vcsd.models.messages.prompt_length import within_model
 from vcsd.models.weights.dither import add_offsets
 from vcsd.monitor.observation import Monitor, Observation
@@ -53,7 +53,13 @@ from vcsd.rollout.sampling import Sampling
 from vcsd.step import Distiller, RolloutSettings, distill, scored_responses
 from vcsd.teacher import Teacher
 from vcsd.trainer.after_step import AfterStep
-from vcsd.trainer.arguments import own_arguments, refuse_dither, refuse_half_precision, refuse_offload
+from vcsd.trainer.arguments import (
+    own_arguments,
+    refuse_dither,
+    refuse_half_precision,
+    refuse_offload,
+    refuse_reentrant,
+)
 from vcsd.trainer.budget import DEFAULT_BUDGET, agreed_budget, room_of, worst_row
 from vcsd.trainer.drawing import DrawingTrainer, not_saved_either
 from vcsd.trainer.finite import ruined, save_for_inspection
@@ -124,9 +130,7 @@ class DistillationTrainer(DrawingTrainer):
         if teacher is not None and peft_config is not None:
             raise ConfigError(["a teacher was built without the adapter of peft_config. Build it from a PeftModel."])
         model = with_adapters(model, peft_config, seed=args.seed)
-        refuse_half_precision(model)
-        if offload:
-            refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=self.shards)
+        _refuse_settings(model, args, offload=offload, is_sharded=self.shards)
         self.offload, self.dither = offload, dither
         self.method, self.prompts_per_step, self.monitors = method, prompts_per_step, list(monitors)
         self.rollout = RolloutSettings(Sampling(), seed=args.seed) if rollout is None else rollout
@@ -421,6 +425,14 @@ class DistillationTrainer(DrawingTrainer):
             if not self.seen.is_taken:
                 del logs["loss"]
         super().log(logs, start_time)
+
+
+def _refuse_settings(model: nn.Module, args: TrainingArguments, *, offload: bool, is_sharded: bool) -> None:
+    """Raise a ConfigError for settings that do not fit the model."""
+    refuse_half_precision(model)
+    refuse_reentrant(args, adapts_vision="vision" in adapted_parts(model))
+    if offload:
+        refuse_offload(is_half=bool(args.bf16), has_adapters=has_adapters(model), is_sharded=is_sharded)
 
 
 def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) -> None:

@@ -122,6 +122,18 @@ def test_a_disk_without_space_for_one_checkpoint_is_refused_before_the_first_ste
     assert trainer.state.global_step == 0
 
 
+def test_what_a_killed_save_left_counts_as_free_since_the_next_save_removes_it(tmp_path, disk):
+    trainer = make_trainer(tmp_path, arguments={**STEPS, "max_steps": 1})
+    (tmp_path / ".partial-checkpoint-2").mkdir()
+    (tmp_path / ".partial-checkpoint-2" / "student.safetensors").write_bytes(bytes(100_000))
+    needs = trainer.disk_needs(None)
+    disk.free = needs.checkpoint_bytes + SPARE_BYTES - 100_000
+    trainer.check_resume(resume=True)
+    disk.free -= 1
+    with pytest.raises(RunError, match="a checkpoint needs"):
+        trainer.check_resume(resume=True)
+
+
 def test_a_run_that_plans_no_checkpoint_starts_but_is_warned_that_a_stop_would_lose_it(tmp_path, disk, caplog):
     trainer = make_trainer(tmp_path, arguments={"max_steps": 1, "save_strategy": "no"})
     disk.free = trainer.disk_needs(None).checkpoint_bytes + SPARE_BYTES - 1

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from vcsd import METHODS, __version__, run
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME
-from vcsd.cli import app, doctor, init_command
+from vcsd.cli import app, doctor, eval_command, init_command
 from vcsd.cli.doctor import Finding
 from vcsd.config.recipe import load_recipe
 from vcsd.errors import install_command
@@ -156,13 +156,21 @@ def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(error, tmp_pa
 def test_a_saved_traceback_holds_no_key(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("VCSD_API_KEY", "sk-in-environment\n")
-    failing(monkeypatch, ValueError("sk-in-environment and sk-in-address"))
+    monkeypatch.setenv("VLLM_API_KEY", "sk-in-vllm")
+    failing(monkeypatch, ValueError("sk-in-environment and sk-in-address, sk-in-vllm"))
     monkeypatch.setattr(app, "app", doctor.examine)
     assert main(monkeypatch, "eval", "--server=http://h/v1?api_key=sk-in-address", "http://me:sk-in-word@h/v1") == 70
     (saved,) = tmp_path.iterdir()
     shown = saved.read_text() + capsys.readouterr().err
-    assert "*** and ***" in shown
+    assert "*** and ***, ***" in shown
     assert "sk-in" not in shown
+
+
+def test_a_model_in_this_folder_is_named_after_it_and_not_after_the_one_above(tmp_path, monkeypatch):
+    (tmp_path / "first").mkdir()
+    monkeypatch.chdir(tmp_path / "first")
+    folders = [eval_command._default_folder(path, "plain", "vllm").as_posix() for path in (".", "./", "../first", "..")]
+    assert folders == [f"runs/eval/{name}-vllm" for name in ("first", "first", "first", tmp_path.name)]
 
 
 def test_a_traceback_that_cannot_be_saved_is_printed(tmp_path, monkeypatch, capsys):

@@ -43,6 +43,8 @@ def test_two_models_are_compared_on_the_first_ones_response(tmp_path):
         (("nowhere",), "--image is missing"),
         (("world", "--output", "a.doc"), "ends in '.doc'"),
         (("world", "--token", 2), "Add --tiles"),
+        (("world", "--tiles", 3), "only .html and .json show. Add --output contrast.html"),
+        (("world", "--tiles", 3, "--output", "a.svg"), "only .html and .json show"),
         (("world", "--control", "pink"), "contrast_view = 'pink'"),
         (("world", "--beta", "7"), "beta = 7.0 is outside"),
     ],

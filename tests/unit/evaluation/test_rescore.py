@@ -3,6 +3,7 @@
 import fcntl
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -13,12 +14,13 @@ from toy_questions import Parrot, question
 from toy_server import completion, toy_server
 from vcsd.cli.app import app
 from vcsd.errors import ConfigError, RunError
+from vcsd.evaluation.asked_questions import ASKED
 from vcsd.evaluation.asking import chat
 from vcsd.evaluation.asking.chat import ChatClient
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark
 from vcsd.evaluation.benchmarks.own_tsv import own_benchmark
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
-from vcsd.evaluation.evaluate import ASKED, Asking, Scoring, evaluate
+from vcsd.evaluation.evaluate import Asking, Scoring, evaluate
 from vcsd.evaluation.reading.judging.judge import Judge
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.rescore import read_asked, rescore
@@ -27,6 +29,18 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.rollout.sampling import Sampling
 
 SAID = ("B", "The answer is (B).", "**B**", "$B$")
+
+
+def renamed(head, rows, name):
+    """What a stranger may write: a benchmark of another name, after which a file is named."""
+    report = {**head["made_with"]["data"]["mine"], "benchmark": name}
+    made_with = {**head["made_with"], "data": {name: report}}
+    return [{**head, "made_with": made_with, "own": {name: []}}, *({**row, "benchmark": name} for row in rows)]
+
+
+def seeded(head, rows, name):
+    """The same with two seeds, after which folders are named."""
+    return [{**head, "seeds": [name, 1]}, *({**row, "keys": [*row["keys"], "k"]} for row in rows)]
 
 
 def asked(name="mine", options=COLOURS):
@@ -121,6 +135,10 @@ def test_a_folder_without_questions_says_what_to_do(tmp_path):
         (lambda head, rows: [head, {**rows[0], "keys": []}, *rows[1:]], "does not have one key for each seed"),
         (lambda head, rows: [{**head, "own": {}}, *rows], "does not say what mine is"),
         (lambda head, rows: [head, {**rows[0], "options": ["A"]}, *rows[1:]], "AttributeError"),
+        (lambda head, rows: renamed(head, rows, "../../outside"), "'../../outside' is not the name of an own file"),
+        (lambda head, rows: renamed(head, rows, "/tmp/outside"), "'/tmp/outside' is not the name of an own file"),
+        (lambda head, rows: renamed(head, rows, "BLINK"), "'BLINK' is not the name of an own file"),
+        (lambda head, rows: seeded(head, rows, "../../outside"), "a seed is not a number"),
         (lambda head, rows: [head, {**rows[0], "kind": "riddle"}, *rows[1:]], "'riddle' is no kind of question"),
     ],
 )
@@ -220,6 +238,13 @@ def test_seeds_that_were_asked_differently_are_not_averaged(tmp_path):
     with pytest.raises(ConfigError, match="asked differently"):
         over_seeds(cards)
     assert over_seeds(cards[:2]).acc.sd == 0.0
+    made = {**cards[0].made_with, "asker": {"model": "m", "chat_template_kwargs": {"enable_thinking": False}}}
+    thinking = {**made, "asker": {"model": "n", "chat_template_kwargs": {"enable_thinking": True}}}
+    with pytest.raises(ConfigError, match="chat_template_kwargs enable_thinking False and True"):
+        over_seeds([replace(cards[0], made_with=made), replace(cards[1], made_with=thinking)])
+    corrected = {**made, "data": {"mine": {"md5": "1"}}}
+    with pytest.raises(ConfigError, match="data mine"):
+        over_seeds([replace(cards[0], made_with=made), replace(cards[1], made_with=corrected)])
 
 
 def test_a_folder_with_one_seed_and_with_several_does_not_say_which_to_compare(tmp_path):

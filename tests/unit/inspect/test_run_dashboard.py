@@ -8,6 +8,9 @@ from rich.console import Console
 
 from toy_runs import write_fallen, write_run
 from vcsd.checkpoint.lock import only_process
+from vcsd.evaluation.scoring.aggregate import Tally
+from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, Scorecard
+from vcsd.evaluation.scoring.uncertainty import Interval
 from vcsd.inspect.run_dashboard import dashboard, seconds_left, spark, watch_run
 from vcsd.inspect.run_folder import read_run
 
@@ -49,6 +52,17 @@ def test_the_dashboard_shows_what_the_last_evaluation_has_lost(tmp_path):
 def test_a_run_that_has_ended_is_shown_once(tmp_path):
     console = Console(file=StringIO(), width=100, force_terminal=True)
     assert watch_run(write_run(tmp_path / "a"), console, pause=pytest.fail).state == "finished"
+
+
+def test_a_model_that_was_only_evaluated_is_shown_with_its_score(tmp_path):
+    (tmp_path / "base").mkdir()
+    tally = Tally(("a", "b"), (True, False), (0, 1), {"accuracy": (0, 1)})
+    limits, counts = Interval(9.5, 90.5), Counts(0, 0, 0, 0, 0)
+    score = BenchmarkScore("mine", "mine", 50.0, limits, 2, None, counts, {"accuracy": 50.0}, {}, "official", tally)
+    Scorecard("final", "2026-06", 50.0, limits, {"mine": score}).save(tmp_path / "base" / "scorecard.json")
+    console = Console(file=StringIO(), width=100)
+    watch_run(tmp_path / "base", console, pause=pytest.fail)
+    assert console.file.getvalue() == "base  evaluated, not trained: Acc 50.00\n"
 
 
 def test_a_live_run_is_followed_until_it_ends(tmp_path):

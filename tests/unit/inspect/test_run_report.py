@@ -214,6 +214,15 @@ def test_scorecards_give_paired_differences_and_cases(tmp_path):
     assert [answer.is_right for answer in lost.answers] == [True, False]
 
 
+def test_an_answer_of_other_settings_is_not_shown_with_a_score(tmp_path):
+    card_of([1]).save(tmp_path / "scorecard.json")
+    write_lines(tmp_path / "asked.jsonl", [{"seeds": [0]}, {"benchmark": "toy", "question": "q0", "keys": ["greedy"]}])
+    said = [("greedy", "The first."), ("warm", "The second.")]
+    lines = [{"benchmark": "toy", "question": "q0", "key": key, "text": text} for key, text in said]
+    write_lines(tmp_path / "predictions.jsonl", lines)
+    assert read_run(tmp_path).answers() == {("toy", "q0"): "The first."}
+
+
 def test_the_change_in_unread_answers_stands_next_to_every_difference_and_curve(tmp_path):
     questions = [option(f"q{place}", "A", category="Counting") for place in range(4)]
     for name, said in (("base", "?AAB"), ("trained", "AAAB")):

@@ -58,7 +58,8 @@ def run(way: Any, norm: nn.Module, x: Tensor, gate: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "heads_per_sum"), [((5, 16), 256), ((2, 3, 37), 256), ((1, 1), 256), ((300, 128), 64), ((7, 2100), 2)]
+    ("shape", "heads_per_sum"),
+    [((5, 16), 256), ((2, 3, 37), 256), ((1, 1), 256), ((300, 128), 64), ((7, 2100), 2), ((300, 4), 256)],
 )
 @pytest.mark.parametrize("eps", [1e-6, 0.5])
 def test_a_gated_norm_and_its_gradients_equal_transformers(

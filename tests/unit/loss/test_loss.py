@@ -200,6 +200,22 @@ def test_an_upstream_factor_rescales_the_gradient_of_the_weighted_sum(case, impl
     torch.testing.assert_close(hidden.grad, -3.0 * problem.run("reference").grad_hidden, atol=4e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.bfloat16, 1 / 3), (torch.float16, 7e4)])
+def test_an_upstream_factor_is_not_rounded_to_the_type_of_the_hidden_states(case, dtype, factor):
+    """bfloat16 rounds a third by two thousandths, and float16 ends at 65,504; the head's gradient is in float32."""
+    problem = case().to(dtype)
+
+    def gradient(factor):
+        hidden = problem.hidden.clone().requires_grad_()
+        loss, _ = problem.loss(hidden, problem.head, torch.ones_like(problem.weights), impl="chunked", temperature=50.0)
+        (factor * loss).backward()
+        return hidden.grad
+
+    expected = (gradient(1.0).float() * factor).to(dtype)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(gradient(factor), expected, rtol=0, atol=0)
+
+
 def test_a_graph_can_be_run_backward_twice(case, impl):
     problem = case()
     hidden = problem.hidden.clone().requires_grad_()
@@ -460,6 +476,16 @@ def test_the_result_does_not_depend_on_the_size_of_chunks(case, impl, monkeypatc
     torch.testing.assert_close(chunks.grad_bias, whole.grad_bias, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(chunks.statistics.student_entropy, whole.statistics.student_entropy)
     assert torch.equal(chunks.statistics.support_size, whole.statistics.support_size)
+
+
+def test_a_little_more_free_memory_gives_the_same_bits(case, impl, monkeypatch):
+    """A resumed run finds other amounts of free memory, and must repeat the sums of the first one."""
+    problem, module = case(num=40), {"chunked": "chunked", "triton": "row_kernel"}[impl]
+    outcomes = []
+    for free in range(20_000, 30_000, 2_000):
+        monkeypatch.setattr(f"vcsd.loss.{module}.free_bytes", lambda device, free=free: free)
+        outcomes.append(problem.run(impl).grad_weight)
+    assert all(torch.equal(outcomes[0], other) for other in outcomes[1:])
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)

@@ -64,6 +64,13 @@ def test_offload_is_refused_in_a_dry_run_where_a_run_would_refuse_it(sharded):
         preview(load_recipe("paper/qwen3_vl_8b", ["offload=true", *sharded.split()]))
 
 
+def test_checkpoints_that_would_leave_adapters_untrained_are_refused_in_a_dry_run():
+    adapters = ["lora.rank=8", "lora.vision=true", "trainer.learning_rate=6e-5"]
+    reentrant = ["trainer.gradient_checkpointing=true", "trainer.gradient_checkpointing_kwargs={use_reentrant: true}"]
+    with pytest.raises(ConfigError, match="adapters of the vision tower untrained"):
+        preview(load_recipe("paper/qwen3_vl_8b", [*adapters, *reentrant]))
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

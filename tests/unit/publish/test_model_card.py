@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.scorecard import BenchmarkScore, Counts, Scorecard
 from vcsd.evaluation.scoring.uncertainty import Interval
 from vcsd.publish.described_export import export_with_card, warn_of_collapse
-from vcsd.publish.model_card import CardScore, Exported, model_card
+from vcsd.publish.model_card import CardScore, Exported, model_card, scores_of
 
 SAVE = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
 
@@ -122,6 +123,18 @@ def test_every_export_has_a_card_with_the_scores_of_these_weights(run, tmp_path)
     with pytest.raises(ConfigError, match="was measured on other weights than the teacher"):
         export_with_card(run, tmp_path / "teacher", what="teacher", dtype="float32", scores=[tmp_path])
     assert not (tmp_path / "teacher").exists()
+
+
+def test_the_card_says_which_scores_are_of_a_part_or_of_other_data():
+    card = scorecard("me")
+    asked = {"num_questions": 9, "num_asked": 2, "doubts": []}
+    score = replace(card.benchmarks["mine"], num_expected=None)  # POPE, for example, has no fixed number
+    (row,) = scores_of(replace(card, benchmarks={"mine": score}, made_with={"data": {"mine": asked}}))
+    assert (row.num_questions, row.num_expected) == (2, 9)
+    assert "Some benchmarks were asked in part only" in model_card(exported(), [row], "x")
+    (row,) = scores_of(replace(card, made_with={"data": {"mine": {**asked, "doubts": ["its md5 is 1."]}}}))
+    assert row.num_expected == 4
+    assert row.how.endswith(", not the published data")
 
 
 def test_scores_of_another_model_are_refused(run, tmp_path):

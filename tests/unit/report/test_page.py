@@ -173,7 +173,10 @@ def test_parts_without_content_are_left_out():
     assert "A run was stopped." in page_html(page(notes=["A run was stopped."]))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 0), (5, 5), (-1e-9, 1e-9), (0.001, 12345.0), (-7.2, -7.1), (99, 100)])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0, 0), (5, 5), (-1e-9, 1e-9), (3e-14, 3e-14), (1e-15, 4e-13), (0.001, 12345.0), (-7.2, -7.1), (99, 100)],
+)
 def test_ticks_are_few_round_and_cover_the_range(low, high):
     found = ticks(low, high)
     assert 2 <= len(found) <= 8

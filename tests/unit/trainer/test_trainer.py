@@ -8,6 +8,7 @@ import torch
 from transformers import integrations
 
 from faulty_disk import faulty_disk
+from tiny_lora import EVERYWHERE, lora_model
 from tiny_models import build_model
 from tiny_processor import build_processor
 from tiny_step import losses_of, make_examples, make_trainer, training_arguments
@@ -365,6 +366,37 @@ def test_gradient_checkpointing_changes_nothing(tmp_path):
     for trainer in (plain, checked):
         trainer.train()
     assert losses_of(checked) == pytest.approx(losses_of(plain), rel=1e-5)
+
+
+def test_reentrant_checkpoints_are_refused_where_they_would_leave_adapters_untrained(tmp_path):
+    reentrant = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}
+    make_trainer(tmp_path, arguments=reentrant, model=lora_model(both=True))
+    with pytest.raises(ConfigError, match="would leave the adapters of the vision tower untrained"):
+        make_trainer(tmp_path, arguments=reentrant, model=lora_model("qwen3_vl", EVERYWHERE))
+
+
+def blind(example):
+    text = [{"type": "text", "text": "how many?"}]
+    return replace(example, images=(), boxes=(), prompt=({"role": "user", "content": text},))
+
+
+@pytest.mark.parametrize("num_seen", [0, 3])
+def test_rows_without_images_train_nothing_if_only_the_tower_is_trained(tmp_path, num_seen):
+    """In a row of its own, such a prompt reaches no trained weight; with others, it counts in the loss of the step."""
+    examples = make_examples(5)
+    examples = [*examples[:num_seen], *map(blind, examples[num_seen:])]
+    losses, moved = [], []
+    for budget in (10_000, 60):
+        model = build_model()
+        freeze(model, "language")
+        before = weights_of(model)
+        given = {"model": model, "method": METHODS["opsd"], "train_dataset": examples, "prompts_per_step": 5}
+        trainer = make_trainer(tmp_path, token_budget=budget, arguments={"max_steps": 2}, **given)
+        trainer.train()
+        losses.append(losses_of(trainer))
+        moved.append(moved_share(before, weights_of(model)) > 0)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert moved == [num_seen > 0] * 2
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -95,7 +95,7 @@ def data_folder(folder: str | PathLike[str] | None, asked: Sequence[str] = ()) -
 
 
 def choose_benchmarks(names: str | Sequence[str], also: Sequence[str] = ()) -> list[Benchmark]:
-    """Find benchmarks by name; "all" selects the seven. `also` are names that the caller takes, for error messages.
+    """Find benchmarks by name; "all" stands for the seven. `also` are names that the caller takes, for error messages.
 
     >>> [benchmark.name for benchmark in choose_benchmarks("VStarBench, blink")]
     ['VStarBench', 'BLINK']
@@ -103,9 +103,8 @@ def choose_benchmarks(names: str | Sequence[str], also: Sequence[str] = ()) -> l
     words = [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
     if not words:
         raise ConfigError([f"no benchmark was passed. {did_you_mean('', [*PUBLISHED, 'all'])}"])
-    if any(word.lower() == "all" for word in words):
-        return list(BENCHMARKS.values())
     by_word = {name.lower(): benchmark for name, benchmark in PUBLISHED.items()}
+    words = [name for word in words for name in (BENCHMARKS if word.lower() == "all" else [word])]
     unknown = [
         f"benchmark {word!r} is not known. {did_you_mean(word, [*PUBLISHED, 'all', *also])}"
         for word in words

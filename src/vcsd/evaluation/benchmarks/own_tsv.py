@@ -83,10 +83,10 @@ def _check_path(path: Path) -> None:
 
 def read_own(row: Record) -> ParsedRecord:
     """Read a row. Options make it a question of letters; else the gold answer tells what it is."""
-    if any(row.get(letter) is not None for letter in ascii_uppercase):
-        return multiple_choice(row)
-    gold = row.need("answer").strip()
     groups = {name: group for name in _GROUPS if (group := row.get(name)) is not None}
+    if any(row.get(letter) is not None for letter in ascii_uppercase):
+        return replace(multiple_choice(row), groups=groups)
+    gold = row.need("answer").strip()
     question, hint = row.need("question"), row.get("hint")
     if gold.lower() in ("yes", "no"):
         return ParsedRecord(question, "yes_no", "yes_no", gold.capitalize(), groups=groups, hint=hint)

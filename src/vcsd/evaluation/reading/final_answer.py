@@ -84,7 +84,7 @@ _HAN_OF_A_STATEMENT = 12
 """The same in Chinese, which has no spaces."""
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 
-_PROGRAM = re.compile(r"^\s*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
+_PROGRAM = re.compile(r"^[^\S\n]*(?:def \w+\(|import \w+$|from \w+ import |print\()", re.MULTILINE)
 """A program is not an answer: its output is not in the text."""
 _FENCED = re.compile(r"```.*?(?:```|$)", re.DOTALL)
 

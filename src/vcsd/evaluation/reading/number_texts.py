@@ -114,7 +114,7 @@ def _before_explanation(text: str, asked: QuestionWords) -> Reading | None:
 
 
 _EXPLAINED_LATER = re.compile(
-    r"(?P<answer>[^\n:]{1,100}?)\s*\n\s*[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution|"
+    r"(?P<answer>[^\n:]{1,100}?)[^\S\n]*\n\s*+[*#\u3010]{0,4}(?:解析|解释|解答|解|说明|理由|分析|Explanation|Reasoning|Solution|"
     r"(?:Here(?:'s|\s+is)\s+(?:the|a|my)\s+)?(?:detailed\s+)?breakdown)[*\u3011]{0,3}\s*:",
     re.IGNORECASE,
 )

@@ -113,7 +113,7 @@ _WRONG = re.compile(r"[*)\"]*\s+(?:is|are|was|does|can)\s*(?:n't|not|wrong|incor
 _NOT_CHOSEN_HAN = re.compile(r"(?:不|别|勿|非|排除|除了?)(?:应该?|能|会|可以?)?$")
 _WRONG_HAN = re.compile(r"[)*\s]*(?:选项|项)?\s*(?:是|为|就)?\s*(?:不(?!同)|错|有误|被?排除)")
 _LABEL_LINE = re.compile(
-    r"(?:^|[.;!?]\s)[\s*_#(\[>-]*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
+    r"(?:^|[.;!?]\s)(?:[^\S\n]|[*_#(\[>-])*(?:(?i:option|choice)\s*\(?)?([A-Z])[*_)\]]*\s*(?:[.:)]|$)", re.MULTILINE
 )
 
 
@@ -236,7 +236,7 @@ _SMALL_LABEL = re.compile(r"([a-h])[.)]\s")
 _WORDS_AND_LABEL = re.compile(r"(?P<words>\S.*?)\s*\((?P<letter>[A-Z])\)\W*$")
 _TICKED = re.compile(
     rf"(?<!not\s)(?:[{TICKS}]\ufe0f?|\[[xX]\])\s*[*(]*([A-Z])\b(?!\s+(?:is|are|was|has|does|can)\b)|"
-    rf"^[\s*(-]*([A-Z])\b[^\n]{{0,80}}?[{TICKS}]\ufe0f?[^\w\n]*$",
+    rf"^(?:[^\S\n]|[*(-])*([A-Z])\b[^\n]{{0,80}}?[{TICKS}]\ufe0f?[^\w\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 

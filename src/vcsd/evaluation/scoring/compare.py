@@ -225,13 +225,23 @@ def _mean(values: Sequence[float]) -> float:
 _ASKED = ("style", "sampling", "limit", "jpeg75")
 """How a card's questions were asked. The model may differ between the seeds of a training recipe."""
 
+_ASKER = ("contrast", "chat_template_kwargs", "switches", "image_size")
+"""What an answerer does beside the model: contrast decoding, thinking, the size of images."""
+
+
+def _how_asked(made: MadeWith) -> dict[str, object]:
+    """Return how a card's questions were asked: its settings, those of its answerer, and checksums of its data."""
+    asker, data = made.get("asker") or {}, made.get("data") or {}
+    own = {key: asker.get(key) for key in _ASKER}
+    sums = {name: report.get("md5") for name, report in data.items()}
+    return {**{key: made.get(key) for key in _ASKED}, "asker": own, "data": sums}
+
 
 def _check_asked_alike(cards: Sequence[Scorecard]) -> None:
     """Raise if the seeds of one result were asked differently, as when an older one is left in a folder."""
-    first = cards[0].made_with
+    first, how = cards[0].made_with, _how_asked(cards[0].made_with)
     for made in (card.made_with for card in cards[1:]):
-        pairs = {key: (first.get(key), made.get(key)) for key in _ASKED if first.get(key) != made.get(key)}
-        if pairs:
+        if pairs := _made_differently(how, _how_asked(made)):
             settings = ", ".join(f"{name} {_brief(a)} and {_brief(b)}" for name, (a, b) in _leaves(pairs))
             raise ConfigError([
                 f"seeds {first.get('seed')} and {made.get('seed')} were asked differently: {settings}. Ask both the "

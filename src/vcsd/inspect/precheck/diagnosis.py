@@ -17,7 +17,8 @@ from vcsd.errors import DataError
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
-from vcsd.evaluation.reading import read_answer
+from vcsd.evaluation.asking.predictions import answer_key
+from vcsd.evaluation.reading import READER, read_answer
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.evaluation.scoring.uncertainty import estimate, interval_of_difference
@@ -187,7 +188,7 @@ def diagnose(
         )
         for view in VIEWS_ASKED
     }
-    key = f"{name} {method!r} {max_new_tokens} {FORM}" + ("" if vllm is None else f" {vllm.label}")
+    key = f"{name} {method!r} {dict(opened.chat_template_kwargs)} {FORM}" + ("" if vllm is None else f" {vllm.label}")
     statistics = _scored(opened, questions, said, folder / "scored.jsonl", method, key)
     errors = {
         question.id: problem
@@ -206,21 +207,32 @@ def _scored(
     key: str,
 ) -> list[ExampleStatistics]:
     """Score the answers that have no error. What the file holds under the same key is not scored again."""
-    known = {record["id"]: record for record in read_lines(path) if record.get("key") == key}
+    known = {record.get("key"): record for record in read_lines(path)}
     lines, statistics = Lines(path), []
+    answered = [
+        (question, {view: said[view][index] for view in VIEWS_ASKED})
+        for index, question in enumerate(questions)
+        if all(said[view][index].error is None for view in VIEWS_ASKED)
+    ]
+    keys = [_score_key(question, own, key) for question, own in answered]
     with AskingBar("scoring") as bar:
-        bar.begin(sum(question.id in known for question in questions), len(questions))
-        for index, question in enumerate(questions):
-            own = {view: said[view][index] for view in VIEWS_ASKED}
-            if any(one.error is not None for one in own.values()):
-                continue
-            if question.id not in known:
-                known[question.id] = {"key": key, **_record(_statistics(opened, question, own, method))}
-                lines.append(known[question.id])
+        bar.begin(sum(one in known for one in keys), len(answered))
+        for one, (question, own) in zip(keys, answered, strict=True):
+            if one not in known:
+                known[one] = {"key": one, **_record(_statistics(opened, question, own, method))}
+                lines.append(known[one])
                 bar.step(is_failed=False)
-            stored = {name: value for name, value in known[question.id].items() if name != "key"}
+            stored = {name: value for name, value in known[one].items() if name != "key"}
             statistics.append(ExampleStatistics(**{**stored, "category": question.example.category}))
     return statistics
+
+
+def _score_key(question: Question, said: Mapping[str, Prediction], key: str) -> str:
+    """Hash all that the statistics of an example depend on. Other data may have the same ids, or other answers."""
+    lengths = {view: one.num_tokens for view, one in said.items()}
+    texts = {view: one.text for view, one in said.items()}
+    asker = {"key": key, "id": question.id, "gold": question.gold, "texts": texts, "lengths": lengths, "reader": READER}
+    return answer_key(question, Sampling(temperature=0.0), asker=asker, seed=0)
 
 
 def _record(statistics: ExampleStatistics) -> dict[str, object]:

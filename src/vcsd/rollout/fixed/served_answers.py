@@ -116,15 +116,11 @@ class ServedAnswers:
         """
         try:
             gap = self._engine.adopt(probe_prompt(sorted(prompts, key=lambda prompt: len(prompt.input_ids))))
-        except ServerLostError:
-            raise
-        except (RequestRefusedError, ServerRefusedError):
-            self._forget()
+        except (ServerLostError, OtherVersionError, RequestRefusedError, ServerRefusedError):
             raise
         except NotOfferedError as error:
             raise RunError(f"{error} Start the server with `{serve_command(self._name)}`.") from error
         except RunError as error:
-            self._forget()
             raise RunError(
                 f"{self._client.url} does not serve {self._name}: {error} Start the server with "
                 f"`{serve_command(self._name)}`, or pass the model that it serves."

@@ -196,6 +196,8 @@ class FileReceiver:
             for place, name in enumerate(update["names"]):
                 places = tensors.get_tensor(f"{place}.places") if f"{place}.places" in known else None
                 values = tensors.get_tensor(f"{place}.values")
+                if self._keeps_copy:  # the tensor is the file: its memory is not free before the tensor is gone
+                    values = values.clone()
                 patch = WeightPatch(name, update["forms"][place], values, places, update["checksums"][place])
                 yield self._receiver.apply(patch)
                 if not self._keeps_copy:

@@ -15,12 +15,13 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, Unpack
 
 import torch
 
-from vcsd.errors import RunError, VcsdError
-from vcsd.parallel.ranks import OtherRankError, gathered, is_first, on_every, on_first
+from vcsd.errors import NoRoomError, RunError
+from vcsd.parallel.ranks import OtherRankError, gathered, on_every, on_first
 from vcsd.rollout.vllm.server_client import ServerLostError
 from vcsd.rollout.vllm.start_target import VLLMSettings, start_target
 from vcsd.rollout.vllm.sync_probe import probe_prompt
@@ -104,17 +105,16 @@ class ProvenRollouts:
                 on_first(self._running.make_ready)
                 with self._timed("send", step):
                     line = self._engine.refresh(step, self._probe).as_line()
-                if is_first():
-                    self._record(line)
+                on_first(partial(self._record, line))
                 result = run()
-            except VcsdError as error:
+            except Exception as error:  # of any kind: other ranks know of it, and wait for this rank's verdict
                 self._pause_or_stop(error, step, attempt)
             else:
                 self._engine.sleep()
                 return result
         raise AssertionError
 
-    def _pause_or_stop(self, error: VcsdError, step: int, attempt: int) -> None:
+    def _pause_or_stop(self, error: Exception, step: int, attempt: int) -> None:
         """Wait before the next attempt, on all ranks; raise if there is none, or if it would not help."""
         verdicts = gathered(None if isinstance(error, OtherRankError) else self._is_retryable(error))
         if not all(verdict in (True, None) for verdict in verdicts):
@@ -197,8 +197,20 @@ class AgreedEngine:
         self._engine = engine
 
     def sample(self, prompts: Sequence[Prompt], sampling: Sampling, **keywords: Unpack[SampleKeywords]) -> Sampled:
-        """Draw rollouts of this rank's prompts."""
-        return on_every_local(lambda: self._engine.sample(prompts, sampling, **keywords))
+        """Draw rollouts of this rank's prompts. If memory is short on one rank, all raise a NoRoomError."""
+
+        def drawn() -> Sampled | None:
+            try:
+                return self._engine.sample(prompts, sampling, **keywords)
+            except torch.OutOfMemoryError:
+                return None
+
+        sampled = on_every_local(drawn)
+        if not all(gathered(sampled is not None)) or sampled is None:
+            raise NoRoomError(
+                "vLLM ran out of memory in a rollout. Lower rollout.vllm_memory_share or model.max_pixels."
+            )
+        return sampled
 
 
 def on_every_local(run: Callable[[], Result]) -> Result:

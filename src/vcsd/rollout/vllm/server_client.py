@@ -146,6 +146,16 @@ class ServerClient:
         for connection in list(self._open):
             _cut(connection)
 
+    @contextmanager
+    def given_up(self) -> Iterator[None]:
+        """Give up requests as `give_up` does; new ones are refused only inside this context."""
+        before = self._is_closed
+        self.give_up()
+        try:
+            yield
+        finally:
+            self._is_closed = before
+
     def _ask(
         self,
         method: str,

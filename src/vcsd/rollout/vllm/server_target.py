@@ -279,6 +279,10 @@ class ServerTarget:
         except Exception:
             pool.shutdown(wait=True, cancel_futures=True)  # weights must not change under requests that still run
             raise
+        except BaseException:  # Ctrl-C: Python does not exit before all threads of the pool have their replies
+            with self.client.given_up():
+                pool.shutdown(wait=True, cancel_futures=True)
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -15,6 +15,7 @@ The tests run it on a CPU. It has not been run on a GPU.
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -41,7 +42,7 @@ from vcsd.rollout.vllm.vllm_requests import (
 from vcsd.rollout.vllm.weight_sync import SyncTarget, WeightSync, expected_shapes, refuse_other_version, student_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
 
@@ -132,21 +133,32 @@ class VLLMEngine:
         Collective: if it fails on one rank, it raises on all.
         """
         records: list[SyncRecord] = []
-        self._target.wake()
+        on_every(self._target.wake)
         self.version = None
         on_every(lambda: records.append(self._send(step)))
         self.version = records[0].version
         gaps: list[Gap] = []
         drawn: list[Sampled] = []
-        on_every(lambda: drawn.append(self._answer(probe)))
-        on_every(lambda: gaps.append(self._compare(probe, drawn[0])))  # all ranks compute with a sharded student
+        with self._on_trial():
+            on_every(lambda: drawn.append(self._answer(probe)))
+            on_every(lambda: gaps.append(self._compare(probe, drawn[0])))  # all ranks compute with a sharded student
         sent = getattr(self._target, "sent_bytes", None)
         return replace(records[0], probe_mean=gaps[0].mean, probe_max=gaps[0].max, sent_bytes=sent)
 
     def adopt(self, probe: Prompt) -> Gap:
         """Use the weights that vLLM has, without sending any, after checking that they are the student's."""
         self.version = self._target.weight_version()
-        return self._compare(probe, self._answer(probe))
+        with self._on_trial():
+            return self._compare(probe, self._answer(probe))
+
+    @contextmanager
+    def _on_trial(self) -> Iterator[None]:
+        """Forget the version if a probe inside fails for whatever reason: nothing is proven then."""
+        try:
+            yield
+        except BaseException:
+            self.version = None
+            raise
 
     def _send(self, step: int) -> SyncRecord:
         """Send the weights, or take part in gathering them while rank 0 sends them to the server of all."""

@@ -211,6 +211,9 @@ def test_jpeg_75_is_for_the_files_that_are_re_encoded_upstream(tsvs):
 
 def test_names_are_forgiving_and_unknown_ones_get_advice():
     assert [benchmark.name for benchmark in choose_benchmarks("all")] == NAMES
+    assert [benchmark.name for benchmark in choose_benchmarks("POPE,all,blink")] == ["POPE", *NAMES]
+    with pytest.raises(ConfigError, match="'Pope2' is not known"):
+        choose_benchmarks("all,Pope2")
     assert [benchmark.name for benchmark in choose_benchmarks(["mmstar"])] == ["MMStar"]
     assert [benchmark.name for benchmark in choose_benchmarks("BLINK, blink,MMStar")] == ["BLINK", "MMStar"]
     assert [benchmark.name for benchmark in choose_benchmarks("BLINK,All")] == NAMES

@@ -33,6 +33,13 @@ def test_the_gold_answer_and_the_options_tell_what_a_question_is(tmp_path):
     assert len(loaded.questions[2].example.images) == 1
 
 
+def test_questions_with_and_without_options_are_grouped_alike(tmp_path):
+    rows = [{**row, "split": "val"} for row in ROWS]
+    benchmark, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", rows))
+    assert benchmark.breakdown == ("category", "split")
+    assert [question.groups["split"] for question in loaded.questions] == ["val"] * 5
+
+
 @pytest.mark.parametrize(
     ("answers", "rights"),
     [

@@ -138,6 +138,21 @@ def test_a_long_loop_is_read_quickly_and_not_believed():
     assert read_answer("yes no " * 5000, "yes_no").found is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("integer", "x" + " \n" * 9000 + "B"),
+        ("option", "- \n" * 6000),
+        ("integer", "A. " * 9000),
+        ("integer", "<answer>" * 8000),
+    ],
+)
+def test_a_loop_of_marks_or_empty_lines_is_read_quickly(kind, text):
+    start = time.process_time()
+    assert read_answer(text, kind, COLOURS if kind == "option" else {}).found is None
+    assert time.process_time() - start < 1.2, "it took up to a quarter of a minute, and four times as long if doubled"
+
+
 def test_a_long_answer_is_read_in_a_time_that_grows_with_its_length():
     start = time.monotonic()
     assert read_answer("one hundred " * 40_000, "integer") == read_answer("one hundred " * 40, "integer")

@@ -361,6 +361,20 @@ def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkey
     assert list(other.by_category()) == ["other"]  # categories come from the data, not from what is stored
 
 
+def test_other_data_with_the_same_ids_is_scored_again(tmp_path):
+    world = open_model("world")
+    examples, options = training_examples(2), {"name": "world", "max_new_tokens": 24}
+    first = diagnose(world, examples, tmp_path, METHODS["vcsd"], **options)
+    read = [one.texts["image"] for one in first.examples]
+    corrected = [replace(one, answer="zebra") for one in examples]
+    second = diagnose(world, corrected, tmp_path, METHODS["vcsd"], **options)
+    assert [one.is_right["image"] for one in second.examples] == [False, False]
+    swapped = [replace(one, id=other.id) for one, other in zip(examples, examples[::-1], strict=True)]
+    third = diagnose(world, swapped, tmp_path, METHODS["vcsd"], **options)
+    assert [one.texts["image"] for one in third.examples] == read
+    assert [one.contrasts for one in third.examples] == [one.contrasts for one in first.examples]
+
+
 def test_the_lift_of_the_end_is_that_of_core_with_and_without_the_guard():
     world = open_model("world")
     image, text = world_question()

@@ -93,6 +93,34 @@ def test_new_weights_on_the_server_are_compared_again(case):
     assert case.num_compared == 2
 
 
+def test_new_weights_during_the_probe_are_compared_again(case, monkeypatch):
+    whole = case.server._generate
+
+    def updated(body):
+        monkeypatch.setattr(case.server, "_generate", whole)
+        case.server.version = "step-9"  # a trainer sent weights
+        return whole(body)
+
+    monkeypatch.setattr(case.server, "_generate", updated)
+    assert len(case.sample()) == 2
+    assert case.num_compared == 1
+
+
+def test_a_probe_that_cannot_be_scored_proves_nothing(case, monkeypatch):
+    """An evaluation asks question by question when memory runs out: the next one must be compared too."""
+
+    def too_large(student, prompt, response):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SCORES, too_large)
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError):
+                case.sample()
+    assert len(case.sample()) == 2
+    assert case.num_compared == 1
+
+
 def test_after_four_attempts_the_evaluation_stops(case):
     case.server.failures[GENERATE] = 99
     with pytest.raises(RunError, match=r"no answers after 4 attempts: .* the same command resumes"):

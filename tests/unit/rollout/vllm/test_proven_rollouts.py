@@ -8,8 +8,9 @@ from tiny_groups import make_prompt
 from tiny_models import build_model
 from tiny_step import losses_of, make_trainer
 from toy_vllm_server import ToyVLLMServer
-from vcsd.errors import RunError
+from vcsd.errors import NoRoomError, RunError
 from vcsd.models.family import family_of
+from vcsd.parallel.ranks import where_it_fits
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm import proven_rollouts
 from vcsd.rollout.vllm.proven_rollouts import ProvenRollouts, RolloutsLostError
@@ -70,6 +71,46 @@ def test_a_failure_repeats_the_sync_and_the_whole_batch(case, path):
     assert len(case.draw(2)) == 3
     assert case.server.version == "step-2"
     assert case.pauses == [5.0]
+
+
+@pytest.mark.parametrize("where", ["the probe", "the record", "the draw"])
+def test_an_error_of_any_kind_is_told_to_the_other_ranks(case, monkeypatch, where):
+    """They fail with it, ask each other whether to try again, and would wait for a rank that left without a word."""
+    verdicts = []
+
+    def with_another(verdict):
+        verdicts.append(verdict)
+        return [verdict, None]
+
+    def fails(*given, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(proven_rollouts, "gathered", with_another)
+    if where == "the probe":
+        monkeypatch.setattr("vcsd.rollout.vllm.vllm_engine.student_log_probs", fails)
+    case.rollouts._record = fails if where == "the record" else case.rollouts._record
+    with pytest.raises(torch.OutOfMemoryError):
+        case.rollouts.draw([make_prompt()], 1, fails)
+    assert verdicts == [False]
+    assert case.pauses == []
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_lack_of_memory_in_vllm_on_any_rank_is_one_of_all_ranks(case, monkeypatch, lacks):
+    """The trainer then saves, which takes all of them. Only the rank that lacked memory had asked whether all fit."""
+
+    def fails(*given, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    def draw(engine):
+        if lacks:
+            monkeypatch.setattr(case.rollouts._engine, "sample", fails)
+        else:
+            monkeypatch.setattr(proven_rollouts, "gathered", lambda value: [value, False])  # the other rank
+        return where_it_fits(lambda: engine.sample([make_prompt()], Sampling(), num_rollouts=1, seed=0))
+
+    with pytest.raises(NoRoomError, match=r"vLLM ran out of memory .* rollout\.vllm_memory_share"):
+        case.rollouts.draw([make_prompt()], 1, draw)
 
 
 def test_a_server_restarted_in_mid_batch_gets_its_weights_again(case, monkeypatch):

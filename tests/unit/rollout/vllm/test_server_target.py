@@ -194,6 +194,33 @@ def test_requests_that_are_given_up_end_at_once(server, target):
         released.set()
 
 
+def test_a_key_press_ends_requests_that_wait_for_replies(server, target, monkeypatch):
+    """Python joins the threads of a pool when it exits: the process would live until the last reply."""
+    reached, released, whole = threading.Event(), threading.Event(), server._generate
+
+    def hangs(body):
+        reached.set()
+        released.wait(60)
+        return 200, {}
+
+    def interrupt(future, *settings):
+        assert reached.wait(30)
+        raise KeyboardInterrupt
+
+    server._generate = hangs
+    before = set(threading.enumerate())
+    monkeypatch.setattr("vcsd.rollout.vllm.server_target.as_completed", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        target.generate([{"token_ids": [1]}] * 3, [{}] * 3, tell=lambda done: None)
+    try:
+        waiting = [thread for thread in set(threading.enumerate()) - before if "ThreadPoolExecutor" in thread.name]
+        assert not waiting
+        server._generate = whole
+        assert target.client.is_ready(), "the client can be used again"
+    finally:
+        released.set()
+
+
 def folders(root):
     return sorted(path for path in root.iterdir() if path.is_dir())
 
@@ -471,6 +498,19 @@ def test_large_weights_are_sent_in_several_files_that_are_removed(monkeypatch):
     assert [name for _, name in names] == ["a", "b", "c"]
     assert len({file for file, _ in names}) == 3
     assert list(sender.folder.glob("*.safetensors")) == []
+    sender.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux lists what a process maps")
+def test_weights_that_a_worker_keeps_do_not_keep_the_memory_of_removed_files():
+    """A tensor of safetensors is its file. Kept ones would fill /dev/shm with all weights, in files without names."""
+    sender = FileSender(sends_changes=True)
+    receiver = FileReceiver(str(sender.folder), keeps_copy=True)
+    weight = torch.randn(1000)
+    for sent in (weight, weight + (torch.arange(1000) == 7)):
+        for update in sender.updates([("a", sent)]):
+            assert [torch.equal(tensor, sent) for _, tensor in receiver.read(update)] == [True]
+        assert str(sender.folder) not in Path("/proc/self/maps").read_text()
     sender.close()
 
 

@@ -122,16 +122,20 @@ class Judge:
         """Read one answer."""
         form = benchmark.judge_form(question)
         prompt = self.preset.prompt(question, answer, form)
-        judgement = Judgement(None, "unreadable")
+        judgement, num_before = Judgement(None, "unreadable"), 0
         for temperature in self.preset.temperatures(form):
             request = {"model": self.model, **self.preset.request(prompt, temperature)}
-            judgement = self._read(question, request, rules)
+            judgement = self._read(question, request, rules, num_before)
+            if not self.preset.sends_temperature:  # the next try is the same request, and wants another reply
+                num_before += judgement.failure is None
             if judgement.failure == "refused" or self.preset.is_final(judgement.found, form):
                 break
         return Judgement(None) if judgement.found == NOTHING else judgement
 
-    def _read(self, question: Question, request: Mapping[str, object], rules: str) -> Judgement:
+    def _read(self, question: Question, request: Mapping[str, object], rules: str, num_before: int = 0) -> Judgement:
+        """Read the stored reply to a request, or ask. `num_before` replies to the same request were read already."""
         key = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        key += f"-{num_before}" if num_before else ""
         about = {"key": key, "benchmark": question.benchmark, "question": question.id, "model": self.model}
         if key in self._replies:
             known = _understood(question, self._replies[key], rules)

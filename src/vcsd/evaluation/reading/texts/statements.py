@@ -233,7 +233,8 @@ _IS_GIVEN = re.compile(r"\b(?:when|at|if|for|where|with|substitut\w+|plug\w*|let
 
 def statements(text: str) -> list[Statement]:
     """Find the passages that state an answer, the last one first. Some forms apply to options only."""
-    tagged = (Statement(tag[2].strip(), tag.start(), "tag") for tag in _TAG.finditer(text))
+    tags = _TAG.finditer(text) if "</" in text else ()  # without an end, each tag would be searched to the end
+    tagged = (Statement(tag[2].strip(), tag.start(), "tag") for tag in tags)
     found = [*_boxed(text), *tagged, *_declared(text), *_chosen(text)]
     return sorted(found, key=lambda statement: statement.start, reverse=True)[:MOST_STATEMENTS]
 
@@ -434,6 +435,8 @@ _SENTENCE_END = re.compile(r"(?<=[!?])\s+|(?<=[^\W\d_][.])\s+|(?<=[\d)\]}\"'*$%Â
 _ENDS_WITH_LABEL = re.compile(r"(?:^|[\s:(*\u4e00-\u9fff])[A-Z]\.$")
 _LABEL_ONLY = re.compile(r"^\W*[A-Za-z]\.$")
 _ABBREVIATED = re.compile(r"\b(?:e\.\s?g|i\.\s?e)\.$", re.IGNORECASE)
+_LONGEST_END = 6
+"""Characters of "e. g." and of what stands before it."""
 _FEW_WORDS = 6
 _FEW_CHARACTERS = 80
 """Chinese has no spaces between words."""
@@ -459,10 +462,9 @@ def _sentences(text: str) -> tuple[str, ...]:
     for piece in _SENTENCE_END.split(text):
         if not piece or not piece.strip():
             continue
-        if (
-            found
-            and found[-1][-2:-1].isalpha()
-            and (_LABEL_ONLY.match(found[-1]) or _ENDS_WITH_LABEL.search(found[-1]) or _ABBREVIATED.search(found[-1]))
+        end = found[-1][-_LONGEST_END:] if found else ""  # the whole would be searched once for each piece
+        if end[-2:-1].isalpha() and (
+            _LABEL_ONLY.match(found[-1]) or _ENDS_WITH_LABEL.search(end) or _ABBREVIATED.search(end)
         ):
             found[-1] += f" {piece.strip()}"
         else:

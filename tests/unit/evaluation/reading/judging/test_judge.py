@@ -394,6 +394,17 @@ def test_the_preset_vlmevalkit_asks_as_often_as_vlmevalkit():
         assert [request["temperature"] for request in requests] == [0.0, 0.0, 0.0]
 
 
+def test_a_judge_without_a_temperature_is_asked_as_often_and_every_reply_is_kept(tmp_path):
+    preset = parse_judge_preset("vlmevalkit,temperature=off")
+    seven, unsure = yes_no("VD_math_1_0_0_0"), say("VD_math_1_0_0_0", "Maybe")
+    replies = iter(["Unknown", "hm", "Unknown", "Yes"])
+    with serving(lambda request: next(replies)) as (url, requests):
+        for _ in range(2):
+            judge = judge_at(url, preset=preset, cache=tmp_path / "judge.jsonl")
+            assert judge.read(seven, unsure.text, BENCHMARKS["HallusionBench"], "2026-06").found == "Yes"
+        assert len(requests) == 4  # the second time, nothing is asked
+
+
 def test_the_prompts_of_vlmevalkit_are_its_own_to_the_letter():
     # Hashes of what VLMEvalKit's functions at e8e78f05 return for the same question and answer.
     question = option("q", "B", fields={"question": "What is {it}"})
