@@ -729,11 +729,11 @@ def bases():
 def monitoring():
     stops = rf"stop at step {N} to {N}, having lost {N} points or less"
     yield stops, WORLD + "support.md", lambda text: [*guard_range(text)[:2], guard_range(text)[3]]
-    below = rf"It misses {N} of the {N} runs that ended below"
+    below = rf"it misses {N} of the {N} runs that ended below"
     yield below, WORLD + "what_the_contrast_adds.md", missed_and_bad
     later = rf"On \[{N} more\]\(results/paper_dose\.md#the-guard-on-these-runs\) it misses {N} of {N}, five"
     yield later, WORLD + "paper_dose.md", lambda text: [*found(r"Of all (\d+) runs")(text), *missed_and_bad(text)]
-    others = rf"on \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
+    others = rf"On \[{N} others\]\(results/more_bases\.md#the-guard-on-these-runs\), none .*? it stops {N} OPSD runs\."
     yield others, WORLD + "more_bases.md", found(r"Of all (\d+) runs it stops (\d+)")
     for num in (50, 200, 500):
         yield rf"^\| {num}((?: \| {NUMBER}){{5}}) \|$", MEASURED + "loss_warnings.json", warned(num)
@@ -858,10 +858,10 @@ def at_the_papers_dose(signed):
     for name, words in {
         "sharpened 2": "Sharpening alone gains",
         "contrast decoding": "paper's size, decoding gains",
-        "OPSD": r"correctly, by",
+        "OPSD": "OPSD changes that by",
     }.items():
         yield rf"{words} {N}", page, found(rf"`{name}` minus base \| {signed}")
-    yield rf"which answer {N}% correctly", page, found(r"(?m)^\| base \|.*?([\d.]+) ± [\d.]+ \|  \|")
+    yield rf"The bases answer {N}% correctly", page, found(r"(?m)^\| base \|.*?([\d.]+) ± [\d.]+ \|  \|")
     yield (
         rf"the lead would be {N} \(95% {N} to {N}\)",
         page,
@@ -898,7 +898,7 @@ def where_it_can_fail():
 
     yield rf"right answers fall by {N} points \(95% {N} to {N}\), on all five", page, lost("ordinary: text only")
     wrong = found(r"(?s)## Ordinary.*?confidence when wrong \| ([\d.]+) \| ([\d.]+)")
-    yield rf"confidence of wrong answers rises from {N} to {N}", page, wrong
+    yield rf"confidence of wrong answers rises from {N}% to {N}%", page, wrong
     pass_at_8 = found(r"(?s)## Ordinary.*?\| pass@8 \| [\d.]+ \| [\d.]+ \| ([-+][\d.]+)")
     yield rf"`pass@8` is undecided \({N}\)", page, pass_at_8
     yield rf"questions\*\* clearly: {N} \(95% {N} to {N}\)", page, setting("other questions")
@@ -922,7 +922,7 @@ def more_bases(signed):
         row = rf"\| {re.escape(family)}: VCSD minus OPSD \| \d+ \| {signed} \| [-+\d.]+ \| {signed} to {signed} "
         yield rf"{words} {N} (?:points above OPSD )?on {re.escape(family)} \((?:95% )?{N} to {N}\)", page, found(row)
     columns = r": VCSD minus OPSD \| \d+ \| [-+\d.]+ \| [-+\d.]+ \| \S+ to \S+ \| [^|]+ \| ([\d.]+) "
-    yield rf"shown differences from {N} and {N} points", page, found(columns)
+    yield rf"shown a difference of at least {N} points on Qwen3-VL and {N} on Qwen3", page, found(columns)
     yield rf"it stops {N} OPSD runs that end above", page, found(r"It stops (\d+) that end above")
     for family in ("Qwen3.5", "Qwen3-VL"):
         bound = rf"\*\*{re.escape(family)}\*\*: if every .*? would be {signed} \(95% {signed} to {signed}\)"
@@ -1028,8 +1028,8 @@ def planned():
     )
     yield rf"lead over OPSD \({N}\) no longer", adds, found(rf"- \*\*Sizes\*\*: VCSD minus OPSD {signed} ")
     yield rf"anchor of 3 \(p = {N}\)", adds, found(r"`sharpened 3` \(p = [\d.]+, now ([\d.]+)\)")
-    yield rf"would show alike within {N} points\)", adds, found(r"would show alike within ([\d.]+) points")
-    yield rf"but one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
+    yield rf"would show it within {N} points\)", adds, found(r"would show alike within ([\d.]+) points")
+    yield rf"But one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
     guard = rf"none of the {N} VCSD runs on the five new bases .*?, and of all {N} training runs it stops {N}:"
     yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops (\d+)")
     yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
@@ -1038,7 +1038,7 @@ def planned():
     yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")
     sharpened = rf"VCSD is {N} points over sharpening \(95% {N} to {N}, p = {N} after doubling\)"
     yield sharpened, adds, found(rf"`sharpened 2`: {signed} \(95% {signed} to {signed}, unread [-+\d.]+, p = ([\d.]+)")
-    yield rf"closest final entropy VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
+    yield rf"closest final entropy, VCSD is {N} points", adds, found(rf"minus the matched run: {signed}")
     yield rf"reaches {N}% of the gain, from {N}% to {N}%", adds, share_of_sharpening
     yield rf"All {N} planned runs at \[other doses", doses, found(r"(\d+) of \1 planned runs")
     strongest = rf"At a dose of 0\.8, VCSD gains {N} and contrast decoding {N} points"
@@ -1060,7 +1060,7 @@ def on_newer_bases():
     yield rf"and up to {N}% at \[the paper's dose", WORLD + "paper_dose.md", unread
     yield rf"up to {N}% on \[more bases", WORLD + "more_bases.md", most_unread_by_base
     card = WORLD + "cards/qwen3_5-small-21.json"
-    yield rf"but for one of {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
+    yield rf"except one at {N}%", card, lambda card: [card["measured"]["sway"]["hint"]]
 
 
 def most_unread(text):
@@ -1088,7 +1088,7 @@ def on_all_bases(pattern):
 def calibration():
     page = WORLD + "precheck.md"
     signed = r"([-+][\d.]+)"
-    yield rf"over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
+    yield rf"Over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
     row = rf"\| gain of contrast decoding \| yes \| \d+ \| {signed} \| {signed} to {signed} "
     yield rf"training with {N} \(95%: {N} to {N}\)", page, on_all_bases(row)
     off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
@@ -1114,7 +1114,7 @@ def calibration():
     )
     small = r"(\d+) gained between 0 and (\d+) points.*?, (\d+) was at 100% .*?, (\d+) lost"
     yield (
-        rf"Of these, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
+        rf"Of these bases, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
         page,
         found(small),
     )
@@ -1166,7 +1166,7 @@ def statistics_on_later_bases(page, signed):
         return [*paper_dose[:2], *power[:2], within[1], within[0], *within[2:]]
 
     yield (
-        rf"later\]\(.*?\): {N} over {N} bases at dose 0\.4 and {N} over {N} at dose 0\.6, .*?"
+        rf"showed the weakness: {N} over {N} bases at dose 0\.4 and {N} over {N} at dose 0\.6, .*?"
         rf"over all {N} bases, it is {N} \(95%: {N} to {N}\)",
         page,
         later,

@@ -114,7 +114,7 @@ def write_report(outcome: Outcome, path: Path) -> Path:
             "Paired differences",
             parts.difference_table(table),
             "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change "
-            "in unread answers, from which nothing could be read.",
+            "in unread answers, from which nothing could be extracted.",
         ),
         PageSection("Training, step by step", chart.line_charts(_charts(outcome))),
         PageSection("Answers before and after", parts.cases(cases(outcome))),

@@ -102,7 +102,8 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
 _SCORES_LEAD = "In percent, with 95% intervals over the questions, from each run's scorecard or last evaluation."
 _DIFFERENCES_LEAD = (
     "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change in "
-    "unread answers, from which nothing could be read: answers that are only stated more plainly raise a score too."
+    "unread answers, from which nothing could be extracted: answers that are only stated more plainly raise a score "
+    "too."
 )
 _CASES_LEAD = "Questions that the last run answers correctly and all others do not, then the reverse."
 _SYNCS_LEAD = (

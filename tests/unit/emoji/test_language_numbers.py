@@ -142,8 +142,8 @@ def first_said() -> Iterator[tuple[str, str]]:
     gain = f"{mean(FIRST.gains('VCSD')):.1f}"
     lost = FIRST.falls("presence")
     count = FIRST.falls("count")
-    yield "real_language.md", f"The first gains {gain} points on unusual colours"
-    yield "real_language.md", f"on all five bases ({presence[0]} to {presence[1]} on average)"
+    yield "real_language.md", f"| unusual colours, VCSD minus base | +{gain} points |"
+    yield "real_language.md", f"breaks on all five bases, from {presence[0]}% to {presence[1]}% on average"
     yield "real_language.md", f"presence falls on every base, by {lost[0]:.1f} to {lost[-1]:.1f} points"
     yield "faq.md", f"VCSD lost {lost[0]:.1f} to {lost[-1]:.1f} points of presence on each of five bases"
     yield "real_language.md", f"on two of five bases, by {count[-1]:.1f} and {count[-2]:.1f} points"
@@ -156,8 +156,8 @@ def first_said() -> Iterator[tuple[str, str]]:
     yield "real_language.md", f"sampled {seen[0]}% of unusual colours and {seen[1]}% of presence right"
     yield "real_language.md", f"weights says {prompted[1]}% and {presence[1]}%"
     yield "real_language.md", f"rollouts counted right in {FIRST.sampled('count', 'OPSD', 21, 30):.1f}% of cases"
-    yield "real_language.md", f"of cases; the exam says {FIRST.over_bases('OPSD', 'count'):.1f}%"
-    yield "real_language.md", f"fall by {mean(FIRST.falls('usual_prompted')):.1f} points in the first study"
+    yield "real_language.md", f"of cases; the evaluation says {FIRST.over_bases('OPSD', 'count'):.1f}%"
+    yield "real_language.md", f"they fall by {mean(FIRST.falls('usual_prompted')):.1f} points in the first study"
     settling = [
         FIRST.sampled_in(f"dev-emoji-1-VCSD-lr_{rate}-beta_0.1", "unusual_prompted", 51, 60)
         for rate in ("5e-6", "1e-5", "2e-5")
@@ -183,10 +183,11 @@ def second_said() -> Iterator[tuple[str, str]]:
         mean(SECOND.result(base, name)["english_perplexity"] for base in SECOND.bases) for name in ("base", "VCSD")
     ]
     unrounded = mean(SECOND.unrounded(base, "VCSD", "presence") for base in SECOND.bases)
-    yield "real_language.md", f"on five other bases: VCSD gains {gains['VCSD']:.1f} points there"
+    yield "real_language.md", f"points | +{gains['VCSD']:.1f} points |"
     yield "real_language.md", f"presence breaks on `emoji-9`, by {presence[-1]:.1f} points"
-    yield "real_language.md", f"It falls by {mean(presence):.1f} points on average"
-    yield "real_language.md", f"second study, by {no[0]:.1f} to {no[-1]:.1f} points"
+    yield "real_language.md", f"| breaks on `emoji-9`, by {presence[-1]:.1f} points |"
+    yield "real_language.md", f"On average it falls by {mean(presence):.1f} points"
+    yield "real_language.md", f'whose answer is "no" correctly, by {no[0]:.1f} to {no[-1]:.1f} points'
     yield "faq.md", f"worse on all five, by {no[0]:.1f} to {no[-1]:.1f} points"
     yield "real_language.md", f"from {' to '.join(prompted)} and from {' to '.join(unprompted)}; alpha 0"
     yield "real_language.md", f"by {gains['alpha_0']:.1f} and {gains['sharpened_2']:.1f} points on average"
@@ -234,7 +235,7 @@ def second_in_detail() -> Iterator[tuple[str, str]]:
     grid = [(rate, beta, steps) for rate in ("5e-6", "1e-5", "2e-5") for beta in ("0.1", "0.01") for steps in (30, 60)]
     broken = sum(points > 3 and p < 0.05 for p, points in (lost_no_on_dev(SECOND, *setting) for setting in grid))
     assert broken == len(grid) == 12
-    yield "real_language.md", "all twelve do if it is judged by these alone"
+    yield "real_language.md", 'in all twelve if only the questions whose answer is "no" count'
     more = [
         own - other for own, other in zip(*(SECOND.losses_by_key(name, "no") for name in ("VCSD", "OPSD")), strict=True)
     ]

@@ -125,7 +125,7 @@ def test_what_a_success_may_hide_is_said_beside_it(tmp_path):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"scores": vcsd | {"count": loses(loss)}}))
     text = " ".join(page(LISTED, tmp_path).split())
     assert "**The study succeeds.**" in text
-    assert "VCSD breaks at least one gate on 0 of 5 bases. Of 12 gates, 11 are shown to be kept" in text
+    assert "- VCSD breaks at least one gate on 0 of 5 bases. - Of 12 gates, 11 are shown to be kept" in text
     assert "0 to be lost (below), and 1 undecided" in text
     assert "VCSD minus contrast decoding, which needs no training, is +20.00 ± 0.00 (p < 0.001) on unusual" in text
     assert "12 of VCSD, 6 of alpha 0, 6 of sharpened 2" in text
@@ -267,7 +267,9 @@ def test_the_page_says_so_if_the_exam_measured_other_weights_than_training_used(
     assert "Found after the look: the exam" not in page(LISTED, tmp_path)
     rounded = page(LISTED, tmp_path)
     assert "All scores are of weights rounded to bfloat16" in rounded
-    assert rounded.index("**Found after the look: on questions about presence") < rounded.index("Beside the verdict")
+    assert rounded.index("**Found after the look: on questions about presence") < rounded.index(
+        "What the verdict may hide"
+    )
     path = tmp_path / "cells" / "test-emoji-2-VCSD.json"
     result = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in result.items() if key != "measured"}))
@@ -335,7 +337,7 @@ def test_losses_come_before_gains(tmp_path):
     assert text.index("VCSD minus the base, on every other suite") < text.index("## VCSD minus the others")
     assert "VCSD minus OPSD, which sees the answers, is -20.00 " in text.split("## ")[0]
     rows = text.split("## VCSD minus the others")[1].splitlines()
-    assert [row.split(" | ")[0] for row in rows[9:14]] == [
+    assert [row.split(" | ")[0] for row in rows[10:15]] == [
         "| OPSD",
         "| sharpened 2",
         "| alpha 0",
@@ -377,10 +379,10 @@ def test_a_setting_at_the_edge_of_the_grid_is_named(tmp_path):
         if "lr_2e-5-beta_0.1" in path.name:
             result["scores_at"]["60"] = scores(50.0)
         path.write_text(json.dumps(result))
-    edge = "This is the edge of the grid: what lies beyond was not tried."
+    edge = "This is the edge of the grid: nothing beyond it was tried."
     text = " ".join(page(LISTED, tmp_path).split())
     assert f"- VCSD: rate 2e-5, beta 0.1, 60 steps, which passes all gates. {edge}" in text
-    mildest = "This is the mildest rate and number of steps of the grid: less was not tried."
+    mildest = "This is the lowest rate and the fewest steps of the grid: nothing milder was tried."
     assert f"- alpha 0: rate 5e-6, beta 0.1, 30 steps, which passes all gates. {mildest}" in text
 
 

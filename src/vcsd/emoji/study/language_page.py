@@ -30,6 +30,7 @@ from vcsd.emoji.study.sections.seen_by_training import seen_by_training
 from vcsd.emoji.study.sections.target_before_training import target_before_training
 from vcsd.emoji.study.sections.watched_by_monitors import watched_by_monitors
 from vcsd.emoji.study.set_aside import num_set_aside
+from vcsd.emoji.study.settle import LEVEL, MARGIN
 from vcsd.emoji.study.study_list import EmojiRun, OtherListError, StudyList, read_study
 from vcsd.errors import ConfigError, VcsdError, install_command
 from vcsd.visible import visible
@@ -81,10 +82,18 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
     if len(results) == len(listed.runs):
         lines += [
             f"The rules were written before them, in [{rules}](../{rules}).",
-            "The prior comes from true but skewed captions; it is not the language model's own. Accuracies are percent",
-            f"of right deciding words. There are {len(listed.bases)} bases, with one run of each method: they say "
-            "little about others.",
             "",
+            *paragraph(
+                "A *base* is the model after it has learned to see, before VCSD. Its *prior*, what it says without "
+                "looking, comes from true but skewed captions; it is not the language model's own. An *exam* asks all "
+                "questions of a split, and the model answers greedily. *Unusual colours* are the two suites that "
+                "should gain. A *gate* is any other suite: none must get worse. A run *breaks* a gate if it loses more "
+                f"than {MARGIN:g} points and the sign test over the changed answers has p < {LEVEL:g}."
+            ),
+            *paragraph(
+                "Accuracies are the percentage of right deciding words. There are "
+                f"{len(listed.bases)} bases, with one run of each method: they say little about others."
+            ),
             *verdict_of_study(listed, results),
             *which_weights(results),
             *base_by_base(listed, results),
@@ -125,7 +134,7 @@ def _how_made(listed: StudyList, results: Results, name: str) -> Iterator[str]:
         f"Seeds of training: {seeds}; settling on {settling.base} with {settling.seed}. All studies ask the same "
         "questions on `dev` and on `test`, which depend on the suite and a number only; prompts ask about the same "
         "suites in the same order. The order of commits shows that the rules are older than the results in this "
-        "repository; when runs were made, nobody else can check. Training on a GPU does not repeat bit for bit."
+        "repository; nobody else can check when runs were made. Training on a GPU does not repeat bit for bit."
     )
 
 
@@ -152,7 +161,7 @@ def _lost(num: int) -> Iterator[str]:
         yield "## Set aside"
         yield ""
         yield f"{num} results in `lost` are of bases whose weights were lost before all their runs were made. By the"
-        yield "rules they were set aside unread and count nowhere; these bases started over."
+        yield "rules, they were set aside unread and count nowhere, and these bases started over."
         yield ""
 
 

@@ -31,7 +31,7 @@ CEILING = 99.0
 
 
 def if_unread_were_right(runs: PlannedResults, bases: Sequence[str]) -> Paired | None:
-    """VCSD minus OPSD if every answer of OPSD that nothing could be read from had been right."""
+    """VCSD minus OPSD if every unread answer of OPSD had been right."""
     scores, unread = runs.scores(OPSD.name, bases), runs.unread(OPSD.name, bases)
     best = {run: acc + unread[run] for run, acc in scores.items() if run in unread}
     return paired(best, runs.scores(VCSD.name, bases))
@@ -63,10 +63,7 @@ def broken_opsd(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
     if worst is not None:
         of = results[worst]["num_questions"]
         text += f" On {short(worst[0])}, {cut[worst]:,} of its {of:,} answers reach the limit of tokens."
-    yield (
-        f"{text} If every answer of OPSD that nothing could be read from had been right, VCSD minus OPSD would be "
-        f"{shown_bound(bound)}."
-    )
+    yield (f"{text} If every unread answer of OPSD had been right, VCSD minus OPSD would be {shown_bound(bound)}.")
 
 
 def guard_on(runs: PlannedResults, added: str = "Added after the results had been read. ") -> Iterator[str]:
@@ -92,8 +89,8 @@ def guard_on(runs: PlannedResults, added: str = "Added after the results had bee
                 needless.append(f"{course}, at step {said['stop']})")
     yield from ("## The guard on these runs", "")
     yield (
-        f"{added}The guard's threshold was lowered after the runs up to seed 105, so "
-        "these runs test it. A run that ends below its base counts as bad; only final scores were measured."
+        f"{added}The guard's threshold was lowered after the runs up to seed 105. These runs were made later, so they "
+        "test it. A run that ends below its base counts as *bad*; only final scores were measured."
     )
     yield from ("", markdown(GUARD_HEAD, rows), "")
     yield f"{what_the_guard_says(runs)} {_missed(missed, lost)} {_needless(needless)}"
@@ -124,7 +121,7 @@ def close_calls(changes: Mapping[str, Paired]) -> Iterator[str]:
             parts.append(f"{name} {shown_ends(ends)} ({beyond:.2f} beyond)")
     if parts:
         yield (
-            "- **How far the undecided claims are from *alike***, which counts against a claim and needs a 90% "
+            "- **How far the undecided claims are from *alike***. That verdict counts against a claim, and needs a 90% "
             f"interval within {NEAR:g} point of zero: {'; '.join(parts)}."
         )
 
@@ -168,8 +165,8 @@ def ceiling(runs: PlannedResults, controls: Iterable[str], bases: Sequence[str])
     changes = {name: runs.change(name, VCSD.name, rest) for name in controls}
     parts = [f"`{name}` {shown_bound(change)}" for name, change in changes.items() if change is not None]
     others = (
-        f"On the other {len(rest)}, VCSD minus {', minus '.join(parts)}. VCSD's own scores choose these bases, which "
-        "makes it look worse on them."
+        f"On the other {len(rest)}, VCSD minus {', minus '.join(parts)}. These bases were chosen by VCSD's own scores, "
+        "which makes it look worse on them."
         if parts
         else "There are no others."
     )

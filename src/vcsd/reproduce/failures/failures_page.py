@@ -44,7 +44,7 @@ TITLE = "Where it fails, and what it keeps"
 COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
 
-ASKED = (
+QUESTION = (
     "Does VCSD still gain in six settings that give it reasons to fail, and which abilities does training cost? New "
     "bases (Qwen3-VL, 3.2M) in each setting, after minus before."
 )
@@ -66,7 +66,8 @@ COULD_SHOW = (
     "by one test at 5%, before any correction. Where it is large, *undecided* says little."
 )
 UNREAD = (
-    "`unread`: the change in answers that nothing could be read from, which count as wrong, in points. "
+    "`unread`: the change in the share of responses without an answer that could be extracted, in points; they count "
+    "as wrong. "
     "[The rules](../preregistration_failures.md#what-it-keeps) say how each ability is measured."
 )
 
@@ -78,12 +79,12 @@ def failures_page(runs: ReadOnce) -> str:
         f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{runs.command}` makes the runs."
     )
     if not runs.may_be_read:
-        lines = first_screen(TITLE, asked=ASKED, came_out=[], sure=f"{sure}.", repeat=repeat)
+        lines = first_screen(TITLE, question=QUESTION, result=[], sure=f"{sure}.", repeat=repeat)
         return "\n".join([*lines, *_planned(), ""])
     lines = first_screen(
         TITLE,
-        asked=ASKED,
-        came_out=[*_lost_in_words(runs), f"{_settings_in_words(runs)} {WORDS}"],
+        question=QUESTION,
+        result=[*_lost_in_words(runs), f"{_settings_in_words(runs)} {WORDS}"],
         sure=f"{sure} ([what came later](#how-this-was-made)). Student's t over bases; fewer than {FEWEST_BASES} "
         "decide nothing. Abilities are corrected for five, the six settings are not corrected for their number.",
         repeat=repeat,

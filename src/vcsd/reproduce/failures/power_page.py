@@ -96,8 +96,8 @@ def _after_reading(runs: ReadOnce) -> Iterator[str]:
         bound = after_reading.if_unread_were_right(runs.runs, _bases_of(runs, family))
         if bound is not None:
             yield (
-                f"- **{title}**: if every answer of OPSD that nothing could be read from had been right, VCSD minus "
-                f"OPSD would be {after_reading.shown_bound(bound)}."
+                f"- **{title}**: if every unread answer of OPSD had been right, VCSD minus OPSD would be "
+                f"{after_reading.shown_bound(bound)}."
             )
     named = {f"{title}: VCSD minus OPSD": change for title, change in to_opsd.items()}
     yield from after_reading.power_of_first_step(named, len(FAMILY_TITLES))
@@ -217,7 +217,8 @@ def _table(runs: ReadOnce) -> Iterator[str]:
     yield from (
         "",
         "`could show`: the smallest difference that these bases would show in 80% of cases, by one test at 5%. "
-        "`unread`: the change in answers that nothing could be read from, in points; they count as wrong.",
+        "`unread`: the change in the share of responses without an answer that could be extracted, in points; they "
+        "count as wrong.",
     )
 
 

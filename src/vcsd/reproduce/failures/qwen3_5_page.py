@@ -134,7 +134,7 @@ def _hidden(whole: PlannedResults) -> Iterator[str]:
     bound = after_reading.if_unread_were_right(whole, bases)
     if bound is not None:
         yield (
-            "- If every answer of OPSD that nothing could be read from had been right, VCSD minus OPSD would be "
+            "- If every unread answer of OPSD had been right, VCSD minus OPSD would be "
             f"{after_reading.shown_bound(bound)}."
         )
     yield from _weak(whole)

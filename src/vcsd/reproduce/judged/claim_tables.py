@@ -65,11 +65,12 @@ def claims_section(
     changes = judged.changes(runs)
     yield from (f"**{verdict_counts(judged, runs)}.** {beside_counts}".rstrip(), "", *_contradicted(changes))
     yield (
-        f"Student's t over bases, two-sided, with Holm's correction for {len(judged.claims)}. If the 90% interval lies "
-        f"within {NEAR:g} point of zero, the verdict is *disagrees: alike*, whatever the p. Otherwise, clearly above "
-        f"zero agrees and clearly below disagrees. Fewer than {judged.fewest_bases} bases give no verdict. `80% power "
-        "from` holds for a claim that is tested alone; `unread` is the change in answers that nothing could be read "
-        f"from, in points, which count as wrong. The smallest difference comes first. {rules}"
+        f"The test is Student's t over bases (models before training), two-sided, with Holm's correction for "
+        f"{len(judged.claims)}. If the 90% interval lies within {NEAR:g} point of zero, the verdict is *disagrees: "
+        "alike*, whatever the p. Otherwise, a difference clearly above zero agrees and one clearly below disagrees. "
+        f"Fewer than {judged.fewest_bases} bases give no verdict. `80% power from` holds for a claim that is tested "
+        "alone. `unread` is the change in the share of responses from which no answer could be extracted, in points; "
+        f"they count as wrong. The smallest difference comes first. {rules}"
     )
     rows = []
     for claim, change in worst_first(changes):
@@ -92,7 +93,7 @@ def _contradicted(changes: Mapping[DoseClaim, Paired | None]) -> Iterator[str]:
         if excluded.startswith("excludes"):
             yield (
                 f"**The paper's numbers for {claim.after} minus `{claim.before}` are contradicted here**, whatever "
-                f"the verdict: {paper} there, {with_interval(change)} here."
+                f"the verdict: {paper} in the paper, {with_interval(change)} here."
             )
             yield ""
 
@@ -124,8 +125,8 @@ def shares_section(judged: JudgedClaims, runs: PlannedResults, dose: float) -> I
     small = [short(run[0]) for run, gain in gains.items() if gain < LARGEST_NULL_GAIN]
     here = f", as here on {', '.join(small)}" if small else ""
     yield (
-        "Described, without a verdict. The share is averaged base by base; it is left out if VCSD gains less than a "
-        f"point on some base{here}."
+        "This is a description, without a verdict. The share is averaged base by base. It is left out if VCSD gains "
+        f"less than a point on some base{here}."
     )
     yield ""
     rows = []
@@ -141,7 +142,10 @@ def shares_section(judged: JudgedClaims, runs: PlannedResults, dose: float) -> I
 def suites_section(runs: PlannedResults, names: Sequence[str]) -> Iterator[str]:
     """VCSD minus some controls, suite by suite."""
     yield from ("## Suite by suite", "")
-    yield "VCSD minus each, with 95% intervals. Nothing is corrected for the number of rows: no verdict."
+    yield (
+        "VCSD minus each of the others, with 95% intervals. Nothing is corrected for the number of rows, so there is "
+        "no verdict."
+    )
     rows = []
     for suite in SEVEN:
         changes = [runs.change(name, VCSD.name, runs.listed.bases, suite) for name in names]

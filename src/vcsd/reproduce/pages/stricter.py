@@ -37,8 +37,9 @@ def stricter_lines(results: Results) -> list[str]:
     if not lines:
         return []
     head = (
-        f"On the smallest Qwen3-VL. Alike means that the interval lies within {NEAR:g} point of zero (two one-sided "
-        "tests at 5%), different that it lies outside. These pairs were chosen after the results were known."
+        f"Pairs of variants on the smallest Qwen3-VL. *Alike* means that the interval lies within {NEAR:g} point of "
+        "zero (two one-sided tests at 5%), *different* that it lies outside. These pairs were chosen after the results "
+        "were known."
     )
     return ["## Alike or different", "", head, "", *lines, ""]
 

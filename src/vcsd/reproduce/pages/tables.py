@@ -20,8 +20,8 @@ LEGEND = (
     "of a base are averaged first, so that bases count equally. `usual` is accuracy on questions drawn from the prior; "
     'it is not part of Acc. "Above base" and "above OPSD" are differences in Acc, paired by run, ± standard error over '
     "bases, with the two-sided p of Student's t, in bold where p < 0.05. Bold is no verdict: fewer than "
-    "five bases decide nothing. Where bases were added after a first look, p is doubled. After it stands the change in "
-    "unread answers, from which nothing could be read, in points."
+    "five bases decide nothing. Where bases were added after a first look, p is doubled. `unread` is the change in the "
+    "share of responses from which no answer could be extracted, in points."
 )
 
 

@@ -37,8 +37,9 @@ FIRST_RULES = "claims_first_rules.json"
 """In a results folder, the verdicts that were published before the rules were made stricter, if there are any."""
 
 GUARD_NOTE = (
-    "The threshold that stops a run was lowered from four times the pull to three after the runs without support up to "
-    "seed 105 were known, so these lines describe the guard and do not test it. "
+    "The guard stops a run when the pull of its target, KL(target || original), has grown too far. This threshold was "
+    "lowered from four times to three after the runs without support up to seed 105 were known, so these lines "
+    "describe the guard and do not test it. "
 )
 GUARD_TESTS = {
     "what_the_contrast_adds.md": "[the guard on new runs](what_the_contrast_adds.md#the-guard-on-new-runs)",
@@ -46,7 +47,7 @@ GUARD_TESTS = {
     "more_bases.md": "[on more bases](more_bases.md#the-guard-on-these-runs)",
 }
 """The pages that test the guard on runs that were made after its threshold was lowered."""
-GUARD_UNTESTED = "New runs have to."
+GUARD_UNTESTED = "New runs have to test it."
 
 VERDICTS = ("disagrees", "undecided", "agrees", "no claim")
 """In the order of the page: what speaks against the paper first."""
@@ -174,19 +175,19 @@ def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *,
     lines = [
         *first_screen(
             "The paper's claims, tested in the synthetic world",
-            asked="Does each claim of the paper hold for models with a few million parameters on synthetic pictures? "
-            "Directions are compared, not sizes.",
-            came_out=[
-                f"Of {len(claims)} comparisons, {counts['disagrees']} disagree, {counts['undecided']} are undecided, "
-                f"{counts['agrees']} agree, {counts['no claim']} make a comparison that the paper does not make"
+            question="Does each claim of the paper hold for models with a few million parameters on synthetic "
+            "pictures? Directions are compared, not sizes.",
+            result=[
+                f"Of {len(claims)} comparisons, {counts['disagrees']} disagree with the paper, {counts['undecided']} "
+                f"are undecided, {counts['agrees']} agree, {counts['no claim']} are not made in the paper"
                 + (f", {len(not_run)} have not been run ({', '.join(names)})." if not_run else "."),
                 *_disagreements(rows),
                 *_sizes(results, at_paper_size, coming),
             ],
-            sure=f"Fewer than {FEWEST_BASES} bases decide nothing, and a difference counts if its two-sided p is below "
-            "0.05 ([rules](#how-the-verdicts-are-given)). The column *could decide* says what the runs could have "
-            "shown. Rows are not corrected for their number: of 20 claims without any effect, one would be decided by "
-            f"chance.{_made_stricter(results)}",
+            sure=f"A verdict needs at least {FEWEST_BASES} bases (models before training) and a two-sided p below 0.05 "
+            "([rules](#how-the-verdicts-are-given)). The column *could decide* says what the runs could have shown. "
+            "The p-values are not corrected for the number of rows: of 20 claims without any effect, one would be "
+            f"decided by chance.{_made_stricter(results)}",
             repeat="`vcsd reproduce` makes the runs and writes this page from the files in `cells/`; do not edit it. "
             "From the result files of this repository alone: `python -m vcsd.reproduce.every_page docs/results`.",
         ),
@@ -212,20 +213,22 @@ def _rules(results: Results) -> list[str]:
     return [
         "## How the verdicts are given",
         "",
-        "The models are small and the pictures are synthetic, so directions are compared, not sizes, with one "
-        "exception: a difference that is not clear disagrees if its interval lies below the paper's number. Rules in "
-        "`src/vcsd/reproduce/pages/judges.py` give the verdicts. Runs of a base are averaged first, so that bases "
-        "count equally; after a difference, ± is the standard error over bases, after a single value their standard "
-        f"deviation. Fewer than {FEWEST_BASES} bases decide nothing. A difference counts if its two-sided p is below "
-        "0.05. Alike means that the whole interval lies within one point of zero (two one-sided tests at 5%). The "
-        "largest of several differences must be significant after a correction for all of them. Everything else is "
-        "undecided.",
+        "Rules in `src/vcsd/reproduce/pages/judges.py` give the verdicts:",
+        "",
+        "- **Directions are compared, not sizes**, because the models are small and the pictures are synthetic. There "
+        "is one exception: a difference that is not clear disagrees if its interval lies below the paper's number.",
+        "- **Bases count equally**: the runs of a base are averaged first. After a difference, ± is the standard error "
+        "over bases; after a single value, it is their standard deviation.",
+        f"- **Fewer than {FEWEST_BASES} bases decide nothing.** A difference counts if its two-sided p is below 0.05. "
+        "The largest of several differences must be significant after a correction for all of them.",
+        "- **Alike** means that the whole interval lies within one point of zero (two one-sided tests at 5%).",
+        "- Everything else is undecided.",
         "",
         *_looks(results),
-        "The column *could decide* says which true difference the runs would show in 80% of cases, from their own "
-        "spread and number of bases, and whether that is enough for the paper's smallest number; or, where a claim "
-        "says alike, within which margin they would be alike if they are; or, for a correlation, from which value it "
-        "would be clearly above the rule's threshold. Effects here are larger than the paper's, so "
+        "The column *could decide* says which true difference the runs would show in 80% of cases, given their spread "
+        "and number of bases, and whether that is enough for the paper's smallest number. For a claim that things are "
+        "alike, it gives the margin within which the runs would show this if it is true; for a correlation, the value "
+        "from which it would be clearly above the rule's threshold. Effects here are larger than the paper's, so "
         "claims can be decided by runs that could not have shown an effect of the paper's size.",
         "",
     ]
@@ -264,7 +267,10 @@ def _opsd_note(results: Results, more: str) -> list[str]:
     change = acc_change(results, VCSD, OPSD, *results.ordinary) if results.ordinary else None
     if change is None or change.unread is None or isnan(change.unread):
         return []
-    text = f"\\* The unread answers of the matched OPSD minus those of VCSD: {change.unread:+.2f} points."
+    text = (
+        "\\* Unread answers, from which nothing could be extracted, count as wrong. Those of the matched OPSD minus "
+        f"those of VCSD: {change.unread:+.2f} points."
+    )
     return [f"{text} {more}".rstrip(), ""]
 
 
@@ -279,8 +285,8 @@ def _sizes(results: Results, at_paper_size: str, coming: Collection[str]) -> lis
     summed = f" {counts} ([which](#at-gains-of-the-papers-size))." if colon else ""
     return [
         f"**Gains here are larger than the paper's**: on the smallest Qwen3-VL, VCSD gains {change.mean:+.1f} points, "
-        f"in the paper {PAPER_GAINS[0]:+.2f} to {PAPER_GAINS[1]:+.2f}. What holds here need not hold at gains of that "
-        f"size: {' and '.join(named)}.{summed}",
+        f"in the paper {PAPER_GAINS[0]:+.2f} to {PAPER_GAINS[1]:+.2f}. What holds here need not hold where gains have "
+        f"that size; see {' and '.join(named)}.{summed}",
     ]
 
 
@@ -291,8 +297,8 @@ def _looks(results: Results) -> list[str]:
         return []
     return [
         f"Bases were added to {' and '.join(groups)} after a first look at three. Their p-values are doubled, and "
-        "intervals that test for equality are of 95% instead of 90% (Bonferroni for two looks). What is lost: "
-        "differences with a p between 0.025 and 0.05 before the correction, which no longer count.",
+        "intervals that test for equality are 95% instead of 90% intervals (Bonferroni for two looks). As a result, "
+        "differences with a p between 0.025 and 0.05 before the correction no longer count.",
         "",
     ]
 
@@ -316,15 +322,16 @@ def _changed(results: Results, claims: Sequence[Mapping[str, str]]) -> list[str]
     ]
     new = [f"- {row['claim']} Now: {row['verdict']}." for row in claims if row["claim"] not in before]
     head = (
-        "These rules were made stricter after the results were known: equal weights for bases, five bases at least, "
-        "two looks, equivalence tests, stability as step 300 minus step 90, Figure 6 by both rules, and all bases "
-        f"together. Verdicts by the first rules are in `{FIRST_RULES}`. Changed verdicts:"
+        "The rules were made stricter after the results were known. They now give bases equal weights, ask for at "
+        "least five bases, correct for two looks, test for equivalence, measure stability as step 300 minus step 90, "
+        "judge Figure 6 by both rules, and look at all bases together. Verdicts by the first rules are in "
+        f"`{FIRST_RULES}`. These verdicts changed:"
     )
-    return ["## What stricter rules changed", "", head, "", *lines, "", "New or reworded rows:", "", *new, ""]
+    return ["## What stricter rules changed", "", head, "", *lines, "", "These rows are new or reworded:", "", *new, ""]
 
 
 def _guard(results: Results, coming: Collection[str]) -> list[str]:
     lines = list(guard_lines(VCSD, BETA_0, results))
     tests = [link for page, link in GUARD_TESTS.items() if is_page(results.sweep.out, page, coming)]
-    note = GUARD_NOTE + (f"Runs that were made later do: {', '.join(tests)}." if tests else GUARD_UNTESTED)
+    note = GUARD_NOTE + (f"Runs that were made later test it: {', '.join(tests)}." if tests else GUARD_UNTESTED)
     return ["## The guard", "", note, "", *lines, ""] if lines else []

@@ -214,8 +214,9 @@ def _empty(runs: PlannedResults) -> RuleAnswer:
     return RuleAnswer(
         sides.get(word, "undecided"),
         f"{title} {change.mean:+.2f}, {_both_intervals(change)}, {change.num_bases} bases: {word}, with a margin of "
-        f"{NEAR:g} point. In 80% of cases, as many bases would show alike within {change.alike_within or 0.0:.2f} "
-        "points, if there is no difference. Alike would mean that any other picture serves as well as a black one.",
+        f"{NEAR:g} point. If there is no difference, as many bases would show alike within "
+        f"{change.alike_within or 0.0:.2f} points in 80% of cases. Alike would mean that any other picture serves as "
+        "well as a black one.",
     )
 
 
@@ -290,10 +291,10 @@ def weakest_leads(runs: PlannedResults) -> str:
     )
     weak = [f"`{name}` {_with_p(change)}" for name, change in known if change.mean < 0 or not change.is_clear]
     main = dict(known).get(MAIN_CONTROL)
-    parts = [f"VCSD is not clearly above {', '.join(weak)}"] if weak else []
+    parts = [f"VCSD is not clearly above {len(weak)} of {len(known)} controls: {'; '.join(weak)}."] if weak else []
     if main is not None:
-        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {_with_p(main)}")
-    return "; ".join(parts)
+        parts.append(f"VCSD minus `{MAIN_CONTROL}` is {_with_p(main)}.")
+    return " ".join(parts)
 
 
 def _with_p(change: Paired) -> str:

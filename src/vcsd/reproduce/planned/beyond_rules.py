@@ -103,9 +103,9 @@ def _sizes(runs: PlannedResults) -> Iterator[str]:
     parts = _excluded_sizes(runs, LOOKS)
     if parts:
         yield (
-            f"- Sizes: VCSD {'; '.join(parts)}. An interval that excludes numbers of the paper contradicts them, by "
-            f"the rules, here also at {STRICT:g}%, for {LOOKS} looks; this world, the contrast's best case, "
-            "exaggerates them."
+            f"- Sizes: VCSD {'; '.join(parts)}. By the rules, an interval that excludes numbers of the paper "
+            f"contradicts them; here the interval does so at {STRICT:g}% too, for {LOOKS} looks. This world is the "
+            "contrast's best case and exaggerates its gains."
         )
 
 
@@ -114,8 +114,8 @@ def undecided_sizes(runs: PlannedResults) -> Iterator[str]:
     parts = _excluded_sizes(runs, 1)
     if parts:
         yield (
-            f"- **Sizes**: VCSD {'; '.join(parts)}. The 95% interval excludes these numbers, that of {STRICT:g}% for "
-            f"{LOOKS} looks does not."
+            f"- **Sizes**: VCSD {'; '.join(parts)}. The 95% interval excludes these numbers; the {STRICT:g}% interval, "
+            f"for {LOOKS} looks, does not."
         )
 
 
@@ -166,7 +166,7 @@ def _missed_losses(runs: PlannedResults) -> Iterator[str]:
         worst = max(lost)
         yield (
             f"- The guard does not stop {len(lost)} runs that end more than {LOSS_ALLOWED:g} points below their base "
-            f"([table](#the-guard-on-new-runs)); the worst is {worst[1]}, {worst[0]:.1f} points below."
+            f"([table](#the-guard-on-new-runs)). The worst is {worst[1]}, {worst[0]:.1f} points below."
         )
 
 
@@ -181,8 +181,8 @@ def after_two_looks(runs: PlannedResults) -> str:
     """What the correction for the broken one-look rule is, and which verdicts it took away."""
     lost = [*lost_by_looks(runs), *_lost_sizes(runs)]
     return (
-        f"So p-values are multiplied by {LOOKS}, as for two looks on [the claims](claims.md), and `80% power` is after "
-        "this; the 95% intervals are not corrected. "
+        f"So p-values are multiplied by {LOOKS}, as for two looks on [the claims](claims.md), and `80% power` takes "
+        "this into account; the 95% intervals are not corrected. "
         + (f"**Lost by this correction, and now undecided: {', '.join(lost)}.**" if lost else "No verdict is lost.")
     )
 
@@ -200,9 +200,9 @@ def without_contrast(runs: PlannedResults) -> str:
     if none is None or whole is None:
         return ""
     return (
-        f" Self-distillation without contrast or a sharper anchor gains too: on {none.num_bases} earlier bases, "
-        f"[alpha 0](alpha.md) gained {none.mean:+.2f} points of VCSD's {whole.mean:+.2f}, so part of what is called "
-        "sharpening here may be self-distillation."
+        f" Part of what is called sharpening here may be plain self-distillation: on {none.num_bases} earlier bases, "
+        f"[alpha 0](alpha.md), which has neither contrast nor a sharper anchor, gained {none.mean:+.2f} points of "
+        f"VCSD's {whole.mean:+.2f}."
     )
 
 
@@ -214,7 +214,7 @@ def losses_of_the_control(runs: PlannedResults) -> Iterator[str]:
         if loss is None or own is None or lead is None or loss.mean >= 0 or lead.mean <= 0:
             continue
         yield (
-            f"On `{suite}`, `{MAIN_CONTROL}` itself loses: minus base it is {with_interval(loss)}. That is "
+            f"On `{suite}`, `{MAIN_CONTROL}` itself loses against its base: {with_interval(loss)}. That is "
             f"{-100 * loss.mean / lead.mean:.0f}% of VCSD's lead over it ({lead.mean:+.2f}); VCSD minus base is "
             f"{with_interval(own)}."
         )

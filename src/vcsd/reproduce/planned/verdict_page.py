@@ -67,21 +67,22 @@ HEADINGS: Mapping[Side, str] = {
     "for": "For the contrast",
 }
 
-ASKED = (
+QUESTION = (
     "Does training against the image contrast gain more than training that only sharpens the model's own distribution, "
-    "than decoding with the contrast, than voting, and than OPSD with better settings? Five new bases (Qwen3-VL, 3.2M, "
-    "pre-training seeds 11 to 15)."
+    "than decoding with the contrast, than voting, and than OPSD with better settings? It is asked on five new bases "
+    "(models before training: Qwen3-VL, 3.2M, pre-training seeds 11 to 15)."
 )
 BROKEN = (
-    "Results were to be read once, after the last run. That was broken in four ways: the runs on the two shipped bases "
-    "were [read and published](sharpening_so_far.md) when time ran out; the command printed the accuracies of the "
-    "first 12 runs on new bases as they ended (it no longer does); the pre-check was calibrated on the first of these "
-    "bases; and the last three runs of qwen3_vl-small-11 (`majority of 8`, `OPSD beta 0.1`, `OPSD, best dev step`) "
-    "were made on a CPU after the others had been read. Rules, bases, seeds and variants are those of the first "
-    "commit. The code that answers the questions was committed before the other runs were read; the lines against the "
-    "contrast that have no number, the section about a base that was made twice, the place of questions 3 and 9, and "
-    "some wording came after. The correction for two looks came last: at first, this page doubled no p, and said only "
-    "which verdicts a doubled p would lose."
+    "Results were to be read once, after the last run. This rule was broken in four ways:\n\n"
+    "- The runs on the two shipped bases were [read and published](sharpening_so_far.md) when time ran out.\n"
+    "- The command printed the accuracies of the first 12 runs on new bases as they ended (it no longer does).\n"
+    "- The pre-check was calibrated on the first of these bases.\n"
+    "- The last three runs of qwen3_vl-small-11 (`majority of 8`, `OPSD beta 0.1`, `OPSD, best dev step`) were made on "
+    "a CPU after the others had been read.\n\n"
+    "Rules, bases, seeds and variants are those of the first commit. The code that answers the questions was committed "
+    "before the other runs were read. Later came the lines against the contrast that have no number, the section about "
+    "a base that was made twice, the place of questions 3 and 9, and some wording. The correction for two looks came "
+    "last: at first, this page doubled no p, and said only which verdicts a doubled p would lose."
 )
 
 
@@ -92,14 +93,14 @@ def verdict_page(runs: PlannedResults, at_paper_size: str = "") -> str:
     leads = weakest_leads(runs)
     lines = first_screen(
         TITLE,
-        asked=ASKED,
-        came_out=[f"{leads}. More: [against](#against-the-contrast), [for](#for-the-contrast)."] if leads else [],
+        question=QUESTION,
+        result=[f"{leads} More: [against](#against-the-contrast), [for](#for-the-contrast)."] if leads else [],
         sure=f"{len(planned) - len(missing)} of {len(planned)} planned runs are finished."
         + (f" Missing: {in_words(missing)}." if missing else "")
         + " The [rules](../preregistration.md), written before the runs, name the questions and the tests: Student's t "
-        f"over bases, which count equally; fewer than {FEWEST_BASES} bases are undecided. **The one-look rule was "
-        f"broken** ([how](#the-one-look-rule)). {after_two_looks(runs)} The rules correct within a question, not for "
-        "the number of questions.",
+        f"over bases, which count equally; with fewer than {FEWEST_BASES} bases, a question is undecided. **The "
+        f"one-look rule was broken** ([how](#the-one-look-rule)). {after_two_looks(runs)} The rules correct within a "
+        "question, not for the number of questions.",
         repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes the "
         "runs.",
     )
@@ -132,9 +133,9 @@ def _again(runs: PlannedResults) -> Iterator[str]:
     twice = made_again(runs)
     yield from ("## A base that was made twice", "")
     yield (
-        f"{', '.join(twice)} was made a second time by mistake, with other weights from the same seed (a GPU does not "
-        "repeat its sums). The first one counts above, because its runs began first. With the second one instead, "
-        "which gives no verdict:"
+        f"{', '.join(twice)} was made a second time by mistake. The seed was the same but the weights differ, because "
+        "training on a GPU does not repeat bit for bit. The first one counts above, because its runs began first. This "
+        "table shows, without a verdict, what the second one would change:"
     )
     yield ""
     rows = []
@@ -199,8 +200,9 @@ def _matched(runs: PlannedResults) -> Iterator[str]:
         return
     yield from ("## Sharpening matched by final entropy", "")
     yield (
-        "The rules do not say how to match, so this comparison is exploratory and gives no verdict: for each base, the "
-        f"anchor (1.5, 2 or 3) whose final entropy, the mean of the last {LAST_STEPS} steps, is closest to VCSD's."
+        "The rules do not say how to match, so this comparison is exploratory and gives no verdict. For each base, "
+        "VCSD is compared with the sharpened run (anchor 1.5, 2 or 3) whose final entropy, the mean of the last "
+        f"{LAST_STEPS} steps, is closest to VCSD's."
     )
     runs_of = [{each.base: each.chosen for each in matches}, {each.base: VCSD.name for each in matches}]
     unread = [
@@ -217,8 +219,8 @@ def _matched(runs: PlannedResults) -> Iterator[str]:
     yield from ("", f"VCSD minus the matched run: {in_points(change)}.", "")
     if outside:
         yield (
-            f"On {', '.join(outside)}, VCSD's final entropy lies outside those of the sharpened runs: there the match "
-            "is only the nearest one."
+            f"On {', '.join(outside)}, VCSD's final entropy lies outside the range of the sharpened runs, so there the "
+            "match is only the nearest one."
         )
         yield ""
     anchors = sorted({name for match in matches for name in match.entropies})
@@ -245,10 +247,10 @@ def _guard(runs: PlannedResults) -> Iterator[str]:
         return
     yield from ("## The guard on new runs", "")
     yield (
-        "The guard's threshold was lowered after the runs up to seed 105. These runs, with the bases of the "
-        "[doses](doses.md), were made later and test it. A run that ends below its base counts as bad. Only final "
-        "scores were measured, so a run that recovered is not seen. The present guard judges the recorded metrics "
-        "again; these are rounded, so a step may be off by one from what a run logged."
+        "These runs, with those on the bases of the [doses](doses.md), test the guard: its threshold was lowered after "
+        "the runs up to seed 105, and they were made later. A run that ends below its base counts as *bad*. Only final "
+        "scores were measured, so a run that fell and recovered is not seen. The present guard judged the recorded "
+        "metrics again; these are rounded, so a step may be off by one from what a run logged."
     )
     yield from ("", markdown(GUARD_HEAD, lines), "", f"{guard_answer(runs).text} {what_the_guard_says(runs)}", "")
     named = list(_stopped(runs))
@@ -266,7 +268,7 @@ def what_the_guard_says(runs: PlannedResults) -> str:
     text = f"Of all {len(known)} runs it stops {stops or 'none'}" + ("." if stops else ", so this shows little.")
     if warnings:
         text += f" Of the {len(warnings)} bad ones it did not even warn about {len(warnings) - len(steps)}"
-        text += f"; on the others it warned at step {', '.join(map(str, steps))}." if steps else "."
+        text += f"; about the others it warned at step {', '.join(map(str, steps))}." if steps else "."
     return text
 
 
@@ -318,7 +320,8 @@ def all_runs(runs: PlannedResults, bases: Sequence[str]) -> Iterator[str]:
     if rows:
         head = ["Acc", *bases, "mean ± sd", "over base", "95% interval", "unread, %"]
         yield from ("## All runs", "", markdown(head, rows), "")
-        yield "`unread`: answers that nothing could be read from, which count as wrong; mean and range over bases."
+        yield "`unread`: responses without an answer that could be extracted, in percent, which count as wrong."
+        yield "Mean and range over bases."
         yield ""
         yield from ("Mean ± standard deviation over bases, suite by suite:", "")
         yield from (markdown(["", *SEVEN, "bases"], by_suite), "")
@@ -340,8 +343,8 @@ def _made(runs: PlannedResults) -> Iterator[str]:
         yield f"- Hardware: {'; '.join(machines)}; {', '.join(versions)}"
     yield f"- Page: `{COMMAND}`; questions and tests: `src/vcsd/reproduce/planned/answers.py`"
     yield (
-        "- Other runs: on the [shipped bases](sharpening_so_far.md), without a verdict; with other strengths of the "
-        "prior ([doses](doses.md))"
+        "- Other runs: on the [shipped bases](sharpening_so_far.md), without a verdict, and with other strengths of "
+        "the prior ([doses](doses.md))"
     )
     yield (
         "- 80% power: the difference that as many bases with this spread would show in 80% of cases, which is the "

@@ -377,8 +377,7 @@ def test_the_page_counts_verdicts_and_names_what_was_not_run(tmp_path):
     (tmp_path / "main.md").touch()
     page = claims_page(results)
     assert (
-        "4 disagree, 0 are undecided, 2 agree, 0 make a comparison that the paper does not make, 25 have not been run"
-        in page
+        "4 disagree with the paper, 0 are undecided, 2 agree, 0 are not made in the paper, 25 have not been run" in page
     )
     assert "| VCSD improves every model over its base. | [main](main.md) | +1.86 to +4.77 points |" in page
     assert "**disagrees**" in page
@@ -393,7 +392,7 @@ def test_half_an_experiment_is_said_to_be_half_and_has_no_verdict(tmp_path):
     results = MadeUp(base=still(40.0), VCSD=at(45.0, guard={"warn": 3, "stop": None}), OPSD=still(46.0))
     results.whole = False
     page = claims_page(results)
-    assert "0 disagree, 6 are undecided, 0 agree" in page
+    assert "0 disagree with the paper, 6 are undecided, 0 agree" in page
     assert "some runs are missing" in page
     assert "[main]" not in page, "there is no page to link to yet"
 

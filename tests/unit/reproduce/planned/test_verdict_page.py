@@ -229,7 +229,7 @@ def test_the_bases_that_judge_at_gains_of_the_papers_size_come_before_the_three_
 
 def test_a_loss_of_the_control_against_its_base_is_told_apart_from_a_gain():
     page = verdict_page(made_up(sharpened_2=lambda base, noise: 40.0))
-    assert "`sharpened 2` itself loses: minus base it is -10.00" in page
+    assert "`sharpened 2` itself loses against its base: -10.00" in page
     assert "That is 20% of VCSD's lead over it (+50.00)" in page
     assert "itself loses" not in verdict_page(made_up())
 

@@ -81,11 +81,11 @@ def gains_section(listed: StudyList, results: Results) -> Iterator[str]:
     yield "## VCSD minus the others, on unusual colours"
     yield ""
     yield from paragraph(
-        "Points, on the same questions; the smallest difference first. After +-: half of the 95% interval over "
-        "questions, for this base and run. Over bases: the mean, in which each base counts once, with its standard "
-        "error and p. All bases have one language model and answer the same questions: p is about other teachings, not "
-        "other questions. Could show: the smallest true difference that as many bases with this spread show in 80% of "
-        "cases."
+        "In points, on the same questions, the smallest difference first. After +- stands half of the 95% interval "
+        "over questions, for this base and run. *Over bases* is the mean, in which each base counts once, with its "
+        "standard error and p. All bases have one language model and answer the same questions, so p is about other "
+        "bases that are taught in this way, not about other questions. *Could show* is the smallest true difference "
+        "that as many bases with this spread show in 80% of cases."
     )
     yield "| VCSD minus | " + " | ".join(scores) + " | over bases | could show |"
     yield "|---|" + "--:|" * (len(scores) + 2)
@@ -101,9 +101,10 @@ def gates_section(listed: StudyList, results: Results) -> Iterator[str]:
     yield "## VCSD minus the base, on every other suite"
     yield ""
     yield from paragraph(
-        "Points over bases, with standard error and p, the largest loss first, and the bases on which VCSD breaks it. "
-        f"Shown: whether the 90% interval over bases lies above -{MARGIN:g} points (kept) or below (lost). Could be "
-        "kept within: the loss that as many bases with this spread exclude in 80% of cases, if there is none."
+        "These suites are the gates. In points over bases, with standard error and p, the largest loss first. *Shown* "
+        f"says whether the 90% interval over bases lies above -{MARGIN:g} points (kept) or below (lost). *Could be "
+        "kept within* is the loss that as many bases with this spread exclude in 80% of cases, if there is none. "
+        "*Broken on* names the bases on which VCSD breaks the gate."
     )
     yield "| suite | over bases | 90% interval | shown | could be kept within | broken on |"
     yield "|---|--:|--:|---|--:|---|"
@@ -119,7 +120,7 @@ def gates_section(listed: StudyList, results: Results) -> Iterator[str]:
 
 def settling_section(listed: StudyList, results: Results) -> Iterator[str]:
     """All settings that were tried on `dev`, and the one that each method uses."""
-    yield "## Settling rate, beta and steps, on `dev`"
+    yield "## Choosing rate, beta and steps, on `dev`"
     yield ""
     base, tried = tried_on_dev(results)
     settled = listed.settled(results)
@@ -137,7 +138,7 @@ def settling_section(listed: StudyList, results: Results) -> Iterator[str]:
     for variant, chosen in settled.items():
         passed = "passes all gates" if chosen.has_passed else "is the least harmful one, because none passes all gates"
         edge = _at_the_edge(listed, tried[variant], chosen.setting)
-        yield from wrap(f"- {variant}: {chosen.setting}, which {passed}.{edge}", 120, subsequent_indent="  ")
+        yield from bullet(f"{variant}: {chosen.setting}, which {passed}.{edge}")
     yield ""
 
 
@@ -145,9 +146,9 @@ def _at_the_edge(listed: StudyList, tried: Mapping[RunSetting, Scores], setting:
     """Say if no higher rate and no more steps were tried, or no lower and fewer: a better setting may lie beyond."""
     rates = [float(other.rate) for other in tried]
     if (float(setting.rate), setting.steps) == (max(rates), listed.steps[-1]):
-        return " This is the edge of the grid: what lies beyond was not tried."
+        return " This is the edge of the grid: nothing beyond it was tried."
     if (float(setting.rate), setting.steps) == (min(rates), listed.steps[0]):
-        return " This is the mildest rate and number of steps of the grid: less was not tried."
+        return " This is the lowest rate and the fewest steps of the grid: nothing milder was tried."
     return ""
 
 
@@ -166,6 +167,11 @@ def score_tables(results: Results) -> Iterator[str]:
         cells = " | ".join(str(result.get("english_perplexity", "")) for result in own.values())
         yield f"| perplexity of English | {cells} |"
         yield ""
+
+
+def bullet(text: str) -> Iterator[str]:
+    """Wrap an entry of a list."""
+    yield from wrap(f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def paragraph(text: str) -> Iterator[str]:

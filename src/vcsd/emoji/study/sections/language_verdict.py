@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.study.sections.language_tables import (
+    bullet,
     changes_of_gates,
     gains_over_bases,
     kept,
@@ -64,23 +65,29 @@ def _beside_the_verdict(listed: StudyList, results: Results) -> Iterator[str]:
     gates = [kept(change) for change in changes_of_gates(listed, results).values()]
     over_decoding = gains_over_bases(listed, results)["contrast decoding"]
     _, tried = tried_on_dev(results)
-    text = (
-        f"Beside the verdict: VCSD breaks at least one gate on {num_broken} of {len(scores)} bases. Of {len(gates)} "
-        f"gates, {gates.count('kept')} are shown to be kept (their 90% interval over bases lies above -{MARGIN:g} "
-        f"points), {gates.count('lost')} to be lost (below), and {gates.count('undecided')} undecided: a base may "
-        "lose a little on many gates and break none. No p and no interval on this page is corrected for the number of "
-        "comparisons. "
-        f"VCSD minus contrast decoding, which needs no training, is {over_decoding} on unusual colours"
-        f"{'' if over_decoding.mean >= LEAST_GAIN else ', so training adds less than a gain that counts'}. "
-        "Settings tried on `dev`: "
-        + ", ".join(f"{len(runs)} of {name}" for name, runs in tried.items())
-        + ". This paragraph was written after the first study was looked at. It was committed after the second's "
-        "results, which nobody had read then; only their authors can know that."
-    )
-    yield from paragraph(text)
     over_opsd = gains_over_bases(listed, results)["OPSD"]
-    yield from paragraph(
+    too_little = "" if over_decoding.mean >= LEAST_GAIN else ", so training adds less than a gain that counts"
+    yield from ("What the verdict may hide:", "")
+    yield from bullet(f"VCSD breaks at least one gate on {num_broken} of {len(scores)} bases.")
+    yield from bullet(
+        f"Of {len(gates)} gates, {gates.count('kept')} are shown to be kept (their 90% interval over bases lies above "
+        f"-{MARGIN:g} points), {gates.count('lost')} to be lost (below), and {gates.count('undecided')} undecided. A "
+        "base may lose a little on many gates and break none."
+    )
+    yield from bullet(
+        f"VCSD minus contrast decoding, which needs no training, is {over_decoding} on unusual colours{too_little}."
+    )
+    yield from bullet(
         f"VCSD minus OPSD, which sees the answers, is {over_opsd} on unusual colours. This line was added later."
+    )
+    yield from bullet(
+        f"Settings tried on `dev`: {', '.join(f'{len(runs)} of {name}' for name, runs in tried.items())}."
+    )
+    yield from bullet("No p and no interval on this page is corrected for the number of comparisons.")
+    yield ""
+    yield from paragraph(
+        "These lines were written after the first study was looked at. They were committed after the second's "
+        "results, which nobody had read then; only their authors can know that."
     )
 
 
@@ -93,21 +100,24 @@ def which_weights(results: Results) -> Iterator[str]:
     """Which weights the exams measured; for the first study, what was wrong with that and was added to its page."""
     if is_rounded(results):
         yield from paragraph(
-            "All scores are of weights rounded to bfloat16, as `vcsd export` writes them by default, computed in "
-            "float32 with TF32 matrix products. [The first study](language.md), which failed, measured unrounded "
-            "ones; this one does not replace it."
+            "All scores are of weights rounded to bfloat16, as `vcsd export` writes them by default. They were "
+            "computed in float32 with TF32 matrix products. [The first study](language.md), which failed, measured "
+            "unrounded weights; this study does not replace it."
         )
     else:
         yield from paragraph(
             "**Found after the look: the exam measured other weights than training used.** Training computes in "
             "bfloat16: it rounds the weights of matrix products in every pass, and samples from a rounded copy. "
-            "The exam took them unrounded, and found other answers than training had sampled ([What training "
-            "saw](#what-training-saw)). The likely reason is that [bfloat16 hides small "
+            "The exam measured unrounded weights, and their answers differ from those that training had sampled ([What "
+            "training saw](#what-training-saw)). The likely reason is that [bfloat16 hides small "
             "updates](../training.md#what-bfloat16-hides-at-small-learning-rates). Other prompts and the lag of "
-            "rollouts cannot explain it, nor can the temperature for presence and counting; arithmetic in "
-            "bfloat16 is not excluded. The verdict stands by its rules, but it is not about the model that `vcsd "
-            "export` writes by default. [A second study](../preregistration_language_exported.md) measures that "
-            "one. The sections about what training saw and about presence were added after the look."
+            "rollouts cannot explain the difference, nor can the temperature for presence and counting. Arithmetic in "
+            "bfloat16 is not excluded."
+        )
+        yield from paragraph(
+            "The verdict stands by its rules, but it is not about the model that `vcsd export` writes by default. [A "
+            "second study](../preregistration_language_exported.md) measures that one. The sections about what "
+            "training saw and about presence were added after the look."
         )
 
 
@@ -122,8 +132,8 @@ def _found_later(listed: StudyList, results: Results) -> Iterator[str]:
     yield from paragraph(
         f'**Found after the look: on questions about presence whose true answer is "no", VCSD breaks the gate on '
         f"{num_broken} of {len(strict)} bases; judged by these alone, the study {said}.** The gate that was planned "
-        "takes the mean over all of presence, where more right answers to the others make up for them ([by the true "
-        f"answer](#presence-by-the-true-answer)). {_by_no_on_dev(listed, results)} "
+        "takes the mean over all questions about presence. There, more right answers to the other questions make up "
+        f"for the loss ([by the true answer](#presence-by-the-true-answer)). {_by_no_on_dev(listed, results)} "
         f"{_nearest_to_breaking(listed, results)}"
     )
 
@@ -161,7 +171,7 @@ def base_by_base(listed: StudyList, results: Results) -> Iterator[str]:
         kind = "" if is_wanted(own["base"]) else " The base itself does not show the phenomenon."
         yield f"- {base}: **{_verdict(own)}**.{kind}"
     yield ""
-    yield "Gates that the other methods break:"
+    yield "The gates that the other methods break:"
     yield ""
     for base, own in scores.items():
         for variant, changed in own.items():

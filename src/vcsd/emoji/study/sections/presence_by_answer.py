@@ -45,7 +45,7 @@ def presence_by_answer(results: Results) -> Iterator[str]:
     for base, columns in shown.items():
         yield f"| {base} | " + " | ".join(columns[method] for method in methods) + " |"
     yield ""
-    yield 'By the rule of a gate, on the questions whose true answer is "no" alone:'
+    yield 'If the questions whose true answer is "no" were a gate of their own:'
     yield ""
     scores = {(run.base, run.variant): result["scores"] for run, result in on_test.items()}
     for variant in dict.fromkeys(variant for _, variant in scores if variant != "base"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.questions import PROMPT_SHARES, SUITES
 from vcsd.emoji.study.key_monitor import KEYS
+from vcsd.emoji.study.sections.language_tables import paragraph
 from vcsd.monitor.lines import read_lines
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ def seen_by_training(results: Results, out: Path) -> Iterator[str]:
     rollouts = {run: _Rollouts(out / "runs" / run.name / KEYS) for run in results if run.stage == "test" and run.trains}
     yield "## What training saw"
     yield ""
-    yield f"Percent of right answers, means over bases: sampled in the first {UNTOUCHED} and the last {LAST} steps of"
-    yield "training (temperature 1, prompts of the split `train`), and greedy in the exam (split `test`). Only suites"
-    yield f"that prompts ask about. The runs of a base begin with the same prompts: {_num_prompts(rollouts)} of them"
-    yield "for a suite in the first steps of all bases, eight answers each. A few points may be chance."
-    yield ""
+    yield from paragraph(
+        f"Percent of right answers, means over bases. *Steps* are the answers sampled in the first {UNTOUCHED} and the "
+        f"last {LAST} steps of training (temperature 1, prompts of the split `train`); *exam* is greedy, on `test`. "
+        "Only suites that prompts ask about are shown. The runs of a base begin with the same prompts: in the first "
+        f"steps of all bases, {_num_prompts(rollouts)} of them for a suite, with eight answers each. A few points may "
+        "be chance."
+    )
     yield "| suite | base: first steps | exam | " + " | ".join(f"{name}: last steps | exam" for name in methods) + " |"
     yield "|---|--:|--:|" + "--:|--:|" * len(methods)
     for suite in PROMPT_SHARES:
@@ -76,7 +79,7 @@ def _unrounded(results: Results, methods: list[str]) -> Iterator[str]:
     """The exam of rounded and of unrounded weights, if both were taken."""
     if not all(UNROUNDED_AT in result for run, result in results.items() if run.stage == "test" and run.trains):
         return
-    yield "The exam of the weights rounded to bfloat16, which counts, and of the unrounded ones, means over bases:"
+    yield "Means over bases, of the exam of rounded weights, which counts, and of the exam of unrounded weights:"
     yield ""
     yield "| suite | " + " | ".join(f"{name}: rounded | unrounded" for name in methods) + " |"
     yield "|---|" + "--:|--:|" * len(methods)

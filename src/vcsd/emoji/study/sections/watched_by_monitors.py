@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vcsd.emoji.study.key_monitor import KEYS
+from vcsd.emoji.study.sections.language_tables import bullet
 from vcsd.emoji.study.settle import (
     AROUND,
     FIRST_STEPS,
@@ -39,14 +40,23 @@ def watched_by_monitors(results: Results, out: Path) -> Iterator[str]:
 def _counting(results: Results, out: Path) -> Iterator[str]:
     yield "## Counting, and what the monitors saw"
     yield ""
-    yield "`flips`: share of number words at which the contrast changed the most likely token, in the first and last"
-    yield "ten steps. `alarm`: first alarm of the run's guard, and of a guard for counting alone, without labels."
-    yield "`why`, for runs that break counting: `contrast` for VCSD if its target is wrong before any training,"
-    yield f"by more than {MARGIN:g} points, else `training`. `in time`: whether an alarm came before {MOST_LOST:g}"
-    yield f"points were lost among the rollouts, as a mean from {AROUND} steps before the alarm to {AROUND} after it,"
-    yield f"against the first {FIRST_STEPS} steps. An alarm in the last steps of a run is in time by this rule, and of"
-    yield "no use. The target is that of VCSD with beta 0.1, also for runs with another beta, so `training` does not"
-    yield f"clear the contrast of those. Runs on `dev` are shown at their end, after {_longest(results)} steps."
+    yield from bullet(
+        "`flips`: the share of number words at which the contrast changed the most likely token, in the first and the "
+        "last ten steps."
+    )
+    yield from bullet("`alarm`: the first alarm of the run's guard, and of a guard for counting alone, without labels.")
+    yield from bullet(
+        "`why`, for runs that break counting: `contrast` for VCSD if its target is wrong before any training, by more "
+        f"than {MARGIN:g} points, else `training`. The target is that of VCSD with beta 0.1, also for runs with "
+        "another beta, so `training` does not clear the contrast of those."
+    )
+    yield from bullet(
+        f"`in time`: whether an alarm came before {MOST_LOST:g} points were lost among the rollouts. The loss is the "
+        f"mean from {AROUND} steps before the alarm to {AROUND} after it, against the first {FIRST_STEPS} steps. An "
+        "alarm in the last steps of a run is in time by this rule, but of no use."
+    )
+    yield ""
+    yield f"Runs on `dev` are shown at their end, after {_longest(results)} steps."
     yield ""
     yield from _watched_runs(results, out, "count")
 
@@ -95,9 +105,9 @@ def _numbers(results: Results) -> Iterator[str]:
     """What the contrast does to number words without any training, on the base and after each run."""
     yield "## Number words, with and without the contrast"
     yield ""
-    yield "Percent of counting questions whose most likely number is the true one: with the picture, with the black"
-    yield "picture, and in VCSD's target. Then what the black picture prefers, and the mean contrast of wrong numbers"
-    yield "in nats."
+    yield "The percentage of counting questions whose most likely number is the true one: with the picture, with the"
+    yield "black picture, and in VCSD's target. `black prefers` counts what the most likely number is with the black"
+    yield "picture, and `pushed` is the mean contrast of wrong numbers, in nats."
     yield ""
     yield "| run | picture | black | target | black prefers | pushed |"
     yield "|---|--:|--:|--:|---|---|"
