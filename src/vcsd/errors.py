@@ -260,6 +260,7 @@ _PHRASES = {
     "data.path = ": "train_dataset = ",
     "Lower model.max_pixels or rollout.max_new_tokens": f"Lower {_MAX_PIXELS} or {_MAX_NEW_TOKENS}",
     "lower model.max_pixels": f"lower {_MAX_PIXELS}",
+    "Lower rollout.vllm_memory_share or model.max_pixels": f"Lower memory_share in VLLMSettings or {_MAX_PIXELS}",
     "model.dither": "dither",
     "lora.rank: 32": "peft_config=LoraConfig(r=32)",
     "Set evaluation.every and evaluation.benchmarks in the recipe.": "Score the run with `vcsd eval OUTPUT_DIR`.",

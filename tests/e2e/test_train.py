@@ -203,7 +203,7 @@ def test_a_plan_for_a_card_needs_no_gpu_for_bf16(folder, monkeypatch, capsys):
 
 def test_a_dry_run_says_what_offload_moves_to_the_host(folder, monkeypatch, capsys):
     arguments = ("train", folder / "recipe.yaml", "--dry-run", "offload=true")
-    code, out, _ = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=true")
+    code, out, _ = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=true", "--card", "24GB")
     assert code == 0
     assert "MiB of host memory" in " ".join(out.split())
     code, _, err = vcsd(monkeypatch, capsys, *arguments, "trainer.bf16=false")

@@ -86,8 +86,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with resumable():
         asks_chat = server is not None and engine != "vllm"
-        _refuse_decode(decode, server)
-        _refuse_engine(engine, server)
+        _refuse_ways(decode, engine, server)
         _refuse_missing_model(model, is_remote=asks_chat)
         remote = _server(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
@@ -169,16 +168,14 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
     return Marking(mode, rules, Judge(client, judge, preset=chosen, cache=folder / "judge.jsonl"))
 
 
-def _refuse_decode(decode: str, server: str | None) -> None:
+def _refuse_ways(decode: str, engine: str, server: str | None) -> None:
+    """Refuse what is no way to answer."""
+    from vcsd.rollout.vllm.server_client import check_url
+
     if decode not in ("plain", "contrast"):
         raise ConfigError([f"--decode {decode!r} is not a choice. Choose plain or contrast."])
     if decode == "contrast" and server is not None:
         raise ConfigError(["--decode contrast compares two views at every token; a server cannot. Omit --server."])
-
-
-def _refuse_engine(engine: str, server: str | None) -> None:
-    from vcsd.rollout.vllm.server_client import check_url
-
     if engine not in ("transformers", "vllm"):
         raise ConfigError([f"--engine {engine!r} is not a choice. Choose transformers or vllm."])
     if engine == "vllm" and server is not None:

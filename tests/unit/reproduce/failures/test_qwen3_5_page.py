@@ -16,7 +16,7 @@ from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.every_page import page_texts
-from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, COMMAND, power_table_qwen3_5, with_bases
+from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, power_table_qwen3_5, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, POWER_LIST, read_once
 from vcsd.reproduce.failures.power_page import LOST
 from vcsd.reproduce.failures.qwen3_5_page import PAGE, draw_qwen3_5, qwen3_5_page
@@ -247,7 +247,7 @@ def test_the_table_of_power_in_the_rules_is_what_the_command_prints():
     rules = RULES.read_text(encoding="utf-8")
     more = planned_results(RESULTS, POWER_LIST)
     assert power_table_qwen3_5(planned_results(RESULTS), more) in rules
-    assert f"{COMMAND} --claims qwen3_5" in rules
+    assert "python -m vcsd.reproduce.failures.dose_power docs/results --claims qwen3_5" in rules
     own = [name for name, base in more.listed.bases.items() if base.family == "qwen3_5"]
     known, num_tests = more.change("OPSD", "VCSD", own), len(ON_QWEN3_5.claims)
     fewest = {
