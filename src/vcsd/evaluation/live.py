@@ -166,8 +166,8 @@ class LiveEvaluation(TrainerCallback):
         """
         lines = [line for line in read_lines(self.lines.path) if line.get("step", step) < step]
         sampling, own = asdict(self.exam.sampling), self.exam.own.items()
-        alike = _watched(lines, "sampling", lambda line: line.get("sampling") == sampling)
-        alike = _watched(alike, "tsv", lambda line: own <= line.get("tsv", {}).items())
+        alike = _watched(lines, "evaluation.sampling was another one", lambda line: line.get("sampling") == sampling)
+        alike = _watched(alike, "evaluation.tsv had other questions", lambda line: own <= line.get("tsv", {}).items())
         cards = {line["step"]: self._stored_card(line["step"]) for line in alike}
         return {earlier: card for earlier, card in cards.items() if card is not None}
 
@@ -183,10 +183,10 @@ class LiveEvaluation(TrainerCallback):
         return self._card(known) if len(known) == len(answers) else None
 
 
-def _watched(lines: Sequence[JsonLine], key: str, is_alike: Callable[[JsonLine], bool]) -> list[JsonLine]:
-    """The evaluations that had the same value of a key of the recipe; warn of the others."""
+def _watched(lines: Sequence[JsonLine], otherwise: str, is_alike: Callable[[JsonLine], bool]) -> list[JsonLine]:
+    """The evaluations that can be compared with; warn of the others, and say why not."""
     alike = [line for line in lines if is_alike(line)]
     if len(alike) < len(lines):
         several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"
-        log.warning("Losses since %s are not watched: evaluation.%s was another one then.", several, key)
+        log.warning("Losses since %s are not watched: %s then.", several, otherwise)
     return alike

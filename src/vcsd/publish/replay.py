@@ -109,15 +109,15 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
     if files.data is None and not Path(recipe.data.path).exists():
         problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
     problems += _foreign_places(recipe, files)
-    own = _own_files(recipe, files)
+    own_files = _own_files(recipe, files)
     problems += [
         f"the run was evaluated on {shown(path)}, which is not in this folder. Pass its folder: --questions FOLDER."
-        for path, found in own.items()
-        if found is None
+        for path, place in own_files.items()
+        if place is None
     ]
     if problems:
         raise ConfigError(problems)
-    evaluation = recipe.evaluation.model_copy(update={"tsv": list(own.values()) or recipe.evaluation.tsv})
+    evaluation = recipe.evaluation.model_copy(update={"tsv": list(own_files.values()) or recipe.evaluation.tsv})
     return recipe.model_copy(update={"evaluation": evaluation})
 
 

@@ -263,7 +263,7 @@ def test_evaluations_with_another_file_of_own_questions_are_not_compared_with(tm
     for step in (3, 6):
         changed.examine(step)
     assert warnings_in(caplog) == [
-        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.tsv was another one then."
+        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.tsv had other questions then."
     ]
     lines = curve(tmp_path)
     assert [line["acc"] for line in lines] == [100.0, 25.0, 75.0]
