@@ -20,6 +20,7 @@ from vcsd.data import Skips, Source, load_examples
 from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer, folder_identity
 from vcsd.evaluation.asking.presets import parse_sampling
+from vcsd.evaluation.benchmarks.own_tsv import load_own_tsvs
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
@@ -97,7 +98,7 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     examples = load_examples(**recipe.data.for_loading())
     check_count(examples, recipe.prompts_per_step)
     check_fields(examples, recipe.method)
-    loaded = Loaded(recipe, folder, arguments, processor, examples, _exam(recipe))
+    loaded = Loaded(recipe, folder, arguments, processor, examples, load_exam(recipe))
     skips = Skips(loaded.output / "skipped.jsonl" if is_first() else None, max_share=1.0)
     check_rows(examples, recipe.method, processor, loaded.prompt_settings, skips)
     return loaded
@@ -117,17 +118,24 @@ def checked_arguments(recipe: Recipe, *, is_dry: bool = False) -> TrainingArgume
     return arguments
 
 
-def _exam(recipe: Recipe) -> LiveExam | None:
+def load_exam(recipe: Recipe) -> LiveExam | None:
     """Load the questions of the `evaluation` section; None if it is off."""
     config = recipe.evaluation
     if config.every is None:
         return None
     sampling = parse_sampling(config.sampling)
     asking = Asking(config.style, sampling, limit=config.limit, allow_unknown_data=config.allow_unknown_data)
-    allowed_by = "evaluation.allow_unknown_data=true"
-    benchmarks = load_questions(config.benchmarks, config.data, asking, allowed_by=allowed_by)
-    questions = [question for benchmark in benchmarks for question in benchmark.questions]
-    return LiveExam(questions, config.every, sampling, Marking(config.mode))
+    try:
+        loaded, suites = load_own_tsvs(config.tsv or (), style=config.style, limit=config.limit)
+    except ConfigError as error:
+        raise ConfigError([f"evaluation.tsv: {problem}" for problem in error.problems]) from error
+    for own in loaded:
+        log.info("%s", own.report.line())
+    if config.benchmarks:
+        allowed_by = "evaluation.allow_unknown_data=true"
+        loaded += load_questions(config.benchmarks, config.data, asking, allowed_by=allowed_by)
+    questions = [question for benchmark in loaded for question in benchmark.questions]
+    return LiveExam(questions, config.every, sampling, Marking(config.mode), suites)
 
 
 def train(
@@ -204,7 +212,7 @@ def _describe(loaded: Loaded) -> None:
     except ValueError:
         log.warning("%s is damaged: the machines of the first %d steps are not known.", output / SESSIONS, step)
         before = []
-    sessions = with_session(before, step, settings_digest(loaded.recipe))
+    sessions = with_session(before, step, settings_digest(loaded))
     write_run_file(output / SESSIONS, json.dumps(sessions, indent=2) + "\n")
     write_run_file(output / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
 
@@ -213,12 +221,17 @@ _NOT_NUMBERS = ("max_steps", "output_dir", "run_name", "report_to", "logging_", 
 """Prefixes of trainer settings that do not affect the numbers of a step."""
 
 
-def settings_digest(recipe: Recipe) -> str:
-    """Return a hash of the settings that metrics and evaluations depend on, besides weights, data and machine."""
-    tree = json.loads(recipe.to_json())
+def settings_digest(loaded: Loaded) -> str:
+    """Return a hash of the settings that metrics and evaluations depend on, besides weights, data and machine.
+
+    Files of own questions count by their content, not by their paths.
+    """
+    tree = json.loads(loaded.recipe.to_json())
     kept = {name: value for name, value in tree.items() if name not in {"resume", "guard"}}
-    for section, names in (("model", ("path",)), ("data", ("path", "images")), ("evaluation", ("data",))):
+    for section, names in (("model", ("path",)), ("data", ("path", "images")), ("evaluation", ("data", "tsv"))):
         kept[section] = {name: value for name, value in tree[section].items() if name not in names}
+    if loaded.exam is not None and loaded.exam.own:
+        kept["evaluation"]["tsv"] = loaded.exam.own
     kept["trainer"] = {name: value for name, value in tree["trainer"].items() if not name.startswith(_NOT_NUMBERS)}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -13,7 +13,7 @@ import torch
 from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
-from toy_benchmarks import write_tsvs
+from toy_benchmarks import coded, write_tsv, write_tsvs
 from vcsd.cli import app
 from vcsd.errors import ConfigError
 from vcsd.publish.capsule import read_capsule, seal_of, write_capsule
@@ -120,6 +120,25 @@ def test_a_run_that_was_extended_is_repeated_with_the_evaluation_of_its_first_en
     out = " ".join(capsys.readouterr().out.split())
     assert "Compared 5 steps bit for bit, 5 evaluations" in out
     assert "The capsule was repeated." in out
+
+
+def test_a_run_with_own_questions_is_repeated_with_the_same_ones_alone(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, answer in (("there", "Yes"), ("changed", "No")):
+        (tmp_path / name).mkdir()
+        row = {"index": "1", "image": coded(1), "question": "Is it red?", "answer": answer}
+        write_tsv(tmp_path / name / "mine.tsv", [row])
+    own = ("evaluation.every=3", f"evaluation.tsv={tmp_path}/there/mine.tsv", "trainer.output_dir=run")
+    assert vcsd("train", folder / "recipe.yaml", *own, "evaluation.sampling=greedy,max_new_tokens=6") == 0
+    assert vcsd("capsule", "run") == 0
+    for options, code, words in (
+        ((), 2, "was evaluated on 'mine.tsv', which is not in this folder. Pass its folder: --questions FOLDER."),
+        (("--questions", "changed"), 2, "the questions of mine.tsv differ from the capsule's."),
+        (("--questions", "there"), 0, "2 evaluations"),
+    ):
+        assert again(folder, "run/capsule.json", "again", *options) == code
+        shown = capsys.readouterr()
+        assert words in " ".join((shown.out + shown.err).split())
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,47 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     assert {path.name for path in (folder / "run" / "evaluation").iterdir()} == {f"step-{n}.jsonl" for n in (0, 2, 3)}
 
 
+def test_a_recipe_asks_own_questions_too(folder, tmp_path, monkeypatch, capsys):
+    """Greedy answers before the first step are known, so that three of four golds are made right by hand."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"index": str(number), "image": coded(number), "question": f"What, {number}?"} for number in range(4)]
+    write_tsv(tmp_path / "mine.tsv", [{**row, "answer": "red"} for row in rows])
+    greedy = "greedy,max_new_tokens=6"
+    command = ("eval", folder / "model", "--tsv", "mine.tsv", "--sampling", greedy, "--out", "before")
+    code, _, err = vcsd(monkeypatch, capsys, *command)
+    assert code == 0, err
+    said = [json.loads(line)["text"] for line in (tmp_path / "before" / "predictions.jsonl").read_text().splitlines()]
+    golds = [*said[:3], "red"]
+    write_tsv(tmp_path / "mine.tsv", [{**row, "answer": gold} for row, gold in zip(rows, golds, strict=True)])
+
+    picture(64, 64).save(tmp_path / "0.png")
+    prompts = [{"id": f"row-{n}", "question": f"how many, {n}?", "image": "0.png"} for n in range(4)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in prompts))
+    (tmp_path / "recipe.yaml").write_text(
+        f"""
+model: {{path: {folder}/model}}
+data: {{path: train.jsonl}}
+rollout: {{num_per_prompt: 2, max_new_tokens: 6}}
+prompts_per_step: 2
+token_budget: 4000
+trainer: {{max_steps: 2, save_steps: 1, learning_rate: 1e-3, use_cpu: true, bf16: false, output_dir: run}}
+"""
+    )
+    own = ("train", "recipe.yaml", "evaluation.every=1", "evaluation.tsv=mine.tsv", f"evaluation.sampling={greedy}")
+    for keys, num in (((), 4), (("evaluation.limit=2",), 2), (("evaluation.benchmarks=world/attributes",), 4 + 512)):
+        code, out, err = vcsd(monkeypatch, capsys, *own, *keys, "--dry-run")
+        assert code == 0, err
+        assert f"{num} questions before the first step, every 1 steps and at the end" in " ".join(out.split())
+    code, _, err = vcsd(monkeypatch, capsys, *own)
+    assert code == 0, err
+    lines = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
+    assert [(line["step"], list(line["benchmarks"])) for line in lines] == [(n, ["mine"]) for n in range(3)]
+    assert (lines[0]["acc"], lines[0]["benchmarks"]["mine"]["entry"]) == (75.0, 75.0)
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["evaluation/mine"] for line in metrics] == [line["acc"] for line in lines[1:]]
+    assert "mine" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_own_questions_are_asked_of_a_model_and_of_a_run_and_compared_on_a_page(
     folder, tmp_path, monkeypatch, capsys, caplog
 ):

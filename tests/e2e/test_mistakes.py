@@ -61,7 +61,8 @@ def place(tmp_path_factory):
     write(folder, "both", question=None, image="images/a.png", messages=[
         {"role": "user", "content": [{"type": "image", "image": "images/a.png"}, {"type": "text", "text": "?"}]}
     ])  # fmt: skip
-    (folder / "questions.tsv").write_text("index\tquestion\n1\t?\n")
+    for name in ("questions", "BLINK"):
+        (folder / f"{name}.tsv").write_text("index\tquestion\n1\t?\n")
     add_other_files(folder)
     return folder
 
@@ -155,6 +156,13 @@ MISTAKES = [
     (train("trainer.max_grad_norm=-1"), "trainer.max_grad_norm = -1 must be at least 0, which clips nothing."),
     (train("trainer.lr_scheduler_type=cosin"), "Did you mean 'cosine'?"),
     (train("evaluation.every=10", "evaluation.data=nowhere"), "does not exist. Pass the folder with the benchmark"),
+    (train("evaluation.every=10", "evaluation.tsv=question.tsv"), "'question.tsv'. Did you mean 'questions.tsv'?"),
+    (
+        train("evaluation.every=10", "evaluation.tsv=questions.tsv"),
+        "evaluation.tsv: questions.tsv has neither a column",
+    ),
+    (train("evaluation.every=10", "evaluation.tsv=BLINK.tsv", "--dry-run"), "BLINK is a published benchmark."),
+    (train("evaluation.tsv=questions.tsv"), "has no effect without evaluation.every. Set it, such as 30."),
     # the model
     (train("model.path=~/no/such/model"), "there is no such folder. Give one, or a hub id such as ORG/NAME."),
     (train(f"model.path={BASE}/config.json"), "is a file. Give the folder of the model, which holds config.json."),

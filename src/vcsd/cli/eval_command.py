@@ -114,17 +114,11 @@ def _questions(
     files: Sequence[Path], benchmarks: str | None, data: Path | None, asking: Asking
 ) -> tuple[list[LoadedBenchmark], dict[str, Benchmark]]:
     """Load the questions of files and of benchmarks: all benchmarks if nothing else is asked for."""
-    from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
-    from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
+    from vcsd.evaluation.benchmarks.own_tsv import load_own_tsvs
     from vcsd.evaluation.evaluate import load_questions
 
-    loaded, suites = [], dict(ALL_BENCHMARKS)
-    for path in files:
-        benchmark, questions = load_own_tsv(path, style=asking.style, limit=asking.limit)
-        if benchmark.name in suites:
-            raise ConfigError([f"two files are named {benchmark.name}. Rename one: results are kept by name."])
-        suites[benchmark.name] = benchmark
-        loaded.append(questions)
+    loaded, suites = load_own_tsvs(files, style=asking.style, limit=asking.limit)
+    for questions in loaded:
         say_prose(questions.report.line())
     if benchmarks is not None or not files:
         loaded += load_questions(benchmarks or "all", data, asking)

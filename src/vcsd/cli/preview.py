@@ -31,18 +31,19 @@ from vcsd.projection.machines import MACHINES, Machine, measure_card
 from vcsd.projection.needs import empty_model, job_of
 from vcsd.projection.outlook import CheckedRows, DiskOutlook, Outlook, ShownPrompt
 from vcsd.projection.project import project, smallest_machine
-from vcsd.run import checked_arguments, load, resumed_step
+from vcsd.run import checked_arguments, load, load_exam, resumed_step
 from vcsd.student import base_dtype
 from vcsd.views.original import original
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from transformers import PretrainedConfig, TrainingArguments
 
     from vcsd.batch import Shown
     from vcsd.config.recipe import Recipe
     from vcsd.data import Source
+    from vcsd.evaluation.live import LiveExam
     from vcsd.projection.project import Job, Projection, Sizes, Step
     from vcsd.run import Loaded
     from vcsd.types import Example
@@ -77,7 +78,27 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     is_local = local_folder(recipe.model.path) is not None
     is_asked = machine is not None
     outlook = Outlook(recipe, job, _anywhere(job, machine), data, None if is_local else source, is_asked=is_asked)
-    return with_advice(replace(outlook, rows=rows))
+    return with_advice(replace(outlook, rows=rows, exam=_own_questions(recipe, needs_files=has_data)))
+
+
+def _own_questions(recipe: Recipe, *, needs_files: bool) -> str | None:
+    """Check the files of own questions and count these, without the named benchmarks; None if there are none.
+
+    A missing file may be on another machine, unless `needs_files`.
+    """
+    evaluation = recipe.evaluation
+    missing = [path for path in evaluation.tsv or () if not Path(path).is_file()]
+    if missing and evaluation.every is not None and not needs_files:
+        return _missing(missing[0])
+    alone = evaluation.model_copy(update={"benchmarks": []})
+    exam = load_exam(recipe.model_copy(update={"evaluation": alone})) if evaluation.tsv else None
+    return None if exam is None else _when_asked(exam, besides=evaluation.benchmarks)
+
+
+def _when_asked(exam: LiveExam, besides: Sequence[str] = ()) -> str:
+    """Say how many questions are asked and when. `besides` are benchmarks that are not loaded."""
+    more = f" and those of {', '.join(besides)}" if besides else ""
+    return f"{len(exam.questions)} questions{more} before the first step, every {exam.every} steps and at the end"
 
 
 def _missing(path: str) -> str:
@@ -104,10 +125,7 @@ def preview_loaded(loaded: Loaded, machine: Machine | None = None) -> Outlook:
     is_here = is_ours and not wants_shards(loaded.arguments)
     if is_here and recipe.lora.rank is not None:
         require_peft()
-    exam = None
-    if loaded.exam is not None:
-        when = f"before the first step, every {loaded.exam.every} steps and at the end"
-        exam = f"{len(loaded.exam.questions)} questions {when}"
+    exam = None if loaded.exam is None else _when_asked(loaded.exam)
     job, projection = _here(loaded, job) if is_here else (job, _anywhere(job, machine))
     last_step = resumed_step(loaded.output, recipe.resume) if is_ours else 0
     disk = _disk(loaded, job.sizes, last_step) if is_ours else None

@@ -212,7 +212,9 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The training data.")] = None,
     images: Annotated[Path | None, typer.Option(help="The folder of images, if the recipe named one.")] = None,
-    questions: Annotated[Path | None, typer.Option(help="The folder of benchmarks, if the run evaluated.")] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="The folder of benchmarks and TSV files, if the run evaluated.")
+    ] = None,
     seal: Annotated[str | None, typer.Option(help="The published seal, which the file must match.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Repeat at most N steps. Default: all.")] = None,
     tolerance: Annotated[

@@ -6,7 +6,7 @@ Every default is the paper's where the paper gives one. Settings that TrainingAr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
@@ -148,15 +148,32 @@ def _check_names(values: object) -> list[str]:
     """Check the names of one or several benchmarks."""
     names = [values] if isinstance(values, str) else values
     meaning = EvaluationConfig.model_fields["benchmarks"].description
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+    if not _is_list_of_text(names):
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} is not a list of names. {meaning}"])
     known = [*PUBLISHED, "all", *WORLD, ALL]
     unknown = [name for name in names if name not in known]
     if unknown:
         is_file = unknown[0].lower().endswith(".tsv")
-        advice = "For a TSV: vcsd eval RUN --tsv FILE." if is_file else did_you_mean(unknown[0], known)
+        advice = "For a TSV: evaluation.tsv=FILE." if is_file else did_you_mean(unknown[0], known)
         raise ConfigError([f"evaluation.benchmarks = {shown(values)} has an unknown name. {advice} {meaning}"])
     return list(names)
+
+
+def _check_files(values: object) -> list[str] | None:
+    """Check the path of one file, or those of several."""
+    paths = [values] if isinstance(values, str) else values
+    if paths is None:
+        return None
+    meaning = EvaluationConfig.model_fields["tsv"].description
+    if not _is_list_of_text(paths) or not paths:
+        raise ConfigError([f"evaluation.tsv = {shown(values)} is not a path or a list of paths. {meaning}"])
+    if not all(path.lower().endswith(".tsv") for path in paths):
+        raise ConfigError([f"evaluation.tsv = {shown(values)} names a file that does not end in .tsv. {meaning}"])
+    return list(paths)
+
+
+def _is_list_of_text(values: object) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) and value for value in values)
 
 
 class EvaluationConfig(Section):
@@ -164,7 +181,12 @@ class EvaluationConfig(Section):
 
     every: int | None = Field(None, ge=1, description="Evaluate before the first step and every N steps; null: never.")
     benchmarks: Annotated[list[str], PlainValidator(_check_names)] = Field(
-        default_factory=lambda: ["all"], description="Names such as [VStarBench, MMStar, world/small]; all, world."
+        default_factory=lambda: ["all"],
+        description="Names such as [VStarBench, MMStar, world/small]; all, world. With evaluation.tsv the default is "
+        "[], for none.",
+    )
+    tsv: Annotated[list[str] | None, PlainValidator(_check_files)] = Field(
+        None, description="One or several TSV files of your own questions, asked beside the benchmarks that are named."
     )
     data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null: $LMUData.")
     limit: int | None = Field(
@@ -174,6 +196,23 @@ class EvaluationConfig(Section):
     mode: Literal["final", "exact"] = Field("final", description="How to read answers; final allows reasoning first.")
     sampling: str = Field("paper", min_length=1, description="Such as paper, or paper,max_new_tokens=512.")
     allow_unknown_data: bool = Field(False, description="true accepts files that differ from the published ones.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ask_own_questions_alone(cls, values: object) -> object:
+        """Name no benchmarks for a recipe that has questions of its own and names none: `all` are seven downloads."""
+        if isinstance(values, Mapping) and values.get("tsv") is not None and "benchmarks" not in values:
+            return {**values, "benchmarks": []}
+        return values
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> EvaluationConfig:
+        if self.tsv is not None and "every" not in self.model_fields_set:
+            value = f"evaluation.tsv = {shown(self.tsv)}"
+            raise ConfigError([f"{value} has no effect without evaluation.every. Set it, such as 30."])
+        if self.tsv is None and not self.benchmarks:
+            raise ConfigError(["evaluation.benchmarks = [] names none. Name some, or set evaluation.tsv."])
+        return self
 
 
 class RolloutConfig(Section):

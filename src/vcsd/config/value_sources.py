@@ -51,7 +51,8 @@ _OUR_DEFAULTS = (
     *("lora.rank", "lora.scale", "lora.vision", "lora.train_a"),
     *("rollout.steps_ahead", "rollout.engine", "rollout.vllm_memory_share"),
     *("rollout.server_url", "rollout.server_transfer", "rollout.server_sends_changes"),
-    *("evaluation.every", "evaluation.data", "evaluation.limit", "evaluation.mode", "evaluation.allow_unknown_data"),
+    *("evaluation.every", "evaluation.tsv", "evaluation.data", "evaluation.limit", "evaluation.mode"),
+    "evaluation.allow_unknown_data",
     *("trainer.bf16", "trainer.logging_steps", "trainer.save_total_limit", "trainer.report_to"),
     *("trainer.disable_tqdm", "trainer.output_dir"),
 )
@@ -109,7 +110,8 @@ def sourced_values(path: str | Path, overrides: Iterable[str] = ()) -> list[Sour
             where = "the command line" if is_preset_given and field in PRESETS.get(str(preset), ()) else "default"
             rows.append(SourcedValue(key, value, label, where=where))
         else:
-            rows.append(SourcedValue(key, value, default_label(key)))
+            has_own_questions = key == "evaluation.benchmarks" and not value  # none, because of evaluation.tsv
+            rows.append(SourcedValue(key, value, OURS if has_own_questions else default_label(key)))
     return rows
 
 

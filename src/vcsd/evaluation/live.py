@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from transformers import TrainerCallback
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
-from vcsd.evaluation.asking.predictions import PredictionFile
+from vcsd.evaluation.asking.predictions import PredictionFile, questions_checksum
 from vcsd.evaluation.asking.presets import PAPER_SAMPLING
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.live_lines import FILE, live_line
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.benchmark import Benchmark
     from vcsd.evaluation.live_losses import Loss
     from vcsd.evaluation.scoring.scorecard import Scorecard
+    from vcsd.monitor.lines import JsonLine
     from vcsd.rollout.sampling import Sampling
     from vcsd.trainer.trainer import DistillationTrainer
     from vcsd.types import Prediction, Question
@@ -62,6 +64,16 @@ class LiveExam:
     suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
     also_after: frozenset[int] = frozenset()
     """More steps after which the student is asked, where a run is repeated that was extended."""
+
+    @cached_property
+    def own(self) -> dict[str, str]:
+        """A checksum of the questions of each file of the user's own, by its name."""
+        names = dict.fromkeys(question.benchmark for question in self.questions)
+        return {
+            name: questions_checksum(question for question in self.questions if question.benchmark == name)
+            for name in names
+            if name not in ALL_BENCHMARKS
+        }
 
     def is_due(self, step: int, max_steps: int) -> bool:
         """Whether the student is asked after this step; 0 is before the first step."""
@@ -121,7 +133,7 @@ class LiveEvaluation(TrainerCallback):
         card = self._card(predictions)
         losses = self._losses(step, card)
         seconds = time.monotonic() - start
-        self.lines.append(live_line(step, card, losses, exam.sampling, seconds))
+        self.lines.append(live_line(step, card, losses, exam.sampling, seconds, exam.own))
         entries = {name: score.entry for name, score in card.benchmarks.items()}
         unread = sum(score.share_unread for score in card.benchmarks.values()) / len(card.benchmarks)
         listed = ", ".join(f"{name} {entry:.2f}" for name, entry in entries.items())
@@ -150,14 +162,13 @@ class LiveEvaluation(TrainerCallback):
     def _cards_before(self, step: int) -> dict[int, Scorecard]:
         """The scorecards of the evaluations before a step, from the files; without those of other questions.
 
-        Nor those with other sampling values, which change scores as training does.
+        Nor those with other sampling values or another file of own questions, which change scores as training does.
         """
         lines = [line for line in read_lines(self.lines.path) if line.get("step", step) < step]
-        alike = [line["step"] for line in lines if line.get("sampling") == asdict(self.exam.sampling)]
-        if len(alike) < len(lines):
-            several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"
-            log.warning("Losses since %s are not watched: evaluation.sampling was another one then.", several)
-        cards = {earlier: self._stored_card(earlier) for earlier in alike}
+        sampling, own = asdict(self.exam.sampling), self.exam.own.items()
+        alike = _watched(lines, "evaluation.sampling was another one", lambda line: line.get("sampling") == sampling)
+        alike = _watched(alike, "evaluation.tsv had other questions", lambda line: own <= line.get("tsv", {}).items())
+        cards = {line["step"]: self._stored_card(line["step"]) for line in alike}
         return {earlier: card for earlier, card in cards.items() if card is not None}
 
     def _stored_card(self, step: int) -> Scorecard | None:
@@ -170,3 +181,12 @@ class LiveEvaluation(TrainerCallback):
         answers = [stored.latest(question) for question in self.exam.questions]
         known = [prediction for prediction in answers if prediction is not None]
         return self._card(known) if len(known) == len(answers) else None
+
+
+def _watched(lines: Sequence[JsonLine], otherwise: str, is_alike: Callable[[JsonLine], bool]) -> list[JsonLine]:
+    """The evaluations that can be compared with; warn of the others, and say why not."""
+    alike = [line for line in lines if is_alike(line)]
+    if len(alike) < len(lines):
+        several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"
+        log.warning("Losses since %s are not watched: %s then.", several, otherwise)
+    return alike

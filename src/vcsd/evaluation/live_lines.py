@@ -18,9 +18,17 @@ FELL, FELL_SINCE_BEST = "fell", "fell_since_best"
 
 
 def live_line(
-    step: int, card: Scorecard, losses: Sequence[Loss], sampling: Sampling, seconds: float
+    step: int,
+    card: Scorecard,
+    losses: Sequence[Loss],
+    sampling: Sampling,
+    seconds: float,
+    own: Mapping[str, str],
 ) -> dict[str, object]:
-    """Build a line: a few numbers for each benchmark, what is clearly worse than before, and how they were made."""
+    """Build a line: a few numbers for each benchmark, what is clearly worse than before, and how they were made.
+
+    `own` are the checksums of the user's own questions.
+    """
     benchmarks = {
         name: {
             "entry": score.entry,
@@ -40,6 +48,7 @@ def live_line(
         "mode": card.mode,
         "rules": card.rules,
         "sampling": asdict(sampling),
+        **({"tsv": dict(own)} if own else {}),
         "seconds": round(seconds, 1),
         **_fell(losses),
     }

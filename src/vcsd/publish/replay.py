@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from vcsd.config.recipe import Recipe
+    from vcsd.evaluation.live import LiveExam
     from vcsd.monitor.machine import Session
     from vcsd.publish.capsule import Capsule
 
@@ -108,9 +109,34 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
     if files.data is None and not Path(recipe.data.path).exists():
         problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
     problems += _foreign_places(recipe, files)
+    own_files = _own_files(recipe, files)
+    problems += [
+        f"the run was evaluated on {shown(path)}, which is not in this folder. Pass its folder: --questions FOLDER."
+        for path, place in own_files.items()
+        if place is None
+    ]
     if problems:
         raise ConfigError(problems)
-    return recipe
+    evaluation = recipe.evaluation.model_copy(update={"tsv": list(own_files.values()) or recipe.evaluation.tsv})
+    return recipe.model_copy(update={"evaluation": evaluation})
+
+
+def _own_files(recipe: Recipe, files: Files) -> dict[str, str | None]:
+    """Find the files of own questions: by name in the folder that was passed, else at their paths in this folder."""
+    paths = [] if recipe.evaluation.every is None else recipe.evaluation.tsv or []
+    return {path: _own_file(path, files) for path in paths}
+
+
+def _own_file(path: str, files: Files) -> str | None:
+    named = None if files.questions is None else files.questions / PurePath(path).name
+    if named is not None and named.is_file():
+        return str(named.absolute())
+    return path if not _is_outside(path) and Path(path).is_file() else None
+
+
+def _is_outside(path: str) -> bool:
+    """Whether a stranger's path leads out of this folder."""
+    return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
 def _has_shards(capsule: Capsule) -> bool:
@@ -126,7 +152,7 @@ def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
         "--questions": (files.questions, recipe.evaluation.data),
     }
     for option, (own, theirs) in named.items():
-        if own is None and theirs is not None and (PurePath(theirs).is_absolute() or ".." in PurePath(theirs).parts):
+        if own is None and theirs is not None and _is_outside(theirs):
             yield f"the capsule names {shown(str(theirs))}, which is outside this folder. Pass {option} PATH."
     if recipe.rollout.engine == "vllm_server":
         yield (
@@ -171,6 +197,7 @@ def replay(
     )
     repetition.has_all_steps = last == capsule["last_step"]
     if loaded.exam is not None:  # a run that was extended was also asked after what was then its last step
+        _require_questions(capsule, loaded.exam)
         asked = frozenset(line["step"] for line in capsule["evaluations"])
         loaded = replace(loaded, exam=replace(loaded.exam, also_after=asked))
     refuse_other_run(loaded.output, capsule)
@@ -229,6 +256,13 @@ def _require_content(capsule: Capsule, here: Mapping[str, Any]) -> None:
     ]
     if problems:
         raise ConfigError(problems)
+
+
+def _require_questions(capsule: Capsule, exam: LiveExam) -> None:
+    """Raise a ConfigError if own questions are not those of an evaluation of the capsule."""
+    if exam.own and exam.own not in [line.get("tsv", {}) for line in capsule["evaluations"]]:
+        names = ", ".join(f"{name}.tsv" for name in exam.own)
+        raise ConfigError([f"the questions of {names} differ from the capsule's. Pass the files of the run."])
 
 
 class _Comparison(TrainerCallback):

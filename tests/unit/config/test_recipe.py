@@ -107,7 +107,17 @@ def test_every_field_of_the_method_is_checked_at_its_path(name):
             "rollout = 3 is not a section. Its keys: rollout.num_per_prompt, rollout.max_new_tokens, ",
         ),
         ({**GOOD, "evaluation": {"benchmarks": "BLNK"}}, "has an unknown name. Did you mean 'BLINK'?"),
-        ({**GOOD, "evaluation": {"benchmarks": "my.tsv"}}, "unknown name. For a TSV: vcsd eval RUN --tsv FILE."),
+        ({**GOOD, "evaluation": {"benchmarks": "my.tsv"}}, "unknown name. For a TSV: evaluation.tsv=FILE."),
+        ({**GOOD, "evaluation": {"benchmarks": []}}, "evaluation.benchmarks = [] names none. Name some, or set eval"),
+        ({**GOOD, "evaluation": {"every": 30, "tsv": []}}, "evaluation.tsv = [] is not a path or a list of paths."),
+        (
+            {**GOOD, "evaluation": {"every": 30, "tsv": "my.csv"}},
+            "evaluation.tsv = 'my.csv' names a file that does not",
+        ),
+        (
+            {**GOOD, "evaluation": {"tsv": "my.tsv"}},
+            "evaluation.tsv = ['my.tsv'] has no effect without evaluation.every",
+        ),
         ({**GOOD, "evaluation": {"benchmarks": "pope"}}, "has an unknown name. Did you mean 'POPE'?"),
         ({**GOOD, "prompts_per_step": 0}, "prompts_per_step = 0 must be at least 1."),
         ({**GOOD, "prompts_per_step": "32"}, "prompts_per_step = '32' is not a whole number."),
@@ -239,6 +249,18 @@ def test_greedy_rollouts_can_be_asked_for():
 
 def test_a_field_beside_a_preset_wins():
     assert build_recipe({**GOOD, "method": {"preset": "author_code", "temperature": 3}}).method.temperature == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "benchmarks"),
+    [({}, []), ({"benchmarks": "MMStar"}, ["MMStar"]), ({"benchmarks": ["all"]}, ["all"]), ({"benchmarks": []}, [])],
+)
+def test_own_questions_are_asked_alone_unless_benchmarks_are_named(given, benchmarks):
+    recipe = build_recipe({**GOOD, "evaluation": given}, ["evaluation.every=30", "evaluation.tsv=my.tsv"])
+    assert (recipe.evaluation.tsv, recipe.evaluation.benchmarks) == (["my.tsv"], benchmarks)
+    assert build_recipe(json.loads(recipe.to_json())) == recipe
+    off = build_recipe({**GOOD, "evaluation": given}, ["evaluation.every=null", "evaluation.tsv=[a.tsv, b.tsv]"])
+    assert off.evaluation.tsv == ["a.tsv", "b.tsv"]
 
 
 def test_the_resolved_tree_is_a_recipe_that_resolves_to_itself(tmp_path):

@@ -123,6 +123,11 @@ def test_a_named_method_drops_the_labels_of_the_one_below(tmp_path):
     assert (rows["method.beta"].label, rows["method.name"].label) == (CODE, CODE)
 
 
+def test_own_questions_alone_are_not_the_papers_benchmarks():
+    rows = sourced_values("paper/qwen3_vl_2b", ["evaluation.every=30", "evaluation.tsv=my.tsv"])
+    assert [(row.value, row.label) for row in rows if row.key == "evaluation.benchmarks"] == [([], OURS)]
+
+
 def test_the_label_of_a_block_is_on_the_line_of_its_key(tmp_path):
     (tmp_path / "top.yaml").write_text(
         "base: paper/qwen3_vl_2b\nevaluation:\n  benchmarks:  # paper: mine\n    - BLINK\n    - MMStar\n"

@@ -255,6 +255,21 @@ def test_evaluations_with_other_sampling_values_are_not_compared_with(tmp_path, 
     assert "step 0" not in fell
 
 
+def test_evaluations_with_another_file_of_own_questions_are_not_compared_with(tmp_path, caplog):
+    """The questions keep their indices, so that their earlier answers are still found."""
+    knowing(tmp_path, {0: 40}).examine(0)
+    changed = knowing(tmp_path, {3: 30, 6: 10})
+    changed.exam = replace(changed.exam, questions=[replace(each, gold="No") for each in changed.exam.questions])
+    for step in (3, 6):
+        changed.examine(step)
+    assert warnings_in(caplog) == [
+        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.tsv had other questions then."
+    ]
+    lines = curve(tmp_path)
+    assert [line["acc"] for line in lines] == [100.0, 25.0, 75.0]
+    assert lines[0]["tsv"] != lines[1]["tsv"] == lines[2]["tsv"]
+
+
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
     trainer, examiner = make(tmp_path, every=4)
     trainer.train()

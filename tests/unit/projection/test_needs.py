@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from toy_benchmarks import coded, write_tsv
 from vcsd.cli.preview import preview
 from vcsd.config import build_recipe, load_recipe
 from vcsd.config.shipped import shipped_names
@@ -42,6 +43,20 @@ def test_bf16_is_no_error_on_a_machine_without_a_gpu():
     recipe = load_recipe("paper/qwen3_vl_2b")
     assert recipe.trainer["bf16"]
     assert recipe.training_arguments(on_any_machine=True).bf16 == torch.cuda.is_available()
+
+
+def test_own_questions_are_checked_without_the_data_and_may_be_on_another_machine(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = ["evaluation.every=30", "evaluation.tsv=mine.tsv"]
+    assert "eval mine.tsv: not on this machine." in shown(load_recipe("paper/qwen3_vl_2b", keys))
+    row = {"index": "1", "image": coded(1), "question": "Is it red?", "answer": "Yes"}
+    write_tsv(tmp_path / "mine.tsv", [row])
+    assert "eval 1 questions before the first step, every 30 steps" in shown(load_recipe("paper/qwen3_vl_2b", keys))
+    beside = load_recipe("paper/qwen3_vl_2b", [*keys, "evaluation.benchmarks=[BLINK, world]"])
+    assert "eval 1 questions and those of BLINK, world before the first step" in shown(beside)
+    write_tsv(tmp_path / "mine.tsv", [{**row, "answer": ""}])
+    with pytest.raises(ConfigError, match=r"evaluation\.tsv: .* has nothing under 'answer'"):
+        preview(load_recipe("paper/qwen3_vl_2b", keys))
 
 
 def test_what_the_trainer_refuses_is_refused_in_a_dry_run_too():

@@ -22,7 +22,7 @@ from vcsd.types import Prediction
 from vcsd.views.image_hash import image_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
 
     from vcsd.rollout.sampling import Sampling
@@ -108,6 +108,15 @@ def answer_key(
     }
     text = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def questions_checksum(questions: Iterable[Question]) -> str:
+    """Compute an MD5 of questions with their answers and images."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for question in questions:
+        images = [image_identity(image) for image in question.example.images]
+        digest.update(f"{question.id} {question.gold} {question.example.prompt} {images}\n".encode())
+    return digest.hexdigest()
 
 
 def image_identity(image: Image | str | PathLike[str]) -> str:

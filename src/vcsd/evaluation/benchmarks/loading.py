@@ -87,8 +87,8 @@ def data_folder(folder: str | PathLike[str] | None, asked: Sequence[str] = ()) -
         raise ConfigError(
             [
                 f"{wanted}the data folder {str(path)!r} does not exist. Pass the folder with the benchmark files "
-                "(--data, or evaluation.data in a recipe), or ask other questions: --tsv FILE, --benchmarks world, or "
-                "evaluation.benchmarks=world in a recipe."
+                "(--data, or evaluation.data in a recipe), or ask other questions: --tsv FILE or --benchmarks world, "
+                "in a recipe evaluation.tsv=FILE or evaluation.benchmarks=world."
             ]
         )
     return path

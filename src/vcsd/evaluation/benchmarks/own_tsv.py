@@ -13,7 +13,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError
+from vcsd.errors import ConfigError, nearest_path
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited, questions_of
@@ -21,13 +21,16 @@ from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, multiple_choice
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from os import PathLike
 
-    from vcsd.evaluation.benchmarks.files.records import Record
+    from vcsd.evaluation.benchmarks.files.records import Record, RecordTable
     from vcsd.types import AnswerKind
 
 COLUMNS = ("index", "question", "answer")
 _GROUPS = ("category", "l2-category", "split")
+_TAKEN = ("acc", "unread")
+"""Names of numbers that stand beside those of the benchmarks."""
 _WHOLE = re.compile(r"[-+]?\d+")
 _NUMBER = re.compile(r"[-+]?\d*\.\d+")
 
@@ -47,8 +50,8 @@ def load_own_tsv(
                 f"or image_path. Its columns: {', '.join(table.columns)}."
             ]
         )
-    if table.problems:
-        raise ConfigError([f"{path}: {problem}" for problem in table.problems[:5]])
+    if problems := [*table.problems, *_missing_images(table)]:
+        raise ConfigError([f"{path}: {problem}" for problem in problems[:5]])
     breakdown = tuple(name for name in _GROUPS if name in table.columns)
     benchmark = own_benchmark(path.stem, breakdown)
     questions = questions_of(benchmark, table.rows, style)
@@ -60,6 +63,20 @@ def load_own_tsv(
     return benchmark, LoadedBenchmark(tuple(chosen), report)
 
 
+def load_own_tsvs(
+    paths: Iterable[str | PathLike[str]], *, style: str = "vlmevalkit", limit: int | None = None
+) -> tuple[list[LoadedBenchmark], dict[str, Benchmark]]:
+    """Load the questions of several files. Return them, and all benchmarks by name, with those of the files."""
+    loaded, suites = [], dict(ALL_BENCHMARKS)
+    for path in paths:
+        benchmark, questions = load_own_tsv(path, style=style, limit=limit)
+        if benchmark.name in suites:
+            raise ConfigError([f"two files are named {benchmark.name}. Rename one: results are kept by name."])
+        suites[benchmark.name] = benchmark
+        loaded.append(questions)
+    return loaded, suites
+
+
 def own_benchmark(name: str, breakdown: tuple[str, ...]) -> Benchmark:
     """Return the benchmark that a file of this name makes."""
     return replace(_OWN, name=name, title=name, breakdown=breakdown)
@@ -67,18 +84,31 @@ def own_benchmark(name: str, breakdown: tuple[str, ...]) -> Benchmark:
 
 def _check_path(path: Path) -> None:
     if path.is_dir():
-        raise ConfigError([f"{path} is a folder. Pass a TSV file, or the folder of benchmarks as --data."])
+        raise ConfigError(
+            [f"{path} is a folder. Pass a TSV file. For a folder of benchmarks: --data, evaluation.data in a recipe."]
+        )
     if not path.is_file():
-        raise ConfigError([f"there is no file {str(path)!r}. Pass a TSV with index, question, answer and image."])
+        near = nearest_path(str(path), wants_file=True)
+        raise ConfigError([f"there is no file {str(path)!r}.{near} Pass a TSV with index, question, answer and image."])
     if path.suffix.lower() != ".tsv":
         raise ConfigError([f"{path} does not end in .tsv. Write the questions with tabs between their cells."])
     if path.stem in ALL_BENCHMARKS:
         raise ConfigError(
             [
-                f"{path.stem} is a published benchmark. Ask it with --benchmarks {path.stem} --data {path.parent}, or "
-                "rename the file."
+                f"{path.stem} is a published benchmark. Ask it with --benchmarks {path.stem} --data {path.parent} (in "
+                "a recipe, evaluation.benchmarks and evaluation.data), or rename the file."
             ]
         )
+    if path.stem.lower() in _TAKEN:
+        raise ConfigError([f"{path.stem} is a number of every evaluation. Rename the file: results are kept by name."])
+
+
+def _missing_images(table: RecordTable) -> Iterator[str]:
+    """Yield the image files that are not there. Asked, such a question would only count as wrong."""
+    for row in table.rows:
+        for image in row.images:
+            if isinstance(image, Path) and not image.is_file():
+                yield f"{row.name}: there is no image {str(image)!r}. Correct image_path, which starts from the file."
 
 
 def read_own(row: Record) -> ParsedRecord:

@@ -6,12 +6,11 @@ Their questions are generated: they need no data folder, and the prompt style do
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from vcsd.evaluation.asking.predictions import image_identity
+from vcsd.evaluation.asking.predictions import questions_checksum
 from vcsd.evaluation.benchmarks import PUBLISHED
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited
@@ -52,7 +51,7 @@ def load_world(names: Sequence[str], *, limit: int | None = None) -> list[Loaded
         suite = build_suite(name.removeprefix(PREFIX), _SEED, _SPLIT)
         questions = [_as_benchmark(question, name) for question in suite]
         chosen = tuple(limited(WORLD[name], questions, limit))
-        file, md5 = f"seed {_SEED}, {_SPLIT}", _checksum(questions)
+        file, md5 = f"seed {_SEED}, {_SPLIT}", questions_checksum(questions)
         report = DataReport(name, file, ALL, md5, False, len(questions), len(chosen), 0)
         loaded.append(LoadedBenchmark(chosen, report))
     return loaded
@@ -64,12 +63,3 @@ def _as_benchmark(question: Question, name: str) -> Question:
     if "cycle_category" in groups:
         groups |= {"cycle": groups["cycle_category"], "question": question.id.rpartition("-")[0]}
     return replace(question, benchmark=name, groups=groups)
-
-
-def _checksum(questions: Sequence[Question]) -> str:
-    """Compute an MD5 of all questions, which changes with the world."""
-    digest = hashlib.md5(usedforsecurity=False)
-    for question in questions:
-        images = [image_identity(image) for image in question.example.images]
-        digest.update(f"{question.id} {question.gold} {question.example.prompt} {images}\n".encode())
-    return digest.hexdigest()

@@ -4,7 +4,7 @@ import pytest
 
 from toy_benchmarks import coded, write_tsv
 from vcsd.errors import ConfigError
-from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv
+from vcsd.evaluation.benchmarks.own_tsv import load_own_tsv, load_own_tsvs
 from vcsd.evaluation.reading.marking import Marking, mark
 from vcsd.types import Prediction
 
@@ -73,6 +73,7 @@ def test_a_limit_spreads_over_the_file(tmp_path):
         ("mine.tsv", [ROWS[1], ROWS[1]], "indices occur in several rows: '2'. Make them unique"),
         ("mine.tsv", [{**ROWS[1], "image": ""}], "mine has no row with an image. Fill image or image_path."),
         ("mine.csv", ROWS, "does not end in .tsv"),
+        ("acc.tsv", ROWS, "acc is a number of every evaluation. Rename the file"),
         ("BLINK.tsv", ROWS, "BLINK is a published benchmark. Ask it with --benchmarks BLINK"),
     ],
 )
@@ -87,6 +88,23 @@ def test_an_empty_file_is_not_to_be_downloaded_by_its_author(tmp_path):
         (tmp_path / "mine.tsv").write_text(text)
         with pytest.raises(ConfigError, match=r"Download it again, or add .*rows if it is yours\."):
             load_own_tsv(tmp_path / "mine.tsv")
+
+
+def test_files_are_loaded_together_under_different_names(tmp_path):
+    (tmp_path / "b").mkdir()
+    paths = [write_tsv(tmp_path / name, ROWS) for name in ("a.tsv", "b.tsv", "b/a.tsv")]
+    loaded, suites = load_own_tsvs(paths[:2], limit=2)
+    assert [(one.report.benchmark, len(one.questions)) for one in loaded] == [("a", 2), ("b", 2)]
+    assert (suites["a"].breakdown, "BLINK" in suites) == (("category",), True)
+    with pytest.raises(ConfigError, match=r"two files are named a\. Rename one"):
+        load_own_tsvs(paths)
+
+
+def test_an_image_file_that_is_not_there_is_refused(tmp_path):
+    path = write_tsv(tmp_path / "mine.tsv", [{**ROWS[1], "image_path": "no.png"}])
+    path.write_text(path.read_text().replace("\timage\t", "\tshown\t", 1))
+    with pytest.raises(ConfigError, match=r"row 1: there is no image '.*no\.png'\. Correct image_path"):
+        load_own_tsv(path)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
