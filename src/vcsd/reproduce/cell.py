@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from vcsd.checkpoint import lock
 from vcsd.checkpoint.whole_file import write_whole
@@ -258,11 +258,8 @@ def _empty(work: Path) -> None:
 
 def _drop_added(tree: dict[str, JsonValue]) -> None:
     """Remove keys that were added to recipes later and change nothing, so that finished cells keep their names."""
-    method, lora, rollout, model = tree["method"], tree["lora"], tree["rollout"], tree["model"]
-    assert isinstance(method, dict)
-    assert isinstance(lora, dict)
-    assert isinstance(rollout, dict)
-    assert isinstance(model, dict)
+    names = ("method", "lora", "rollout", "model", "evaluation")
+    method, lora, rollout, model, evaluation = (cast("dict[str, JsonValue]", tree[name]) for name in names)
     for key, before in _ADDED.items():
         if method[key] == before:
             del method[key]
@@ -272,6 +269,8 @@ def _drop_added(tree: dict[str, JsonValue]) -> None:
         del tree["offload"]
     if not model["dither"]:
         del model["dither"]
+    if evaluation["tsv"] is None:
+        del evaluation["tsv"]
     if not rollout["steps_ahead"]:
         del rollout["steps_ahead"]
     if rollout["engine"] == "transformers":
