@@ -7,6 +7,7 @@ import io
 import os
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -113,6 +114,16 @@ def test_image_files_are_found_beside_the_table(tmp_path):
     assert (len(table.rows), table.num_without_image) == (2, 2)
     assert table.rows[0].images == (tmp_path / "a/0.png",)
     assert table.rows[1].images == (tmp_path / "a/0.png", tmp_path / "b.png")
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "../a.tsv"])
+def test_an_image_file_may_have_its_whole_path_where_the_table_has_a_relative_one(tmp_path, monkeypatch, name):
+    place = tmp_path / "place"
+    place.mkdir()
+    table = write_tsv(place / name, [{**ROW, "image_path": str((place / name).resolve().with_name("0.png"))}])
+    monkeypatch.chdir(place)
+    (row,) = read_tsv(Path(name)).rows
+    assert row.images == (table.resolve().with_name("0.png"),)
 
 
 @pytest.mark.parametrize("cell", ["/etc/hosts", "../0.png", "['a/0.png', 'a/../../0.png']", "[" * 100_000])

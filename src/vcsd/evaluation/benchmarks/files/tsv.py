@@ -125,10 +125,11 @@ def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
     except ValueError as error:
         raise ConfigError([f"{place.name}: image_path = {shown(cell)} is not a list of names: {error}."]) from error
     paths = tuple(Path(os.path.normpath(path.parent / str(name))) for name in names)
+    folder = os.path.normpath(path.parent.absolute())
     for image in paths:
-        if not image.is_relative_to(os.path.normpath(path.parent)):
+        if not Path(os.path.normpath(image.absolute())).is_relative_to(folder):
             name = shown(str(image), 200)
-            raise ConfigError([f"{place.name}: its image {name} is outside {path.parent}. Move it there."])
+            raise ConfigError([f"{place.name}: its image {name} is outside the folder of {path.name}. Move it there."])
     return paths
 
 
