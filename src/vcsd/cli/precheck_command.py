@@ -14,7 +14,7 @@ from rich.table import Table
 from vcsd.checkpoint.whole_file import write_whole
 from vcsd.cli.eval_command import name_of, resumable
 from vcsd.cli.init_command import DATA_KEYS
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import ConfigError, DataError, shown
 from vcsd.terminal import plain, say, say_prose, show_log
 
 if TYPE_CHECKING:
@@ -68,28 +68,46 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / name_of(model)
     model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
-    name = f"{folder_identity(model_files)} {max_pixels}"
+    weights = folder_identity(model_files)
+    name = f"{weights} {max_pixels}"
     with resumable(), only_process(folder):
+        _refuse_another_model(folder, weights)
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
         diagnosis = diagnose(
             opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm
         )
-    diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
+        diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
+        if diagnosis.examples:
+            _write(diagnosis, examples, opened.name, weights, folder)
     if not diagnosis.examples:
         reasons = "; ".join(list(diagnosis.skipped.values())[:1])
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
     _show(diagnosis)
     say_prose(verdict(diagnosis))
-    _write(diagnosis, examples, opened.name, folder)
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
-def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, folder: Path) -> None:
+def _refuse_another_model(folder: Path, weights: str) -> None:
+    """Raise a ConfigError if a folder holds the results of other weights: they would be overwritten."""
+    path = folder / "precheck.json"
+    try:
+        before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        return
+    if isinstance(before, dict) and before.get("weights", weights) != weights:
+        raise ConfigError([
+            f"{folder} holds the results of {shown(before.get('model'))}, or of other weights with the same name. "
+            "Choose another folder (--out), or move them."
+        ])  # fmt: skip
+
+
+def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, weights: str, folder: Path) -> None:
     """Write the results as JSON and as a page."""
     from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page
     from vcsd.report.page import write_page
 
-    write_whole(folder / "precheck.json", json.dumps(diagnosis_json(diagnosis), indent=2, allow_nan=False) + "\n")
+    numbers = {"model": name, "weights": weights, **diagnosis_json(diagnosis)}
+    write_whole(folder / "precheck.json", json.dumps(numbers, indent=2, allow_nan=False) + "\n")
     write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
 
 

@@ -45,6 +45,9 @@ def test_the_verdict_of_the_command_quotes_the_test_on_unseen_bases_everywhere(t
     stored = json.loads((tmp_path / "precheck.json").read_text(encoding="utf-8"))
     assert quoted in stored["verdict"]
     assert len(stored["tested_on_unseen_bases"]["bases"]) == 8
+    (tmp_path / "precheck.json").write_text(json.dumps({**stored, "model": "runs/a/student", "weights": "others"}))
+    refused = invoke("world", "--num", 2, "--out", tmp_path)
+    assert "holds the results of 'runs/a/student', or of other weights with the same name" in str(refused.exception)
 
 
 def test_a_stopped_check_says_that_the_answers_are_kept(tmp_path, monkeypatch):
