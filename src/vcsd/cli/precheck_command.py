@@ -54,7 +54,7 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.evaluation.asking.model_answerer import folder_identity
     from vcsd.inspect.opened import WORLD, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
-    from vcsd.inspect.precheck.diagnosis_page import verdict
+    from vcsd.inspect.precheck.diagnosis_page import grounds, verdict
     from vcsd.method import METHODS
     from vcsd.models.hub import model_folder
     from vcsd.monitor.machine import hush_transformers
@@ -84,6 +84,10 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
     _show(diagnosis)
     say_prose(verdict(diagnosis))
+    if diagnosis.decoding_gain() is not None:
+        say("What the forecast rests on:")
+        for ground in grounds():
+            say_prose(f"- {ground}")
     say(f"precheck.html and precheck.json are in {folder}.")
 
 

@@ -57,30 +57,54 @@ SIZES = (1, 2, 3, 6, 21)
 NAMES = {"image": "plain", "control": "control", "contrast": "contrast"}
 
 CALIBRATION_NOTE = (
-    "Points of accuracy that training gained for each base, against what the gain of contrast decoding and the other "
-    "bases of the calibration predicted."
+    "The tables show, in points of accuracy, what training gained for each base, and what the gain of contrast "
+    "decoding and the other bases of the calibration predicted."
 )
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """Say what training is expected to gain, with the interval and what the expectation rests on."""
+    """Say what contrast decoding gains here, what training is expected to gain, and how little that forecast is worth.
+
+    `grounds` has the numbers behind the last part.
+    """
     gain = diagnosis.decoding_gain()
     if gain is None:
         return (
             "No verdict: the data has no answers, and without them no statistic predicts the gain of training well "
             "enough. Add an answer column to some rows."
         )
-    expected, predictor = expected_gain(gain[0], (gain[2] - gain[1]) / 2), best_predictor()
+    expected = expected_gain(gain[0], (gain[2] - gain[1]) / 2)
     ends = f"95%: {signed(gain[1])} to {signed(gain[2])}"
     notes = "; ".join(note for note in (ends, unread_note(diagnosis.decoding_unread())) if note)
     return (
-        f"Contrast decoding gains {signed(gain[0])} points here ({notes}). Over "
-        f"{len(calibrated())} bases of the offline world, training gained {_more()} (correlation "
-        f"{predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to {predictor.high:+.2f}{_large_gains()}): "
-        f"{signed(expected.value)} points expected, {signed(expected.low)} to {signed(expected.high)} for another base "
-        f"like them. {_off()} These were tiny models, {_families()}, with synthetic pictures, and "
-        f"{_lost()}: for a real model, take this as a sign, not as a forecast.{_tested()}"
+        f"Contrast decoding gains {signed(gain[0])} points here ({notes}). If training does for this model what it did "
+        f"for {len(calibrated())} tiny bases, it gains {signed(expected.value)} points (95%: {signed(expected.low)} to "
+        f"{signed(expected.high)}). For a real model, take this as a sign, not as a forecast{_doubts()}."
     )
+
+
+def _doubts() -> str:
+    """What the calibration says against the forecast, in a clause each; empty if nothing."""
+    (low, high), test, doubts = PAPER_GAINS, unseen(), []
+    if typical_miss() > low:
+        doubts.append(f"it cannot tell a gain of the paper's size ({low:g} to {high:g} points) from none")
+    if test is not None and not test.is_better:
+        doubts.append(f"on {len(test.pairs)} bases that it had not seen, it was no better than a constant")
+    return f": {', and '.join(doubts)}" if doubts else ""
+
+
+def grounds() -> list[str]:
+    """What the forecast rests on and how far it was off, a sentence or two each."""
+    predictor = best_predictor()
+    return [
+        f"It is calibrated on {len(calibrated())} bases of the offline world: tiny models, {_families()}, with "
+        f"synthetic pictures. In training, {_lost()}.",
+        f"Training gained {_more()} (correlation {predictor.correlation:+.2f}, 95%: {predictor.low:+.2f} to "
+        f"{predictor.high:+.2f}{_large_gains()}).",
+        f"When each base was predicted from the others, the typical miss was {typical_miss():.1f} points and the worst "
+        f"{signed(misses()[0][3])}.",
+        *_tested(),
+    ]
 
 
 def _more() -> str:
@@ -99,28 +123,19 @@ def _large_gains() -> str:
     return f"; {own.correlation:+.2f}, {ends}, among the {own.num_bases} that gained more than {LARGE_GAIN:g} points"
 
 
-def _off() -> str:
-    """How far predictions were off, and whether that hides gains of the paper's size."""
-    typical, worst = typical_miss(), misses()[0][3]
-    text = f"When each base was predicted from the others, the typical miss was {typical:.1f} points and the worst "
-    low, high = PAPER_GAINS
-    hides = f", so a gain of the paper's size ({low:g} to {high:g} points) cannot be told from none"
-    return f"{text}{signed(worst)}{hides if typical > low else ''}."
-
-
-def _tested() -> str:
+def _tested() -> list[str]:
     """How the forecast did on bases that its calibration had not seen, beside a constant; empty without a test."""
     test = unseen()
     if test is None:
-        return ""
+        return []
     gains = [gain for _, gain in test.pairs.values()]
-    return (
-        f" On {len(gains)} bases that the calibration had not seen, which gained {signed(min(gains))} to "
-        f"{signed(max(gains))} points, the forecast was {'better' if test.is_better else 'no better'} than a constant: "
-        f"off by {test.typical_miss:.2f} points typically (correlation {test.correlation:+.2f}), where always saying "
+    return [
+        f"On {len(gains)} bases that the calibration had not seen, which gained {signed(min(gains))} to "
+        f"{signed(max(gains))} points, it was {'better' if test.is_better else 'no better'} than a constant: off by "
+        f"{test.typical_miss:.2f} points typically (correlation {test.correlation:+.2f}), where always saying "
         f"{test.constant:+.2f}, the mean gain of {len(test.earlier)} earlier bases, is off by "
         f"{test.typical_miss_of_constant:.2f}."
-    )
+    ]
 
 
 def _families() -> str:
@@ -131,7 +146,7 @@ def _families() -> str:
 def _lost() -> str:
     """How many of the calibrated bases training harmed."""
     num_lost = sum(training < 0 for _, training in calibrated().values())
-    return f"{num_lost} of them lost" if num_lost else "all of them gained"
+    return f"{num_lost} of them lost accuracy" if num_lost else "all of them gained"
 
 
 def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
@@ -188,6 +203,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> dict[str, object]:
         "calibration": _as_objects(misses()),
         "tested_on_unseen_bases": _test_json(),
         "verdict": verdict(diagnosis),
+        "grounds": grounds(),
         "by_category": {name: _numbers(own) for name, own in diagnosis.by_category().items()},
     }
 
@@ -250,7 +266,7 @@ def diagnosis_page(diagnosis: Diagnosis, examples: Mapping[str, Example], title:
         PageSection("Support of the tokens", _supports(diagnosis), "Plausible candidates, over all tokens."),
         PageSection("By kind of answer", _by_kind(diagnosis)),
         PageSection("By category", _by_category(diagnosis), _CATEGORY_LEAD),
-        PageSection("How far the verdict was off before", _calibration(), CALIBRATION_NOTE),
+        PageSection("How good is the forecast?", _calibration()),
         PageSection("The most visual questions", _cases(ranked[:MOST_CASES], examples)),
         PageSection("The least visual questions", _cases(ranked[::-1][:MOST_CASES], examples)),
     ]
@@ -394,12 +410,13 @@ def _known(value: float) -> str:
 
 
 def _calibration() -> Html:
-    """The misses on bases that the calibration has not seen, then those of the calibration itself."""
+    """The grounds; the misses on bases that the calibration has not seen; then those of the calibration itself."""
     test, own = unseen(), _miss_table(misses(), calibrated())
+    lead = f"<ul>{''.join(f'<li>{text(ground)}</li>' for ground in grounds())}</ul><p>{text(CALIBRATION_NOTE)}</p>"
     if test is None:
-        return own
+        return Html(lead + own)
     return Html(
-        f"<h3>Bases that the calibration had not seen</h3>{_miss_table(test.misses, test.pairs)}"
+        f"{lead}<h3>Bases that the calibration had not seen</h3>{_miss_table(test.misses, test.pairs)}"
         f"<h3>Bases of the calibration</h3>{own}"
     )
 

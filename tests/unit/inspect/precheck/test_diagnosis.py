@@ -35,6 +35,7 @@ from vcsd.inspect.precheck.diagnosis_page import (
     category_rows,
     diagnosis_json,
     diagnosis_page,
+    grounds,
     rows_of,
     verdict,
 )
@@ -131,7 +132,7 @@ def test_the_page_shows_how_far_the_verdict_was_off_for_each_base():
     worst = misses()[0]
     assert abs(worst[3]) == max(abs(miss) for _, _, miss in rows.values())
     html = page_html(diagnosis_page(toy(), {f"q{place}": example(f"q{place}") for place in range(4)}, "toy"))
-    section = html[html.index("How far the verdict was off before") :]
+    section = html[html.index("How good is the forecast?") :]
     cells = re.findall(r"<t[hd][^>]*>(?:<[^>]*>)*([^<]+)", section[section.index(f">{worst[0]}<") :])[:4]
     assert cells == [parts.signed(calibrated()[worst[0]][0]), *(parts.signed(value) for value in worst[1:])]
     assert diagnosis_json(toy())["calibration"][0]["base"] == worst[0]
@@ -145,24 +146,25 @@ def test_accuracies_and_the_gain_are_counted_by_hand():
     assert low < 25.0 < high
     assert diagnosis_json(found)["decoding_gain"][0] == 25.0
     assert "Contrast decoding gains +25.0 points here" in verdict(found)
-    assert f"{len(calibrated())} bases of the offline world" in verdict(found)
+    assert f"for {len(calibrated())} tiny bases" in verdict(found)
     assert "unread" not in verdict(found)  # not known of answers that an earlier release stored
     unread = [{"image": place < 2, "control": True, "contrast": False} for place in range(4)]
     found = replace(found, examples=[replace(one, is_unread=n) for one, n in zip(found.examples, unread, strict=True)])
-    assert re.search(r"gains \+25\.0 points here \(95%: .*; unread -50\.0\)\. Over", verdict(found))
+    assert re.search(r"gains \+25\.0 points here \(95%: .*; unread -50\.0\)\. If", verdict(found))
     assert diagnosis_json(found)["unread"] == -50.0
 
 
-def test_the_verdict_quotes_its_correlation_and_its_worst_miss():
-    said, best = verdict(toy()), best_predictor()
+def test_the_grounds_quote_the_correlation_and_the_worst_miss():
+    said, best = " ".join(grounds()), best_predictor()
     assert f"correlation {best.correlation:+.2f}, 95%: {best.low:+.2f} to {best.high:+.2f}" in said
-    assert f"the typical miss was {typical_miss():.1f} points and the worst {parts.signed(misses()[0][3])}, so" in said
+    assert f"the typical miss was {typical_miss():.1f} points and the worst {parts.signed(misses()[0][3])}." in said
     large = [pair for pair in calibrated().values() if pair[1] > 20]
     r = np.corrcoef(*zip(*large, strict=True))[0, 1]
     assert f"among the {len(large)} that gained more than 20 points" in said
     assert f"; {r:+.2f}, 95%: " in said
     assert r < best.correlation, "the correlation does not hold across doses where gains are large"
-    assert typical_miss() > 1.86, "a gain of the paper's size cannot be told from none"
+    assert typical_miss() > 1.86
+    assert "it cannot tell a gain of the paper's size (1.86 to 4.77 points) from none" in verdict(toy())
 
 
 def test_the_shipped_test_is_on_other_bases_and_equals_the_results_it_came_from():
@@ -177,13 +179,13 @@ def test_the_shipped_test_is_on_other_bases_and_equals_the_results_it_came_from(
     assert test.constant == pytest.approx(np.mean([calibrated()[name][1] for name in test.earlier]))
 
 
-def test_the_verdict_quotes_the_test_on_unseen_bases_beside_a_constant():
+def test_the_grounds_quote_the_test_on_unseen_bases_beside_a_constant():
     test, page = unseen(), (CELLS.parent / "paper_dose.md").read_text(encoding="utf-8")
     said = re.search(
-        r"On (\d+) bases that the calibration had not seen, which gained (\S+) to (\S+) points, the forecast was no "
-        r"better than a constant: off by (\S+) points typically \(correlation (\S+)\), where always saying (\S+), the "
+        r"On (\d+) bases that the calibration had not seen, which gained (\S+) to (\S+) points, it was no better "
+        r"than a constant: off by (\S+) points typically \(correlation (\S+)\), where always saying (\S+), the "
         r"mean gain of (\d) earlier bases, is off by (\d+\.\d+)\.",
-        verdict(toy()),
+        " ".join(grounds()),
     ).groups()
     predicted = [decoding + np.median(beyond_decoding(calibrated())) for decoding, _ in test.pairs.values()]
     gains = np.array([gain for _, gain in test.pairs.values()])
@@ -210,20 +212,23 @@ def test_the_page_and_the_file_show_every_unseen_base(monkeypatch):
     assert [one["base"] for one in stored["bases"]] == [name for name, *_ in test.misses]
     assert (stored["typical_miss"], stored["typical_miss_of_constant"]) == pytest.approx((2.40, 2.15), abs=0.01)
     monkeypatch.setattr(page_module, "unseen", lambda: None)  # as in a folder whose test may not be read yet
-    assert "had not seen" not in page_html(diagnosis_page(toy(), shown, "toy")) + verdict(toy())
+    assert "had not seen" not in page_html(diagnosis_page(toy(), shown, "toy"))
+    assert "than a constant" not in page_html(diagnosis_page(toy(), shown, "toy"))
+    assert "than a constant" not in verdict(toy())
     assert diagnosis_json(toy())["tested_on_unseen_bases"] is None
 
 
 def test_the_words_about_unseen_bases_follow_the_numbers(monkeypatch):
     close = UnseenBases({"a": (10.0, 10.0), "b": (20.0, 20.5), "c": (30.0, 29.5)}, 15.0, ["d", "e"])
     monkeypatch.setattr(page_module, "unseen", lambda: close)
-    assert "calibration had not seen, which gained +10.0 to +29.5 points, the forecast was better than a" in verdict(
-        toy()
-    )
-    assert "always saying +15.00, the mean gain of 2 earlier bases, is off by 9.41." in verdict(toy())
+    said = " ".join(grounds())
+    assert "calibration had not seen, which gained +10.0 to +29.5 points, it was better than a constant" in said
+    assert "always saying +15.00, the mean gain of 2 earlier bases, is off by 9.41." in said
+    assert "than a constant" not in verdict(toy())
     far = UnseenBases({"a": (10.0, 15.0), "b": (20.0, 15.0), "c": (30.0, 15.5)}, 15.0, ["d"])
     monkeypatch.setattr(page_module, "unseen", lambda: far)
-    assert "the forecast was no better than a constant" in verdict(toy())
+    assert "it was no better than a constant" in " ".join(grounds())
+    assert "on 3 bases that it had not seen, it was no better than a constant" in verdict(toy())
 
 
 def test_a_correlation_within_groups_sets_no_groups_apart():
