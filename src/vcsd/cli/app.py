@@ -31,7 +31,7 @@ from vcsd.terminal import announce_slow_import, guard_terminal, is_replica, plai
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from vcsd.config.recipe import Recipe
 
@@ -85,7 +85,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-app.add_typer(world, name="world")
 
 _NO_ROOM = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 """Error numbers of a write to a full disk or beyond a quota."""
@@ -147,7 +146,6 @@ def _root(
     pass
 
 
-@app.command()
 def doctor() -> None:
     """Check whether this machine can run vcsd, and show what a run would use.
 
@@ -174,7 +172,6 @@ def doctor() -> None:
     console.print("[green]All required components work.[/]")
 
 
-@app.command()
 def methods() -> None:
     """Print a table of the methods: the teacher's view, the shape of its target, and the student's loss.
 
@@ -197,7 +194,6 @@ def methods() -> None:
         console.print(f"preset [bold]{name}[/]: {values}", highlight=False)
 
 
-@app.command()
 def config(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
@@ -222,7 +218,6 @@ def config(
     sys.stdout.write(visible_json(load_recipe(recipe, overrides or ()).to_json()))
 
 
-@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="Path of a YAML recipe, or the name of a shipped one.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Overrides, such as method.alpha=0.5.")] = None,
@@ -300,7 +295,6 @@ def _plan(settings: Recipe, card: str | None, *, as_json: bool) -> None:
         sys.stdout.write(visible(line) + "\n")
 
 
-@app.command()
 def demo(
     family: Annotated[str, typer.Option(help="Model family: qwen3_vl or qwen3_5.")] = "qwen3_vl",
     seed: Annotated[int, typer.Option(help="Random seed. On one machine, the same seed gives the same table.")] = 0,
@@ -341,16 +335,16 @@ def demo(
     say(f"\n{shown.seconds:.0f} s. The report is {folder / 'report.html'}; training.html compares both runs in detail.")
 
 
-app.command()(export)
-app.command()(init)
-app.command()(recipes)
-app.command()(evaluate)
-app.command()(score)
-app.command()(contrast)
-app.command()(precheck)
-app.command()(report)
-app.command()(watch)
-app.command()(capsule)
-app.command()(replay)
-app.command()(ui)
-app.command()(reproduce)
+GROUPS: dict[str, tuple[Callable[..., object], ...]] = {
+    "Start": (demo, doctor, init, recipes, methods, config),
+    "Train": (train, watch, report, export),
+    "See what the image changes": (contrast, ui, precheck),
+    "Evaluate": (evaluate, score),
+    "Reproduce": (reproduce, capsule, replay),
+}
+"""The commands as `vcsd --help` lists them."""
+
+for _group, _commands in GROUPS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_group)(_command)
+app.add_typer(world, name="world", rich_help_panel="Reproduce")
