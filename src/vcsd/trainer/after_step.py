@@ -28,6 +28,11 @@ class AfterStep(TrainerCallback):
     def __init__(self, trainer: DistillationTrainer) -> None:
         self.trainer = trainer
 
+    def on_train_begin(self, *args: object, **kwargs: object) -> None:
+        """Free the copy that samples: the start of the engines, or an evaluation before the first step, filled it."""
+        if self.trainer.half is not None:
+            self.trainer.half.release()
+
     def on_pre_optimizer_step(self, *args: object, **kwargs: object) -> None:
         """Start measuring the update: gradients are computed and clipped."""
         self.trainer.updating.enter_context(self.trainer.phases("update"))

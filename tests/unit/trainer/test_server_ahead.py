@@ -18,12 +18,14 @@ from vcsd.errors import RunError
 from vcsd.models.family import family_of
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.timeline import SYNC_FILE, TIMELINE
+from vcsd.rollout.gathered_copy import GatheredCopy
 from vcsd.rollout.sampling import Sampling
 from vcsd.rollout.vllm import proven_rollouts
 from vcsd.rollout.vllm.server_client import ServerClient
 from vcsd.rollout.vllm.server_target import SendsFiles, ServerTarget
 from vcsd.rollout.vllm.start_target import RunningTarget, VLLMSettings
 from vcsd.step import RolloutSettings
+from vcsd.trainer.drawing import DrawingTrainer
 
 GENERATE = "/inference/v1/generate"
 WORDS = range(20, 60)
@@ -125,6 +127,21 @@ def test_the_server_draws_while_the_trainer_trains(toy, tmp_path):
         *(["send", 1], ["draw", 1], ["draw", 2]),
     ]
     assert [name for name, _, _ in lines[0]["trainer"]] == ["data", "rollout", "distill", "update"]
+
+
+def test_a_gathered_copy_of_the_student_is_not_kept_while_a_server_draws(toy, tmp_path, monkeypatch):
+    """With FSDP2 the copy is as large as the whole model, and nothing draws from it."""
+    monkeypatch.setattr(DrawingTrainer, "_copy_for_rollouts", lambda self, model, args: GatheredCopy(model))
+    trainer, sizes = toy.trainer(tmp_path, 0, max_steps=2), []
+    distill = trainer._distill
+
+    def measured(*given):
+        sizes.append(sum(weight.numel() for weight in trainer.half.module.parameters()))
+        return distill(*given)
+
+    trainer._distill = measured
+    trainer.train()
+    assert sizes == [0, 0]
 
 
 @pytest.mark.parametrize("lag", [1, 2])
