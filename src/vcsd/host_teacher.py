@@ -6,11 +6,11 @@ bit. The scores do not: under autocast, a float32 teacher computes norms and res
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import torch
 
+from vcsd.models.freeze import cast_copy_of
 from vcsd.parallel.offload import buckets, in_host_memory, visits
 from vcsd.teacher import Teacher
 
@@ -38,9 +38,7 @@ class HostTeacher(Teacher):
         """The weights' memory, which is page-locked as long as these tensors exist."""
         for parameter, home in zip(self._weights.parameters(), self._homes, strict=True):
             parameter.data = home
-        self.module = copy.deepcopy(self._weights)
-        for parameter in self.module.parameters():
-            parameter.data = parameter.data.to(torch.bfloat16)
+        self.module = cast_copy_of(self._weights, torch.bfloat16)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 from vcsd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from torch import Tensor, nn
+    import torch
+    from torch import nn
 
 Model = TypeVar("Model", bound="nn.Module")
 
@@ -71,8 +72,8 @@ def adapted_parts(model: nn.Module) -> set[str]:
     return {part_of(name) for name, _ in model.named_parameters() if is_adapter(name)}
 
 
-def copy_of(model: Model, shares: Callable[[Tensor], bool] = lambda frozen: True) -> Model:
-    """Return a deep copy. One of a model with adapters shares the frozen parameters for which `shares` is true.
+def copy_of(model: Model) -> Model:
+    """Return a deep copy. One of a model with adapters shares the frozen parameters.
 
     >>> from torch import nn
     >>> model = nn.ModuleDict({"base_layer": nn.Linear(2, 2), "lora_A": nn.Linear(2, 1)})
@@ -81,7 +82,22 @@ def copy_of(model: Model, shares: Callable[[Tensor], bool] = lambda frozen: True
     >>> [twin[name].weight is model[name].weight for name in ("base_layer", "lora_A")]
     [True, False]
     """
-    return copy.deepcopy(model, {id(parameter): parameter for parameter in _shareable(model) if shares(parameter)})
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in _shareable(model)})
+
+
+def cast_copy_of(model: Model, dtype: torch.dtype) -> Model:
+    """Return a copy whose parameters have another type, cast one by one: none is copied in its own type first.
+
+    One of a model with adapters shares the frozen parameters that have this type already. Buffers keep theirs, since
+    rotary frequencies need the precision.
+    """
+    from torch import nn
+
+    known = {id(parameter): parameter for parameter in _shareable(model) if parameter.dtype == dtype}
+    for parameter in model.parameters():
+        if id(parameter) not in known:
+            known[id(parameter)] = nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
+    return copy.deepcopy(model, known)
 
 
 def alias_of(model: Model) -> Model:

@@ -143,7 +143,7 @@ class Sizes:
 
     @property
     def num_cast(self) -> int:
-        """The parameters of which autocast keeps a half-precision copy: those that are not in half precision."""
+        """The parameters that autocast and rollouts copy in half precision: those that are not in it already."""
         return self.num_own if self.base_bytes == _HALF else self.num_parameters
 
     @property
@@ -156,19 +156,18 @@ class Sizes:
         """Bytes of host memory that a rank fills before its weights go to the device.
 
         A teacher that will be sharded shares the student's memory until then. Otherwise teacher and copy for rollouts
-        are made there too, the copy in the student's type before it is cast.
+        are made there too.
 
         >>> sizes = Sizes(num_parameters=2_000, num_trained=2_000, has_half_copy=True)
         >>> sizes.start_bytes(is_sharded=True), sizes.start_bytes(is_sharded=False)
-        (8000, 24000)
+        (8000, 20000)
         """
         base, own = (self.num_parameters - self.num_own) * self.base_bytes, self.num_own * _FLOAT
         if is_sharded:
             return base + own
-        copied = own + (base if self.base_bytes != _HALF else 0)
         scoring = _HALF * self.is_offloaded  # next to the teacher that follows
         teacher = self._num_averaged * (_FLOAT + scoring) * self.has_teacher
-        return base + own + teacher + copied * self.has_half_copy
+        return base + own + teacher + _HALF * self.num_cast * self.has_half_copy
 
     @property
     def _num_averaged(self) -> int:

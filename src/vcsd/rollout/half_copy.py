@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vcsd.models.freeze import copy_of
+from vcsd.models.freeze import cast_copy_of
 
 if TYPE_CHECKING:
     from torch import nn
 
 
 class HalfCopy:
-    """A copy with cast parameters. Buffers keep their type, since rotary frequencies need the precision."""
+    """A copy with cast parameters."""
 
     def __init__(self, student: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
         self.student = student
-        self.module = copy_of(student, lambda frozen: frozen.dtype == dtype).eval().requires_grad_(False)
-        for parameter in self.module.parameters():
-            parameter.data = parameter.data.to(dtype)
+        self.module = cast_copy_of(student, dtype).eval()
 
     @torch.no_grad()
     def refresh(self) -> None:

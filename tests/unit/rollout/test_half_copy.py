@@ -2,6 +2,7 @@ import torch
 
 from tiny_groups import make_prompt
 from tiny_models import build_model
+from vcsd.host_teacher import HostTeacher
 from vcsd.rollout.engine import TransformersEngine
 from vcsd.rollout.half_copy import HalfCopy
 from vcsd.rollout.sampling import Sampling
@@ -28,3 +29,17 @@ def test_rollouts_are_drawn_from_the_copy():
     prompt = make_prompt()
     drawn = TransformersEngine(half.module).sample([prompt], Sampling(max_new_tokens=4), num_rollouts=2, seed=0)
     assert len(drawn.rollouts) == 2
+
+
+def test_no_weight_is_copied_in_the_students_own_type_first(monkeypatch):
+    """At the start of a run, such copies would be the largest part of host memory."""
+    copied = []
+    deep_copy = torch.nn.Parameter.__deepcopy__
+    monkeypatch.setattr(
+        torch.nn.Parameter, "__deepcopy__", lambda self, memo: copied.append(self) or deep_copy(self, memo)
+    )
+    student = build_model()
+    HalfCopy(student)
+    assert not copied
+    HostTeacher(student)
+    assert len(copied) == len(list(student.parameters())), "once each: the weights that follow the student"
