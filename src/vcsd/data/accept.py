@@ -7,6 +7,7 @@ that the run can use are read. Columns and images are those of files (`load.py`)
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from os import PathLike
@@ -17,7 +18,7 @@ from vcsd.data.arrow import DatasetTable
 from vcsd.data.formats.rows import RowsTable
 from vcsd.data.load import load_examples
 from vcsd.data.source import Source
-from vcsd.errors import ConfigError, DataError
+from vcsd.errors import ConfigError, DataError, few, shown
 from vcsd.types import Example
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NAME = "train_dataset"
+_NAMED = 3
+"""How many ids an error names."""
+
 _KINDS = "Examples, dictionaries, a datasets.Dataset, or the path of a file"
 
 
@@ -49,6 +53,7 @@ def open_examples(dataset: object, *, max_rows: int) -> ExampleSource:
         raise ConfigError([f"{_NAME} has no rows."])
     table = _table(rows)
     if table is None:
+        _refuse_repeated_ids(rows)
         return rows  # type: ignore[no-any-return]
     source = Source(table, trusts_paths=True)
     log.info("%s", source.report())
@@ -68,6 +73,14 @@ def _refuse_others(dataset: object) -> None:
         raise ConfigError([f"{_NAME} is a DataLoader. Pass its dataset; batches are made by the trainer."])
     if not isinstance(dataset, str | PathLike | Iterable) and not hasattr(dataset, "__getitem__"):
         raise ConfigError([f"{_NAME} is {type(dataset).__name__}. Give {_KINDS}."])
+
+
+def _refuse_repeated_ids(rows: object) -> None:
+    """Raise a ConfigError if Examples of a list have the same id: it seeds their rollouts, and ranks go by it."""
+    ids = Counter(row.id for row in rows if isinstance(row, Example)) if isinstance(rows, list | tuple) else Counter()
+    repeated = [shown(example_id) for example_id, count in ids.items() if count > 1]
+    if repeated:
+        raise ConfigError([f"{_NAME}: several examples have the id {few(repeated, _NAMED)}. Make ids unique."])
 
 
 def _read(dataset: object, max_rows: int) -> Sequence[object]:

@@ -27,7 +27,8 @@ def all_rollouts(
 ) -> tuple[list[Rollout], LogProbs | None]:
     """Return the rollouts of all ranks in the order of `example_ids`, the prompts of the step, then of their index.
 
-    `log_probs` are those of this rank's rollouts, if recorded. Raise a RunError if the ranks read different prompts.
+    `log_probs` are those of this rank's rollouts, if recorded. Raise a RunError if the ranks read different prompts, or
+    two prompts with one id.
     """
     if num_ranks() == 1:
         return list(own), log_probs
@@ -41,6 +42,8 @@ def all_rollouts(
             "that only some of them can read is skipped by the others."
         )
     place = {name: number for number, name in enumerate(example_ids)}
+    if repeated := [name for number, name in enumerate(example_ids) if place[name] != number]:
+        raise RunError(f"two examples of this step have the id {repeated[0]!r}. Make ids unique: ranks go by them.")
     records = sorted((record for _, part in parts for record in part), key=lambda record: (place[record[0]], record[1]))
     rollouts = [Rollout(name, index, tuple(ids), stop) for name, index, ids, stop, _ in records]
     return rollouts, None if log_probs is None else [record[-1] for record in records]

@@ -187,6 +187,12 @@ def test_examples_and_own_sources_pass_as_they_are():
     assert open_examples(examples, max_rows=1) is examples
 
 
+def test_examples_that_share_an_id_are_refused():
+    twins = [Example(id=name, images=(), prompt=({"role": "user", "content": "?"},)) for name in "aba"]
+    with pytest.raises(ConfigError, match="several examples have the id 'a'"):
+        open_examples(twins, max_rows=1)
+
+
 def test_the_hash_of_rows_depends_on_the_pixels_of_their_images():
     def content(size):
         return open_examples([{"prompt": "?", "image": picture(*size)}], max_rows=1).content_hash()
