@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from vcsd.checkpoint.saved import TensorFile
 from vcsd.checkpoint.shards import has_shards
 from vcsd.errors import ConfigError
 from vcsd.parallel.ranks import gathered
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor, nn
+
+    from vcsd.checkpoint.saved import TensorFile
 
 _NO_GAUSS = float("nan")
 _SAME_MODEL = "Resume with the model that the run trained."
@@ -45,7 +46,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], settings: OptimizerSettings
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: TensorFile, settings: OptimizerSettings
 ) -> None:
     """Load a saved state into an optimizer over parameters of the same names."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -66,9 +67,9 @@ def load_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _for_parameters(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter]) -> Mapping[str, Tensor]:
+def _for_parameters(tensors: TensorFile, parameters: Mapping[str, nn.Parameter]) -> Mapping[str, Tensor]:
     """Read the moments of sharded parameters as shards like them; return other tensors as they are."""
-    if not isinstance(tensors, TensorFile) or not has_shards(parameters):
+    if not has_shards(parameters):
         return tensors
     shards: dict[str, Tensor] = {}
     for key, (shape, dtype) in tensors.kinds().items():
@@ -117,7 +118,7 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
             torch.cuda.set_rng_state_all([state[name] for name in names])
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+def load_weights(model: nn.Module, tensors: TensorFile, what: str) -> None:
     """Copy saved tensors into those that a run saves of a model, in place, sharded or not.
 
     Their names, shapes and types must match exactly.
@@ -126,8 +127,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> 
     if own.keys() != tensors.keys():
         odd = sorted(own.keys() ^ tensors.keys())[:5]
         raise ConfigError([f"the {what} of the checkpoint has different weights: {', '.join(odd)}, ... {_SAME_MODEL}"])
-    plain = {} if isinstance(tensors, TensorFile) else {name: (t.shape, t.dtype) for name, t in tensors.items()}
-    kinds = tensors.kinds() if isinstance(tensors, TensorFile) else plain
+    kinds = tensors.kinds()
     for name, tensor in own.items():
         if (tensor.shape, tensor.dtype) != kinds[name]:
             theirs, ours = ((tuple(shape), dtype) for shape, dtype in (kinds[name], (tensor.shape, tensor.dtype)))
@@ -135,11 +135,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> 
                 [f"the {what} of the checkpoint has {name} as {theirs}, this model as {ours}. {_SAME_MODEL}"]
             )
     with torch.no_grad():
-        if isinstance(tensors, TensorFile):
-            tensors.read_into(own)
-        else:
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
+        tensors.read_into(own)
     _refuse_ruined(own, what)
 
 

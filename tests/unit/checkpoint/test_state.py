@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from vcsd.checkpoint.saved import TensorFile
 from vcsd.checkpoint.state import load_optimizer, load_weights, optimizer_state, random_state, set_random_state
+from vcsd.checkpoint.tensors import write_tensors
 from vcsd.errors import ConfigError
 from vcsd.teacher import named_tensors
 
@@ -54,32 +56,38 @@ def step(model, optimizer):
     optimizer.step()
 
 
-def test_an_optimizer_goes_on_where_another_was():
+def in_file(path, tensors):
+    write_tensors(path, tensors)
+    return TensorFile(path)
+
+
+def test_an_optimizer_goes_on_where_another_was(tmp_path):
     model, optimizer = trained(3)
     tensors, settings = optimizer_state(optimizer, model)
     other, fresh = trained(0)
-    load_weights(other, named_tensors(model), "student")
-    load_optimizer(fresh, other, {name: t.clone() for name, t in tensors.items()}, settings)
+    load_weights(other, in_file(tmp_path / "student.safetensors", named_tensors(model)), "student")
+    load_optimizer(fresh, other, in_file(tmp_path / "optimizer.safetensors", tensors), settings)
     for pair in ((model, optimizer), (other, fresh)):
         step(*pair)
     for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
 
-def test_an_optimizer_of_other_parameters_is_refused():
+def test_an_optimizer_of_other_parameters_is_refused(tmp_path):
     model, optimizer = trained(1)
     tensors, settings = optimizer_state(optimizer, model)
+    other = torch.optim.AdamW(model[0].parameters())
     with pytest.raises(ConfigError, match="Freeze the same parts"):
-        load_optimizer(torch.optim.AdamW(model[0].parameters()), model, tensors, settings)
+        load_optimizer(other, model, in_file(tmp_path / "optimizer.safetensors", tensors), settings)
 
 
-def test_weights_of_another_model_are_refused():
+def test_weights_of_another_model_are_refused(tmp_path):
     model, _ = trained(0)
     with pytest.raises(ConfigError, match="the teacher of the checkpoint has different weights"):
-        load_weights(model, {"0.weight": torch.zeros(3, 3)}, "teacher")
+        load_weights(model, in_file(tmp_path / "one.safetensors", {"0.weight": torch.zeros(3, 3)}), "teacher")
     wrong = {**named_tensors(model), "0.weight": torch.zeros(2, 2)}
     with pytest.raises(ConfigError, match=r"has 0.weight as \(\(2, 2\)"):
-        load_weights(model, wrong, "teacher")
+        load_weights(model, in_file(tmp_path / "other.safetensors", wrong), "teacher")
 
 
 def test_the_generators_of_more_than_ten_gpus_go_back_to_their_gpus(monkeypatch):
