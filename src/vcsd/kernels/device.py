@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 WIDTHS = (16, 32, 64, 128, 256)
 """Head widths of kernels that hold whole heads in tiles."""
 
+CHUNK_SIZES = (16, 32, 64)
+"""Tokens in a chunk of the delta rule's kernels."""
+
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
     """Copy x to a device asynchronously. From pageable memory, a copy would wait for the work queued on the GPU."""

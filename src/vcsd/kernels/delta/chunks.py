@@ -56,10 +56,9 @@ from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.context import AutogradContext
 from vcsd.kernels.delta.triangular import SOLVED, triangular_inverse
-from vcsd.kernels.device import WIDTHS, on_device_of
+from vcsd.kernels.device import CHUNK_SIZES, WIDTHS, on_device_of
 from vcsd.kernels.tiles import product
 
-CHUNK_SIZES = (16, 32, 64)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 BLOCK = 32

@@ -56,10 +56,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from vcsd.kernels.context import AutogradContext
-from vcsd.kernels.device import WIDTHS, on_device_of
+from vcsd.kernels.device import CHUNK_SIZES, WIDTHS, on_device_of
 from vcsd.kernels.tiles import product
-
-CHUNK_SIZES = (16, 32, 64)
 
 BLOCK_V, NUM_WARPS = 64, 4
 """Columns of the state per program: two programs for a head of 128, so that 64 heads fill 132 multiprocessors once.

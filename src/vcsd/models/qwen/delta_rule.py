@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from vcsd.kernels.device import WIDTHS
+from vcsd.kernels.device import CHUNK_SIZES, WIDTHS
 from vcsd.models.qwen import fused
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 _EPSILON = 1e-6
 """Added to a key's squared norm, as in the models' own code."""
-
-_CHUNKS = (16, 32, 64)
-"""Chunk sizes of the kernels; shorter chunks are padded."""
 
 _DTYPES = (torch.bfloat16, torch.float16)
 """In float32 the kernels are exact but slow: their tiles do not fit into registers without tensor cores."""
@@ -57,7 +54,8 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     autocast, matrix products round their inputs as in transformers' function.
     """
     vectors = (query_NLHK, key_NLHK, value_NLHV)
-    if _can_fuse(*vectors, g, beta) and (chunk := max(_CHUNKS[0], chunk_size)) in _CHUNKS:
+    chunk = max(CHUNK_SIZES[0], chunk_size)  # shorter chunks are padded
+    if _can_fuse(*vectors, g, beta) and chunk in CHUNK_SIZES:
         is_normalised = use_qk_l2norm_in_kernel
         out, state = by_kernels(vectors, g, beta, initial_state, chunk_size=chunk, is_normalised=is_normalised)
         return out, state if output_final_state else None
