@@ -29,7 +29,7 @@ class AfterStep(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, *args: object, **kwargs: object) -> None:
-        """Free the copy that samples: the start of the engines, or an evaluation before the first step, filled it."""
+        """Free the copy that samples, which an evaluation before the first step may have filled."""
         if self.trainer.half is not None:
             self.trainer.half.release()
 

@@ -98,6 +98,8 @@ class DrawingTrainer(ResumableTrainer):
             use_graph=on_cuda and self.rollout.sampling.max_new_tokens >= _GRAPH_FROM,
             keeps_broken=True,  # logits that are not finite make the loss not finite too, which stops the run
         )
+        if self.half is not None:
+            self.half.release()  # until something is drawn from it: vLLM measures the free memory when it starts
         if self._vllm_settings is not None:
             self.vllm = self._start_vllm(model, self._vllm_settings)
         if self.queue.lag and (self.vllm is None or not self.vllm.draws_in_background):

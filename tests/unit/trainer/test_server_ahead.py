@@ -6,6 +6,7 @@ gives another loss.
 
 import hashlib
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -133,15 +134,20 @@ def test_a_gathered_copy_of_the_student_is_not_kept_while_a_server_draws(toy, tm
     """With FSDP2 the copy is as large as the whole model, and nothing draws from it."""
     monkeypatch.setattr(DrawingTrainer, "_copy_for_rollouts", lambda self, model, args: GatheredCopy(model))
     trainer, sizes = toy.trainer(tmp_path, 0, max_steps=2), []
-    distill = trainer._distill
 
-    def measured(*given):
+    class Evaluates(TrainerCallback):
+        def on_train_begin(self, *given, **more):
+            trainer.half.refresh()
+
+    def measured(run, *given):
         sizes.append(sum(weight.numel() for weight in trainer.half.module.parameters()))
-        return distill(*given)
+        return run(*given)
 
-    trainer._distill = measured
+    trainer.callback_handler.callbacks.insert(0, Evaluates())
+    trainer._start_vllm = partial(measured, trainer._start_vllm)
+    trainer._distill = partial(measured, trainer._distill)
     trainer.train()
-    assert sizes == [0, 0]
+    assert sizes == [0, 0, 0], "as vLLM starts, and in each step"
 
 
 @pytest.mark.parametrize("lag", [1, 2])
