@@ -999,9 +999,9 @@ def planned():
     yield (
         rf"VCSD changes by {N} points on three bases",
         doses,
-        found(rf"^VCSD minus base: {signed}".replace("^", "(?m)^")),
+        found(rf"(?m)^VCSD minus base is {signed}"),
     )
-    yield rf"one of them by {N} points", doses, found(r"VCSD minus base: .*?\(bases -([\d.]+)")
+    yield rf"one of them by {N} points", doses, found(r"VCSD minus base is .*?\(bases -([\d.]+)")
     yield rf"all three, by {N} on average", doses, found(r"`OPSD` minus base: -([\d.]+)")
     unread = rf"leaves {N}%, {N}% and {N}% of the answers unread"
     yield unread, doses, found(r"Unread answers: ([\d.]+)%, ([\d.]+)%, ([\d.]+)%")
@@ -1088,13 +1088,13 @@ def on_all_bases(pattern):
 def calibration():
     page = WORLD + "precheck.md"
     signed = r"([-+][\d.]+)"
-    yield rf"Over {N} bases, from", page, found(r"cannot say\.\*\* (\d+) tiny bases")
+    yield rf"Over {N} bases, from", page, found(r"The calibration has (\d+) tiny bases")
     row = rf"\| gain of contrast decoding \| yes \| \d+ \| {signed} \| {signed} to {signed} "
     yield rf"training with {N} \(95%: {N} to {N}\)", page, on_all_bases(row)
-    off = rf"off by ([\d.]+) points typically \(root mean square\) and by {signed} at worst"
+    off = rf"the typical miss is ([\d.]+) points \(root mean square\) and the worst {signed}"
     yield rf"off by {N} points typically, and by {N} at worst", page, found(off)
-    middles = rf"contrast decoding is {signed} points in the median and {signed} on average, {signed} without dose 0\.8"
-    of_the_mean = rf"With the mean, (\d+) of the (\d+) other .*? miss was ([\d.]+) points, the worst {signed}"
+    middles = rf"contrast decoding has a median of {signed} points and a mean of {signed} \({signed} without dose 0\.8"
+    of_the_mean = rf"With the mean, .*? for (\d+) of the (\d+) other .*? miss was ([\d.]+) points, the worst {signed}"
     yield (
         rf"in the median of the bases: {N} points\. .*?The mean is {N} points, and {N} without",
         page,
@@ -1112,7 +1112,7 @@ def calibration():
         page,
         lambda text: on_all_bases(kl)(text)[1:],
     )
-    small = r"(\d+) gained between 0 and (\d+) points.*?, (\d+) was at 100% .*?, (\d+) lost"
+    small = r"(\d+) gained between 0 and (\d+) points.*?; (\d+) was at 100% .*?; (\d+) lost"
     yield (
         rf"Of these bases, {N} gained between 0 and {N} points, {N} was at 100% and could not gain, and {N} lost",
         page,
@@ -1126,10 +1126,11 @@ def calibration():
         WORLD + "paper_dose.md",
         found(constant),
     )
-    yield rf"of that dose in the calibration are off by {N}\. ", page, found(r"0\.4: ([\d.]+) \(3 bases\)")
+    yield rf"of that dose in the calibration are off by {N}\. ", page, found(r"([\d.]+) at 0\.4 \(3 bases\)")
     hidden = r"typical miss of ([\d.]+) points is larger than the paper's gains \(([\d.]+) to ([\d.]+)\)"
     yield rf"typical miss of {N} points is larger than the paper's gains \({N} to {N}\)", page, found(hidden)
-    doses = r"typical misses are" + r".*?: ([\d.]+) \(3 bases\)" * 3 + r".*?: ([\d.]+) \(11 .*?: ([\d.]+) \(3 bases"
+    doses = r"typical misses are" + r".*? ([\d.]+) at [\d.]+ \(3 bases\)" * 3
+    doses += r", ([\d.]+) at 0\.6 \(11 bases\), ([\d.]+) at 0\.8 \(3 bases"
     yield rf"misses are {N}, {N}, {N} and {N} points at doses .*?, but {N} at a dose of 0\.8", page, found(doses)
     changed = (
         r"changed choices in the first step \| no \| (\d+) \| ([-+][\d.]+) .*? to [-+\d.]+ \| ([\d.]+) \| ([\d.]+)"
@@ -1188,11 +1189,11 @@ def precheck_in_the_faq():
         return [max(abs(float(change)) for change in changes)]
 
     yield rf"changed Acc by at most {N} points", WORLD + "claims.md", largest_change
-    off = r"(?s)cannot say\.\*\* (\d+) tiny.*off by ([\d.]+) points typically \(root mean square\) and by ([-+][\d.]+)"
+    off = r"the (\d+) bases of the calibration, .*? miss is ([\d.]+) points .*? and the worst ([-+][\d.]+)"
     yield rf"Over {N} bases it is off by {N} points typically, and by {N} at worst", WORLD + "precheck.md", found(off)
     unseen = (
-        r"Tested on \[(\d+) bases .*?off by ([\d.]+) points \(correlation .*?; always saying ([-+][\d.]+), .*? is off "
-        r"by ([\d.]+)\."
+        r"It was tested on \[(\d+) bases .*?off by ([\d.]+) points \(correlation .*?; always saying ([-+][\d.]+), "
+        r".*? is off by ([\d.]+)\."
     )
     yield (
         rf"On {N} bases that it had not seen, .*? off by {N} points, where always saying {N} is off by {N}\.",

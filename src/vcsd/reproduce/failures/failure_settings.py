@@ -109,7 +109,7 @@ SETTINGS = (
     ),
     FailureSetting(
         "needs no picture",
-        "the text of every training prompt tells the answer",
+        "the text of every training prompt gives the answer",
         "VCSD, told prompts",
         "Acc",
         acc,

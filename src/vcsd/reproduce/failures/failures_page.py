@@ -45,30 +45,33 @@ COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
 
 QUESTION = (
-    "Does VCSD still gain in six settings that give it reasons to fail, and which abilities does training cost? New "
-    "bases (Qwen3-VL, 3.2M) in each setting, after minus before."
+    "Does VCSD still gain in six settings in which it may fail, and which abilities does training cost? Each setting "
+    "has new bases (models before training: Qwen3-VL, 3.2M); a difference is after minus before."
 )
 HISTORY = (
     "- History: the rules, the list of runs and the code that gives the verdicts were committed before any result. The "
-    "tables and words of this page were changed later. Most of that was done before the results were read, too, but it "
-    "is in the same commit as they are, so the history does not show the order"
+    "tables and words of this page were changed later, most of them before the results were read. The history cannot "
+    "show that order, because it has these changes and the results in one commit"
 )
 WORDS = (
-    "`ordinary` is VCSD as usual. `text only`: the answer is in the text, and the picture is black. `pass@8`: one of "
-    "eight sampled answers is right."
+    "`ordinary`: VCSD as usual. `text only`: the text gives the answer, and the picture is black. `pass@8`: at least "
+    "one of eight sampled answers is right. `unread`: the change in the share of responses from which no answer could "
+    "be extracted; they count as wrong."
 )
 CHOSEN = (
-    "Nobody chose these questions: they are the first of each setting's first base. An ellipsis marks where the front "
-    "of a long answer was left out. Results keep no answers without the picture, so none of `text only` is here."
+    "These questions were not picked by hand: they are the first ones of each setting's first base. An ellipsis marks "
+    "a long answer without its beginning. The results do not keep answers given without the picture, so `text only` is "
+    "not shown."
 )
 COULD_SHOW = (
-    "`could show`: the smallest difference, in points, that as many bases with this spread would show in 80% of cases, "
-    "by one test at 5%, before any correction. Where it is large, *undecided* says little."
+    "`could show`: the smallest true difference, in points, that this many bases with this spread would show in 80% of "
+    "cases, by one test at 5%, before any correction. Where it is large, *undecided* says little."
 )
-UNREAD = (
-    "`unread`: the change in the share of responses without an answer that could be extracted, in points; they count "
-    "as wrong. "
-    "[The rules](../preregistration_failures.md#what-it-keeps) say how each ability is measured."
+MEASURES = (
+    "The five abilities, in percent: `sight`, the things in a picture that a description names correctly; `hints`, "
+    "right answers if the question gives the answer as a hint; `text only`, the same with a black picture; `usual "
+    "pictures`, right answers about pictures as skewed as the base's prior; `pass@8`. The rows below these five "
+    "describe, without a verdict. [The rules](../preregistration_failures.md#what-it-keeps) define them all."
 )
 
 
@@ -85,8 +88,9 @@ def failures_page(runs: ReadOnce) -> str:
         TITLE,
         question=QUESTION,
         result=[*_lost_in_words(runs), f"{_settings_in_words(runs)} {WORDS}"],
-        sure=f"{sure} ([what came later](#how-this-was-made)). Student's t over bases; fewer than {FEWEST_BASES} "
-        "decide nothing. Abilities are corrected for five, the six settings are not corrected for their number.",
+        sure=f"{sure} ([what came later](#how-this-was-made)). The test is Student's t over bases; fewer than "
+        f"{FEWEST_BASES} bases decide nothing. The p-values of abilities are corrected for five tests. The verdicts on "
+        "the six settings are not corrected for their number.",
         repeat=repeat,
     )
     lines += ["## Setting by setting", "", *_verdicts(runs), ""]
@@ -161,17 +165,18 @@ def _verdicts(runs: ReadOnce) -> Iterator[str]:
     yield markdown(head, rows, is_text=True)
     yield ""
     yield (
-        f"VCSD fails by harm, or by a gain whose 90% interval lies within {MARGIN:g} point of zero. The six verdicts "
-        "are not corrected for their number. " + _asked(runs) + _unread_of_all_kinds()
+        "VCSD fails if it does harm, or if the rules ask for a gain and the 90% interval lies within "
+        f"{MARGIN:g} point of zero. " + _asked(runs) + _unread_of_all_kinds()
     )
-    yield from ("", COULD_SHOW, "", UNREAD)
+    yield from ("", COULD_SHOW, "", MEASURES)
 
 
 def _unread_of_all_kinds() -> str:
     """Which settings compare some kinds of questions, while unread answers are those of all kinds."""
     names = [f"`{setting.name}`" for setting in SETTINGS if setting.answers is not None]
     return (
-        f" Unread answers of {' and '.join(names)} are those of all kinds of questions, not of the compared ones alone."
+        f" For {' and '.join(names)}, unread answers are counted over all kinds of questions, not only over the "
+        "compared ones."
     )
 
 
@@ -262,10 +267,14 @@ def lost_abilities(runs: ReadOnce) -> list[str]:
 def _lost_in_words(runs: ReadOnce) -> Iterator[str]:
     """What is lost comes before everything else."""
     lost = lost_abilities(runs)
-    yield f"**Lost by the rules, in points: {'; '.join(lost)}.**" if lost else "No ability is lost by the rules."
+    yield (
+        f"**Abilities lost by the rules, in points: {'; '.join(lost)}.**"
+        if lost
+        else "No ability is lost by the rules."
+    )
     if falls := _unclear_falls(runs):
         yield (
-            f"Undecided after the correction for five abilities, though the 95% interval lies below zero: "
+            "Undecided after the correction for five abilities, although the 95% interval lies below zero: "
             f"{'; '.join(falls)}. (This line was added after the results had been read.)"
         )
 
@@ -275,8 +284,8 @@ def _settings_in_words(runs: ReadOnce) -> str:
     words: dict[str, list[str]] = {"fails": []}
     for setting in _by_verdict(runs):
         words.setdefault(_word(runs, setting).partition(":")[0], []).append(setting.name)
-    parts = [f"{word}: {', '.join(names) or 'none'}" for word, names in words.items()]
-    return f"Settings: {'; '.join(parts)} ([table](#setting-by-setting))."
+    parts = [f"{word} in {', '.join(f'`{name}`' for name in names) or 'none'}" for word, names in words.items()]
+    return f"Verdicts on the six settings: {'; '.join(parts)} ([table](#setting-by-setting))."
 
 
 def _unclear_falls(runs: ReadOnce) -> list[str]:

@@ -56,14 +56,14 @@ def left_out(out: Path) -> LeftOut | None:
     section = [
         "## Within a dose",
         "",
-        f"{ADDED} {_what(groups)} Each cell has the correlation with the gain of training, the number of bases and the "
-        "95% interval; no interval is corrected for the number of cells. The last column sets no doses apart: it has "
-        "the bases of the first three, each minus the mean of its dose, so that doses whose bases differ most weigh "
-        "most. Rows whose sign turns within a dose come first.",
+        f"{ADDED} {_what(groups)} Each cell has the correlation with the gain of training, and in brackets the number "
+        "of bases and the 95% interval; no interval is corrected for the number of cells. The last column removes the "
+        "differences between doses: from each base of the first three columns, the mean of its dose is subtracted. "
+        "Doses whose bases differ most weigh most in it. Rows whose sign is reversed within a dose come first.",
         "",
         _shown(table),
         "",
-        _parts_of_power(out, power),
+        f"{_on_later_bases(table)} {_parts_of_power(out, power)}".strip(),
         "",
     ]
     return LeftOut(_finding(table), section)
@@ -90,30 +90,40 @@ def _within_a_dose(name: str, bases: Statistics, doses: Mapping[str, float]) -> 
 def _what(groups: Mapping[str, Statistics]) -> str:
     """Which bases are in which column."""
     return (
-        f"The table of every statistic leaves out bases that have been read since: {len(groups[PAPER_DOSE])} at "
-        f"[dose 0.4]({PAPER_DOSE_PAGE}), {len(groups[POWER])} of [more bases]({power_page.PAGE}) at dose 0.6, and "
-        f"{len(groups[BLURRED])} that see [blurred pictures]({failures_page.PAGE})."
+        "[The table of every statistic](#every-statistic) leaves out bases that were read later: "
+        f"{len(groups[PAPER_DOSE])} at [dose 0.4]({PAPER_DOSE_PAGE}), {len(groups[POWER])} of "
+        f"[more bases]({power_page.PAGE}) at dose 0.6, and {len(groups[BLURRED])} that see "
+        f"[blurred pictures]({failures_page.PAGE})."
     )
 
 
 def _finding(table: Mapping[str, Mapping[str, Correlation | None]]) -> str:
-    """The strongest statistic without labels, on bases that its row leaves out, for the top of the page."""
+    """The strongest statistic without labels, in the table and within a dose, for the top of the page."""
     own = table[CHANGED_CHOICES]
-    first, new, within = own[KNOWN], [own[PAPER_DOSE], own[POWER]], own[WITHIN]
+    within = own[WITHIN]
     says_nothing = within is not None and _has_zero(within)
     head = "tell doses apart and say nothing within one" if says_nothing else "on bases that were read later"
+    return (
+        f"**Changed choices, a statistic that needs no answers, {head}** (added after the results had been read; no "
+        f"verdict rests on it). Their correlation with the gain of training is {own[KNOWN]} in [the table of every "
+        f"statistic](#every-statistic), and {within} [within a dose](#within-a-dose), over all bases (in brackets: the "
+        "number of bases, and the 95% interval)."
+    )
+
+
+def _on_later_bases(table: Mapping[str, Mapping[str, Correlation | None]]) -> str:
+    """The same statistic on bases that its row in the table leaves out."""
+    own = table[CHANGED_CHOICES]
+    first, new = own[KNOWN], [own[PAPER_DOSE], own[POWER]]
     text = (
-        f"**Changed choices, a statistic without labels, {head}** (added after reading; no verdict; in brackets: bases "
-        f"and 95%). In the table of every statistic, their correlation with the gain of training is {first}. On bases "
-        f"that were read later it is {new[0]} at dose 0.4 and {new[1]} at dose 0.6"
+        f"Changed choices, on bases that were read later, have a correlation of {new[0]} at dose 0.4 and {new[1]} at "
+        "dose 0.6"
     )
     if first is not None and all(one is not None and one.value * first.value < 0 for one in new):
-        text += ", both of the other sign"
+        text += ", both with the opposite sign"
     if all(one is not None and _has_zero(one) for one in new):
         text += ", though neither interval excludes zero"
-    return (
-        f"{text}; on both doses together it is {own[BOTH]}. [Within a dose](#within-a-dose), over all, it is {within}."
-    )
+    return f"{text}. Over both doses together it is {own[BOTH]}."
 
 
 def _has_zero(one: Correlation) -> bool:
@@ -141,7 +151,7 @@ def _parts_of_power(out: Path, power: Statistics) -> str:
     paths = sorted((out / power_page.LOST / "cells").glob("*.json"))
     lost = {json.loads(path.read_bytes())["base"] for path in paths}
     parts = {
-        f"those that were not [made again]({power_page.PAGE})": [base for base in power if base not in lost],
+        f"the bases that were not [made again]({power_page.PAGE})": [base for base in power if base not in lost],
         **{title: [base for base in power if base.startswith(f"{name}-")] for name, title in FAMILY_TITLES.items()},
     }
     texts = []
@@ -149,4 +159,4 @@ def _parts_of_power(out: Path, power: Statistics) -> str:
         one = correlated(_pairs(CHANGED_CHOICES, {base: power[base] for base in own}))
         if one is not None:
             texts.append(f"{one} on {part}")
-    return f"Of the bases at dose 0.6, changed choices have {', '.join(texts)}." if texts else ""
+    return f"At dose 0.6, the correlation of changed choices is {', '.join(texts)}." if texts else ""

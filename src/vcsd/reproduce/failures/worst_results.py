@@ -150,8 +150,9 @@ def precheck_on_new_bases(out: Path) -> str:
     compared = paper_dose_page.precheck_compared(runs.runs, planned_results(out)) if runs.may_be_read else ""
     page = f"{PAPER_DOSE_PAGE}#the-pre-check-on-bases-that-it-has-not-seen"
     return (
-        f"**Tested on [{len(runs.runs.listed.bases)} bases that it has not seen]({page})**, at dose "
-        f"{paper_dose_page.DOSE:g}. {compared.replace('constant here', 'constant there')}"
+        f"It was tested on [{len(runs.runs.listed.bases)} bases that it has not seen]({page}), at *dose* "
+        f"{paper_dose_page.DOSE:g} (the share of captions in pre-training that ignore their picture). "
+        f"{compared.replace('constant here', 'constant there')}"
         if compared
         else ""
     )
@@ -197,21 +198,9 @@ def _doses(runs: PlannedResults) -> WorstResult | None:
 
 def _so_far(runs: so_far.FinishedRuns) -> WorstResult | None:
     """In how many pairs of base and seed VCSD is behind the controls that came closest."""
-    parts = []
-    for name in ("another picture", DECODING.name):
-        gaps = []
-        for base in runs.bases:
-            if name not in {variant.name for variant in runs.variants(base)}:
-                continue
-            for seed in runs.seeds(base):
-                ours, theirs = (runs.score(variant_name, base, seed) for variant_name in (VCSD.name, name))
-                if ours is not None and theirs is not None:
-                    gaps.append(ours - theirs)
-        if gaps:
-            parts.append(f"behind `{name}` in {sum(gap < 0 for gap in gaps)} of {len(gaps)} runs")
-    if not parts:
+    came_out = so_far.behind_controls(runs)
+    if not came_out:
         return None
-    came_out = f"{VCSD.name} is {' and '.join(parts)}"
     return WorstResult("no verdict", str(len(runs.bases)), came_out, "no verdict: fewer than five bases")
 
 

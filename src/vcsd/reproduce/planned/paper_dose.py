@@ -98,13 +98,13 @@ def paper_section(runs: PlannedResults) -> Iterator[str]:
     """The choice of the dose, how much it hangs on single bases, and the claims at this dose."""
     found, closest = gains_on_dev(runs), paper_dose(runs)
     if closest is None:
-        yield from ("No card of a base is there.", "")
+        yield from ("No base has a card.", "")
         return
     lacking = [f"{dose:g}" for dose in runs.doses if dose not in {each.dose for each in found}]
     yield (
-        "The [rules](../preregistration.md) (8) fixed the choice before any run: the dose at which contrast decoding "
-        f"gains closest to {PAPER_GAIN} points, the middle of the paper's gains, on the split `dev`, from the cards "
-        "that pre-training writes. No result on `test` enters. "
+        "Rule 8 of the [rules](../preregistration.md) fixed before any run how to choose it: the dose at which "
+        f"contrast decoding gains closest to {PAPER_GAIN} points, the middle of the paper's gains. The gains are those "
+        "on the split `dev`, from the cards that pre-training writes; results on `test` do not count. "
         f"It is dose **{closest.dose:g}**, with {mean(closest.gains):+.2f} points."
         + (f" Doses without a card, which may have been closer: {', '.join(lacking)}." if lacking else "")
         + _how_firm(found, closest)
@@ -156,10 +156,10 @@ def _claims(runs: PlannedResults, dose: float) -> Iterator[str]:
     yield f"### Claims at dose {dose:g}"
     yield ""
     yield (
-        "The rules: Student's t over bases, two-sided; clearly above zero agrees, clearly below disagrees "
-        f"(p < {CLEAR:g}), else undecided; **fewer than {FEWEST_BASES} bases give no verdict**. An interval that "
-        "excludes the paper's numbers contradicts them. Nothing is corrected for the number of rows. The "
-        "smallest difference comes first."
+        "The test is Student's t over bases, two-sided. A difference clearly above zero agrees with the claim, one "
+        f"clearly below disagrees (p < {CLEAR:g}), and any other is undecided; **fewer than {FEWEST_BASES} bases give "
+        "no verdict**. An interval that excludes the paper's numbers contradicts them. Nothing is corrected for the "
+        "number of rows. The smallest difference comes first."
     )
     yield from ("", markdown([*CLAIM_HEAD, "rule and verdict", "the interval"], rows), "")
     yield from explained_by_unread(changes)

@@ -148,7 +148,9 @@ def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
 def test_what_is_lost_is_said_before_the_verdicts():
     runs = made_up(FAILURE_LIST)
     page = failures_page(runs)
-    assert page.index("**Lost by the rules, in points: ordinary: text only -18.20 (95%") < page.index("| setting |")
+    assert page.index("**Abilities lost by the rules, in points: ordinary: text only -18.20 (95%") < page.index(
+        "| setting |"
+    )
     assert re.match(r"text only -18\.20 \(.*?\), after `ordinary` training", _failures(runs).came_out)
 
 
@@ -167,7 +169,7 @@ def test_every_difference_has_the_change_in_unread_answers_or_says_that_it_is_no
     page = failures_page(runs)
     row = next(line for line in page.splitlines() if line.startswith("| 300 steps"))
     assert "| not recorded |" in row  # of the exam, whose unread answers these results lack
-    assert "Unread answers of `other questions` and `prior mostly right` are those of all kinds of questions" in page
+    assert "For `other questions` and `prior mostly right`, unread answers are counted over all kinds" in page
     kept = page.partition("## Other questions")[2].partition("## ")[0].splitlines()
     cells = {line.split(" | ")[0]: line.split(" | ")[4] for line in kept if line.startswith("| ")}
     assert (cells["| hints"], cells["| pass@8"], cells["| sight"]) == ("+0.0", "+0.0", "")

@@ -321,7 +321,7 @@ def test_numbers_of_the_paper_that_are_contradicted_stand_before_the_claims(earl
 
 def test_the_page_of_the_pre_check_says_how_its_test_came_out():
     text = precheck_on_new_bases(RESULTS)
-    assert text.startswith("**Tested on [8 bases that it has not seen](paper_dose.md#")
+    assert text.startswith("It was tested on [8 bases that it has not seen](paper_dose.md#")
     assert "is no better than a constant there**: it is off by 2.40 points" in text
     assert text in (RESULTS / "precheck.md").read_text(encoding="utf-8")
 

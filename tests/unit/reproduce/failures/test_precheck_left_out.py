@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vcsd.inspect.precheck.calibration import CHANGED_CHOICES, Correlation
-from vcsd.reproduce.failures.precheck_left_out import _agreement, _finding, left_out
+from vcsd.reproduce.failures.precheck_left_out import _agreement, _finding, _on_later_bases, left_out
 from vcsd.reproduce.pages.precheck_page import precheck_page
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -51,10 +51,10 @@ def test_the_correlations_are_those_of_the_raw_results(name):
 def test_the_section_comes_before_the_table_that_it_contradicts_and_its_finding_before_all_tables():
     added = left_out(RESULTS)
     page = precheck_page(RESULTS, "", added)
-    assert page.index(added.finding) < page.index("**What it says.**")
+    assert page.index(added.finding) < page.index("**How sure:**")
     assert page.index("## Within a dose") < page.index("## Every statistic\n")
-    assert "say nothing within one** (added after reading; no verdict" in added.finding
-    assert "both of the other sign, though neither interval excludes zero" in added.finding
+    assert "say nothing within one** (added after the results had been read; no verdict" in added.finding
+    assert "both with the opposite sign, though neither interval excludes zero" in "\n".join(added.section)
     signs = [line.split(" | ")[1][0] + line.split(" | ")[-1][0] for line in "\n".join(added.section).splitlines()[6:-2]]
     turned = [sign in {"+-", "-+"} for sign in signs]
     assert turned == sorted(turned, reverse=True), "rows whose sign turns come first"
@@ -68,9 +68,9 @@ def test_the_words_of_the_finding_follow_the_numbers():
         "both": Correlation(0.6, 0.2, 0.8, 20),
         "within a dose": Correlation(0.65, 0.3, 0.8, 32),
     }
-    said = _finding({CHANGED_CHOICES: cells})
-    assert "say nothing" not in said
-    assert "other sign" not in said
+    assert "say nothing" not in _finding({CHANGED_CHOICES: cells})
+    said = _on_later_bases({CHANGED_CHOICES: cells})
+    assert "opposite sign" not in said
     assert "neither interval" not in said
     assert _agreement(cells) == 0.65
     assert _agreement({**cells, "within a dose": Correlation(-0.2, -0.5, 0.1, 32)}) == -0.2

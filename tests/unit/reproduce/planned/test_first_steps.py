@@ -66,19 +66,19 @@ def test_the_committed_steps_belong_to_finished_runs_and_the_page_counts_the_oth
     lacking = sum(CHANGED_CHOICES not in own for own in bases.values())
     page = precheck_page(RESULTS)
     assert f"{lacking} of {len(bases)} bases lack them" in page
-    assert f"For {len({step['base'] for step in steps})}, the first step was made again" in page
+    assert f"For {len({step['base'] for step in steps})} bases, the first step was repeated" in page
 
 
 def test_the_page_counts_the_bases_whose_first_step_was_made_again_and_compares_what_runs_recorded(out):
     write_step(out)
     assert _made_again(out).endswith(
-        "bases lack them. For 1, the first step was made again from the same weights, "
-        f"with the same seed, after the runs (`{STEPS_COMMAND}`). KL(target || image) of these steps is within 0% of "
-        "what the runs recorded."
+        "bases lack them. For 1 base, the first step was repeated after the runs, from the same weights and with the "
+        f"same seed (`{STEPS_COMMAND}`). KL(target || image) of the repeated steps is within 0% of what the runs "
+        "recorded."
     )
     write_step(out, digest="other")  # as when the run kept no series: there is nothing to compare with
     text = _made_again(out)
-    assert "1 of 1 bases lack them. For 1, the first step was made again" in text
+    assert "1 of 1 bases lack them. For 1 base, the first step was repeated" in text
     assert "KL(target" not in text
 
 

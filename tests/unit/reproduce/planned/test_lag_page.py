@@ -91,7 +91,7 @@ def test_steps_with_equal_lengths_are_counted(finished):
     runs = finished({(name, seed): 90.0 for name in ("lag 0", "lag 4") for seed in (301, 302)})
     runs.results(Variant("lag 0"))[301]["series"]["length"] = [1.0, 3.0]
     assert same_lengths(runs, next(each for each in LAG.variants if each.name == "lag 4")) == 0.75
-    assert "equals that without a lag in 75% of the steps, with a lag of 4: mostly the same" in lag_page(runs)
+    assert "equals that without a lag in 75% of the steps, with a lag of 4: training mostly" in lag_page(runs)
 
 
 def test_one_base_gives_no_verdict():
