@@ -291,7 +291,7 @@ def _refuse_idle(trainer: DistillationTrainer) -> None:
     if num_steps >= max_steps and not trainer.num_steps_taken:
         raise RunError(
             f"none of the {num_steps} steps was taken: {progress.num_empty_steps} had no response to train on and "
-            f"{progress.num_nonfinite_steps} no finite loss and gradient. The student is that of the start. "
+            f"{progress.num_nonfinite_steps} no finite loss and gradient. The student is unchanged. "
             f"See {trainer.args.output_dir}/samples.jsonl."
         )
 

@@ -354,7 +354,7 @@ def test_only_the_first_rank_says_what_a_replay_compared(folder, capsule, tmp_pa
 def test_a_run_is_not_compared_with_itself_nor_with_the_replay_of_another_capsule(folder, capsule, tmp_path, capsys):
     before = sorted(path.name for path in (folder / "run").iterdir())
     assert again(folder, folder / "run" / "capsule.json", folder / "run") == 2
-    assert "holds a run that is no replay, so it would be compared with itself" in " ".join(
+    assert "holds a run that is not a replay, so it would be compared with itself" in " ".join(
         capsys.readouterr().err.split()
     )
     assert sorted(path.name for path in (folder / "run").iterdir()) == before

@@ -145,7 +145,7 @@ MISTAKES = [
     (train("trainer.dataloader_num_workers=4"), "It would have no effect: rows are read by the run itself"),
     (train("trainer.hub_model_id=me/x"), "use `vcsd export RUN --push ORG/NAME`"),
     (("export", "nothing", "--push", "mine"), "--push 'mine' is not a repository of the hub. Write ORG/NAME"),
-    (("export", "nothing", "--public"), "--public is for --push ORG/NAME"),
+    (("export", "nothing", "--public"), "--public has no effect without --push ORG/NAME"),
     (("export", "nothing", "--scores", "nothing"), "there is no scorecard at nothing/scorecard.json"),
     (train("trainer.load_best_model_at_end=true"), "export the checkpoint you want"),
     (train("trainer.eval_strategy=steps"), "Set evaluation.every"),

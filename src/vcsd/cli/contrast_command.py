@@ -40,7 +40,7 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
 
     Example: `vcsd contrast world --tiles 6 --output contrast.html`
 
-    Then: `vcsd contrast MODEL --image photo.jpg --question "What is on the sign?" --compare runs/first/student`
+    Your image: `vcsd contrast MODEL --image photo.jpg --question "What is on the sign?" --compare runs/first/student`
     """
     from vcsd.inspect.contrast_file import write_contrast
     from vcsd.inspect.contrast_terminal import contrast_lines

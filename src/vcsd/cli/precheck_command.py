@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
-    data: Annotated[Path | None, typer.Option(help="Data as for vcsd train; default for world: its own.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Examples, as vcsd train reads them; default for world: its own.")
+    ] = None,
     num: Annotated[int, typer.Option(min=2, help="Examples to look at, spread over the data.")] = 200,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/precheck/MODEL.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 256,
@@ -54,7 +56,6 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.evaluation.asking.model_answerer import folder_identity
     from vcsd.inspect.opened import WORLD, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
-    from vcsd.inspect.precheck.diagnosis_page import grounds, verdict
     from vcsd.method import METHODS
     from vcsd.models.hub import model_folder
     from vcsd.monitor.machine import hush_transformers
@@ -80,14 +81,9 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
         if diagnosis.examples:
             _write(diagnosis, examples, opened.name, weights, folder)
     if not diagnosis.examples:
-        reasons = "; ".join(list(diagnosis.skipped.values())[:1])
-        raise ConfigError([f"none of the {len(examples)} examples could be used: {reasons}"])
+        reason = next(iter(diagnosis.skipped.values()), "")
+        raise ConfigError([f"none of the {len(examples)} examples could be used: {reason}"])
     _show(diagnosis)
-    say_prose(verdict(diagnosis))
-    if diagnosis.decoding_gain() is not None:
-        say("What the forecast rests on:")
-        for ground in grounds():
-            say_prose(f"- {ground}")
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
@@ -115,8 +111,19 @@ def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, weights
     write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
 
 
+def _show_verdict(diagnosis: Diagnosis) -> None:
+    """Print the verdict and, if it is a forecast, what that rests on."""
+    from vcsd.inspect.precheck.diagnosis_page import grounds, verdict
+
+    say_prose(verdict(diagnosis))
+    if diagnosis.decoding_gain() is not None:
+        say("What the forecast rests on:")
+        for ground in grounds():
+            say_prose(f"- {ground}")
+
+
 def _show(diagnosis: Diagnosis) -> None:
-    """Print the statistics, and the accuracies and contrasts of each category."""
+    """Print the statistics, the accuracies and contrasts of each category, and the verdict."""
     from vcsd.inspect.precheck.diagnosis_page import CATEGORY_COLUMNS, INTERVAL, categories_left, category_rows, rows_of
 
     table = Table(box=None, show_header=False, padding=(0, 1))
@@ -133,6 +140,7 @@ def _show(diagnosis: Diagnosis) -> None:
             table.add_row(*(plain(row[place]) for place in shown))
         Console().print(table)
         say(categories_left(diagnosis) or "The intervals of the categories are on the page.")
+    _show_verdict(diagnosis)
 
 
 def _vllm(opened: OpenedModel, folder: Path) -> ProvenAnswers:

@@ -92,7 +92,7 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
     from vcsd.publish.described_export import export_with_card
 
     if public and push is None:
-        raise ConfigError(["--public is for --push ORG/NAME. Add it, or leave --public out."])
+        raise ConfigError(["--public has no effect without --push ORG/NAME. Add --push, or leave --public out."])
     if push is not None:
         stays_private = _check_push(push, run, base, is_public=public, is_adapter=adapter)
     elif adapter and public_base(run, base) is None:
@@ -184,7 +184,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 def capsule(
     run: Annotated[Path, typer.Argument(help="Folder of a run that has saved a checkpoint.")],
-    output: Annotated[Path | None, typer.Option(help="The file. Default: RUN/capsule.json.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The capsule to write. Default: RUN/capsule.json.")] = None,
     scores: Annotated[
         list[Path] | None, typer.Option(metavar="FOLDER", help="Results of vcsd eval to add. May be repeated.")
     ] = None,
@@ -193,7 +193,7 @@ def capsule(
 
     Someone else can check it with `vcsd replay`. It holds no weights, no data and no absolute paths.
 
-    Example: `vcsd capsule runs/first --output first.capsule.json --scores results/first`
+    Example: `vcsd capsule runs/first --output first.capsule.json --scores runs/eval/first`
     """
     from vcsd.publish.capsule import write_capsule
     from vcsd.publish.pack import pack
@@ -225,9 +225,10 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
 ) -> None:
     """Run a capsule again and compare: every step, every score that the run measured, and the last weights.
 
-    Bit for bit on the same kind of CPU with the same versions and ranks, else within a tolerance and without the
-    weights: the output says what was not compared. Resumes if interrupted. The exit code is 1 if something differs.
-    Scores of `vcsd eval` are not measured again. For a run of two ranks: `torchrun --nproc-per-node 2 -m vcsd replay`.
+    On the same kind of CPU, with the same versions and ranks, everything must be equal bit for bit. Elsewhere, numbers
+    may differ within a tolerance and weights are not compared; the output says what was left out. Resumes if
+    interrupted. The exit code is 1 if something differs. Scores of `vcsd eval` are not measured again. For a run of two
+    ranks: `torchrun --nproc-per-node 2 -m vcsd replay`.
 
     Example: `vcsd replay first.capsule.json --data data/train.jsonl --seal 9c1f...`
     """

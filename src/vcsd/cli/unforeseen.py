@@ -41,7 +41,7 @@ def report_unforeseen(error: Exception) -> None:
         where = f"The traceback is above, as it could not be saved ({problem}); please report it."
     summary = " ".join(secrets.mask(traceback.format_exception_only(error)[-1]).split()).rstrip(".: ")
     summary = summary if len(summary) <= _MAX_SHOWN else summary[:_MAX_SHOWN] + " ..."
-    say(f"error: vcsd failed in a way that was not foreseen ({summary}). {where}", to_stderr=True)
+    say(f"error: vcsd failed unexpectedly ({summary}). {where}", to_stderr=True)
 
 
 def _secrets() -> Secrets:

@@ -166,7 +166,7 @@ class LiveEvaluation(TrainerCallback):
         """
         lines = [line for line in read_lines(self.lines.path) if line.get("step", step) < step]
         sampling, own = asdict(self.exam.sampling), self.exam.own.items()
-        alike = _watched(lines, "evaluation.sampling was another one", lambda line: line.get("sampling") == sampling)
+        alike = _watched(lines, "evaluation.sampling was different", lambda line: line.get("sampling") == sampling)
         alike = _watched(alike, "evaluation.tsv had other questions", lambda line: own <= line.get("tsv", {}).items())
         cards = {line["step"]: self._stored_card(line["step"]) for line in alike}
         return {earlier: card for earlier, card in cards.items() if card is not None}
@@ -176,7 +176,7 @@ class LiveEvaluation(TrainerCallback):
         try:
             stored = PredictionFile(self._path(step))
         except ConfigError as error:
-            log.warning("Losses since the evaluation at step %d are not watched: %s", step, error)
+            log.warning("Scores are not compared with the evaluation at step %d: %s", step, error)
             return None
         answers = [stored.latest(question) for question in self.exam.questions]
         known = [prediction for prediction in answers if prediction is not None]
@@ -188,5 +188,5 @@ def _watched(lines: Sequence[JsonLine], otherwise: str, is_alike: Callable[[Json
     alike = [line for line in lines if is_alike(line)]
     if len(alike) < len(lines):
         several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"
-        log.warning("Losses since %s are not watched: %s then.", several, otherwise)
+        log.warning("Scores are not compared with %s: %s then.", several, otherwise)
     return alike

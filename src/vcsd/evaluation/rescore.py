@@ -157,7 +157,7 @@ def _refuse_another_reading(out: Path, marking: Marking, suites: Mapping[str, Be
     """Raise if a folder holds scores of other rules, comparisons or another judge: they would be overwritten."""
     for path in (*out.glob("scorecard.json"), *sorted(out.glob("seed-*/scorecard.json"))):
         if by := _made_otherwise(load_scorecard(path), marking, suites):
-            raise ConfigError([f"{out} holds scores made otherwise ({by}). Choose another folder (--out)."])
+            raise ConfigError([f"{out} holds scores that were made differently ({by}). Choose another folder (--out)."])
 
 
 def _made_otherwise(card: Scorecard, marking: Marking, suites: Mapping[str, Benchmark]) -> str | None:

@@ -176,7 +176,7 @@ def as_written_by_a_run(folder: Path | str) -> Iterator[None]:
             raise
         reason = f"{type(error).__name__}: {shown(str(error), 200)}"
         raise ConfigError(
-            [f"{folder} cannot be shown: its files hold what no run writes ({reason}). Restore or remove them."]
+            [f"{folder} cannot be shown: its files hold data that no run writes ({reason}). Restore or remove them."]
         ) from error
 
 

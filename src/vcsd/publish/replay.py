@@ -171,7 +171,7 @@ def refuse_other_run(folder: Path, capsule: Capsule) -> None:
     has_run = (folder / "metrics.jsonl").exists() or bool(checkpoints_of(folder))
     if known is None and has_run:
         raise ConfigError(
-            [f"{folder} holds a run that is no replay, so it would be compared with itself. Choose another --out."]
+            [f"{folder} holds a run that is not a replay, so it would be compared with itself. Choose another --out."]
         )
     if known is not None and known != seal:
         raise ConfigError([f"{folder} holds the replay of another capsule. Choose another --out."])

@@ -147,7 +147,7 @@ def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(error, tmp_pa
     assert main(monkeypatch, "doctor") == 70
     (line,) = capsys.readouterr().err.splitlines()
     (saved,) = tmp_path.iterdir()
-    assert f"error: vcsd failed in a way that was not foreseen ({type(error).__name__}" in line
+    assert f"error: vcsd failed unexpectedly ({type(error).__name__}" in line
     assert f"The traceback is in {saved}; please report it." in line
     assert "Traceback (most recent call last)" in saved.read_text(encoding="utf-8")
     assert "\x1b" not in line + saved.read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ def test_the_verdict_of_the_command_quotes_the_test_on_unseen_bases_everywhere(t
     assert "no better than a constant" in " ".join(result.output.split())
     assert quoted in (tmp_path / "precheck.html").read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "precheck.json").read_text(encoding="utf-8"))
-    assert quoted in stored["verdict"]
+    assert "on 8 bases that it had not seen, it was no better than a constant" in stored["verdict"]
     assert len(stored["tested_on_unseen_bases"]["bases"]) == 8
     (tmp_path / "precheck.json").write_text(json.dumps({**stored, "model": "runs/a/student", "weights": "others"}))
     refused = invoke("world", "--num", 2, "--out", tmp_path)

@@ -237,7 +237,7 @@ def test_evaluations_whose_answers_cannot_be_read_are_not_compared_with(tmp_path
     assert told_losses(curve(tmp_path)[-1]).count(" since ") == 1
     (tmp_path / "evaluation" / "step-0.jsonl").write_text('{"benchmark": 1}\n')
     knowing(tmp_path, {9: 7}).examine(9)
-    assert "Losses since the evaluation at step 0 are not watched" in caplog.text
+    assert "Scores are not compared with the evaluation at step 0" in caplog.text
     assert told_losses(curve(tmp_path)[-1]) == "", "an evaluation never ends a run"
 
 
@@ -249,7 +249,7 @@ def test_evaluations_with_other_sampling_values_are_not_compared_with(tmp_path, 
         changed.examine(step)
     unwatched, fell = warnings_in(caplog)
     assert unwatched == (
-        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.sampling was another one then."
+        "Scores are not compared with 1 of 1 earlier evaluations: evaluation.sampling was different then."
     )
     assert "toy from 72.50 at step 3 (the best) to 25.00" in fell
     assert "step 0" not in fell
@@ -263,7 +263,7 @@ def test_evaluations_with_another_file_of_own_questions_are_not_compared_with(tm
     for step in (3, 6):
         changed.examine(step)
     assert warnings_in(caplog) == [
-        "Losses since 1 of 1 earlier evaluations are not watched: evaluation.tsv had other questions then."
+        "Scores are not compared with 1 of 1 earlier evaluations: evaluation.tsv had other questions then."
     ]
     lines = curve(tmp_path)
     assert [line["acc"] for line in lines] == [100.0, 25.0, 75.0]

@@ -250,7 +250,7 @@ def test_seeds_that_were_asked_differently_are_not_averaged(tmp_path):
 def test_a_folder_with_one_seed_and_with_several_does_not_say_which_to_compare(tmp_path):
     finished(tmp_path)
     finished(tmp_path, seeds=(0, 1))
-    with pytest.raises(ConfigError, match=r"one seed and those of several.*Pass .*scorecard.json"):
+    with pytest.raises(ConfigError, match=r"one seed and scorecards of several.*Pass .*scorecard.json"):
         load_results(tmp_path)
     assert len(load_results(tmp_path / "scorecard.json")) == 1
     (tmp_path / "scorecard.json").rename(tmp_path / "one.json")
@@ -262,7 +262,7 @@ def test_scores_of_other_rules_or_another_judge_are_not_overwritten(tmp_path):
     command = ["score", str(tmp_path), "--mode", "exact", "--rules"]
     for _ in range(2):
         assert CliRunner().invoke(app, [*command, "2025-08"]).exit_code == 0
-    with pytest.raises(ConfigError, match=r"made otherwise \(mode exact, rules 2025-08\).*--out"):
+    with pytest.raises(ConfigError, match=r"made differently \(mode exact, rules 2025-08\).*--out"):
         rescore(tmp_path, Marking("exact"), tmp_path / "scored-exact")
     with toy_server(lambda request: (200, completion("B"))) as server:
         wise, other = (Marking("judge", judge=Judge(ChatClient(server.url), name)) for name in ("wise", "other"))
@@ -274,7 +274,7 @@ def test_scores_of_other_rules_or_another_judge_are_not_overwritten(tmp_path):
 def test_scores_of_another_mode_are_not_overwritten(tmp_path):
     finished(tmp_path)
     rescore(tmp_path, Marking("final"), tmp_path / "again")
-    with pytest.raises(ConfigError, match=r"made otherwise \(mode final"):
+    with pytest.raises(ConfigError, match=r"made differently \(mode final"):
         rescore(tmp_path, Marking("exact"), tmp_path / "again")
     assert load_scorecard(tmp_path / "again" / "scorecard.json").mode == "final"
 
@@ -284,7 +284,7 @@ def test_scores_of_another_comparison_are_not_overwritten(tmp_path):
     rescore(tmp_path, Marking("final"), tmp_path / "again")
     path = tmp_path / "again" / "scorecard.json"
     path.write_text(path.read_text().replace('"numbers": "official"', '"numbers": "nearest"'))
-    with pytest.raises(ConfigError, match=r"made otherwise \(mine compared by nearest\).*--out"):
+    with pytest.raises(ConfigError, match=r"made differently \(mine compared by nearest\).*--out"):
         rescore(tmp_path, Marking("final"), tmp_path / "again")
 
 

@@ -71,7 +71,7 @@ class ServerAnswerer:
         """Yield predictions as they arrive. When the server fails, the answers under way are still yielded."""
         if held_back := sum(_control_token(question) is not None for question in questions):
             log.warning(
-                "%d of %d questions contain control tokens, which a server cannot be told to read as text: not sent.",
+                "%d of %d questions were not sent: they contain control tokens, which a server would not read as text.",
                 *(held_back, len(questions)),
             )
         fatal: RunError | None = None

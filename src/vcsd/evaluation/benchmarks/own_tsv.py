@@ -100,7 +100,10 @@ def _check_path(path: Path) -> None:
             ]
         )
     if path.stem.lower() in _TAKEN:
-        raise ConfigError([f"{path.stem} is a number of every evaluation. Rename the file: results are kept by name."])
+        raise ConfigError([
+            f"{path.stem} already names a number that every evaluation reports. Rename the file: results are kept by "
+            "name."
+        ])  # fmt: skip
 
 
 def _missing_images(table: RecordTable) -> Iterator[str]:

@@ -165,8 +165,8 @@ def load_results(path: str | PathLike[str]) -> list[Scorecard]:
     folders = [folder for folder in path.glob("seed-*") if (folder / "scorecard.json").exists()]
     if folders and (path / "scorecard.json").exists():
         raise ConfigError([
-            f"{path} holds a scorecard of one seed and those of several, from two evaluations. Pass "
-            f"{path / 'scorecard.json'} for the one seed, or move that file to use the several."
+            f"{path} holds a scorecard of one seed and scorecards of several seeds, from two evaluations. Pass "
+            f"{path / 'scorecard.json'} to use the first, or move that file away to use the others."
         ])  # fmt: skip
     if not path.is_dir() or (path / "scorecard.json").exists():
         return [load_scorecard(path / "scorecard.json" if path.is_dir() else path)]

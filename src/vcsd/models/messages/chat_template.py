@@ -71,7 +71,7 @@ def render(
     except EndlessTemplateError as error:
         if len(str(messages)) < _FEW_CHARACTERS:
             raise ConfigError([f"the chat template {error}. Copy the original model's template again."]) from error
-        raise DataError(example_id, f"the chat template {error} on it. Shorten the prompt.") from error
+        raise DataError(example_id, f"the chat template {error} on this prompt. Shorten it.") from error
     except jinja2.TemplateError as error:
         raise DataError(example_id, f"the chat template refuses it: {error}") from error
     except Exception as error:  # a template is a program, which fails in any way

@@ -229,7 +229,7 @@ def test_control_tokens_are_not_sent_to_a_server_and_counted(caplog):
     assert "its text contains '<|im_end|>', which a server reads as a control token. It was not sent." in found[1].error
     assert "'<think>'" in found[3].error
     assert len(server.requests) == 2
-    assert "2 of 4 questions contain control tokens" in caplog.text
+    assert "2 of 4 questions were not sent: they contain control tokens" in caplog.text
 
 
 def test_truncation_thinking_and_odd_endings_are_kept_apart():

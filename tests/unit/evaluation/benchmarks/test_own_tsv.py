@@ -73,7 +73,7 @@ def test_a_limit_spreads_over_the_file(tmp_path):
         ("mine.tsv", [ROWS[1], ROWS[1]], "indices occur in several rows: '2'. Make them unique"),
         ("mine.tsv", [{**ROWS[1], "image": ""}], "mine has no row with an image. Fill image or image_path."),
         ("mine.csv", ROWS, "does not end in .tsv"),
-        ("acc.tsv", ROWS, "acc is a number of every evaluation. Rename the file"),
+        ("acc.tsv", ROWS, "acc already names a number that every evaluation reports. Rename the file"),
         ("BLINK.tsv", ROWS, "BLINK is a published benchmark. Ask it with --benchmarks BLINK"),
     ],
 )

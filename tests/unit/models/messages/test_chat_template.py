@@ -132,7 +132,7 @@ def test_a_long_prompt_that_exhausts_the_template_is_an_error_of_that_example(mo
     template = "{% for part in messages[0].content %}{% for letter in part.text %}{{ letter }}{% endfor %}{% endfor %}"
     assert rendered(template) == "How many?"
     messages = [{"role": "user", "content": [{"type": "text", "text": "x" * 30_000}]}]
-    with pytest.raises(DataError, match=r"example 'a': the chat template makes more than 20,000 iterations on it"):
+    with pytest.raises(DataError, match=r"the chat template makes more than 20,000 iterations on this prompt"):
         rendered(template, messages)
 
 
