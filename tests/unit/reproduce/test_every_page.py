@@ -58,7 +58,7 @@ def test_the_front_page_starts_with_the_worst_results_and_the_claims_with_the_si
     "name",
     [
         *("claims.md", "what_the_contrast_adds.md", "where_it_fails.md", "precheck.md", "doses.md", "lag.md"),
-        "sharpening_so_far.md",
+        *("sharpening_so_far.md", "more_bases.md"),
     ],
 )
 def test_the_longest_pages_start_with_question_outcome_certainty_and_command(texts, name):

@@ -110,7 +110,7 @@ def _on_more_bases(out: Path) -> str:
     """How far VCSD is above matched OPSD on the bases that were made to decide it; empty until they may be read."""
     if not (out / POWER_LIST).is_file() or not (runs := read_once(out, POWER_LIST)).may_be_read:
         return ""
-    return f" On [more bases]({power_page.PAGE}) of the smallest models: {_power(runs)}."
+    return f" On [more bases]({power_page.PAGE}) of the smallest models: {power_page.in_words(runs)}."
 
 
 def at_paper_size(out: Path) -> str:
@@ -156,19 +156,6 @@ def precheck_on_new_bases(out: Path) -> str:
         if compared
         else ""
     )
-
-
-def _power(runs: ReadOnce) -> str:
-    """VCSD minus OPSD for each family, the smallest first, for the page of claims."""
-    families = {title: family for family, title in FAMILY_TITLES.items()}
-    parts = []
-    for title, change in sorted(power_page.changes(runs, OPSD).items(), key=lambda pair: pair[1].mean):
-        rest = power_page.without_lost(runs, families[title], OPSD)
-        text = f"VCSD minus OPSD on {title} {with_interval(change)}"
-        if rest is not None:
-            text += f", {power_page.says(rest)}: only {rest.num_bases} of these bases were not made again"
-        parts.append(text)
-    return "; ".join(parts)
 
 
 def _adds(runs: PlannedResults) -> WorstResult | None:

@@ -257,8 +257,8 @@ def test_bases_that_were_made_again_are_named(tmp_path):
     lost = {"base": "qwen3_5-small-23", "variant": "base", "acc": 12.5}
     (tmp_path / "lost" / "cells" / "0.json").write_text(json.dumps(lost))
     page = power_page(runs, None)
-    assert "The weights of qwen3_5-small-23 were lost when no run but `base` was finished on them." in page
-    assert "1 result of the first ones is in `lost/cells`, and not used." in page
+    assert "The weights of qwen3_5-small-23 were lost when only `base` had been run on them." in page
+    assert "1 result of the first ones is in `lost/cells` and not used." in page
     assert "12.5" not in page
 
 
