@@ -37,8 +37,8 @@ from. This page is written by `python -m vcsd.config.key_reference`.
 A recipe starts from another one with `base`: a path relative to the file, or the name of a shipped recipe. Sections are
 merged key by key; every other value, lists included, replaces the base's. A `method` that is one word or gives a `name`
 replaces the whole section, so another method inherits nothing from the first. Labels are inherited with their values.
-`base` is read from files only: on the command line, name the recipe itself. A base that is missing, that is no recipe,
-or that leads back to the file is an error, and so are more than seven bases in a row.
+`base` is read from files only: on the command line, name the recipe itself. A base that is missing, that is not a
+recipe, or that leads back to the file is an error, and so are more than seven bases in a row.
 """
 
 

@@ -168,10 +168,12 @@ class Recipe(Section):
         description="true keeps Adam's moments and the float32 teacher in host memory: slower, less on the device.",
     )
     evaluation: EvaluationConfig = EvaluationConfig()
-    guard: Literal["stop", "warn", "off"] = Field("stop", description="What to do when a run collapses.")
+    guard: Literal["stop", "warn", "off"] = Field(
+        "stop", description="What to do when a run collapses: stop, warn or off."
+    )
     resume: Annotated[int | str, PlainValidator(_check_resume)] = Field(
         "auto",
-        description="auto resumes from the latest checkpoint, if any; a step from that one; last_good from the last "
+        description="auto resumes from the latest checkpoint, if any; a number from that step; last_good from the last "
         "one before an alarm; never refuses a folder that has one.",
     )
     trainer: Annotated[TrainerValues, PlainValidator(_check_trainer)] = Field(

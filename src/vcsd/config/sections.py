@@ -194,7 +194,7 @@ class EvaluationConfig(Section):
     )
     style: str = Field("vlmevalkit", min_length=1, description="Prompt style: vlmevalkit, direct or cot.")
     mode: Literal["final", "exact"] = Field("final", description="How to read answers; final allows reasoning first.")
-    sampling: str = Field("paper", min_length=1, description="Such as paper, or paper,max_new_tokens=512.")
+    sampling: str = Field("paper", min_length=1, description="A preset, such as paper or paper,max_new_tokens=512.")
     allow_unknown_data: bool = Field(False, description="true accepts files that differ from the published ones.")
 
     @model_validator(mode="before")
@@ -228,17 +228,21 @@ class RolloutConfig(Section):
     top_p: float = Field(1.0, gt=0, le=1, description="1 keeps every token.")
     top_k: int | None = Field(None, ge=1, description="null keeps every token.")
     steps_ahead: int = Field(
-        0, ge=0, le=8, description="Steps before its own in which a batch is drawn; 1 lets a server sample meanwhile."
+        0, ge=0, le=8, description="How many steps early a batch is drawn; 1 lets a server sample during a step."
     )
     engine: Literal["transformers", "vllm", "vllm_server"] = Field(
         "transformers", description="vllm samples in the training process, vllm_server on a server."
     )
-    vllm_memory_share: float = Field(0.3, gt=0, lt=1, description="Of the GPU's memory, while vLLM samples.")
+    vllm_memory_share: float = Field(
+        0.3, gt=0, lt=1, description="Share of the GPU's memory for vLLM while it samples."
+    )
     server_url: str | None = Field(
-        None, min_length=1, description="Such as http://127.0.0.1:8000; null starts a server that ends with the run."
+        None,
+        min_length=1,
+        description="A running server: http://127.0.0.1:8000; null starts one that ends with the run.",
     )
     server_transfer: Literal["files", "nccl"] = Field(
-        "files", description="How a server gets weights: files on one machine, nccl between GPUs. ipc would unpickle."
+        "files", description="How a server gets weights: files on one machine, nccl between GPUs."
     )
     server_sends_changes: bool = Field(False, description="true sends a server only what changed; not with nccl.")
 
