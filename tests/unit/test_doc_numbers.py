@@ -8,7 +8,7 @@ Numbers without a file are marked on the page: "no file kept".
 import json
 import math
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -309,7 +309,7 @@ LOSS, SHARING, SCORING, READER_PAGE, REPRODUCE = (
     )
 )
 LOSS_FILE, REAL, DEMO = (MEASURED + name for name in ("loss_head.json", "real_answers.txt", "demo.json"))
-UNSEEN = MEASURED + "unseen_updates.json"
+UNSEEN, DITHERED = (MEASURED + name for name in ("unseen_updates.json", "dither_vcsd.json"))
 GRAPHS, PLAIN, BEFORE = (MEASURED + f"rollouts_autocast{name}.json" for name in ("", "_plain", "_before"))
 FAMILIES = {"Qwen3-VL": "qwen3_vl", "Qwen3.5": "qwen3_5"}
 SMALLEST, NEVER_BLACK = "Qwen3-VL 3.2M", "Qwen3-VL 3.2M, black_share=0"
@@ -403,6 +403,31 @@ def hidden_by_bfloat16():
     yield rf"and {N} after 29\.", UNSEEN, unseen("bfloat16", "5e-6", 29, "master_loss")
     after_30 = unseen("float32", "2e-6", 30, "trained_loss", "rounded_loss")
     yield rf"at 2e-6 its loss is {N}, and {N} in bfloat16", UNSEEN, after_30
+
+
+def dithered_vcsd():
+    for rate in ("2e-6", "5e-6", "2e-5"):
+        for has_dither, word in ((False, "no"), (True, "yes")):
+            read = partial(accuracies_by_step, rate, has_dither)
+            yield rf"^\| {rate} \| {word} \|(.*)\|$", DITHERED, read
+    yield rf"base answers {N}% correctly", DITHERED, lambda data: [data["runs"][0]["acc"]["0"]]
+    gains = [partial(mean_gain, "2e-6", has_dither) for has_dither in (True, False)]
+    yield rf"gain of 90 steps\*\*: {N} points instead of {N}", DITHERED, lambda data: [gain(data) for gain in gains]
+    loss = [partial(mean_gain, "2e-5", has_dither) for has_dither in (False, True)]
+    yield rf"it ends {N} points lower", DITHERED, lambda data: [loss[0](data) - loss[1](data)]
+
+
+def dithered_runs(rate, has_dither, data):
+    return [run["acc"] for run in data["runs"] if (run["rate"], run["has_dither"]) == (rate, has_dither)]
+
+
+def accuracies_by_step(rate, has_dither, data):
+    return [acc[step] for step in ("30", "60", "90") for acc in dithered_runs(rate, has_dither, data)]
+
+
+def mean_gain(rate, has_dither, data):
+    gains = [acc["90"] - acc["0"] for acc in dithered_runs(rate, has_dither, data)]
+    return sum(gains) / len(gains)
 
 
 def lowest_master_loss(data):
@@ -1295,6 +1320,7 @@ PAGES = {
     "CHANGELOG.md": changelog(),
     "docs/training.md": training(),
     "docs/training.md#What bfloat16 hides at small learning rates": hidden_by_bfloat16(),
+    "docs/training.md#Dither with VCSD": dithered_vcsd(),
     f"{LOSS}#The loss head": [(rf"take {N} to {N} times as", LOSS_FILE, loss_range("triton", "forward_kl"))],
     f"{LOSS}#Measured on the GPU": loss_on_gpu(),
     f"{LOSS}#Measured on the CPU": loss_on_cpu(),
