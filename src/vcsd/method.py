@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
-from vcsd.loss.objective import DIVERGENCES, RANGES, Objective, range_problems
+from vcsd.loss.objective import DIVERGENCES, RANGES, Objective, in_its_type, range_problems
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -77,6 +77,8 @@ class Method:
         problems = problems or _sense_problems(self)
         if problems:
             raise ConfigError(problems)
+        for name in RANGES:
+            object.__setattr__(self, name, in_its_type(name, getattr(self, name)))
 
     @property
     def loss_factor(self) -> float:

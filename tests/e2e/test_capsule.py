@@ -201,6 +201,15 @@ def test_a_run_that_was_resumed_elsewhere_keeps_both_machines(folder, tmp_path, 
     assert "first, then second" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_a_run_that_was_resumed_with_the_same_number_spelled_otherwise_is_compared_bit_for_bit(folder, tmp_path):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    more = ("trainer.max_steps=4", f"trainer.output_dir={tmp_path / 'run'}")
+    assert vcsd("train", folder / "recipe.yaml", *more, "method.alpha=1", "trainer.max_grad_norm=1") == 0
+    assert vcsd("capsule", tmp_path / "run") == 0
+    (session,) = read_capsule(tmp_path / "run" / "capsule.json")["environment"]["sessions"]
+    assert session["settings"] == json.loads((folder / "run" / "sessions.json").read_text())[0]["settings"]
+
+
 def test_a_finished_run_that_is_opened_with_fewer_steps_keeps_its_recipe(folder, tmp_path):
     shutil.copytree(folder / "run", tmp_path / "run")
     assert vcsd("train", folder / "recipe.yaml", "trainer.max_steps=2", f"trainer.output_dir={tmp_path / 'run'}") == 0

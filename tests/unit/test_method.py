@@ -127,6 +127,19 @@ def test_a_method_that_makes_no_sense_cannot_be_built(changes, message):
     assert message in str(error.value)
 
 
+WHOLE = {
+    **dict.fromkeys(("anchor", "temperature", "loss_scale", "student_top_k", "importance_clip", "teacher_every"), 3),
+    **{"alpha": 0, "beta": 0, "log_floor": -5, "teacher": "periodic", "divergence": "reverse_kl"},
+}
+
+
+def test_a_number_is_the_same_setting_with_and_without_a_point():
+    pointed = {name: float(value) if isinstance(value, int) else value for name, value in WHOLE.items()}
+    assert repr(Method(**WHOLE)) == repr(Method(**pointed))
+    assert repr(Method(ema_rate=1)) == repr(Method(ema_rate=1.0))
+    assert (Method(**WHOLE).anchor, Method(**pointed).student_top_k) == (3.0, 3)
+
+
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(ConfigError) as error:
         Method(alpha=-1, beta=2, temperature=0, divergence="kl")

@@ -135,7 +135,18 @@ def _check_trainer(values: object) -> TrainerValues:
             problems.append(f"trainer.max_steps = {shown(value)} must be {least if value < 1 else most}.")
     if problems:
         raise ConfigError(problems)
-    return {**TRAINER_DEFAULTS, **values}
+    return {**TRAINER_DEFAULTS, **{key: _in_its_type(key, value, hints[key]) for key, value in values.items()}}
+
+
+def _in_its_type(key: str, value: object, kind: object) -> object:
+    """Return a valid number as TrainingArguments declares it, so that 1 and 1.0 are the same setting.
+
+    Numbers of steps are declared as float because they may be shares of the run.
+    """
+    if not isinstance(value, int | float) or float not in (kind, *get_args(kind)):
+        return value
+    is_whole_count = key.endswith("_steps") and value == int(value)
+    return int(value) if is_whole_count else float(value)
 
 
 RESUMES = ("auto", "never", "last_good")

@@ -83,6 +83,17 @@ def range_problems(numbers: Mapping[str, object], prefix: str = "") -> list[str]
     return problems
 
 
+def in_its_type(name: str, value: float | None) -> float | None:
+    """Return a valid number as its field is declared, so that 1 and 1.0 are the same setting.
+
+    >>> in_its_type("alpha", 1), in_its_type("teacher_every", 10.0), in_its_type("loss_scale", None)
+    (1.0, 10, None)
+    """
+    if value is None:
+        return None
+    return int(value) if name in _WHOLE else float(value)
+
+
 def _inside(value: float, interval: str) -> bool:
     """Whether a number lies in an interval written as in mathematics.
 

@@ -48,6 +48,9 @@ _NOT_PART = (("model", "path"), ("data", "path"), ("trainer", "output_dir"), ("t
 _ADDED = {"student_top_k": None, "importance_clip": None}
 """Later additions to methods, and the value that means as before. Older results lack them."""
 
+_WHOLE_ANCHORS = {2.0: 2, 3.0: 3}
+"""Results with these anchors were named when recipes kept `method.anchor=2` as a whole number."""
+
 _READS_THE_WORLD = 2
 """The reader's version since which it reads every phrase of the world.
 
@@ -142,7 +145,7 @@ class Cell:
         tree = json.loads(self.recipe().to_json())
         for group, key in _NOT_PART:
             tree[group].pop(key, None)
-        _drop_added(tree)
+        _write_as_before(tree)
         identity: dict[str, JsonValue] = {
             "kind": kind,
             "base": self.base.digest,
@@ -256,13 +259,14 @@ def _empty(work: Path) -> None:
             path.unlink()
 
 
-def _drop_added(tree: dict[str, JsonValue]) -> None:
-    """Remove keys that were added to recipes later and change nothing, so that finished cells keep their names."""
+def _write_as_before(tree: dict[str, JsonValue]) -> None:
+    """Remove keys that recipes got later and that change nothing, so that finished cells keep their names."""
     names = ("method", "lora", "rollout", "model", "evaluation")
     method, lora, rollout, model, evaluation = (cast("dict[str, JsonValue]", tree[name]) for name in names)
     for key, before in _ADDED.items():
         if method[key] == before:
             del method[key]
+    method["anchor"] = _WHOLE_ANCHORS.get(cast("float", method["anchor"]), method["anchor"])
     if lora["rank"] is None:
         del tree["lora"]
     if not tree["offload"]:

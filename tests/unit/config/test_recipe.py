@@ -271,6 +271,28 @@ def test_the_resolved_tree_is_a_recipe_that_resolves_to_itself(tmp_path):
     assert json.loads(recipe.to_json())["method"]["alpha"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("whole", "pointed"),
+    [
+        ("method.alpha=1", "method.alpha=1.0"),
+        ("rollout.temperature=1", "rollout.temperature=1e0"),
+        ("data.max_skipped_share=0", "data.max_skipped_share=0.0"),
+        ("trainer.max_grad_norm=1", "trainer.max_grad_norm=1.0"),
+        ("trainer.weight_decay=0", "trainer.weight_decay=0.0"),
+        ("trainer.warmup_steps=10", "trainer.warmup_steps=10.0"),
+        ("trainer.save_steps=1", "trainer.save_steps=1.0"),
+    ],
+)
+def test_a_number_is_the_same_setting_with_and_without_a_point(whole, pointed):
+    """Their hash decides whether steps can be compared bit for bit."""
+    assert build_recipe(GOOD, [whole]).to_json() == build_recipe(GOOD, [pointed]).to_json()
+
+
+def test_shares_of_steps_stay_shares_and_counts_stay_whole():
+    trainer = build_recipe(GOOD, ["trainer.warmup_steps=0.1", "trainer.save_steps=5.0"]).trainer
+    assert repr((trainer["warmup_steps"], trainer["save_steps"], trainer["logging_steps"])) == "(0.1, 5, 1)"
+
+
 def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         load_recipe(tmp_path / "missing.yaml")

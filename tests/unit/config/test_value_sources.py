@@ -25,9 +25,9 @@ from vcsd.method import PRESETS, TRAINER_DEFAULTS, Method
 KNOWN = {
     PAPER: [
         *[("method.name", "vcsd"), ("method.target_view", "original"), ("method.reduction", "response_mean")],
-        *[("method.alpha", value) for value in (1.0, 1.5, 2)],
+        *[("method.alpha", value) for value in (1.0, 1.5, 2.0)],
         *[("method.contrast_view", view) for view in ("black", "noise", "blur", "no_image")],
-        *[("method.beta", 0.1), ("method.anchor", 0), ("method.anchor", 1.0), ("method.temperature", 2.0)],
+        *[("method.beta", 0.1), ("method.anchor", 0.0), ("method.anchor", 1.0), ("method.temperature", 2.0)],
         *[("method.divergence", "forward_kl"), ("method.divergence", "reverse_kl"), ("trainer.max_steps", 90)],
         *[("trainer.learning_rate", 2e-6), ("trainer.warmup_steps", 10), ("trainer.optim", "adamw_torch_fused")],
         *[("trainer.lr_scheduler_type", "constant_with_warmup"), ("prompts_per_step", 32)],
