@@ -186,7 +186,11 @@ def capsule(
     run: Annotated[Path, typer.Argument(help="Folder of a run that has saved a checkpoint.")],
     output: Annotated[Path | None, typer.Option(help="The capsule to write. Default: RUN/capsule.json.")] = None,
     scores: Annotated[
-        list[Path] | None, typer.Option(metavar="FOLDER", help="Results of vcsd eval to add. May be repeated.")
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Results of vcsd eval of this run's models or base. May be repeated."),
+    ] = None,
+    base: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="With --scores: the base's folder, if it was moved.")
     ] = None,
 ) -> None:
     """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
@@ -199,9 +203,14 @@ def capsule(
     from vcsd.publish.pack import pack
 
     path = run / "capsule.json" if output is None else output
-    packed = pack(run, scores or ())
+    if base is not None and not scores:
+        raise ConfigError(["--base recognises the scores of a base. Add --scores FOLDER, or leave it out."])
+    show_log()
+    packed = pack(run, scores or (), base=base)
     seal = write_capsule(packed, path)
     say(f"Wrote {path}: {packed['last_step']} steps, {len(packed['scorecards'])} scorecards.")
+    for card in packed["scorecards"]:
+        say(f"A scorecard of {card['measured_on']}: Acc {card['acc']:.1f}.")
     say(f"Publish its seal beside your results: {seal}")
 
 

@@ -16,6 +16,7 @@ from vcsd.evaluation.scoring.scorecard import load_scorecard
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.publish.model_card import CARD, Exported, guard_findings, live_scores, model_card, scores_of
+from vcsd.publish.scored_models import asked_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +82,7 @@ def _refuse_other_weights(
     """Raise a ConfigError if a score was measured on other weights than those of the export."""
     if not cards:
         return
-    known, asked = {folder_identity(folder)}, {path: _asked_model(card) for path, card in cards.items()}
+    known, asked = {folder_identity(folder)}, {path: asked_weights(card) for path, card in cards.items()}
     if what == "student" and not set(asked.values()) <= known:
         with TemporaryDirectory(prefix="vcsd-student-") as whole:  # what `vcsd eval RUN` asks: merged, in bfloat16
             export(checkpoint, Path(whole) / "student", base=base)
@@ -94,9 +95,3 @@ def _refuse_other_weights(
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _asked_model(card: Scorecard) -> object:
-    """The identity of the weights that were asked; None for a server, which reports none."""
-    asker = card.made_with.get("asker")
-    return asker.get("model") if isinstance(asker, dict) else None

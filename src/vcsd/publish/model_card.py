@@ -265,6 +265,10 @@ def _recipe(exported: Exported) -> str:
     return f"```json\n{visible(text).replace('```', '` ` `')}\n```"
 
 
+_TEXTS = ("instruction", "columns", "split", "chat_template_kwargs")
+"""Keys of a recipe whose values are no paths, though they may begin with a slash: `/no_think`."""
+
+
 def without_folders(value: object) -> object:
     """Reduce absolute paths to their last part, and drop the address of a server: a card reveals no machine.
 
@@ -272,7 +276,8 @@ def without_folders(value: object) -> object:
     {'path': 'data.jsonl', 'name': 'vcsd'}
     """
     if isinstance(value, dict):
-        return {key: without_folders(inner) for key, inner in value.items() if key != "server_url"}
+        kept = {key: inner for key, inner in value.items() if key != "server_url"}
+        return {key: inner if key in _TEXTS else without_folders(inner) for key, inner in kept.items()}
     if isinstance(value, list):
         return [without_folders(inner) for inner in value]
     return _short(value) if isinstance(value, str) else value

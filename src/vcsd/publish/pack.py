@@ -10,26 +10,32 @@ from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import latest_checkpoint
 from vcsd.errors import ConfigError, refuse_missing_folder
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
-from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.compare import load_results
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import ENVIRONMENT, sessions_of
 from vcsd.publish.capsule import FORMAT, Capsule
 from vcsd.publish.model_card import without_folders
+from vcsd.publish.scored_models import name_models
 from vcsd.trainer.resumable import PROVENANCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from vcsd.evaluation.scoring.scorecard import Scorecard
     from vcsd.monitor.machine import Session
 
 _OF_THE_MACHINE = ("seconds", "peak_bytes")
 """First words of metrics that no other machine can repeat."""
 
 
-def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
-    """Return the capsule of a run up to its latest checkpoint. `scores` are folders of results of `vcsd eval`."""
+def pack(run: Path, scores: Sequence[Path] = (), *, base: Path | None = None) -> Capsule:
+    """Return the capsule of a run up to its latest checkpoint.
+
+    `scores` are folders of results of `vcsd eval`, of the models of this run; those of others are refused. `base` is
+    the folder of the run's base, if it was moved.
+    """
     refuse_missing_folder(run)
     checkpoint = latest_checkpoint(run)
     if checkpoint is None:
@@ -40,7 +46,6 @@ def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
     steps = [repeatable(line) for line in read_lines(run / "metrics.jsonl") if _step(line, run) <= last]
     if [line["step"] for line in steps] != list(range(1, last + 1)):
         raise ConfigError([f"{run / 'metrics.jsonl'} lacks steps before the checkpoint of step {last}."])
-    cards = [load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in scores]
     return Capsule(
         format=FORMAT,
         recipe=_recipe(run),
@@ -50,8 +55,24 @@ def pack(run: Path, scores: Sequence[Path] = ()) -> Capsule:
         evaluations=[repeatable(line) for line in read_lines(run / EVALUATIONS) if _step(line, run) <= last],
         last_step=last,
         weights={name: entry["sha256"] for name, entry in manifest["files"].items() if name.endswith(".safetensors")},
-        scorecards=[cast("dict[str, Any]", without_folders(json.loads(card.to_json()))) for card in cards],
+        scorecards=_scorecards(run, scores, base),
     )
+
+
+def _scorecards(run: Path, scores: Sequence[Path], moved: Path | None) -> list[dict[str, Any]]:
+    """Read results, one scorecard for each seed, and name the model of each. Servers and folders are left out."""
+    cards = [(path, card) for path in dict.fromkeys(scores) for card in load_results(path)]
+    base = str(_object(run / "config.json").get("model", {}).get("path"))
+    names = name_models(cards, run, base, moved=moved)
+    return [_public(card, name) for (_, card), name in zip(cards, names, strict=True)]
+
+
+def _public(card: Scorecard, name: str) -> dict[str, Any]:
+    made_with = cast("dict[str, Any]", without_folders(dict(card.made_with)))
+    for key in ("asker", "judge"):
+        if isinstance(asked := made_with.get(key), dict):
+            made_with[key] = {part: value for part, value in asked.items() if part not in {"server", "servers"}}
+    return {"measured_on": name, **json.loads(card.to_json()), "made_with": made_with}
 
 
 def _sessions(run: Path, last: int) -> list[Session]:
