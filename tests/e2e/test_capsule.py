@@ -281,6 +281,8 @@ def test_a_changed_file_is_refused_and_so_is_another_seal(folder, capsule, tmp_p
         ),
         (lambda tree: tree["evaluations"].append({"step": 3, "acc": 99.0}), "evaluation after step 3: Acc was 99.0"),
         (lambda tree: tree["steps"][1].pop("divergence"), "step 2: divergence was None, now "),
+        (lambda tree: tree["steps"][1].update(loss=10**400), "step 2: loss was 1000"),
+        (lambda tree: tree["weights"].pop("teacher.safetensors"), "teacher.safetensors after step 3"),
     ],
 )
 def test_invented_results_that_are_sealed_well_are_not_repeated(folder, capsule, tmp_path, capsys, change, words):
@@ -405,6 +407,9 @@ def test_a_replay_that_ends_early_repeats_nothing(folder, capsule, tmp_path, cap
         {"steps": [{"step": 1}, {"step": 2}, {}]},
         {"last_step": 10**15},
         {"evaluations": [{"acc": 50.0}]},
+        {"evaluations": [{"step": 4, "acc": 99.0}]},
+        {"evaluations": [{"step": 3, "acc": 50.0}, {"step": 3, "acc": 99.0}]},
+        {"evaluations": [{"step": False, "acc": 50.0}]},
         {"steps": [{"step": 1}, {"step": 2}, {"step": 3}]},
         {"weights": {}},
         {"content": {}},
@@ -422,6 +427,15 @@ def test_numbers_that_are_not_finite_are_refused(folder, capsule, tmp_path, numb
     (tmp_path / "odd.json").write_text(text)
     with pytest.raises(ConfigError, match="a number that is not finite"):
         read_capsule(tmp_path / "odd.json")
+
+
+@pytest.mark.parametrize("key", ['"steps": [', '"loss": 0.'])
+def test_a_key_that_is_written_twice_is_refused_because_other_readers_may_take_the_first(folder, tmp_path, key):
+    text = (folder / "run" / "capsule.json").read_text()
+    invented = f"{key.partition(':')[0]}: 1, {key}"
+    (tmp_path / "twice.json").write_text(text.replace(key, invented, 1))
+    with pytest.raises(ConfigError, match="has a key twice"):
+        read_capsule(tmp_path / "twice.json")
 
 
 def test_a_file_that_is_too_large_is_refused_as_such(folder, monkeypatch):
@@ -484,6 +498,8 @@ def test_added_and_removed_parts_are_refused_by_name(folder, tmp_path):
     [
         ("data", {"path": "../secret.jsonl"}, "Pass --data PATH"),
         ("data", {"images": "/etc"}, "Pass --images PATH"),
+        ("data", {"path": 300 * "long"}, "Pass --data FILE"),
+        ("trainer", {"fsdp_config": "../secret.json"}, "as trainer.fsdp_config, which is outside this folder"),
         ("rollout", {"engine": "vllm_server", "server_url": "http://example.org"}, "would send the prompts to"),
     ],
 )

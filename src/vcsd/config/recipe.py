@@ -488,7 +488,8 @@ def _refused_arguments() -> Mapping[str, tuple[JsonValue, str]]:
     """Return the arguments that the trainer refuses. The import is here because it loads transformers."""
     from vcsd.trainer.arguments import REFUSED
 
-    return {**REFUSED, "num_train_epochs": (None, "Set trainer.max_steps, which would override it.")}
+    epochs, batches = "Set trainer.max_steps, which would override it.", "Set prompts_per_step: it makes the batches."
+    return {**REFUSED, "num_train_epochs": (None, epochs), "accelerator_config": (None, batches)}
 
 
 def _fits(value: object, kind: Any) -> bool:

@@ -68,11 +68,11 @@ def read_capsule(path: Path, seal: str | None = None) -> Capsule:
         raise ConfigError([f"{path} is not a file. Pass a file that vcsd capsule wrote."])
     try:
         is_small = path.stat().st_size <= _MAX_BYTES
-        tree = json.loads(path.read_bytes()) if is_small else None
+        tree = json.loads(path.read_bytes(), object_pairs_hook=_without_repetition) if is_small else None
     except OSError as error:
         raise ConfigError([f"{path} cannot be read: {error.strerror}. Pass a file that vcsd capsule wrote."]) from error
     except (ValueError, RecursionError):
-        raise ConfigError([f"{path} is not JSON. Pass a file that vcsd capsule wrote."]) from None
+        raise ConfigError([f"{path} is not JSON, or has a key twice. Pass a file that vcsd capsule wrote."]) from None
     if not is_small:
         raise ConfigError([f"{path} is larger than {_MAX_BYTES // 2**20} MiB, so it is not a capsule."])
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
@@ -90,6 +90,14 @@ def read_capsule(path: Path, seal: str | None = None) -> Capsule:
     if seal is not None and seal.strip().lower() != written:
         raise ConfigError([f"{path} is not the capsule with the seal {shown(seal)}: its own is {written}."])
     return capsule
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object. Its seal does not see a repeated key, of which other readers of JSON may take the first."""
+    tree = dict(pairs)
+    if len(tree) < len(pairs):
+        raise ValueError("a key is repeated")
+    return tree
 
 
 def _checked(tree: dict[str, Any], path: Path) -> Capsule:
@@ -125,12 +133,14 @@ def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
 def _about_steps(capsule: Capsule, path: Path) -> list[str]:
     """Say what is missing in steps and hashes: whatever a capsule leaves out would not be compared."""
     numbers, last = [line.get("step") for line in capsule["steps"]], capsule["last_step"]
-    if last < 1 or len(numbers) != last or numbers != list(range(1, last + 1)):
+    are_steps = all(type(number) is int for number in numbers)
+    if last < 1 or len(numbers) != last or not are_steps or numbers != list(range(1, last + 1)):
         return [f"{path} does not hold the steps 1 to {shown(last)}, so it is not a whole capsule."]
     if not all("loss" in line and "examples" in line for line in capsule["steps"]):
         return [f"{path} holds a step without its loss or its rows, so it is not a whole capsule."]
     if not capsule["weights"] or not {"weights", "data"} <= set(capsule["content"]):
         return [f"{path} lacks hashes of weights or data, so it is not a whole capsule."]
-    if not all(isinstance(line.get("step"), int) for line in capsule["evaluations"]):
-        return [f"{path} holds an evaluation without its step, so it is not a whole capsule."]
+    asked = [line.get("step") for line in capsule["evaluations"]]
+    if not all(type(step) is int and 0 <= step <= last for step in asked) or len(set(asked)) < len(asked):
+        return [f"{path} holds an evaluation without a step of its own, so it is not a whole capsule."]
     return []

@@ -22,7 +22,7 @@ from vcsd import run
 from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.config.recipe import build_recipe
-from vcsd.errors import ConfigError, shown
+from vcsd.errors import ConfigError, is_file, is_folder, shown
 from vcsd.evaluation.live_lines import FELL, FELL_SINCE_BEST
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.models.hub import hub_id
@@ -103,11 +103,10 @@ def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
         raise ConfigError([f"the capsule's recipe cannot be used: {problem}" for problem in error.problems]) from error
     problems = []
     if files.model is None and hub_id(recipe.model.path) is None:
-        problems.append(
-            f"the run started from a folder {recipe.model.path!r}. Pass --model FOLDER. The shipped base is `world`."
-        )
-    if files.data is None and not Path(recipe.data.path).exists():
-        problems.append(f"the run's data was {recipe.data.path!r}. Pass --data FILE.")
+        start = shown(recipe.model.path)
+        problems.append(f"the run started from a folder {start}. Pass --model FOLDER. The shipped base is `world`.")
+    if files.data is None and not (is_file(Path(recipe.data.path)) or is_folder(Path(recipe.data.path))):
+        problems.append(f"the run's data was {shown(recipe.data.path)}. Pass --data FILE.")
     problems += _foreign_places(recipe, files)
     own_files = _own_files(recipe, files)
     problems += [
@@ -129,9 +128,9 @@ def _own_files(recipe: Recipe, files: Files) -> dict[str, str | None]:
 
 def _own_file(path: str, files: Files) -> str | None:
     named = None if files.questions is None else files.questions / PurePath(path).name
-    if named is not None and named.is_file():
+    if named is not None and is_file(named):
         return str(named.absolute())
-    return path if not _is_outside(path) and Path(path).is_file() else None
+    return path if not _is_outside(path) and is_file(Path(path)) else None
 
 
 def _is_outside(path: str) -> bool:
@@ -154,6 +153,9 @@ def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
     for option, (own, theirs) in named.items():
         if own is None and theirs is not None and _is_outside(theirs):
             yield f"the capsule names {shown(str(theirs))}, which is outside this folder. Pass {option} PATH."
+    fsdp_config = recipe.trainer.get("fsdp_config")
+    if isinstance(fsdp_config, str) and _is_outside(fsdp_config):
+        yield f"the capsule names {shown(fsdp_config)} as trainer.fsdp_config, which is outside this folder."
     if recipe.rollout.engine == "vllm_server":
         yield (
             f"the run drew its rollouts from a server, and the capsule would send the prompts to "
@@ -314,7 +316,7 @@ def _distance(one: object, other: object) -> float:
     """
     if one == other:
         return 0.0
-    if not isinstance(one, int | float) or not isinstance(other, int | float):
+    if not isinstance(one, float) or not isinstance(other, float):
         return math.inf
     return abs(one - other) / max(abs(one), abs(other))
 
@@ -341,8 +343,8 @@ def _compare_results(capsule: Capsule, folder: Path, last: int, repetition: Repe
     repetition.num_weights = len(capsule["weights"])
     repetition.differences += [
         f"{name} after step {last} has other values"
-        for name, sha256 in capsule["weights"].items()
-        if name not in files or files[name]["sha256"] != sha256
+        for name in dict.fromkeys([*capsule["weights"], *(name for name in files if name.endswith(".safetensors"))])
+        if name not in files or files[name]["sha256"] != capsule["weights"].get(name)
     ]
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import fields
 
 import pytest
@@ -323,12 +324,18 @@ def test_a_dry_run_of_a_recipe_for_the_cpu_keeps_its_bfloat16(tmp_path):
 
 def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path):
     overrides = [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true", "trainer.bf16=false"]
-    recipe = build_recipe(GOOD, [*overrides, "trainer.accelerator_config=missing.json"])
+    recipe = build_recipe(GOOD, [*overrides, "trainer.debug=missing"])
     with pytest.raises(ConfigError) as error:
         recipe.training_arguments()
     words = str(error.value)
-    assert words.startswith("trainer.accelerator_config = 'missing.json' is refused by transformers: ")
+    assert words.startswith("trainer.debug = 'missing' is refused by transformers: ")
     assert words.endswith("Correct it, or leave it out.")
+
+
+def test_no_file_that_a_recipe_names_as_accelerators_configuration_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait forever
+    (problem,) = problems(GOOD, f"trainer.accelerator_config={tmp_path / 'pipe'}")
+    assert problem.endswith("cannot be set. Set prompts_per_step: it makes the batches.")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU may compute in bfloat16")
