@@ -82,12 +82,13 @@ def test_the_models_of_a_run_are_named(folder, of_the_student, capsys):
         evaluate(folder, folder / "run" / "checkpoint-1", "earlier"): "the student after step 1 in bfloat16",
         evaluate(folder, folder / "exact", "exact"): "the student after step 2 in float32",
         evaluate(folder, folder / "teacher", "teacher"): "the teacher after step 2 in bfloat16",
+        evaluate(folder, folder / "model", "decoded", "--decode", "contrast"): "the base, with contrast decoding",
     }
     capsys.readouterr()
     code, cards = pack(folder, *scores)
     assert code == 0
     assert [card["measured_on"] for card in cards] == list(scores.values())
-    assert "A scorecard of the base: Acc " in capsys.readouterr().out
+    assert "It holds a scorecard of the base: Acc " in capsys.readouterr().out
 
 
 def test_scores_of_another_model_are_refused(folder, of_the_student, capsys):

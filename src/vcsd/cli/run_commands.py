@@ -208,9 +208,9 @@ def capsule(
     show_log()
     packed = pack(run, scores or (), base=base)
     seal = write_capsule(packed, path)
-    say(f"Wrote {path}: {packed['last_step']} steps, {len(packed['scorecards'])} scorecards.")
+    say(f"Wrote {path}: {packed['last_step']} steps.")
     for card in packed["scorecards"]:
-        say(f"A scorecard of {card['measured_on']}: Acc {card['acc']:.1f}.")
+        say(f"It holds a scorecard of {card['measured_on']}: Acc {card['acc']:.1f}.")
     say(f"Publish its seal beside your results: {seal}")
 
 
@@ -264,6 +264,6 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     for line in replay_lines(repetition, folder, has_seal=seal is not None):
         say_once(line)
     if packed["scorecards"]:
-        say_once(f"{len(packed['scorecards'])} scorecards were not measured again: run vcsd eval on {folder}.")
+        say_once(f"Its scores of vcsd eval were not measured again. To do so: vcsd eval {folder} --out FOLDER.")
     if repetition.differences:
         raise typer.Exit(1)

@@ -121,6 +121,7 @@ def scores_of(card: Scorecard) -> list[CardScore]:
         report = reports.get(name) or {}
         expected = report.get("num_questions") if score.num_expected is None else score.num_expected
         how = f"style {card.made_with.get('style')}, answers read as {card.mode}"
+        how += ", with contrast decoding" if "contrast" in (card.made_with.get("asker") or {}) else ""
         how += ", not the published data" if report.get("doubts") else ""
         limits = score.interval
         rows.append(CardScore(name, score.entry, limits.low, limits.high, score.num_questions, expected, how))

@@ -72,7 +72,8 @@ def _public(card: Scorecard, name: str) -> dict[str, Any]:
     for key in ("asker", "judge"):
         if isinstance(asked := made_with.get(key), dict):
             made_with[key] = {part: value for part, value in asked.items() if part not in {"server", "servers"}}
-    return {"measured_on": name, **json.loads(card.to_json()), "made_with": made_with}
+    decoded = ", with contrast decoding" if "contrast" in (made_with.get("asker") or {}) else ""
+    return {"measured_on": name + decoded, **json.loads(card.to_json()), "made_with": made_with}
 
 
 def _sessions(run: Path, last: int) -> list[Session]:

@@ -137,6 +137,12 @@ def test_the_card_says_which_scores_are_of_a_part_or_of_other_data():
     assert row.how.endswith(", not the published data")
 
 
+def test_the_card_says_which_scores_need_contrast_decoding():
+    card = scorecard("me")
+    decoded = replace(card, made_with={**card.made_with, "asker": {"model": "me", "contrast": "Method()"}})
+    assert [scores_of(each)[0].how.endswith(", with contrast decoding") for each in (card, decoded)] == [False, True]
+
+
 def test_scores_of_another_model_are_refused(run, tmp_path):
     scorecard("another").save(tmp_path / "scorecard.json")
     with pytest.raises(ConfigError, match="was measured on other weights than the student"):
