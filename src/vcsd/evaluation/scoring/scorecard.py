@@ -111,7 +111,7 @@ class Scorecard:
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote."""
         try:
-            content = json.loads(text)
+            content = json.loads(text, parse_constant=_refuse_constant)
             if content["format"] != FORMAT:
                 raise ConfigError([f"the scorecard has format {content['format']!r}; this release reads {FORMAT}."])
             card = cls(
@@ -125,7 +125,7 @@ class Scorecard:
             return _checked(card)
         except ConfigError:
             raise
-        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(
                 [f"this is not a scorecard: {shown(error, 200)}. Pass the scorecard.json of an evaluation."]
             ) from error
@@ -133,6 +133,10 @@ class Scorecard:
     def save(self, path: str | PathLike[str]) -> None:
         """Write the scorecard. A kill while writing leaves the previous file."""
         write_whole(Path(path), self.to_json())
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def load_scorecard(path: str | PathLike[str]) -> Scorecard:
@@ -204,7 +208,7 @@ def _checked(record: T) -> T:
             raise TypeError(f"{slot.name} = {shown(value)} is not of type {slot.type}")
         inner = value.values() if isinstance(value, dict) and slot.name == "metrics" else [value]
         for number in inner:
-            if (slot.name == "metrics" or isinstance(number, float)) and not math.isfinite(number):
+            if (slot.name == "metrics" or isinstance(number, int | float)) and not math.isfinite(number):
                 raise ValueError(f"{slot.name} = {number} is not finite")
     return record
 

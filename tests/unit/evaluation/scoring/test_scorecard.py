@@ -201,7 +201,9 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
     [
         (("acc",), "75"),
         (("acc",), float("nan")),
+        (("acc",), 10**400),
         (("made_with",), None),
+        (("made_with",), {"share": float("nan")}),
         (("benchmarks",), []),
         (("benchmarks", "BLINK", "groups"), []),
         (("benchmarks", "BLINK", "num_questions"), True),
