@@ -561,6 +561,22 @@ def test_what_is_no_capsule_is_refused_in_a_sentence(tmp_path, text):
         read_capsule(tmp_path / "file")
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("config.json", '"guard"', '"x": NaN, "guard"', "hold a number that is not finite"),
+        ("metrics.jsonl", '"loss"', '"x": Infinity, "loss"', "hold a number that is not finite"),
+        ("config.json", '"guard"', f'"x": {100_000 * "["}, "guard"', "is missing or not as a run writes it"),
+    ],
+)
+def test_a_run_whose_files_were_damaged_is_not_packed(folder, tmp_path, capsys, file, old, new, words):
+    shutil.copytree(folder / "run", tmp_path / "run")
+    text = (tmp_path / "run" / file).read_text()
+    (tmp_path / "run" / file).write_text(text.replace(old, new, 1))
+    assert vcsd("capsule", tmp_path / "run") == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_run_without_a_checkpoint_cannot_be_packed(tmp_path, capsys):
     assert vcsd("capsule", tmp_path) == 2
     assert "holds no checkpoint" in capsys.readouterr().err

@@ -51,7 +51,12 @@ def seal_of(capsule: Capsule) -> str:
 
 def write_capsule(capsule: Capsule, path: Path) -> str:
     """Write a capsule, and return its seal. A kill while writing leaves the previous file."""
-    seal = seal_of(capsule)
+    try:
+        seal = seal_of(capsule)
+    except ValueError:
+        raise ConfigError(
+            ["the run's files hold a number that is not finite, which no run writes. Restore them."]
+        ) from None
     text = json.dumps({**capsule, "seal": seal}, indent=1, allow_nan=False) + "\n"
     if len(text) > _MAX_BYTES:
         raise ConfigError([f"the capsule would be larger than {_MAX_BYTES // 2**20} MiB, which vcsd replay refuses."])

@@ -62,7 +62,8 @@ def pack(run: Path, scores: Sequence[Path] = (), *, base: Path | None = None) ->
 def _scorecards(run: Path, scores: Sequence[Path], moved: Path | None) -> list[dict[str, Any]]:
     """Read results, one scorecard for each seed, and name the model of each. Servers and folders are left out."""
     cards = [(path, card) for path in dict.fromkeys(scores) for card in load_results(path)]
-    base = str(_object(run / "config.json").get("model", {}).get("path"))
+    model = _object(run / "config.json").get("model")
+    base = str(model.get("path")) if isinstance(model, dict) else ""
     names = name_models(cards, run, base, moved=moved)
     return [_public(card, name) for (_, card), name in zip(cards, names, strict=True)]
 
@@ -119,7 +120,7 @@ def _object(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a run."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         raise ConfigError([f"{path} is missing or not as a run writes it. Only runs of vcsd train can be packed."])

@@ -201,7 +201,7 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
     [
         (("acc",), "75"),
         (("acc",), float("nan")),
-        (("acc",), 10**400),
+        pytest.param(("acc",), 10**400, id="beyond every float"),
         (("made_with",), None),
         (("made_with",), {"share": float("nan")}),
         (("benchmarks",), []),
