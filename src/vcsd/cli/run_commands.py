@@ -195,7 +195,7 @@ def capsule(
 ) -> None:
     """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
 
-    Someone else can check it with `vcsd replay`. It holds no weights, no data and no absolute paths.
+    Someone else can check it with `vcsd replay`. It holds no weights, no data and no folders of this machine.
 
     Example: `vcsd capsule runs/first --output first.capsule.json --scores runs/eval/first`
     """

@@ -55,13 +55,13 @@ def name_models(cards: Sequence[tuple[Path, Scorecard]], run: Path, base: str, *
     while not names.keys() >= wanted and (model := next(models, None)):
         identity, name = model
         names.setdefault(identity, name)
-    advice = f"Evaluate these: vcsd eval {run} --out FOLDER."
+    advice = f"or on an export by another version of transformers. Evaluate these: vcsd eval {run} --out FOLDER."
     if moved is None and local_folder(base) is None:
         advice += f" If it was measured on the base, {base}, which is not there: add --base FOLDER."
     if others := dict.fromkeys(path for path, weights in asked if weights not in names):
         models_of = f"the base, students and teachers of {run}"
         raise ConfigError(
-            f"--scores {path} was measured on other weights than {models_of}. {advice}" for path in others
+            f"--scores {path} was measured on other weights than {models_of}, {advice}" for path in others
         )
     return [names[weights] for _, weights in asked]
 
