@@ -61,6 +61,8 @@ class Objective:
             )
         if problems:
             raise ConfigError(problems)
+        for name, value in numbers.items():
+            object.__setattr__(self, name, in_its_type(name, value))
 
 
 def range_problems(numbers: Mapping[str, object], prefix: str = "") -> list[str]:

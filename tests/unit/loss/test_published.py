@@ -28,13 +28,14 @@ def test_chunks_compute_the_published_loss_as_exactly_as_full_logits(case, diver
         assert (found - exact).norm() <= (plain - exact).norm() + tolerance * exact.norm().clamp(min=1), name
 
 
-def test_the_loss_of_one_position_by_hand():
+@pytest.mark.parametrize("top_k", [1, 1.0])
+def test_the_loss_of_one_position_by_hand(top_k):
     # logits are the rows of the head: student [0.6, 0.2, 0.1, 0.1], teacher [0.3, 0.1, 0.2, 0.4], token 0 sampled
     # at 0.4: weight 1.5. Buckets {0}, rest: student 0.6 and 0.4, teacher 0.3 and 0.7, mixture 0.45 and 0.55.
     head = Head(torch.eye(4, dtype=torch.float64))
     student, teacher = ([0.6, 0.2, 0.1, 0.1], [0.3, 0.1, 0.2, 0.4])
     scores = [Scores(torch.tensor([p], dtype=torch.float64).log(), head) for p in (student, teacher)]
-    objective = Objective(**{**PUBLISHED, "student_top_k": 1, "importance_clip": 2.0})
+    objective = Objective(**{**PUBLISHED, "student_top_k": top_k, "importance_clip": 2.0})
     sampled = {"realised_token_ids": torch.tensor([0]), "sampled_log_probs": torch.tensor([math.log(0.4)])}
     loss, statistics = distillation_loss(scores[0], scores[1], None, objective, **sampled)
     teacher_side = 0.3 * math.log(0.3 / 0.45) + 0.7 * math.log(0.7 / 0.55)
