@@ -23,6 +23,9 @@ NUM_TICKS = 4
 MOST_POINTS = 500
 """Points drawn of one line; more would be narrower than a pixel."""
 
+_ROUNDING = 1e-9
+"""Numbers that differ by less than this share are drawn as one: ticks between them could not be told apart."""
+
 SMOOTH_FROM = 24
 """Lines with at least this many points are drawn twice: faint as measured, and strong as a moving average."""
 
@@ -64,7 +67,7 @@ def ticks(low: float, high: float, count: int = NUM_TICKS) -> list[float]:
     >>> ticks(0.13, 0.92), ticks(0, 60)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 20.0, 40.0, 60.0])
     """
-    if not high > low:
+    if high - low <= _ROUNDING * max(abs(low), abs(high)):
         low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
     raw = (high - low) / count
     size = 10.0 ** math.floor(math.log10(raw))

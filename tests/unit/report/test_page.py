@@ -198,6 +198,13 @@ def test_a_chart_with_one_point_or_none_is_drawn_or_left_out():
     assert interval_chart(["Colours"], []) == ""
 
 
+@pytest.mark.parametrize("level", [200 / 3, -1e9, 1e-9])
+def test_a_line_that_moves_by_a_rounding_error_is_drawn_flat(level):
+    svg = line_chart(Chart("Acc", [Line("a", "vcsd", [(0, level), (30, level * (1 + 2**-52))])]))
+    heights = {point.split(" ")[1] for point in re.search(r' d="M([^"]*)"', svg)[1].split(" L")}
+    assert len(heights) == 1
+
+
 def test_an_interval_lies_on_its_side_of_zero():
     row = ScoreRow("change", "vcsd", {"Colours": Score(4.0, 2.0, 6.0)})
     svg = interval_chart(["Colours"], [row])
