@@ -19,6 +19,7 @@ from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.asking.predictions import answer_key
 from vcsd.evaluation.reading import READER, read_answer
+from vcsd.evaluation.reading.texts.statements import statements, without_latex
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.evaluation.scoring.uncertainty import estimate, interval_of_difference
@@ -51,6 +52,7 @@ FORM = 4
 
 NO_CATEGORY = "without a category"
 
+_LETTER = re.compile(r"\(([A-H])\)\.?")
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 
 
@@ -176,7 +178,7 @@ def diagnose(
             usable.append(replace(example, images=VIEWS["original"](example).images))
         except DataError as error:
             skipped[example.id] = error.message
-    questions = [Question(one, BENCHMARK, answer_kind(one.answer), one.answer or "") for one in usable]
+    questions = [asked_question(one) for one in usable]
     folder.mkdir(parents=True, exist_ok=True)
     said = {
         view: ask(
@@ -313,13 +315,30 @@ def _is_changed(seen: ResponseContrast, place: int) -> bool:
     return candidates[0].log_p_original < max(one.log_p_original for one in candidates)
 
 
-def answer_kind(answer: str | None) -> AnswerKind:
+def asked_question(example: Example) -> Question:
+    """Return an example as a question, whose gold answer is that of the data, empty if it has none."""
+    gold = bare_answer(example.answer or "")
+    return Question(example, BENCHMARK, answer_kind(gold), gold)
+
+
+def bare_answer(answer: str) -> str:
+    r"""Return an answer of the data without the box, or the brackets of a letter, in which data sets write it.
+
+    >>> bare_answer(r"$\boxed{\text{Yes}}$"), bare_answer("(B)"), bare_answer("a (B) cat")
+    ('Yes', 'B', 'a (B) cat')
+    """
+    boxes = [one.payload for one in statements(answer) if one.form == "boxed"]
+    letter = _LETTER.fullmatch(answer.strip())
+    return without_latex(boxes[0]).strip() if boxes else letter[1] if letter else answer
+
+
+def answer_kind(answer: str) -> AnswerKind:
     """Guess what an answer of the data is.
 
     >>> answer_kind("B"), answer_kind("no"), answer_kind("7"), answer_kind("2.5"), answer_kind("a cat")
     ('option', 'yes_no', 'integer', 'float', 'text')
     """
-    text = (answer or "").strip().strip(".")
+    text = answer.strip().strip(".")
     if re.fullmatch(r"[A-H]", text):
         return "option"
     if text.lower() in ("yes", "no"):

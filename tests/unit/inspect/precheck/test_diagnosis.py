@@ -29,7 +29,7 @@ from vcsd.inspect.precheck.calibration import (
     unseen,
     within_groups,
 )
-from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, answer_kind, diagnose, is_right
+from vcsd.inspect.precheck.diagnosis import Diagnosis, ExampleStatistics, asked_question, diagnose, is_right
 from vcsd.inspect.precheck.diagnosis_page import (
     categories_left,
     category_rows,
@@ -43,7 +43,7 @@ from vcsd.inspect.token_scores import prompt_views, scored_tokens, view_log_prob
 from vcsd.method import METHODS
 from vcsd.report import parts
 from vcsd.report.page import page_html
-from vcsd.types import Example, Question, user_message
+from vcsd.types import Example, user_message
 from vcsd.world.questions.examples import training_examples
 
 CELLS = Path(__file__).parents[4] / "docs" / "results" / "cells"
@@ -342,7 +342,24 @@ def test_the_page_shows_statistics_histogram_and_cases_as_text():
 )
 def test_answers_are_compared_by_their_kind(answer, text, right):
     asked = example(text="What?\nA. red\nB. green", answer=answer)
-    assert is_right(text, Question(asked, "precheck", answer_kind(answer), answer)) is right
+    assert is_right(text, asked_question(asked)) is right
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("\\boxed{7}", "There are 7 cups."),
+        ("$\\boxed{B}$", "The answer is B."),
+        ("\\boxed{\\text{Yes}}", "Yes."),
+        ("\\boxed{\\frac{1}{2}}", "It is \\boxed{\\frac{1}{2}}."),
+        ("(B)", "The answer is B."),
+    ],
+)
+def test_an_answer_of_the_data_may_be_in_a_box_or_in_brackets(answer, text):
+    asked = example(text="What?\nA. red\nB. green", answer=answer)
+    question = asked_question(asked)
+    assert is_right(text, question) is True
+    assert is_right("Something else.", question) is False
 
 
 def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkeypatch):
