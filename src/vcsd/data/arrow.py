@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vcsd.data.content import cells_hash, file_hash
 from vcsd.data.skips import RowError
-from vcsd.data.table import row_name
+from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError, did_you_mean, install_command
 
 if TYPE_CHECKING:
@@ -86,11 +86,7 @@ class _ArrowColumns(ABC):
     def values(self, column: str) -> Iterator[object]:
         """Yield the cells of one column without reading the others; None for a text that is not UTF-8."""
         for array in self._batches(column):
-            try:
-                cells = array.to_pylist()
-            except UnicodeDecodeError:
-                cells = [_cell(array, index) for index in range(len(array))]
-            yield from cells
+            yield from _cells(array)
 
     def num_images(self, column: str) -> Iterator[int]:
         """Yield the number of images in each row."""
@@ -191,8 +187,15 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).split()).rstrip(".")
 
 
+def _cells(array: ArrowArray) -> list[object]:
+    """Return all cells, with None for a text that is not UTF-8: Parquet does not check."""
+    try:
+        return array.to_pylist()
+    except UnicodeDecodeError:
+        return [_cell(array, index) for index in range(len(array))]
+
+
 def _cell(array: ArrowArray, index: int) -> object:
-    """Return a cell, or None if it is a text that is not UTF-8: Parquet does not check."""
     try:
         return array[index].as_py()
     except UnicodeDecodeError:
@@ -200,14 +203,13 @@ def _cell(array: ArrowArray, index: int) -> object:
 
 
 def _num_images(array: ArrowArray) -> list[int]:
-    """Count the images in each cell without copying their bytes."""
+    """Count the images in each cell. Bytes are not copied."""
     types, compute = need("pyarrow.types"), need("pyarrow.compute")
     if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
         return [length or 0 for length in compute.list_value_length(array).to_pylist()]
-    has_image = compute.is_valid(array)
     if types.is_string(array.type) or types.is_large_string(array.type):
-        has_image = compute.fill_null(compute.not_equal(array, ""), False)
-    return [int(is_image) for is_image in has_image.to_pylist()]
+        return [len(image_cells(cell)) for cell in _cells(array)]
+    return [int(is_image) for is_image in compute.is_valid(array).to_pylist()]
 
 
 def saved_dataset(folder: Path, *, split: str | None) -> DatasetTable:

@@ -180,7 +180,8 @@ def read_category(cell: object) -> str | None:
 def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, float], ...]:
     """Read boxes (left, top, right, bottom): one, or a list of them, or either as JSON text."""
     try:
-        boxes = json.loads(cell) if isinstance(cell, str) and cell.strip() else cell or ()
+        boxes = json.loads(cell.strip() or "null") if isinstance(cell, str) else cell
+        boxes = () if boxes is None else boxes
         if not isinstance(boxes, list | tuple):
             raise TypeError("not a list")
         boxes = [boxes] if len(boxes) == 4 and all(isinstance(value, int | float) for value in boxes) else boxes

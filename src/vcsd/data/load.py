@@ -125,7 +125,7 @@ def _open_file(path: Path, *, images: Path | None) -> Table:
 
 def _open_folder(folder: Path, *, split: str | None, images: Path | None) -> Table:
     """Open ViRL39K, a saved dataset, or the folder's only file of a known format."""
-    if (folder / virl39k.FILE).is_file():
+    if (folder / virl39k.FILE).is_file() and split in (None, Path(virl39k.FILE).stem):
         return virl39k.ViRL39K(folder, images=images)
     if any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
         return saved_dataset(folder, split=split)

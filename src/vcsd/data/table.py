@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -56,15 +58,20 @@ def is_nan(cell: object) -> bool:
 
 
 def image_cells(cell: object) -> list[object]:
-    """Return the images in a cell: none, one, a list, or a list as JSON text, which CSV needs.
+    """Return the images in a cell: none, one, a list, or a list as text, which CSV needs, in JSON or as Python has it.
 
-    >>> image_cells('["a.png", "b.png"]'), image_cells("a.png"), image_cells(""), image_cells(None)
-    (['a.png', 'b.png'], ['a.png'], [], [])
+    >>> image_cells('["a.png", "b.png"]'), image_cells("['a.png']"), image_cells("a.png"), image_cells(None)
+    (['a.png', 'b.png'], ['a.png'], ['a.png'], [])
     """
     if isinstance(cell, str) and cell.lstrip().startswith("["):
-        try:
-            cell = json.loads(cell)
-        except (ValueError, RecursionError):
-            return [cell]  # a file whose name begins with a bracket
+        cell = _listed(cell.strip())
     cells = cell if isinstance(cell, list | tuple) else [cell]
     return [inner for inner in cells if not (inner is None or (isinstance(inner, str) and not inner) or is_nan(inner))]
+
+
+def _listed(text: str) -> object:
+    """Read a list that is written as text. Any other text, such as a file name that begins with a bracket, is kept."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return read(text)
+    return text

@@ -246,6 +246,16 @@ def test_a_vlmevalkit_tsv_names_categories(tmp_path):
     assert [example.category for example in load_examples(tmp_path / "mine.tsv")] == ["sign", None]
 
 
+def test_a_vlmevalkit_tsv_may_list_paths_of_images(folder):
+    rows = (
+        "index\tquestion\tanswer\timage_path\n1\tSame?\tYes\t['images/a.png', 'images/b.png']\n2\t?\tNo\timages/c.png\n"
+    )
+    (folder / "mine.tsv").write_text(rows)
+    source = load_examples(folder / "mine.tsv")
+    assert [len(example.images) for example in source] == [2, 1]
+    assert load_examples(folder / "mine.tsv", multi_image="drop").dropped.several_images == 1
+
+
 def test_an_error_of_the_callers_own_iterable_is_shown():
     def rows():
         yield {"prompt": "How many?", "image": picture()}

@@ -77,6 +77,12 @@ def test_virl39k_without_its_images_says_to_unzip_them(virl, tmp_path_factory):
     assert load_examples(virl / "39Krelease.parquet", images=elsewhere)[0].id == "q0"
 
 
+def test_virl39k_has_no_splits(virl):
+    assert len(load_examples(virl, split="39Krelease")) == 4
+    with pytest.raises(ConfigError, match=r"has 0 files for split 'test'. Allowed: 39Krelease"):
+        load_examples(virl, split="test")
+
+
 def test_parquet_rows_can_be_read_in_any_order_with_room_for_one_row_group(virl, monkeypatch):
     monkeypatch.setattr(arrow, "CACHE_BYTES", 0)
     table = arrow.ParquetTable(virl / "39Krelease.parquet")
@@ -94,6 +100,13 @@ def test_images_inside_a_parquet_file_are_opened_and_broken_ones_are_named(folde
     with pytest.raises(RowError, match="its image c cannot be read") as caught:
         source[2]
     assert caught.value.reason == "broken_image"
+
+
+def test_images_listed_as_text_in_a_parquet_file_count_one_by_one(folder):
+    images = ['["images/a.png", "images/b.png"]', "images/a.png", "", None]
+    pq.write_table(pa.table({"prompt": ["?"] * 4, "image": images}), folder / "train.parquet")
+    source = load_examples(folder / "train.parquet", multi_image="drop", text_only="drop")
+    assert (len(source), source.dropped.several_images, source.dropped.no_image) == (1, 1, 2)
 
 
 def test_a_file_that_is_not_parquet_is_refused(folder):

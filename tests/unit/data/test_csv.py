@@ -37,6 +37,21 @@ def test_lists_are_written_as_json(write, folder):
     assert (example.boxes[1], example.answer) == ((1.0, 1.0, 3.0, 3.0), None)
 
 
+def test_lists_may_be_written_as_python_does(write, folder):
+    rows = "prompt,images\n<image>=<image>?,\"['images/a.png', 'images/b.png']\"\n?,images/[x].png\n"
+    (folder / "images" / "a.png").rename(folder / "images" / "[x].png")
+    (folder / "images" / "b.png").rename(folder / "images" / "a.png")
+    (folder / "images" / "c.png").rename(folder / "images" / "b.png")
+    source = load_examples(write(rows))
+    assert source[0].images == (folder / "images" / "a.png", folder / "images" / "b.png")
+    assert source[1].images == (folder / "images" / "[x].png",)
+    assert load_examples(write(rows), multi_image="drop").dropped.several_images == 1
+
+
+def test_a_cell_of_spaces_holds_no_boxes(write):
+    assert load_examples(write("prompt,image,boxes\n?,images/a.png, \n"))[0].boxes == ()
+
+
 def test_a_tsv_is_separated_by_tabs(write):
     source = load_examples(write("question\timage\nOne, two?\timages/a.png\n", "train.tsv"))
     assert words(source[0]) == "One, two?"

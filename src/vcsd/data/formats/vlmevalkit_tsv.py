@@ -75,6 +75,8 @@ class VlmevalkitTable(CsvTable):
 
     def num_images(self, column: str) -> Iterator[int]:
         """Yield the number of images in each row."""
+        if column != "image":
+            return super().num_images(column)
         return (len(_split(value)) for value in self.values(column))
 
     def _images(self, cell: object) -> list[str]:
