@@ -7,6 +7,7 @@ import platform
 import sys
 import tempfile
 import traceback
+from contextlib import suppress
 
 from vcsd import __version__
 from vcsd.errors import ConfigError
@@ -21,6 +22,9 @@ _KEYS = (
     *("VCSD_API_KEY", "VCSD_JUDGE_KEY", "VLLM_API_KEY"),
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY"),
 )
+_KEY_ENDINGS = ("token", "key", "password")
+"""How the names of settings end that hold a key, such as trainer.hub_token."""
+
 _MAX_SHOWN = 300
 
 
@@ -45,11 +49,12 @@ def report_unforeseen(error: Exception) -> None:
 
 
 def _secrets() -> Secrets:
-    """Return the keys in the environment and in addresses on the command line."""
+    """Return the keys in the environment and, on the command line, those in settings and in addresses."""
     keys = [os.environ.get(name, "").strip() for name in _KEYS]
     for word in sys.argv:
-        try:
-            keys += Address.parse(word.partition("=")[2] if word.startswith("--") else word).keys
-        except ConfigError:
-            continue
+        name, _, value = word.partition("=")
+        keys += [value] if name.endswith(_KEY_ENDINGS) else []
+        for address in (word, value):
+            with suppress(ConfigError):
+                keys += Address.parse(address).keys
     return Secrets(keys)

@@ -153,6 +153,18 @@ def test_an_unforeseen_error_is_one_sentence_and_a_saved_traceback(error, tmp_pa
     assert "\x1b" not in line + saved.read_text(encoding="utf-8")
 
 
+def test_a_saved_traceback_holds_no_key_of_an_override(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    failing(monkeypatch, ValueError("sk-in-setting is not known"))
+    monkeypatch.setattr(app, "app", doctor.examine)
+    overrides = ["trainer.hub_token=sk-in-setting", "data.path=http://me:sk-in-address@h/v1?k=v"]
+    assert main(monkeypatch, "train", *overrides, "evaluation.style=cot") == 70
+    (saved,) = tmp_path.iterdir()
+    shown = saved.read_text() + capsys.readouterr().err
+    assert "sk-in" not in shown
+    assert "evaluation.style=cot" in shown
+
+
 def test_a_saved_traceback_holds_no_key(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("VCSD_API_KEY", "sk-in-environment\n")
