@@ -16,13 +16,14 @@ seeds for that. `benchmarks/interval_coverage.py` measures how often the interva
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vcsd.evaluation.scoring.aggregate import unit_matrices
+from vcsd.evaluation.scoring.student_t import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LEVEL = 0.95
+_NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)
 METHOD = "Wilson score, effective number of questions by a jackknife over clusters"
 
 
@@ -100,7 +102,7 @@ def interval(score: Estimate) -> Interval:
     Interval(low=0.0, high=39.03...)
     """
     # The variance of independent questions follows from the share; that of clusters is itself estimated.
-    z = _quantile(len(score.shifts_C) - 1 if score.is_clustered else inf)
+    z = quantile(LEVEL, max(1, len(score.shifts_C) - 1)) if score.is_clustered else _NORMAL
     num, p = score.num_effective, score.share
     middle = (p + z * z / (2 * num)) / (1 + z * z / num)
     arm = z / (1 + z * z / num) * sqrt(p * (1 - p) / num + z * z / (4 * num * num))
@@ -147,17 +149,3 @@ def interval_of_mean(values: Sequence[float], intervals: Sequence[Interval]) -> 
     down = sqrt(sum((value - limits.low) ** 2 for value, limits in pairs)) / len(values)
     up = sqrt(sum((limits.high - value) ** 2 for value, limits in pairs)) / len(values)
     return Interval(mean - down, mean + up)
-
-
-def _quantile(freedom: float) -> float:
-    """Return Student's t that leaves (1 - LEVEL) / 2 above it, by its expansion around the normal quantile.
-
-    >>> round(_quantile(inf), 4), round(_quantile(10), 4), round(_quantile(166), 4)
-    (1.96, 2.228, 1.9744)
-    """
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    n = max(freedom, 2.0)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / n + second / n**2 + third / n**3

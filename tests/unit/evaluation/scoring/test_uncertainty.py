@@ -10,6 +10,7 @@ import pytest
 from tiny_answers import option, say, say_all, yes_no
 from vcsd.errors import ConfigError
 from vcsd.evaluation.reading import READER
+from vcsd.evaluation.reading.exact import RULES
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.compare import compare, load_results, over_seeds
 from vcsd.evaluation.scoring.score_predictions import score
@@ -41,6 +42,18 @@ def test_none_of_six_and_all_of_six_are_not_certain():
     assert limits([False] * 6) == pytest.approx((0.0, 39.03), abs=0.01)
     assert limits([True] * 6) == pytest.approx((60.97, 100.0), abs=0.01)
     assert limits([True]) == pytest.approx((20.65, 100.0), abs=0.01)
+
+
+@pytest.mark.parametrize(("num_clusters", "t"), [(2, 12.706), (3, 4.303), (11, 2.228)])
+def test_few_clusters_have_the_quantile_of_students_t(num_clusters, t):
+    rights = [True, False, *[True] * (2 * num_clusters - 3), False]
+    tally = tally_of(rights, [place // 2 for place in range(2 * num_clusters)])
+    seen, limits_of = estimate([tally]), interval(estimate([tally]))
+    num, p = seen.num_effective, seen.share
+    middle = (p + t * t / (2 * num)) / (1 + t * t / num)
+    arm = t / (1 + t * t / num) * math.sqrt(p * (1 - p) / num + t * t / (4 * num * num))
+    expected = (100 * max(0, min(p, middle - arm)), 100 * min(1, max(p, middle + arm)))
+    assert (limits_of.low, limits_of.high) == pytest.approx(expected, abs=0.02)
 
 
 def test_questions_of_one_cluster_are_no_more_evidence_than_one():
@@ -252,6 +265,12 @@ def test_only_scorecards_of_the_same_questions_and_rules_are_compared():
     old = score(questions, say_all(questions, "A"), mode="exact", rules="2025-08")
     with pytest.raises(ConfigError, match="made with rules '2026-06', another with '2025-08'"):
         compare(a, old)
+
+
+def test_rules_do_not_matter_where_the_mode_does_not_use_them():
+    questions = [option("0", category="x")]
+    cards = [score(questions, say_all(questions, "A"), mode="final", rules=rules) for rules in RULES]
+    assert compare(*cards).acc.difference == 0
 
 
 def test_two_modes_of_the_same_questions_differ_by_the_mode_alone():
