@@ -1,8 +1,10 @@
 """Text files that a reader sees whole or not at all."""
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def write_whole(path: Path, text: str) -> Path:
@@ -19,3 +21,14 @@ def write_whole(path: Path, text: str) -> Path:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if there is no such file, or if it holds anything else."""
+    if not path.is_file():  # reading a pipe or a device may never end
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}

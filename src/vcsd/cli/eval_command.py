@@ -241,14 +241,12 @@ def _refuse_missing_model(model: str, *, is_remote: bool) -> None:
 @contextmanager
 def _model_files(model: str) -> Iterator[Path]:
     """Yield the folder of a model. The student of a run is exported for as long as it is read."""
-    from vcsd.bases.shipped_bases import shipped_base
     from vcsd.checkpoint.export import export, is_run, warn_of_rounding
-    from vcsd.inspect.opened import WORLD
-    from vcsd.models.hub import model_folder
+    from vcsd.inspect.opened import folder_of
     from vcsd.publish.described_export import warn_of_collapse
 
     if not is_run(Path(model)):
-        yield shipped_base() if model == WORLD else model_folder(model, key="model")
+        yield folder_of(model)
         return
     with TemporaryDirectory(prefix="vcsd-student-") as folder:
         checkpoint = export(Path(model), Path(folder) / "student")

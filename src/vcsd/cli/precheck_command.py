@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vcsd.checkpoint.whole_file import write_whole
+from vcsd.checkpoint.whole_file import read_object, write_whole
 from vcsd.cli.eval_command import name_of, resumable
 from vcsd.cli.init_command import DATA_KEYS
 from vcsd.errors import ConfigError, DataError, shown
@@ -51,13 +51,11 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
 
     Other columns: `vcsd precheck MODEL --data FILE data.columns.prompt=Question data.columns.images=picture`
     """
-    from vcsd.bases.shipped_bases import shipped_base
     from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.model_answerer import folder_identity
-    from vcsd.inspect.opened import WORLD, open_model
+    from vcsd.inspect.opened import folder_of, open_model
     from vcsd.inspect.precheck.diagnosis import diagnose
     from vcsd.method import METHODS
-    from vcsd.models.hub import model_folder
     from vcsd.monitor.machine import hush_transformers
 
     if engine not in ("transformers", "vllm"):
@@ -68,7 +66,7 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     switches = {} if thinking is None else {"enable_thinking": thinking}
     opened = open_model(model, max_pixels=max_pixels, chat_template_kwargs=switches)
     folder = out or Path("runs/precheck") / name_of(model)
-    model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
+    model_files = folder_of(model)
     weights = folder_identity(model_files)
     name = f"{weights} {max_pixels}"
     with resumable(), only_process(folder):
@@ -81,20 +79,16 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
         if diagnosis.examples:
             _write(diagnosis, examples, opened.name, weights, folder)
     if not diagnosis.examples:
-        reason = next(iter(diagnosis.skipped.values()), "")
-        raise ConfigError([f"none of the {len(examples)} examples could be used: {reason}"])
+        first = next(iter(diagnosis.skipped.values()), "")
+        raise ConfigError([f"none of the {len(diagnosis.skipped)} examples could be used: {first}"])
     _show(diagnosis)
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
 def _refuse_another_model(folder: Path, weights: str) -> None:
     """Raise a ConfigError if a folder holds the results of other weights: they would be overwritten."""
-    path = folder / "precheck.json"
-    try:
-        before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError:
-        return
-    if isinstance(before, dict) and before.get("weights", weights) != weights:
+    before = read_object(folder / "precheck.json")
+    if before.get("weights", weights) != weights:
         raise ConfigError([
             f"{folder} holds the results of {shown(before.get('model'))}, or of other weights with the same name. "
             "Choose another folder (--out), or move them."

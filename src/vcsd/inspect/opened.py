@@ -16,6 +16,7 @@ from vcsd.world.questions.suites import build_suite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from transformers import PreTrainedModel
 
@@ -43,13 +44,18 @@ def open_model(
     chat_template_kwargs: Mapping[str, object] | None = None,
 ) -> OpenedModel:
     """Open a model folder, a hub id or "world": in bfloat16 on a GPU, in float32 on a CPU. Its name is the path."""
-    folder = shipped_base() if path == WORLD else model_folder(path, key="model")
+    folder = folder_of(path)
     require_image_model(folder)
     processor = load_processor(folder, max_pixels=max_pixels)
     is_cuda = torch.cuda.is_available()
     model = load_model(folder, torch.bfloat16 if is_cuda else torch.float32)
     model.to("cuda" if is_cuda else "cpu").eval()
     return OpenedModel(model, processor, path if name is None else name, dict(chat_template_kwargs or {}))
+
+
+def folder_of(model: str) -> Path:
+    """Return the folder of a model, given by its path, by a hub id or as "world"."""
+    return shipped_base() if model == WORLD else model_folder(model, key="model")
 
 
 def world_question() -> tuple[Image.Image, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vcsd.checkpoint.lock import process_in
+from vcsd.checkpoint.whole_file import read_object
 from vcsd.data.skips import MIN_ROWS_SEEN
 from vcsd.errors import ConfigError, refuse_missing_folder, shown
 from vcsd.evaluation.asked_questions import ASKED
@@ -137,7 +137,7 @@ def _machines(folder: Path) -> dict[str, str]:
     try:
         machines = [session["environment"] for session in sessions_of(folder)]
     except (OSError, ValueError):
-        machines = [_json(folder / ENVIRONMENT)]
+        machines = [read_object(folder / ENVIRONMENT)]
     names = dict.fromkeys(name for machine in machines for name in machine)
     return {name: ", then ".join(dict.fromkeys(str(machine.get(name, "-")) for machine in machines)) for name in names}
 
@@ -153,7 +153,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
     return RunRecord(
         name=name or folder.resolve().name,
         folder=folder,
-        config=_json(folder / "config.json"),
+        config=read_object(folder / "config.json"),
         environment=_machines(folder),
         steps=list(read_lines(folder / "metrics.jsonl")),
         samples=list(read_lines(folder / "samples.jsonl")),
@@ -196,14 +196,3 @@ def spread(records: Sequence[T], most: int) -> list[T]:
     if len(records) <= most:
         return list(records)
     return [records[round(index * (len(records) - 1) / (most - 1))] for index in range(most)]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty if there is none, or if a kill left half of it."""
-    if not path.is_file():  # reading a pipe or a device may never end
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcsd import __version__
 from vcsd.checkpoint.folder import MANIFEST
+from vcsd.checkpoint.whole_file import read_object
 from vcsd.models.hub import hub_id
 from vcsd.monitor.lines import read_lines
 from vcsd.visible import visible
@@ -66,10 +67,10 @@ class Exported:
         cls, checkpoint: Path, *, what: str, dtype: str, is_adapter: bool, named_base: str | None = None
     ) -> Exported:
         """Read a checkpoint and the run that it belongs to. `named_base` is the base's hub id, if the user gave one."""
-        config = _object(checkpoint.parent / "config.json")
-        record = _object(checkpoint / "base.json")
+        config = read_object(checkpoint.parent / "config.json")
+        record = read_object(checkpoint / "base.json")
         base = _at(config, "model", "path") or record.get("path")
-        step = int(_object(checkpoint / MANIFEST).get("step", 0))
+        step = int(read_object(checkpoint / MANIFEST).get("step", 0))
         dtype = "float32" if is_adapter else dtype
         known = [str(path) for path in (base, record.get("path")) if path]
         is_local = named_base is None and any(hub_id(path) is None for path in known)
@@ -312,12 +313,3 @@ def _at(tree: Mapping[str, Any], *keys: str) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

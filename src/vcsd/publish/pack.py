@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vcsd.checkpoint.check import check_checkpoint
 from vcsd.checkpoint.folder import latest_checkpoint
+from vcsd.checkpoint.whole_file import read_object
 from vcsd.errors import ConfigError, refuse_missing_folder
 from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.evaluation.scoring.compare import load_results
@@ -118,10 +119,7 @@ def checkpoint_content(checkpoint: Path) -> dict[str, Any]:
 
 def _object(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a run."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
+    content = read_object(path)
+    if not content:
         raise ConfigError([f"{path} is missing or not as a run writes it. Only runs of vcsd train can be packed."])
     return content

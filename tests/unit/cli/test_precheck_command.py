@@ -35,6 +35,12 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
     assert 'class="mark"' not in page
 
 
+def test_rows_of_which_none_can_be_read_are_counted(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"prompt": "?", "image": "no.png"}\n' * 2)
+    refused = invoke("world", "--data", tmp_path / "train.jsonl", "--out", tmp_path / "out").exception
+    assert "none of the 2 examples could be used: there is no file" in str(refused)
+
+
 def test_the_verdict_of_the_command_quotes_the_test_on_unseen_bases_everywhere(tmp_path):
     result = invoke("world", "--num", 2, "--out", tmp_path)
     assert result.exit_code == 0, result.output
