@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from vcsd.projection.spoken import memory
 from vcsd.rollout.vllm.vllm_engine import PER_REQUEST
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def placement(recipe: Recipe, job: Job, num_ranks: int) -> list[str]:
     if rollout.engine == "transformers":
         return []
     ranks = f"{num_ranks} {'rank' if num_ranks == 1 else 'ranks'}"
-    weights = f"weights, {_size(_HALF * (job.sizes.num_parameters - job.sizes.num_adapter))} per step"
+    weights = f"weights, {memory(_HALF * (job.sizes.num_parameters - job.sizes.num_adapter))} per step"
     if rollout.engine == "vllm":
         share = f"{rollout.vllm_memory_share:.0%}"
         return [
@@ -36,7 +37,7 @@ def placement(recipe: Recipe, job: Job, num_ranks: int) -> list[str]:
     return [
         f"{ranks} {'trains' if num_ranks == 1 else 'train'}; {place} samples{_ahead(rollout.steps_ahead)}",
         f"{weights}{part}, {link[rollout.server_transfer]}",
-        f"prompts with images, at most {_size(_request_bytes(job))} per step, over HTTP; responses, as token ids",
+        f"prompts with images, at most {memory(_request_bytes(job))} per step, over HTTP; responses, as token ids",
     ]
 
 
@@ -53,12 +54,3 @@ def _request_bytes(job: Job) -> int:
     patch = int(3 * vision.patch_size**2 * vision.temporal_patch_size * vision.spatial_merge_size**2) * _HALF
     requests = job.step.num_prompts * ceil(job.step.num_rollouts / PER_REQUEST)
     return requests * job.step.prompt_tokens * patch * 4 // 3
-
-
-def _size(num_bytes: int) -> str:
-    """A number of bytes for people.
-
-    >>> _size(4_255_140_864), _size(6_449_792)
-    ('4.0 GiB', '6 MiB')
-    """
-    return f"{num_bytes / 2**30:.1f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.0f} MiB"

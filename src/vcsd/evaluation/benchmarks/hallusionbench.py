@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
-from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, yes_or_no
 
 if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
 
 
 def _read(row: Record) -> ParsedRecord:
-    gold = row.need("answer").strip().capitalize()
-    if gold not in ("Yes", "No"):
-        raise DataError(row.id, f"{row.name}: the answer {gold!r} is neither Yes nor No.")
+    gold = yes_or_no(row)
     parts = row.need("index").split("_")
     if len(parts) < 6:
         raise DataError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
 from vcsd.evaluation.benchmarks.files.python_lists import read_list
-from vcsd.evaluation.benchmarks.read_rows import ParsedRecord
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, groups_of
 
 if TYPE_CHECKING:
     from vcsd.evaluation.benchmarks.files.records import ParquetRow, Record
@@ -24,7 +24,7 @@ _KINDS = ("integer", "float", "list", "text")
 
 
 def _read(row: Record) -> ParsedRecord:
-    groups = {name: group for name in ("question_type", "answer_type", "task", "skills") if (group := row.get(name))}
+    groups = groups_of(row, ("question_type", "answer_type", "task", "skills"))
     hinted = re.search(r"with (one|two) decimal places?\b", row.need("question"))
     precision = row.get("precision") or (_HINTED[hinted[1]] if hinted else None)
     if precision is not None:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles
 from vcsd.evaluation.benchmarks.files.python_lists import read_list
-from vcsd.evaluation.benchmarks.read_rows import OPTION_COLUMNS, ParsedRecord, choice_or_open, multiple_choice
+from vcsd.evaluation.benchmarks.read_rows import (
+    OPTION_COLUMNS,
+    ParsedRecord,
+    choice_or_open,
+    groups_of,
+    multiple_choice,
+    yes_or_no,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,19 +63,13 @@ def _listed(row: Record) -> ParsedRecord:
     if gold not in options:
         raise DataError(row.id, f"{row.name}: the answer {gold!r} is none of its options {', '.join(options)}.")
     text = f"{row.need('question')} {_CHOICES}" + "\n".join(lines) + f"\n{_BEST}"
-    names = ("category", "l2-category")
-    groups = {name: group for name in names if (group := row.get(name)) is not None}
-    return ParsedRecord(text, "open", "option", gold, options, groups)
+    return ParsedRecord(text, "open", "option", gold, options, groups_of(row))
 
 
 def _present(row: Record) -> ParsedRecord:
     """Read a question whether something is in the image. It may belong to several categories."""
-    gold = row.need("answer").strip().capitalize()
-    if gold not in ("Yes", "No"):
-        raise DataError(row.id, f"{row.name}: the answer {gold!r} is neither Yes nor No.")
-    return ParsedRecord(
-        row.need("question"), "yes_no", "yes_no", gold, groups={"category": str(row.need("category").split(","))}
-    )
+    gold, categories = yes_or_no(row), str(row.need("category").split(","))
+    return ParsedRecord(row.need("question"), "yes_no", "yes_no", gold, groups={"category": categories})
 
 
 def _options(name: str, md5: str, folder: str) -> Benchmark:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
 from vcsd.errors import ConfigError, nearest_path
-from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles, ParquetFiles
+from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited, questions_of
-from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, multiple_choice
+from vcsd.evaluation.benchmarks.read_rows import ParsedRecord, groups_of, multiple_choice, options_of
 from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 
 if TYPE_CHECKING:
@@ -116,8 +115,8 @@ def _missing_images(table: RecordTable) -> Iterator[str]:
 
 def read_own(row: Record) -> ParsedRecord:
     """Read a row. Options make it a question of letters; else the gold answer tells what it is."""
-    groups = {name: group for name in _GROUPS if (group := row.get(name)) is not None}
-    if any(row.get(letter) is not None for letter in ascii_uppercase):
+    groups = groups_of(row, _GROUPS)
+    if options_of(row):
         return replace(multiple_choice(row), groups=groups)
     gold = row.need("answer").strip()
     question, hint = row.need("question"), row.get("hint")
@@ -139,12 +138,5 @@ def _kind(gold: str) -> AnswerKind:
 
 _OWN = Benchmark(
     "own",
-    files=BenchmarkFiles(
-        names=(),
-        md5="",
-        source="your own file",
-        columns=COLUMNS,
-        read=read_own,
-        parquet=ParquetFiles("", (), lambda row: {}),
-    ),
+    files=BenchmarkFiles(names=(), md5="", source="your own file", columns=COLUMNS, read=read_own),
 )

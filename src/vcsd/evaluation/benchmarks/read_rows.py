@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from vcsd.evaluation.benchmarks.files.records import Record
     from vcsd.evaluation.benchmarks.prompt_styles import Form
@@ -35,10 +35,27 @@ class ParsedRecord:
 OPTION_COLUMNS = ("index", "question", "A", "B", "answer")
 
 
+def options_of(row: Record) -> dict[str, str]:
+    """Return the options A to Z that a row has."""
+    return {letter: option for letter in ascii_uppercase if (option := row.get(letter)) is not None}
+
+
+def groups_of(row: Record, names: Sequence[str] = ("category", "l2-category")) -> dict[str, str]:
+    """Return the groups that a row names in its columns."""
+    return {name: group for name in names if (group := row.get(name)) is not None}
+
+
+def yes_or_no(row: Record) -> str:
+    """Return the gold answer of a row, Yes or No. Raise a DataError for any other."""
+    gold = row.need("answer").strip().capitalize()
+    if gold not in ("Yes", "No"):
+        raise DataError(row.id, f"{row.name}: the answer {gold!r} is neither Yes nor No.")
+    return gold
+
+
 def multiple_choice(row: Record) -> ParsedRecord:
     """Read a row with VLMEvalKit's multiple-choice columns, and every group column that it has."""
-    options = {letter: option for letter in ascii_uppercase if (option := row.get(letter)) is not None}
-    gold = row.need("answer").strip()
+    options, gold = options_of(row), row.need("answer").strip()
     # pandas reads some words as missing. VLMEvalKit then does not offer such an option, even if it is the gold one.
     written = [letter for letter in ascii_uppercase if row.cells.get(letter)]
     # Some rows of published files lack the gold option too, as in RealWorldQA. VLMEvalKit asks them all the same.
@@ -48,9 +65,7 @@ def multiple_choice(row: Record) -> ParsedRecord:
             f"{row.name}: the answer {gold!r} is none of its options {', '.join(written) or '(none)'}. Correct it, or "
             "add the option.",
         )
-    names = ("category", "l2-category")
-    groups = {name: group for name in names if (group := row.get(name)) is not None}
-    return ParsedRecord(row.need("question"), "option", "option", gold, options, groups, row.get("hint"))
+    return ParsedRecord(row.need("question"), "option", "option", gold, options, groups_of(row), row.get("hint"))
 
 
 def choice_or_open(row: Record) -> ParsedRecord:
@@ -59,12 +74,10 @@ def choice_or_open(row: Record) -> ParsedRecord:
         return multiple_choice(row)
     gold = row.need("answer").strip()
     letter = gold if len(gold) == 1 and gold in ascii_uppercase else "A"
-    names = ("category", "l2-category")
-    groups = {name: group for name in names if (group := row.get(name)) is not None}
-    offered = {name: option for name in ascii_uppercase if (option := row.get(name)) is not None}
+    offered = options_of(row)
     options = dict(sorted({**offered, "A": gold, "B": "Other Answers"}.items()))
     hint = row.get("hint")
-    return ParsedRecord(row.need("question"), "option", "option", letter, options, groups, hint, offered)
+    return ParsedRecord(row.need("question"), "option", "option", letter, options, groups_of(row), hint, offered)
 
 
 _MARK = re.compile(r"(?:^|(?<=[\s,]))\(?([A-Z])[).:]\s*(?=\S)")
