@@ -96,7 +96,7 @@ def _is_pronoun(text: str, one: re.Match[str]) -> bool:
 
 def _value(found: re.Match[str]) -> str:
     if found["word"]:
-        return str(sum(_WORDS[word] for word in re.split(r"[-\s]", found["word"].lower())))
+        return str(sum(_WORDS[word] for word in re.split(r"[-\s]", _latin(found["word"]))))
     sign = found["sign"] or ""
     if found["top"]:
         return sign + _decimal(int(found["whole"] or 0) + Fraction(int(found["top"]), int(found["bottom"])))
@@ -106,9 +106,14 @@ def _value(found: re.Match[str]) -> str:
     plain = f"0{plain}" if plain.startswith(".") else plain
     tens = found["tens"] or found["e"]
     if tens or found["scale"]:
-        scale = _SCALES[found["scale"].lower()] if found["scale"] else 1
+        scale = _SCALES[_latin(found["scale"])] if found["scale"] else 1
         return sign + _decimal(Fraction(plain) * Fraction(10) ** int(tens or 0) * scale)
     return sign + plain
+
+
+def _latin(word: str) -> str:
+    """Return a word as the tables have it. IGNORECASE takes the dotless ı for an i, and the long ſ for an s."""
+    return word.lower().replace("\u0131", "i").replace("\u017f", "s")
 
 
 def _decimal(value: Fraction) -> str:

@@ -44,5 +44,5 @@ def export_predictions(
 
 def _cells(question: Question) -> dict[str, str]:
     """Build the same columns for questions that did not come from a file."""
-    asked = {"index": question.id, "question": question.text, **question.options}
-    return {**asked, "answer": question.gold, **question.groups}
+    cells = {"index": question.id, "question": question.text, **question.options, "answer": question.gold}
+    return {**cells, **{name: group for name, group in question.groups.items() if name not in cells}}

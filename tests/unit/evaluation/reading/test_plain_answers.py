@@ -325,3 +325,10 @@ def test_one_word_in_a_loop_is_read(text, expected):
 )
 def test_not_visible_answers_a_question_about_it(text, expected):
     assert read_answer(text, "yes_no", asked="Are the names of the streets visible?").found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("There are s\u0131x cups.", "6"), ("\u017feven", "7"), ("5 m\u0131ll\u0131on", "5000000")]
+)
+def test_letters_that_python_takes_for_others_are_read_as_these(text, expected):
+    assert read_answer(text, "integer").found == expected

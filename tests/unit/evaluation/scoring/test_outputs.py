@@ -18,6 +18,7 @@ from vcsd.evaluation.asking.presets import PAPER_SAMPLING, parse_sampling
 from vcsd.evaluation.benchmarks import BENCHMARKS
 from vcsd.evaluation.benchmarks.files.records import StoredImage
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
+from vcsd.evaluation.benchmarks.world_suites import load_world
 from vcsd.evaluation.evaluate import Asking, Scoring, evaluate, load_questions
 from vcsd.evaluation.reading.marking import Marking
 from vcsd.evaluation.scoring import scorecard_page as page_module
@@ -265,6 +266,16 @@ def test_questions_from_no_file_are_exported_too(tmp_path):
     with path.open(newline="") as file:
         (row,) = csv.DictReader(file, delimiter="\t")
     assert row == {"index": "a", "question": "how many?", "A": "2", "answer": "2", "shape": "cube", "prediction": "two"}
+
+
+def test_a_group_named_as_a_column_does_not_replace_it_in_the_export(tmp_path):
+    (loaded,) = load_world(["world/hallucination"], limit=2)
+    asked = loaded.questions[0]
+    assert "question" in asked.groups
+    (path,) = export_predictions(tmp_path, [asked], [Prediction(asked.id, "Yes", "end")])
+    with path.open(newline="") as file:
+        (row,) = csv.DictReader(file, delimiter="\t")
+    assert (row["question"], row["set"]) == (asked.text, asked.groups["set"])
 
 
 class Tags(HTMLParser):
