@@ -11,7 +11,6 @@ A benchmark with failed questions is not averaged unless allowed: a dead server 
 from __future__ import annotations
 
 import json
-import math
 import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -122,6 +121,9 @@ class Scorecard:
                 {name: _benchmark(values) for name, values in content["benchmarks"].items()},
                 content["made_with"],
             )
+            if not card.benchmarks:
+                raise ValueError("it has no benchmark")
+            _check_made_with(card.made_with)
             return _checked(card)
         except ConfigError:
             raise
@@ -175,13 +177,15 @@ def _unpacked(values: Mapping[str, Any]) -> Tally:
     packed = values.get("ratios", {})
     ratios = {name: tuple((above, below) for above, below in json.loads(pairs)) for name, pairs in packed.items()}
     tally = Tally(ids, tuple(right == "1" for right in values["is_right"]), units(values["clusters"]), parts, ratios)
-    numbers = [*tally.clusters, *(unit for part in parts.values() for unit in part)]
+    numbers = [unit for part in (tally.clusters, *parts.values()) for unit in part]
     lengths = {len(ids), len(tally.is_right), len(tally.clusters), *map(len, [*parts.values(), *ratios.values()])}
     is_whole = len(lengths) == 1 and len(ids) > 0 and all(isinstance(name, str) for name in ids)
     is_whole = is_whole and all(
         type(end) is int and end >= 0 for pairs in ratios.values() for pair in pairs for end in pair
     )
-    if not is_whole or not all(type(number) is int and -1 <= number < len(ids) for number in numbers):
+    is_whole = is_whole and all(type(number) is int and -1 <= number < len(ids) for number in numbers)
+    has_units = bool(parts or ratios) and all(max(part) >= 0 for part in parts.values())
+    if not is_whole or not has_units or min(tally.clusters) < 0:
         raise ValueError("its questions, their answers and their units do not fit")
     return tally
 
@@ -195,22 +199,38 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (int, float),
     "float | None": (int, float, type(None)),
     "MadeWith": (dict,),
+    "Mapping[str, float]": (dict,),
 }
 """Annotation -> the types that JSON has for it. Fields of other types are checked where they are built."""
 
 
+_LARGEST = 1e9
+"""No score, count or length is larger."""
+
+
 def _checked(record: T) -> T:
-    """Raise unless the fields of a dataclass are of their types and its numbers are finite."""
+    """Raise unless the fields of a dataclass are of their types, and its numbers no larger than any result."""
     for slot in fields(record):  # type: ignore[arg-type]
         value = getattr(record, slot.name)
         kinds = _TYPES.get(str(slot.type))
         if kinds is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
             raise TypeError(f"{slot.name} = {shown(value)} is not of type {slot.type}")
-        inner = value.values() if isinstance(value, dict) and slot.name == "metrics" else [value]
-        for number in inner:
-            if (slot.name == "metrics" or isinstance(number, int | float)) and not math.isfinite(number):
-                raise ValueError(f"{slot.name} = {number} is not finite")
+        for number in value.values() if slot.name == "metrics" else [value]:
+            if (slot.name == "metrics" or isinstance(number, int | float)) and not abs(number) <= _LARGEST:
+                raise ValueError(f"{slot.name} = {shown(number)} is no result")
     return record
+
+
+def _check_made_with(made: MadeWith) -> None:
+    """Raise TypeError unless what is read again of how a scorecard was made is what an evaluation writes."""
+    asker, data, sampling, judge = (made.get(name) or {} for name in ("asker", "data", "sampling", "judge"))
+    objects = all(isinstance(part, dict) for part in (asker, data, sampling, judge))
+    if not objects or not all(isinstance(report, dict) for report in data.values()):
+        raise TypeError("how it was made is not as an evaluation writes it")
+    words = [judge.get(name) for name in ("model", "preset")] if judge else []
+    servers = judge.get("servers", [])
+    if not isinstance(servers, list) or not all(isinstance(word, str) for word in [*words, *servers]):
+        raise TypeError(f"its judge is {shown(judge)}")
 
 
 def _benchmark(values: Mapping[str, Any]) -> BenchmarkScore:
@@ -224,4 +244,7 @@ def _benchmark(values: Mapping[str, Any]) -> BenchmarkScore:
         "groups": groups,
         "tally": _unpacked(values["tally"]),
     }
-    return _checked(BenchmarkScore(**{**values, **built}))
+    score = _checked(BenchmarkScore(**{**values, **built}))
+    if score.num_questions != len(score.tally.ids):
+        raise ValueError(f"{score.num_questions} questions, but {len(score.tally.ids)} answers")
+    return score

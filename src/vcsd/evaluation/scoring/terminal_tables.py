@@ -51,8 +51,8 @@ def remarks(card: Scorecard) -> Iterator[str]:
     if judge := made.get("judge"):
         parts.append(f"judge {judge['model']}, asked as {judge['preset']}")
     parts += [f"{key} {made[key]}" for key in ("style", "seed") if key in made]
-    if "sampling" in made:
-        parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in made["sampling"].items()))
+    if sampling := made.get("sampling"):
+        parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in sampling.items()))
     yield "; ".join(parts)
     if isinstance(asker := made.get("asker"), dict) and "contrast" in asker:
         yield "Decoded by contrast: every answer took two views, and about twice the time."
@@ -65,7 +65,7 @@ def remarks(card: Scorecard) -> Iterator[str]:
     ]
     if partial:
         yield f"Incomplete, so not comparable with published numbers: {', '.join(partial)}."
-    unknown = [name for name, report in (made.get("data") or {}).items() if report.get("doubts")]
+    unknown = [name for name, report in reports.items() if report.get("doubts")]
     if unknown:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
     if servers := (made.get("judge") or {}).get("servers"):

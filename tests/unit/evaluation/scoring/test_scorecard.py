@@ -213,6 +213,15 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
         (("benchmarks", "BLINK", "tally", "clusters"), "[0, 7]"),
         (("benchmarks", "BLINK", "tally", "ids"), "[1, 2]"),
         (("benchmarks", "BLINK", "tally", "parts"), {"accuracy": "[" * 100_000}),
+        (("benchmarks", "BLINK", "tally", "parts"), {}),
+        (("benchmarks", "BLINK", "tally", "parts"), {"accuracy": "[-1, -1]"}),
+        (("benchmarks", "BLINK", "tally", "clusters"), "[-1, 0]"),
+        (("benchmarks", "BLINK", "num_questions"), 0),
+        (("benchmarks", "BLINK", "metrics"), 0),
+        (("benchmarks",), {}),
+        (("made_with", "data"), {"BLINK": 1}),
+        (("made_with", "sampling"), "greedy"),
+        (("made_with", "judge"), {"model": "reader"}),
     ],
 )
 def test_a_damaged_scorecard_is_refused_in_one_sentence(place, value):
