@@ -122,29 +122,11 @@ def token_contrast(
     a `student`, the model is its own student, as in the first step of training.
     """
     example = Example(id="contrast", images=[image], prompt=[user_message(question, num_images=1)])
-    seen = example_contrast(
-        opened, example, response=response, method=method, student=student, max_new_tokens=max_new_tokens
-    )
-    return replace(seen, question=question)
-
-
-@torch.no_grad()
-def example_contrast(
-    opened: OpenedModel,
-    example: Example,
-    *,
-    response: str | Sequence[int] | None = None,
-    method: Method = METHODS["vcsd"],
-    student: nn.Module | None = None,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-) -> ResponseContrast:
-    """Score every token of a response to an example, as `token_contrast` does for an image and a question."""
     views = prompt_views(
         opened, example, response=response, method=method, student=student, max_new_tokens=max_new_tokens
     )
-    return views.contrast(
-        opened.name, scored_tokens(views.scores, views.token_ids, views.objective, opened.processor.tokenizer)
-    )
+    tokens = scored_tokens(views.scores, views.token_ids, views.objective, opened.processor.tokenizer)
+    return replace(views.contrast(opened.name, tokens), question=question)
 
 
 @dataclass(frozen=True, eq=False)

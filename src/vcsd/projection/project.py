@@ -396,7 +396,7 @@ def _seconds(job: Job, machine: Machine, step: Step, budget: int, times: TimeMod
     passes = 2 + job.is_checkpointed + (not job.sizes.num_adapter)
     return {
         "data": job.step.num_prompts * num_visual * DATA_SECONDS,  # every rank reads all prompts
-        "rollout": _rollout_seconds(job, machine, step, times),
+        "rollout": decode_seconds(job, card, step, _at_once(job, machine, step), times),
         "teacher": job.num_looks * forward,
         "student": passes * forward,
         "loss": job.loss_factor * positions * product * (3 + job.num_looks) / rate,
@@ -421,10 +421,6 @@ def _widths(config: Any, step: Step) -> float:
     text, vision = TextShape.of(config), VisionShape.of(config)
     patches = 4 * step.num_prompts * max(0, step.prompt_tokens - NUM_TEXT)
     return step.num_tokens * text.num_layers * text.width + patches * vision.depth * vision.width
-
-
-def _rollout_seconds(job: Job, machine: Machine, step: Step, times: TimeModel) -> float:
-    return decode_seconds(job, machine.card, step, _at_once(job, machine, step), times)
 
 
 def decode_seconds(job: Job, card: Card, step: Step, at_once: int, times: TimeModel = FITTED) -> float:

@@ -12,7 +12,7 @@ from tiny_processor import build_processor
 from tiny_step import make_trainer
 from vcsd.data import Skips, load_examples
 from vcsd.inspect import OpenedModel
-from vcsd.inspect.token_scores import example_contrast
+from vcsd.inspect.token_scores import prompt_views, scored_tokens
 from vcsd.monitor import Watch, read_lines
 from vcsd.monitor.metrics import PER_TOKEN
 
@@ -76,7 +76,8 @@ def test_the_contrast_of_a_sample_is_that_of_core(rows, tmp_path):
     assert len(lines) == 3
     for line in lines:
         ids = firsts[line["example_id"]]
-        scored = example_contrast(opened, examples[line["example_id"]], response=ids, method=trainer.method).tokens
+        views = prompt_views(opened, examples[line["example_id"]], response=ids, method=trainer.method)
+        scored = scored_tokens(views.scores, views.token_ids, views.objective, processor.tokenizer)
         assert line["tokens"] == [token.realised.text for token in scored]
         assert line["contrast"] == pytest.approx([token.realised.contrast for token in scored], abs=1e-4)
         assert (tmp_path / "run" / line["thumbnails"][0]).is_file()

@@ -32,8 +32,9 @@ def comparison_page(
         name: Score(change.difference, change.interval.low, change.interval.high) for name, change in changes.items()
     }
     chart = interval_chart(list(scores), [ScoreRow(f"{names[1]} minus {names[0]}", "vcsd", scores)])
+    warning = "".join(f"<p>{text(line)}</p>" for line in unread_warning(comparison))
     sections = [
-        PageSection("Differences in points", Html(_table(changes, names) + _warning(comparison) + chart)),
+        PageSection("Differences in points", Html(_table(changes, names) + warning + chart)),
         PageSection("Questions gained and lost", _moved(first, second)),
         PageSection("What was made differently", _settings(comparison, names)),
     ]
@@ -62,10 +63,6 @@ def _table(changes: dict[str, Difference], names: tuple[str, str]) -> Html:
         for name, change in changes.items()
     ]
     return plain_table(("benchmark", *names, "difference", "95% interval", "gained", "lost", "unread"), rows)
-
-
-def _warning(comparison: Comparison) -> str:
-    return "".join(f"<p>{text(line)}</p>" for line in unread_warning(comparison))
 
 
 def _moved(first: Sequence[Scorecard], second: Sequence[Scorecard]) -> Html:

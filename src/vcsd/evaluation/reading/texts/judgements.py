@@ -46,18 +46,13 @@ _CUES = ("correct", "right", "true", "ccurate", "valid", "wrong", "false", "rule
 _HAN_CUES = ("正确", "对", "符合", "错", "有误", "排除", "不成立")
 
 
+@lru_cache(maxsize=64)
 def judgements(text: str) -> tuple[OptionJudgement, ...]:
-    """Find the judgements in a text.
+    """Find the judgements in a text. The readers ask for those of one text several times.
 
     >>> [(sorted(one.letters), one.is_right) for one in judgements("A is right. Options B and C are not correct.")]
     [(['A'], True), (['B', 'C'], False)]
     """
-    return _judgements(text)
-
-
-@lru_cache(maxsize=64)
-def _judgements(text: str) -> tuple[OptionJudgement, ...]:
-    """Find the judgements. The readers ask for those of one text several times."""
     return tuple(_find(text))
 
 
