@@ -17,22 +17,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REPORT = "report.html"
+EVALUATION_REPORT = "runs.html"
+"""In the folder of an evaluation, whose report.html shows its answers."""
 
 log = logging.getLogger(__name__)
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of one or more runs: finished, live or crashed.")],
-    output: Annotated[Path | None, typer.Option(help="The page. Default: report.html in the first folder.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The page. Default: report.html in the first folder; in an evaluation runs.html."),
+    ] = None,
 ) -> None:
     """Write one standalone page about runs: curves, scores, time, memory, alarms, samples, configuration.
 
     Example: `vcsd report runs/first runs/second --output both.html`
     """
+    from vcsd.evaluation.asked_questions import ASKED
     from vcsd.inspect.run_folder import read_runs
     from vcsd.inspect.run_report import write_run_report
 
-    path = Path(runs[0], REPORT) if output is None else output
+    name = EVALUATION_REPORT if (runs[0] / ASKED).is_file() else REPORT
+    path = runs[0] / name if output is None else output
     say(f"Wrote {write_run_report(read_runs(runs), path)}.")
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from tiny_answers import option, say_all
 from vcsd import METHODS, __version__, run
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME
@@ -18,6 +19,7 @@ from vcsd.cli import app, doctor, eval_command, init_command
 from vcsd.cli.doctor import Finding
 from vcsd.config.recipe import load_recipe
 from vcsd.errors import install_command
+from vcsd.evaluation.scoring.score_predictions import score
 from vcsd.parallel.ranks import LostRankError
 
 RECIPE = "model: {path: m}\ndata: {path: d}\nmethod: {alpha: 5e-1}\n"
@@ -379,3 +381,13 @@ def test_the_error_of_a_run_is_said_before_a_launchers_signal_can_end_the_proces
     assert text == "rank 0 of 2 cannot reach the other ranks"
     assert handler is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_report_on_an_evaluation_keeps_its_page_of_answers(tmp_path):
+    questions = [option("0", category="x")]
+    score(questions, say_all(questions, "A")).save(tmp_path / "scorecard.json")
+    for name in ("asked.jsonl", "report.html"):
+        (tmp_path / name).write_text("{}")
+    assert invoke("report", str(tmp_path)).exit_code == 0
+    assert (tmp_path / "report.html").read_text() == "{}"
+    assert "evaluated, not trained" in (tmp_path / "runs.html").read_text(encoding="utf-8")
