@@ -121,7 +121,8 @@ def _check_trainer(values: object) -> TrainerValues:
     problems = []
     for key, value in values.items():
         if key in TRAINER_OWNED or (key in refused and value != refused[key][0]):
-            problems.append(f"trainer.{key} = {shown(value)} cannot be set. {refused[key][1]}")
+            given = "***" if key.endswith("token") else shown(value)
+            problems.append(f"trainer.{key} = {given} cannot be set. {refused[key][1]}")
         elif key not in hints:
             problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
         elif not _is_finite(value):

@@ -311,6 +311,12 @@ def test_an_empty_file_misses_what_has_no_default(tmp_path):
     assert [problem.split()[0] for problem in error.value.problems] == ["model", "data"]
 
 
+def test_a_token_that_cannot_be_set_is_not_shown():
+    with pytest.raises(ConfigError, match=r"trainer.hub_token = \*\*\* cannot be set") as caught:
+        build_recipe(GOOD, ["trainer.hub_token=hf_secret"])
+    assert "hf_secret" not in str(caught.value)
+
+
 def test_trainer_becomes_training_arguments(tmp_path):
     arguments = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"]).training_arguments()
     assert (arguments.max_steps, arguments.learning_rate, arguments.warmup_steps) == (90, 2e-6, 10)
