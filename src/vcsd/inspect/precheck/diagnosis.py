@@ -18,7 +18,9 @@ from vcsd.evaluation.asking.ask import ask
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.asking.predictions import answer_key
-from vcsd.evaluation.reading import READER, read_answer
+from vcsd.evaluation.benchmarks.read_rows import options_inside
+from vcsd.evaluation.reading import READER, numbers, read_answer
+from vcsd.evaluation.reading.texts.formulas import formula
 from vcsd.evaluation.reading.texts.statements import statements, without_latex
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.student_t import quantile
@@ -47,12 +49,15 @@ BENCHMARK = "precheck"
 VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
 
-FORM = 4
-"""Raised when a stored record gets other fields: what an older version stored is then scored again."""
+FORM = 5
+"""Raised when a stored record gets other fields, or answers are read otherwise: older ones are then scored again."""
 
 NO_CATEGORY = "without a category"
 
-_LETTER = re.compile(r"\(([A-H])\)\.?")
+_LABELS = dict.fromkeys("ABCDEFGH", "")
+"""The options of a question that does not name them: they may stand in its picture."""
+
+_LETTER = re.compile(r"\(?([A-H])\)?[.:]?")
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 
 
@@ -322,14 +327,19 @@ def asked_question(example: Example) -> Question:
 
 
 def bare_answer(answer: str) -> str:
-    r"""Return an answer of the data without the box, or the brackets of a letter, in which data sets write it.
+    r"""Return an answer of the data without what data sets write around it: a box, brackets, the signs of a number.
 
-    >>> bare_answer(r"$\boxed{\text{Yes}}$"), bare_answer("(B)"), bare_answer("a (B) cat")
-    ('Yes', 'B', 'a (B) cat')
+    >>> bare_answer(r"$\boxed{\text{Yes}}$"), bare_answer("(B)"), bare_answer(r"\frac{1}{2}"), bare_answer("a (B) cat")
+    ('Yes', 'B', '0.5', 'a (B) cat')
     """
     boxes = [one.payload for one in statements(answer) if one.form == "boxed"]
-    letter = _LETTER.fullmatch(answer.strip())
-    return without_latex(boxes[0]).strip() if boxes else letter[1] if letter else answer
+    own = boxes[0] if boxes else answer
+    plain = numbers.clean(own).rstrip("%\u00b0")
+    values = [one.value for one in numbers.numbers(plain) if (one.start, one.end) == (0, len(plain))]
+    if values:
+        return values[0]
+    letter = _LETTER.fullmatch(plain)
+    return letter[1] if letter else without_latex(own).strip() if boxes else answer
 
 
 def answer_kind(answer: str) -> AnswerKind:
@@ -358,7 +368,9 @@ def is_right(text: str, question: Question) -> bool | None:
 
 def _read(text: str, question: Question) -> str | None:
     asked = question.example.text
-    return read_answer(text, question.kind, dict(_OPTION.findall(asked)), asked).found
+    possible = (dict(_OPTION.findall(asked)), options_inside(asked)[1], _LABELS)
+    options = next((options for options in possible if question.gold in options), {})
+    return read_answer(text, question.kind, options, asked).found
 
 
 def _plain(answer: str) -> str:
@@ -366,4 +378,4 @@ def _plain(answer: str) -> str:
     try:
         return f"{float(text):g}"
     except ValueError:
-        return text
+        return formula(text)

@@ -353,6 +353,11 @@ def test_answers_are_compared_by_their_kind(answer, text, right):
         ("\\boxed{\\text{Yes}}", "Yes."),
         ("\\boxed{\\frac{1}{2}}", "It is \\boxed{\\frac{1}{2}}."),
         ("(B)", "The answer is B."),
+        ("B.", "The answer is B."),
+        ("\\boxed{\\dfrac{1}{2}}", "It is 0.5."),
+        ("1,200", "There are 1200 cups."),
+        ("45^\\circ", "The angle is 45 degrees."),
+        ("$x + 1$", "The answer is x+1."),
     ],
 )
 def test_an_answer_of_the_data_may_be_in_a_box_or_in_brackets(answer, text):
@@ -360,6 +365,16 @@ def test_an_answer_of_the_data_may_be_in_a_box_or_in_brackets(answer, text):
     question = asked_question(asked)
     assert is_right(text, question) is True
     assert is_right("Something else.", question) is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Which? (A) red (B) green", "Which?\nA: red, B: green", "Which one in the picture?", "?\n(A) red\n(B) green"],
+)
+def test_a_letter_is_read_wherever_its_options_are(text):
+    question = asked_question(example(text=text, answer="B"))
+    assert is_right("The answer is B.", question) is True
+    assert is_right("The answer is A.", question) is False
 
 
 def test_a_check_measures_resumes_and_skips_what_cannot_be_used(tmp_path, monkeypatch):
