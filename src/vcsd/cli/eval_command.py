@@ -5,6 +5,7 @@ Heavy imports wait until the command runs.
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer  # noqa: TC002  typer reads the annotation of the context when the command is built
 from rich.console import Console
 
-from vcsd.checkpoint.whole_file import write_whole
+from vcsd.checkpoint.whole_file import read_object, write_whole
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
 from vcsd.terminal import say, say_prose, show_log
@@ -301,8 +302,6 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
 
 def show_scores(cards: Sequence[Scorecard], folder: Path, marking: Marking) -> None:
     """Print scorecards, one for each seed, where they are, and on which answers a judge failed."""
-    import json
-
     from vcsd.evaluation.evaluate import SEEDS
     from vcsd.evaluation.scoring.compare import over_seeds
     from vcsd.evaluation.scoring.terminal_tables import remarks_on_seeds, score_table, seeds_table, several_table
@@ -310,7 +309,7 @@ def show_scores(cards: Sequence[Scorecard], folder: Path, marking: Marking) -> N
     titles = {name: score.title for name, score in cards[0].benchmarks.items()}
     Console().print(score_table(cards[0]) if len(cards) == 1 else seeds_table(over_seeds(cards), titles))
     if len(cards) > 1:
-        measures = json.loads((folder / SEEDS).read_text(encoding="utf-8"))["several_answers"]
+        measures = read_object(folder / SEEDS)["several_answers"]
         Console().print(several_table({name: measures[name] for name in titles}, titles))
     for line in remarks_on_seeds(cards):
         say_prose(line, style="dim")
@@ -346,7 +345,6 @@ _GIVEN = ("COMMANDLINE", "ENVIRONMENT")
 
 
 def _compare(first: Path, second: Path, out: Path | None) -> None:
-    import json
     from dataclasses import asdict
 
     from vcsd.evaluation.scoring.compare import compare, load_results

@@ -31,6 +31,7 @@ _GROUPS = ("category", "l2-category", "split")
 _TAKEN = ("acc", "unread")
 """Names of numbers that stand beside those of the benchmarks."""
 _WHOLE = re.compile(r"[-+]?\d+")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"[-+]?\d*\.\d+")
 
 
@@ -119,6 +120,7 @@ def read_own(row: Record) -> ParsedRecord:
     if options_of(row):
         return replace(multiple_choice(row), groups=groups)
     gold = row.need("answer").strip()
+    gold = gold.replace(",", "") if _THOUSANDS.fullmatch(gold) else gold
     question, hint = row.need("question"), row.get("hint")
     if gold.lower() in ("yes", "no"):
         return ParsedRecord(question, "yes_no", "yes_no", gold.capitalize(), groups=groups, hint=hint)

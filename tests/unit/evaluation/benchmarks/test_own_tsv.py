@@ -56,6 +56,16 @@ def test_answers_are_marked_by_the_kind_of_their_question(tmp_path, answers, rig
     assert tuple(verdict.is_right for verdict in verdicts) == rights
 
 
+def test_a_number_may_have_commas_between_its_thousands(tmp_path):
+    benchmark, loaded = load_own_tsv(
+        write_tsv(tmp_path / "mine.tsv", [{**ROWS[2], "image": coded(1), "answer": "1,200"}])
+    )
+    (question,) = loaded.questions
+    assert (question.kind, question.gold) == ("integer", "1200")
+    (verdict,) = mark([question], [Prediction("3", "There are 1200.", "end")], Marking("final"), {"mine": benchmark})
+    assert verdict.is_right
+
+
 def test_a_limit_spreads_over_the_file(tmp_path):
     _, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS), limit=2)
     assert [question.id for question in loaded.questions] == ["1", "3"]
