@@ -152,7 +152,10 @@ def load_scorecard(path: str | PathLike[str]) -> Scorecard:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError([f"the scorecard {path} cannot be read: {error}."]) from error
-    return Scorecard.from_json(text)
+    try:
+        return Scorecard.from_json(text)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
 
 
 def _packed(tally: Tally) -> dict[str, object]:

@@ -192,6 +192,9 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
     later = json.loads(exact(blink("A"), [say("q0", "A")]).to_json()) | {"format": 99}
     with pytest.raises(ConfigError, match="format 99; this release reads 1"):
         Scorecard.from_json(json.dumps(later))
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ConfigError, match=r"list.json: this is not a scorecard"):
+        load_scorecard(tmp_path / "list.json")
     with pytest.raises(ConfigError, match=r"there is no scorecard at .* Pass the folder of an evaluation"):
         load_scorecard(tmp_path / "nowhere.json")
 
