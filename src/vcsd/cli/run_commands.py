@@ -34,13 +34,12 @@ def report(
 
     Example: `vcsd report runs/first runs/second --output both.html`
     """
-    from vcsd.evaluation.asked_questions import ASKED
     from vcsd.inspect.run_folder import read_runs
     from vcsd.inspect.run_report import write_run_report
 
-    name = EVALUATION_REPORT if (runs[0] / ASKED).is_file() else REPORT
-    path = runs[0] / name if output is None else output
-    say(f"Wrote {write_run_report(read_runs(runs), path)}.")
+    records = read_runs(runs)
+    path = runs[0] / (EVALUATION_REPORT if records[0].state == "evaluated" else REPORT) if output is None else output
+    say(f"Wrote {write_run_report(records, path)}.")
 
 
 def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not.")]) -> None:

@@ -146,7 +146,9 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read a run's folder. Raise a ConfigError if it holds no run."""
     refuse_missing_folder(folder)
     if not any((folder / name).is_file() for name in ("config.json", "metrics.jsonl", "scorecard.json")):
+        seed = next(iter(sorted(folder.glob(f"seed-*/{CARD}"))), None)
         advice = "Pass the folder that trainer.output_dir names, or that of an evaluation (--out of vcsd eval)."
+        advice = advice if seed is None else f"Pass one of its seeds, such as {seed.parent}."
         raise ConfigError([f"{folder} is not the folder of a run. {advice}"])
     exam = next((one for one in (folder, folder / "eval") if (one / CARD).is_file()), folder)
     card = exam / CARD

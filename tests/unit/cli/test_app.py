@@ -386,8 +386,7 @@ def test_the_error_of_a_run_is_said_before_a_launchers_signal_can_end_the_proces
 def test_a_report_on_an_evaluation_keeps_its_page_of_answers(tmp_path):
     questions = [option("0", category="x")]
     score(questions, say_all(questions, "A")).save(tmp_path / "scorecard.json")
-    for name in ("asked.jsonl", "report.html"):
-        (tmp_path / name).write_text("{}")
+    (tmp_path / "report.html").write_text("{}")
     assert invoke("report", str(tmp_path)).exit_code == 0
     assert (tmp_path / "report.html").read_text() == "{}"
     assert "evaluated, not trained" in (tmp_path / "runs.html").read_text(encoding="utf-8")

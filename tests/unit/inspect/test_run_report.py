@@ -39,6 +39,10 @@ def html_of(*folders):
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         read_run(tmp_path)
+    (tmp_path / "several" / "seed-1").mkdir(parents=True)
+    (tmp_path / "several" / "seed-1" / "scorecard.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"Pass one of its seeds, such as .*several/seed-1\.$"):
+        read_run(tmp_path / "several")
 
 
 def test_a_run_is_finished_stopped_or_running(tmp_path):
