@@ -72,7 +72,9 @@ class CsvTable:
             raise self._broken(index, f"it is not UTF-8: {error.reason} at byte {error.start}.") from error
         cells: list[str] = next((cells for cells in self._reader(io.StringIO(text, newline="")) if cells), [])
         if len(cells) != len(self.columns):
-            raise self._broken(index, f"it has {len(cells)} cells under {len(self.columns)} columns. Quote its commas.")
+            marks = "tabs" if self._delimiter == "\t" else "commas"
+            counts = f"{len(cells)} cells under {len(self.columns)} columns"
+            raise self._broken(index, f"it has {counts}. Quote its {marks}.")
         return {name: cell or None for name, cell in zip(self.columns, cells, strict=True)}
 
     def values(self, column: str) -> Iterator[str | None]:

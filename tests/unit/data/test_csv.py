@@ -69,6 +69,12 @@ def test_a_row_with_too_many_cells_is_malformed_and_its_neighbours_are_not(write
     assert source[1].id == "b"
 
 
+def test_a_tsv_row_with_too_many_cells_has_tabs_to_quote(write):
+    source = load_examples(write("question\timage\n?\timages/a.png\n?\timages/b.png\tmore\n", "train.tsv"))
+    with pytest.raises(RowError, match=r"it has 3 cells under 2 columns\. Quote its tabs"):
+        source[1]
+
+
 def test_a_row_in_another_encoding_is_malformed(write):
     source = load_examples(write("id,question,image\na,Größe?,images/a.png\nb,?,images/b.png\n".encode("latin-1")))
     with pytest.raises(RowError, match="not UTF-8"):
