@@ -270,6 +270,15 @@ def test_a_mistake_is_explained_before_weights_are_loaded(place, monkeypatch, ca
     assert shown.count("error: ") == 1
 
 
+def test_a_dry_run_writes_nothing_even_if_no_row_can_be_used(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["vcsd", *data("missing"), "--dry-run", "trainer.output_dir=runs/dry"])
+    with pytest.raises(SystemExit):
+        app.main()
+    assert "none of the first 3 rows" in capsys.readouterr().err
+    assert not (place / "runs" / "dry").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
