@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,12 +19,16 @@ from vcsd.errors import ConfigError, DataError, shown
 from vcsd.terminal import plain, say, say_prose, show_log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vcsd.inspect.opened import OpenedModel
     from vcsd.inspect.precheck.diagnosis import Diagnosis
     from vcsd.rollout.fixed.proven_answers import ProvenAnswers
     from vcsd.types import Example
+
+
+_MAX_PATH = 200
+"""Characters of a path that an error shows."""
 
 
 def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
@@ -70,16 +75,17 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     folder = out or Path("runs/precheck") / name_of(model)
     model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
     weights = folder_identity(model_files)
+    asked = {"model": opened.name, "weights": weights, "data": None if data is None else str(data)}
     name = f"{weights} {max_pixels}"
     with resumable(), only_process(folder):
-        _refuse_another_model(folder, weights)
+        _refuse_others(folder, asked)
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
         diagnosis = diagnose(
             opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm
         )
         diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
         if diagnosis.examples:
-            _write(diagnosis, examples, opened.name, weights, folder)
+            _write(diagnosis, examples, asked, folder)
     if not diagnosis.examples:
         reason = next(iter(diagnosis.skipped.values()), "")
         raise ConfigError([f"none of the {len(examples)} examples could be used: {reason}"])
@@ -87,28 +93,36 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
-def _refuse_another_model(folder: Path, weights: str) -> None:
-    """Raise a ConfigError if a folder holds the results of other weights: they would be overwritten."""
+def _refuse_others(folder: Path, asked: Mapping[str, str | None]) -> None:
+    """Raise a ConfigError if a folder holds the results of other weights or other data: they would be overwritten."""
     path = folder / "precheck.json"
     try:
         before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError:
         return
-    if isinstance(before, dict) and before.get("weights", weights) != weights:
-        raise ConfigError([
-            f"{folder} holds the results of {shown(before.get('model'))}, or of other weights with the same name. "
-            "Choose another folder (--out), or move them."
-        ])  # fmt: skip
+    if not isinstance(before, dict):
+        return
+    for key, holds in (
+        ("weights", f"{shown(before.get('model'))}, or of other weights with the same name"),
+        (
+            "data",
+            "the world's own data" if before.get("data") is None else f"the data {shown(before['data'], _MAX_PATH)}",
+        ),
+    ):
+        if before.get(key, asked[key]) != asked[key]:
+            advice = "Choose another folder (--out), or move them."
+            raise ConfigError([f"{folder} holds the results of {holds}. {advice}"])
 
 
-def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, weights: str, folder: Path) -> None:
+def _write(diagnosis: Diagnosis, examples: Sequence[Example], asked: Mapping[str, str | None], folder: Path) -> None:
     """Write the results as JSON and as a page."""
     from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page
     from vcsd.report.page import write_page
 
-    numbers = {"model": name, "weights": weights, **diagnosis_json(diagnosis)}
+    numbers = {**asked, **diagnosis_json(diagnosis)}
+    title = " on ".join(filter(None, (asked["model"], asked["data"])))
     write_whole(folder / "precheck.json", json.dumps(numbers, indent=2, allow_nan=False) + "\n")
-    write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
+    write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, title), folder / "precheck.html")
 
 
 def _show_verdict(diagnosis: Diagnosis) -> None:
@@ -158,7 +172,6 @@ def _examples(
     """Return examples spread over the data, or the world's own, and the reason for each row that cannot be read."""
     from vcsd.config.recipe import build_data
     from vcsd.data import load_examples
-    from vcsd.evaluation.benchmarks.loading import spread
     from vcsd.inspect.opened import WORLD
     from vcsd.world.questions.examples import training_examples
 
@@ -167,9 +180,19 @@ def _examples(
             raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
         return training_examples(num), {}
     source, examples, skipped = load_examples(**build_data(str(data), overrides).for_loading()), [], {}
-    for index in spread(range(len(source)), num):
+    for index in sample_rows(len(source), num):
         try:
             examples.append(source[index])
         except DataError as error:
             skipped[error.example_id] = error.message
     return examples, skipped
+
+
+def sample_rows(num_rows: int, num: int) -> list[int]:
+    """Choose at most `num` rows: one at a random place in each of as many stretches of the file, always the same.
+
+    Every k-th row would do for a file that is sorted, but not for one whose rows alternate: all could be of one kind.
+    """
+    num, at = min(num, num_rows), random.Random(0)
+    stretches = [(place * num_rows // num, (place + 1) * num_rows // num) for place in range(num)]
+    return [start + int(at.random() * (end - start)) for start, end in stretches]
