@@ -40,7 +40,7 @@ class DamagedCheckpointError(ConfigError):
 
 HASHED = {
     "data": "the data",
-    "model": "the model or which parts of it are frozen",
+    "model": "the model, or which of its parts are frozen,",
     "content.data": "the rows of the data",
     "content.images": "the image files",
     "content.weights": "the weights that the run starts from",
