@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -172,6 +171,7 @@ def _examples(
     """Return examples spread over the data, or the world's own, and the reason for each row that cannot be read."""
     from vcsd.config.recipe import build_data
     from vcsd.data import load_examples
+    from vcsd.evaluation.benchmarks.loading import spread
     from vcsd.inspect.opened import WORLD
     from vcsd.world.questions.examples import training_examples
 
@@ -180,19 +180,9 @@ def _examples(
             raise ConfigError(["--data is missing. Only the model 'world' has data of its own."])
         return training_examples(num), {}
     source, examples, skipped = load_examples(**build_data(str(data), overrides).for_loading()), [], {}
-    for index in sample_rows(len(source), num):
+    for index in spread(range(len(source)), num):
         try:
             examples.append(source[index])
         except DataError as error:
             skipped[error.example_id] = error.message
     return examples, skipped
-
-
-def sample_rows(num_rows: int, num: int) -> list[int]:
-    """Choose at most `num` rows: one at a random place in each of as many stretches of the file, always the same.
-
-    Every k-th row would do for a file that is sorted, but not for one whose rows alternate: all could be of one kind.
-    """
-    num, at = min(num, num_rows), random.Random(0)
-    stretches = [(place * num_rows // num, (place + 1) * num_rows // num) for place in range(num)]
-    return [start + int(at.random() * (end - start)) for start, end in stretches]

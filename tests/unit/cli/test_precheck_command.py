@@ -5,7 +5,6 @@ from typer.testing import CliRunner
 
 from tiny_examples import picture
 from vcsd.cli import app
-from vcsd.cli.precheck_command import sample_rows
 from vcsd.errors import ConfigError, install_command
 from vcsd.inspect.precheck import diagnosis
 
@@ -78,12 +77,3 @@ def test_an_engine_that_is_unknown_or_not_installed_is_refused(tmp_path, monkeyp
     missing = invoke("world", "--num", 2, "--engine", "vllm", "--out", tmp_path).exception
     assert isinstance(missing, ConfigError)
     assert install_command("vllm") in str(missing)
-
-
-def test_rows_that_alternate_between_two_kinds_are_both_looked_at():
-    chosen = sample_rows(200, 100)
-    assert chosen == sorted(set(chosen)) == sample_rows(200, 100)
-    assert 35 <= sum(row % 2 for row in chosen) <= 65
-    assert [row * 10 // 200 for row in sample_rows(200, 10)] == list(range(10)), "none from a stretch of the file"
-    assert sample_rows(5, 5) == sample_rows(5, 9) == [0, 1, 2, 3, 4]
-    assert sample_rows(0, 9) == []
