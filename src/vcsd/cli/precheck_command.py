@@ -75,13 +75,11 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     model_files = shipped_base() if model == WORLD else model_folder(model, key="model")
     weights = folder_identity(model_files)
     asked = {"model": opened.name, "weights": weights, "data": None if data is None else str(data)}
-    name = f"{weights} {max_pixels}"
+    name, method = f"{weights} {max_pixels}", METHODS["vcsd"]
     with resumable(), only_process(folder):
         _refuse_others(folder, asked)
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
-        diagnosis = diagnose(
-            opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm
-        )
+        diagnosis = diagnose(opened, examples, folder, method, name=name, max_new_tokens=max_new_tokens, vllm=vllm)
         diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
         if diagnosis.examples:
             _write(diagnosis, examples, asked, folder)
