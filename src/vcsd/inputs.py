@@ -19,6 +19,7 @@ from transformers import TrainingArguments
 
 from vcsd.batch import show
 from vcsd.checkpoint.disk_space import planned_steps
+from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.checkpoint.whole_file import write_whole
 from vcsd.data import Skips, Source, open_examples
 from vcsd.errors import ConfigError, DataError, did_you_mean, shown
@@ -211,7 +212,8 @@ def open_inputs(
     check_fields(examples, method)
     check_count(examples, prompts_per_step)
     processor = _processor(processing_class, folder, model)
-    check_rows(examples, method, processor, prompt_settings, skips)
+    lists = of_new_run(skips, Path(str(args.output_dir)))
+    check_rows(examples, method, processor, prompt_settings, lists)
     with without_accelerates_fsdp():  # every rank needs the weights
         loaded: Any = model if folder is None else load_model(folder, torch.float32)
     return Inputs(loaded, examples, processor, _names(model, train_dataset, examples))
@@ -252,6 +254,11 @@ def check_fields(examples: ExampleSource, method: Method) -> None:
                     f"lacks it. Add it, set data.columns.{field} to another column, or choose {key}: {usual}."
                 ]
             )
+
+
+def of_new_run(skips: Skips, output: Path) -> Skips:
+    """Return skips that list nothing if the folder holds a run with a checkpoint: the file has that run's rows."""
+    return skips.without_file() if checkpoints_of(output) else skips
 
 
 def check_rows(

@@ -126,7 +126,7 @@ class Method:
             raise DataError(
                 example.id,
                 f"view {self.contrast_view!r} erases images, but there is none: the contrast would be zero. "
-                "Drop the example, or choose a method without contrast.",
+                "Leave such rows out (data.text_only=drop), or choose a method without contrast.",
             )
 
 

@@ -24,7 +24,7 @@ from vcsd.evaluation.benchmarks.own_tsv import load_own_tsvs
 from vcsd.evaluation.evaluate import Asking, load_questions
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.reading.marking import Marking
-from vcsd.inputs import check_count, check_fields, check_rows, refuse_file, write_run_file
+from vcsd.inputs import check_count, check_fields, check_rows, of_new_run, refuse_file, write_run_file
 from vcsd.models.hub import load_model, model_folder, refuse_quantized_folder, require_image_model
 from vcsd.models.processor import load_processor
 from vcsd.monitor import Guard, Watch, read_lines
@@ -99,7 +99,8 @@ def load(recipe: Recipe, *, is_dry: bool = False) -> Loaded:
     check_count(examples, recipe.prompts_per_step)
     check_fields(examples, recipe.method)
     loaded = Loaded(recipe, folder, arguments, processor, examples, load_exam(recipe))
-    skips = Skips(loaded.output / "skipped.jsonl" if is_first() else None, max_share=1.0)
+    listed = loaded.output / "skipped.jsonl" if is_first() and not is_dry else None
+    skips = of_new_run(Skips(listed, max_share=1.0), loaded.output)
     check_rows(examples, recipe.method, processor, loaded.prompt_settings, skips)
     return loaded
 

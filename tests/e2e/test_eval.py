@@ -78,7 +78,7 @@ def test_parquet_files_and_a_limit(folder, monkeypatch, capsys):
     command = ("eval", folder / "model", "--data", folder / "parquet", "--out", folder / "p", "--limit", 2)
     code, out, err = vcsd(monkeypatch, capsys, *command, *SHORT)
     assert code == 0, err
-    assert len((folder / "p" / "predictions.jsonl").read_text().splitlines()) == 19  # pairs are asked whole
+    assert len((folder / "p" / "predictions.jsonl").read_text().splitlines()) == 18  # pairs are asked whole
     assert "2/1901" in out
 
 
@@ -256,7 +256,7 @@ trainer: {{max_steps: 3, save_steps: 2, learning_rate: 1e-3, use_cpu: true, bf16
     )
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run")
     assert code == 0, err
-    assert "6 questions before the first step, every 2 steps and at the end" in " ".join(out.split())
+    assert "5 questions before the first step, every 2 steps and at the end" in " ".join(out.split())
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
     lines = [json.loads(line) for line in (folder / "run" / "evaluation.jsonl").read_text().splitlines()]

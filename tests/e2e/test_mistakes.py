@@ -46,6 +46,8 @@ def place(tmp_path_factory):
     (folder / "only_text").mkdir()
     (folder / "only_text" / "config.json").write_text('{"model_type": "qwen3"}')
     (folder / "nothing").mkdir()
+    (folder / "checkpoint-3").mkdir()
+    (folder / "checkpoint-3" / "run_state.json").write_text("{}")
     write(folder, "train", image="images/a.png")
     write(folder, "missing", image="img/a.png")
     write(folder, "web", image="https://example.org/a.png")
@@ -72,6 +74,7 @@ def add_other_files(folder):
     (folder / "level.yaml").write_text(RECIPE + "learning_rate: 1e-5\n")
     (folder / "pretty.jsonl").write_text(json.dumps({"question": QUESTION, "image": "images/a.png"}, indent=1) * 3)
     (folder / "wide.jsonl").write_bytes((folder / "train.jsonl").read_text().encode("utf-16"))
+    (folder / "latin.jsonl").write_bytes('{"question": "Größe?", "image": "images/a.png"}\n'.encode("cp1252") * 3)
     (folder / "semicolons.csv").write_text("question;image\n" + "What?;images/a.png\n" * 3)
     for name in ("packed.jsonl.gz", "sheet.xlsx"):
         (folder / name).write_bytes(b"PK")
@@ -173,10 +176,12 @@ MISTAKES = [
     (train("model.path=./adaptor"), "there is no such folder. Give one, or a hub id such as ORG/NAME. Did you mean"),
     (train("model.path=images/model"), "no such folder in 'images', which exists, so the hub was not asked."),
     (train("model.path=only_text"), "has no vision tower"),
+    (train("model.path=checkpoint-3", "--dry-run"), "of a whole model: vcsd export checkpoint-3 writes one."),
     (train("model.path=nothing"), "holds no config.json. Give the folder of a whole model"),
     (train("model.max_pixels=10", "model.min_pixels=20"), "model.min_pixels = 20 exceeds model.max_pixels = 10"),
     # the data
     (data("nowhere"), "there is no data at 'nowhere.jsonl'. Give a file"),
+    ((*data("trian"), "--dry-run"), "there is no data at 'trian.jsonl'. Give a file"),
     (data("trian"), "or the id of a hub dataset. Did you mean 'train.jsonl'?"),
     (train("data.path=images"), "holds no data. It needs a file that ends in one of .jsonl"),
     (train("data.path=text.txt"), ".txt is not a format. Allowed: .jsonl"),
@@ -196,7 +201,11 @@ MISTAKES = [
     (data("marks"), "its prompt has 2 places for images, but it has 1 images"),
     (data("both"), "Keep them in one place"),
     (data("pretty"), "Write one JSON object per line, in UTF-8."),
-    (data("wide"), "it is not UTF-8"),
+    (
+        data("wide"),
+        "it is not UTF-8: invalid start byte at byte 0. If Windows wrote the file: iconv -f UTF-16",
+    ),
+    (data("latin"), "If Windows wrote the file: iconv -f WINDOWS-1252 -t UTF-8"),
     (data("movie"), "cannot identify image file 'movie.mp4'"),
     (data("empty_prompt"), "its prompt is empty. Give a text or a list of messages."),
     (train("data.path=semicolons.csv"), "';' separates the columns. In a CSV file it must be ','."),
@@ -268,6 +277,15 @@ def test_a_mistake_is_explained_before_weights_are_loaded(place, monkeypatch, ca
     assert advice in " ".join(shown.split()), shown
     assert "Traceback" not in shown
     assert shown.count("error: ") == 1
+
+
+def test_a_dry_run_writes_nothing_even_if_no_row_can_be_used(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["vcsd", *data("missing"), "--dry-run", "trainer.output_dir=runs/dry"])
+    with pytest.raises(SystemExit):
+        app.main()
+    assert "none of the first 3 rows" in capsys.readouterr().err
+    assert not (place / "runs" / "dry").exists()
 
 
 @pytest.mark.parametrize(

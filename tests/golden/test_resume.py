@@ -150,7 +150,7 @@ def test_another_runs_checkpoint_is_refused_by_what_differs(tmp_path):
     make_trainer(tmp_path, arguments=SAVES).train()
     with pytest.raises(ConfigError, match=r"method.alpha was 1.0 and is now 0.5"):
         make_trainer(tmp_path, arguments=SAVES, method=replace(METHODS["vcsd"], alpha=0.5)).train("auto")
-    with pytest.raises(ConfigError, match="model was '"):
+    with pytest.raises(ConfigError, match="another run: the model, or which of its parts are frozen, changed"):
         make_trainer(tmp_path, arguments=SAVES, model=frozen_vision()).train("auto")
     with pytest.raises(ConfigError, match="data was 5 and is now 4"):
         make_trainer(tmp_path, arguments=SAVES, train_dataset=make_examples(4)).train("auto")

@@ -38,6 +38,19 @@ class DamagedCheckpointError(ConfigError):
         super().__init__([f"{folder} is damaged: {damage}. Remove the folder to resume from the checkpoint before it."])
 
 
+HASHED = {
+    "data": "the data",
+    "model": "the model, or which of its parts are frozen,",
+    "content.data": "the rows of the data",
+    "content.images": "the image files",
+    "content.weights": "the weights that the run starts from",
+    "content.tokenizer": "the tokenizer",
+    "content.chat_template": "the chat template",
+    "content.image_size": "the image sizes",
+}
+"""What hashes in the identity and content of a run stand for. Errors do not show the hashes, which say nothing."""
+
+
 def check_checkpoint(
     folder: Path,
     identity: Mapping[str, object] | None = None,
@@ -187,4 +200,7 @@ def _differences(before: object, now: object, path: str = "") -> list[str]:
         return [
             line for key in keys for line in _differences(before.get(key), now.get(key), f"{path}.{key}".lstrip("."))
         ]
-    return [] if before == now else [f"{path} was {before!r} and is now {now!r}"]
+    if before == now:
+        return []
+    is_hash = path in HASHED and isinstance(before, str) and isinstance(now, str)
+    return [f"{HASHED[path]} changed" if is_hash else f"{path} was {before!r} and is now {now!r}"]

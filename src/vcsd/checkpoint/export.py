@@ -183,15 +183,20 @@ def public_base(run: Path, base: Path | None) -> str | None:
 
 
 def warn_of_rounding(checkpoint: Path) -> None:
-    """Warn if an export in bfloat16 has other weights than those that the run computed with.
+    """Warn if an export in bfloat16 has other weights than those that the run computed with."""
+    if is_rounded(checkpoint):
+        log.warning("Rounding to bfloat16 may lose small updates of this run; vcsd export --dtype float32 keeps them.")
+
+
+def is_rounded(checkpoint: Path) -> bool:
+    """Whether an export in bfloat16 has other weights than those that the run computed with.
 
     A run in bfloat16 rounds its weights in every pass as an export does. One in float32 does not, and neither does one
     with adapters, which are rounded before they are merged.
     """
     trainer = read_manifest(checkpoint)["identity"].get("trainer")
     is_exact = isinstance(trainer, dict) and trainer.get("bf16") is False
-    if is_exact or (checkpoint / BASE).is_file():
-        log.warning("Rounding to bfloat16 may lose small updates of this run; vcsd export --dtype float32 keeps them.")
+    return is_exact or (checkpoint / BASE).is_file()
 
 
 def _require_adapters(checkpoint: Path) -> None:

@@ -109,10 +109,9 @@ def write_checkpoint(
     except (OSError, OtherRankError) as error:  # a quota, a disk that another process filled, a folder that was removed
         if is_first():
             shutil.rmtree(partial, ignore_errors=True)
-        raise RunError(
-            f"{final} could not be written: {error}. The earlier checkpoints are untouched; the same command resumes "
-            "from the latest."
-        ) from error
+        kept = "The earlier checkpoints are untouched; the same command resumes from the latest."
+        kept = kept if checkpoints_of(root) else "There is no earlier one; the same command starts again."
+        raise RunError(f"{final} could not be written: {error}. {kept}") from error
     on_first(lambda: _rotate(root, limit, {step, *protected}))
     return final
 

@@ -18,12 +18,16 @@ from vcsd.errors import ConfigError, DataError, shown
 from vcsd.terminal import plain, say, say_prose, show_log
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vcsd.inspect.opened import OpenedModel
     from vcsd.inspect.precheck.diagnosis import Diagnosis
     from vcsd.rollout.fixed.proven_answers import ProvenAnswers
     from vcsd.types import Example
+
+
+_MAX_PATH = 200
+"""Characters of a path that an error shows."""
 
 
 def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
@@ -68,16 +72,15 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     folder = out or Path("runs/precheck") / name_of(model)
     model_files = folder_of(model)
     weights = folder_identity(model_files)
-    name = f"{weights} {max_pixels}"
+    asked = {"model": opened.name, "weights": weights, "data": None if data is None else str(data)}
+    name, method = f"{weights} {max_pixels}", METHODS["vcsd"]
     with resumable(), only_process(folder):
-        _refuse_another_model(folder, weights)
+        _refuse_others(folder, asked)
         vllm = _vllm(opened, model_files) if engine == "vllm" else None
-        diagnosis = diagnose(
-            opened, examples, folder, METHODS["vcsd"], name=name, max_new_tokens=max_new_tokens, vllm=vllm
-        )
+        diagnosis = diagnose(opened, examples, folder, method, name=name, max_new_tokens=max_new_tokens, vllm=vllm)
         diagnosis = replace(diagnosis, skipped={**unreadable, **diagnosis.skipped})
         if diagnosis.examples:
-            _write(diagnosis, examples, opened.name, weights, folder)
+            _write(diagnosis, examples, asked, folder)
     if not diagnosis.examples:
         first = next(iter(diagnosis.skipped.values()), "")
         raise ConfigError([f"none of the {len(diagnosis.skipped)} examples could be used: {first}"])
@@ -85,24 +88,30 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     say(f"precheck.html and precheck.json are in {folder}.")
 
 
-def _refuse_another_model(folder: Path, weights: str) -> None:
-    """Raise a ConfigError if a folder holds the results of other weights: they would be overwritten."""
+def _refuse_others(folder: Path, asked: Mapping[str, str | None]) -> None:
+    """Raise a ConfigError if a folder holds the results of other weights or other data: they would be overwritten."""
     before = read_object(folder / "precheck.json")
-    if before.get("weights", weights) != weights:
-        raise ConfigError([
-            f"{folder} holds the results of {shown(before.get('model'))}, or of other weights with the same name. "
-            "Choose another folder (--out), or move them."
-        ])  # fmt: skip
+    data = before.get("data")
+    holds = {
+        "weights": f"{shown(before.get('model'))}, or of other weights with the same name",
+        "data": "the world's own data" if data is None else f"the data {shown(data, _MAX_PATH)}",
+    }
+    for key, results in holds.items():
+        if before.get(key, asked[key]) != asked[key]:
+            raise ConfigError([
+                f"{folder} holds the results of {results}. Choose another folder (--out), or move them."
+            ])  # fmt: skip
 
 
-def _write(diagnosis: Diagnosis, examples: Sequence[Example], name: str, weights: str, folder: Path) -> None:
+def _write(diagnosis: Diagnosis, examples: Sequence[Example], asked: Mapping[str, str | None], folder: Path) -> None:
     """Write the results as JSON and as a page."""
     from vcsd.inspect.precheck.diagnosis_page import diagnosis_json, diagnosis_page
     from vcsd.report.page import write_page
 
-    numbers = {"model": name, "weights": weights, **diagnosis_json(diagnosis)}
+    numbers = {**asked, **diagnosis_json(diagnosis)}
+    title = " on ".join(filter(None, (asked["model"], asked["data"])))
     write_whole(folder / "precheck.json", json.dumps(numbers, indent=2, allow_nan=False) + "\n")
-    write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, name), folder / "precheck.html")
+    write_page(diagnosis_page(diagnosis, {one.id: one for one in examples}, title), folder / "precheck.html")
 
 
 def _show_verdict(diagnosis: Diagnosis) -> None:

@@ -18,7 +18,7 @@ from vcsd.checkpoint.folder import checkpoints_of
 from vcsd.data import MIN_ROWS_SEEN, Skips, Stream, load_examples
 from vcsd.data.order import Order
 from vcsd.data.stream import refuse_too_few
-from vcsd.errors import ConfigError, DataError, nearest_path
+from vcsd.errors import ConfigError, DataError, nearest_path, similar_path
 from vcsd.inputs import check_count, check_fields
 from vcsd.lora.attach import require_peft
 from vcsd.models.encode import encode
@@ -69,6 +69,8 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
     if has_data and has_weights:
         return preview_loaded(load(recipe, is_dry=True), machine)
+    if not has_data and machine is None and similar_path(recipe.data.path, wants_file=True) is not None:
+        load_examples(**recipe.data.for_loading())  # raises: the path is mistyped, not that of another machine
     arguments = checked_arguments(recipe, is_dry=True)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.data.content import file_hash
-from vcsd.data.skips import RowError
+from vcsd.data.skips import RowError, not_utf8
 from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
 
@@ -69,7 +69,7 @@ class CsvTable:
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self._broken(index, f"it is not UTF-8: {error.reason} at byte {error.start}.") from error
+            raise self._broken(index, not_utf8(error)) from error
         cells: list[str] = next((cells for cells in self._reader(io.StringIO(text, newline="")) if cells), [])
         if len(cells) != len(self.columns):
             marks = "tabs" if self._delimiter == "\t" else "commas"

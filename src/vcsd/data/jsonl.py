@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.data.content import file_hash
-from vcsd.data.skips import RowError
+from vcsd.data.skips import RowError, not_utf8
 from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
 
@@ -76,7 +76,7 @@ class JsonlTable:
         try:
             row = json.loads(line.removeprefix(_BOM).decode("utf-8"))
         except UnicodeDecodeError as error:
-            raise self._broken(index, f"it is not UTF-8: {error.reason} at byte {error.start}.") from error
+            raise self._broken(index, not_utf8(error)) from error
         except (ValueError, RecursionError) as error:
             raise self._broken(index, f"it is not JSON: {error}.") from error
         if not isinstance(row, dict):

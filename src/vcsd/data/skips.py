@@ -53,6 +53,13 @@ class RowError(DataError):
         super().__init__(example_id, message, reason=reason, file=file)
 
 
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Say where a row is not UTF-8, and how to convert a file in one of the encodings that Windows writes."""
+    encoding = "UTF-16" if b"\0" in error.object else "WINDOWS-1252"
+    convert = f"If Windows wrote the file: iconv -f {encoding} -t UTF-8 FILE > NEW."
+    return f"it is not UTF-8: {error.reason} at byte {error.start}. {convert}"
+
+
 @contextmanager
 def reason(word: str) -> Iterator[None]:
     """Add a reason to any DataError raised inside that has none.

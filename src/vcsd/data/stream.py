@@ -92,6 +92,8 @@ def refuse_too_few(num_usable: int, count: int, num_rows: int, skips: Skips) -> 
     if num_usable >= count:
         return
     last = f" The last row that was skipped: {skips.last}" if skips.last is not None else ""
+    if num_usable == 0:
+        raise ConfigError([f"none of the {num_rows} rows can be used ({skips.summary()}).{last}"])
     raise ConfigError(
         [
             f"a step needs {count} different examples, but the data has only {num_usable} usable ones "

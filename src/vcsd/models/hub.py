@@ -130,6 +130,10 @@ def _without_org(name: str) -> str:
 def require_image_model(folder: Path) -> None:
     """Raise a ConfigError if a folder holds no model that reads images. Only its configuration is read."""
     path = folder / "config.json"
+    if (folder / "run_state.json").is_file():
+        raise ConfigError(
+            [f"{folder} is a checkpoint of a run. Give the folder of a whole model: vcsd export {folder} writes one."]
+        )
     if not path.is_file():
         is_adapter = (folder / "adapter_config.json").is_file()
         contents = "adapter weights without their base" if is_adapter else "no config.json"

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from vcsd.checkpoint.check import read_manifest
-from vcsd.checkpoint.export import export
+from vcsd.checkpoint.export import export, is_rounded
 from vcsd.checkpoint.rewind import good_checkpoint
 from vcsd.errors import ConfigError
 from vcsd.evaluation.asking.model_answerer import folder_identity
@@ -53,7 +53,8 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
         exported = Exported.of(checkpoint, what=what, dtype=dtype, is_adapter=adapter, named_base=named)
         rows: list[CardScore] = [row for card in cards.values() for row in scores_of(card)]
         if what == "student":
-            rows += live_scores(checkpoint.parent, exported.step)
+            loses = exported.dtype == "bfloat16" and is_rounded(checkpoint)
+            rows += live_scores(checkpoint.parent, exported.step, is_rounded=loses)
         text = model_card(exported, rows, name or out.resolve().name)
         (folder / CARD).write_text(text, encoding="utf-8")
 

@@ -97,8 +97,12 @@ def guard_findings(run: Path, step: int) -> tuple[str, ...]:
     return tuple(str(finding) for line in lines for finding in line.get("findings", ()))
 
 
-def live_scores(run: Path, step: int) -> list[CardScore]:
-    """Return the scores that the run itself measured after this step (the recipe's `evaluation` section)."""
+def live_scores(run: Path, step: int, *, is_rounded: bool = False) -> list[CardScore]:
+    """Return the scores that the run itself measured after this step (the recipe's `evaluation` section).
+
+    `is_rounded`: the export rounds weights with which the run answered unrounded.
+    """
+    when = f"during training{', before rounding to bfloat16' if is_rounded else ''}"
     lines = [line for line in read_lines(run / "evaluation.jsonl") if line.get("step") == step]
     return [
         CardScore(
@@ -108,7 +112,7 @@ def live_scores(run: Path, step: int) -> list[CardScore]:
             score["interval"][1],
             score["num_questions"],
             score["num_expected"],
-            f"during training; answers read as {lines[-1]['mode']}",
+            f"{when}; answers read as {lines[-1]['mode']}",
         )
         for name, score in (lines[-1]["benchmarks"].items() if lines else ())
     ]

@@ -186,8 +186,10 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written_leaves_the_ones_befo
         (folder / "more").write_text("a part of it")
         raise OSError(28, "No space left on device")
 
+    with pytest.raises(RunError, match=r"on device\. There is no earlier one; the same command starts again"):
+        write_checkpoint(tmp_path, 10, replace(contents(), copy_files=fill))
     write_checkpoint(tmp_path, 10, contents())
-    with pytest.raises(RunError, match=r"checkpoint-20 could not be written: .*No space left on device"):
+    with pytest.raises(RunError, match=r"checkpoint-20 could not be written: .*No space left on device\. The earlier"):
         write_checkpoint(tmp_path, 20, replace(contents(), copy_files=fill), limit=1)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-10"]
     check_checkpoint(tmp_path / "checkpoint-10")

@@ -2,6 +2,7 @@ import json
 import sys
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from vcsd.bases.shipped_bases import shipped_base
@@ -24,6 +25,14 @@ def test_the_world_needs_no_further_argument_and_writes_what_the_ending_says(tmp
     assert model["name"] == "world"
     assert [one["candidate"]["text"] for one in model["tile_maps"]] == [" green", " red"]
     assert [len(one["support"]) for one in model["tile_maps"]] == [3, 3]
+
+
+def test_a_picture_that_supports_no_token_is_said_to_give_no_map(tmp_path):
+    Image.new("RGB", (96, 96)).save(tmp_path / "black.png")
+    asked = ("--image", tmp_path / "black.png", "--question", "What color is the circle?", "--tiles", 3)
+    result = invoke("world", *asked, "--output", tmp_path / "a.html")
+    assert result.exit_code == 0, result.output
+    assert "No token is mapped: the image makes none more likely by 0.01 nats." in " ".join(result.output.split())
 
 
 def test_two_models_are_compared_on_the_first_ones_response(tmp_path):

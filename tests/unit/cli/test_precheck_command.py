@@ -33,6 +33,11 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
     page = (tmp_path / "out" / "precheck.html").read_text()
     assert "data:image/png" in page
     assert 'class="mark"' not in page
+    assert f"Pre-check: world on {tmp_path / 'train.jsonl'}" in page
+    (tmp_path / "train.jsonl").rename(tmp_path / "other.jsonl")
+    refused = invoke("world", "--data", tmp_path / "other.jsonl", *arguments[3:], "data.columns.prompt=Question")
+    assert f"holds the results of the data '{tmp_path / 'train.jsonl'}'. Choose another" in str(refused.exception)
+    assert json.loads((tmp_path / "out" / "precheck.json").read_text()) == stored
 
 
 def test_rows_of_which_none_can_be_read_are_counted(tmp_path):

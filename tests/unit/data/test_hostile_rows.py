@@ -217,7 +217,7 @@ def test_one_bad_row_of_each_kind_does_not_stop_a_stream(write_jsonl, tmp_path):
 
 def test_data_without_a_usable_row_says_why(write_jsonl, outside):
     stream = Stream(load_examples(write_jsonl({"prompt": "?", "image": str(outside)})), seed=0)
-    with pytest.raises(ConfigError, match=r"only 0 usable ones .*1 outside_folder.*Set data.images to the folder"):
+    with pytest.raises(ConfigError, match=r"none of the 1 rows .*1 outside_folder.*Set data.images to the folder"):
         stream.take(0, 1)
 
 

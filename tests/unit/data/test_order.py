@@ -77,6 +77,8 @@ def test_a_step_larger_than_the_data_is_refused():
         ConfigError, match=r"needs 5 different examples, but the data has only 3.*4 rows; 1 missing_file"
     ):
         Stream(Shelf(4, broken={0}), seed=0).take(0, 5)
+    with pytest.raises(ConfigError, match=r"^none of the 2 rows can be used \(2 missing_file\). The last row that was"):
+        Stream(Shelf(2, broken={0, 1}), seed=0).take(0, 1)
 
 
 def test_what_cannot_be_prepared_is_skipped_with_its_reason():

@@ -155,12 +155,15 @@ def test_scores_that_the_run_measured_are_those_of_its_step(run, tmp_path):
     lines = [{"step": step, "mode": "exact", "benchmarks": {f"at-{step}": score}} for step in (0, 1)]
     (run / "evaluation.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     try:
-        export_with_card(run, tmp_path / "out")
+        export_with_card(run, tmp_path / "exact", dtype="float32")
+        export_with_card(run, tmp_path / "rounded")
     finally:
         (run / "evaluation.jsonl").unlink()
-    text = (tmp_path / "out" / "README.md").read_text()
+    text = (tmp_path / "exact" / "README.md").read_text()
     assert "| at-1 | 60.0 | 50.0 to 70.0 | 9 | during training; answers read as exact |" in text
     assert "at-0" not in text
+    text = (tmp_path / "rounded" / "README.md").read_text()
+    assert "| during training, before rounding to bfloat16; answers read as exact |" in text, "the run was in float32"
 
 
 ALARM = {"is_taken": True, "guard": "warn", "findings": ["language_drift rose from 4.3% to 36.6%"]}

@@ -59,13 +59,13 @@ def test_a_copy_of_everything_resumes(folder):
 )
 def test_other_rows_of_the_same_number_are_refused(folder, change):
     write_rows(folder / "train.jsonl", **change)
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.data was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the rows of the data changed. Restore"):
         trainer_in(folder).check_resume("auto")
 
 
 def test_other_pixels_in_files_of_the_same_names_are_refused(folder):
     picture(32, 64).save(folder / "2.png")
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.images was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the image files changed. Restore"):
         trainer_in(folder).check_resume("auto")
 
 
@@ -98,7 +98,7 @@ def test_images_are_sampled_over_all_rows_and_only_files_count(tmp_path):
 
 
 def test_other_weights_of_the_same_shapes_are_refused(folder):
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.weights was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the weights that the run starts from changed"):
         trainer_in(folder, model=build_model(seed=1)).check_resume("auto")
 
 
@@ -106,7 +106,7 @@ def test_an_edited_chat_template_is_refused(folder):
     path = folder / "model" / "chat_template.json"
     template = json.loads(path.read_text())["chat_template"]
     path.write_text(json.dumps({"chat_template": "{# edited #}" + template}))
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.chat_template was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the chat template changed. Restore"):
         trainer_in(folder).check_resume("auto")
 
 
@@ -115,13 +115,13 @@ def test_an_edited_tokenizer_is_refused(folder):
     content = json.loads(path.read_text())
     content["added_tokens"][0]["lstrip"] = not content["added_tokens"][0]["lstrip"]
     path.write_text(json.dumps(content))
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.tokenizer was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the tokenizer changed. Restore"):
         trainer_in(folder).check_resume("auto")
 
 
 def test_images_of_another_size_are_refused(folder):
     processor = load_processor(folder / "model", max_pixels=2**20)
-    with pytest.raises(ConfigError, match=r"belongs to another run: content.image_size was '"):
+    with pytest.raises(ConfigError, match=r"belongs to another run: the image sizes changed. Restore"):
         trainer_in(folder, processing_class=processor).check_resume("auto")
 
 

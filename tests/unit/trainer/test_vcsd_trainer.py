@@ -275,3 +275,12 @@ def test_rank_0_alone_lists_rows_that_cannot_be_used(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="none of the first"):
         build(tmp_path / "run", train_dataset=[{"prompt": "?", "image": "0.png"}] * 3)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_failed_start_leaves_the_list_of_an_earlier_run_alone(tmp_path):
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "skipped.jsonl").write_text('{"position": 3, "id": "b7"}\n')
+    with pytest.raises(ConfigError, match="none of the first 3 rows") as error:
+        build(tmp_path, train_dataset=[{"prompt": "?", "image": "0.png"}] * 3)
+    assert "All are listed" not in str(error.value)
+    assert (tmp_path / "skipped.jsonl").read_text() == '{"position": 3, "id": "b7"}\n'

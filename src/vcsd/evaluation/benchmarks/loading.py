@@ -7,6 +7,7 @@ instead. Unknown data is refused unless allowed, because a score on other questi
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,7 +252,7 @@ def _doubts(benchmark: Benchmark, table: RecordTable, questions: Sequence[Questi
 
 
 def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | None) -> Sequence[Question]:
-    """Take at most `limit` questions, evenly over the file. Questions that are scored together stay together.
+    """Take at most `limit` questions, spread over the file. Questions that are scored together stay together.
 
     The rotations of a question, or a set of paired questions, are taken whole or not at all: without the others, some
     would score higher than the whole. At least one such group is taken, even if it has more than `limit` questions.
@@ -269,9 +270,14 @@ def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | No
 
 
 def spread(items: Sequence[T], limit: int) -> Sequence[T]:
-    """Take at most `limit` questions or answers, evenly over the file: benchmarks are sorted by category."""
-    num = min(limit, len(items))
-    return [items[index * len(items) // num] for index in range(num)]
+    """Take at most `limit` items: one at a random place in each of as many stretches of the file, always the same.
+
+    Stretches, because many files are sorted by category. At random, because others repeat a pattern, such as A B C D
+    in their answers: every k-th question could have the same answer.
+    """
+    num, rng = min(limit, len(items)), random.Random(0)
+    stretches = [(place * len(items) // num, (place + 1) * len(items) // num) for place in range(num)]
+    return [items[start + int(rng.random() * (end - start))] for start, end in stretches]
 
 
 def _recoded(row: Record) -> Record:

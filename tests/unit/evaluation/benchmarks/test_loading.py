@@ -1,5 +1,6 @@
 """Questions of the seven benchmarks from both kinds of files; what is missing or not as published is said."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from toy_benchmarks import ROWS, coded, image_bytes, write_parquets, write_tsv, write_tsvs
 from vcsd.errors import ConfigError
 from vcsd.evaluation.benchmarks import BENCHMARKS, PUBLISHED, loading
-from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files
+from vcsd.evaluation.benchmarks.loading import choose_benchmarks, data_folder, load_benchmark, require_files, spread
+from vcsd.evaluation.benchmarks.world_suites import load_world
 from vcsd.evaluation.evaluate import Asking, load_questions
 
 NAMES = list(ROWS)
@@ -170,11 +172,27 @@ def test_broken_base64_is_refused_before_anything_is_asked(tmp_path):
 def test_a_limit_is_spread_over_the_file(tsvs):
     whole = [q.id for q in loaded("VStarBench", tsvs).questions]
     found = loaded("VStarBench", tsvs, limit=2)
-    assert [q.id for q in found.questions] == [whole[0], whole[len(whole) // 2]]
+    first, second = (whole.index(q.id) for q in found.questions)
+    assert first < len(whole) // 2 <= second
     assert (found.report.num_questions, found.report.num_asked) == (len(whole), 2)
     assert len(loaded("HRBench4K", tsvs, limit=99).questions) == 8
     with pytest.raises(ConfigError, match="limit = 0 leaves no question"):
         loaded("HRBench4K", tsvs, limit=0)
+
+
+def test_a_limit_takes_every_kind_of_question_of_a_file_that_alternates_between_two():
+    taken = spread(range(200), 100)
+    assert taken == sorted(set(taken)) == spread(range(200), 100), "the same in every run"
+    assert 35 <= sum(place % 2 for place in taken) <= 65
+    assert [place // 20 for place in spread(range(200), 10)] == list(range(10)), "one from each stretch"
+    assert spread(range(5), 5) == spread(range(5), 9) == [0, 1, 2, 3, 4]
+    assert spread([], 9) == []
+
+
+@pytest.mark.parametrize("limit", [64, 128, 256])
+def test_a_limit_of_the_world_keeps_the_letters_of_the_right_answers_apart(limit):
+    (found,) = load_world(["world/attributes"], limit=limit)
+    assert max(Counter(question.gold for question in found.questions).values()) < limit / 2
 
 
 @pytest.mark.parametrize("name", ["HRBench4K", "HallusionBench"])
@@ -198,9 +216,9 @@ def test_a_limit_of_mmbench_keeps_the_rotations_of_a_question(tmp_path):
     ids = {
         limit: [q.id for q in loaded("MMBench_DEV_EN", tmp_path, limit=limit).questions] for limit in (1, 6, 8, 17, 18)
     }
-    assert ids[1] == ["0", "1000000", "2000000"]
-    assert ids[6] == ids[8] == ["0", "3", "1000000", "1000003", "2000000", "2000003"]
-    assert (len(ids[17]), len(ids[18])) == (15, 18)
+    assert {limit: len(taken) for limit, taken in ids.items()} == {1: 3, 6: 6, 8: 6, 17: 15, 18: 18}
+    for taken in ids.values():
+        assert set(Counter(int(index) % 1_000_000 for index in taken).values()) == {3}
 
 
 def test_jpeg_75_is_for_the_files_that_are_re_encoded_upstream(tsvs):

@@ -68,7 +68,9 @@ def test_a_number_may_have_commas_between_its_thousands(tmp_path):
 
 def test_a_limit_spreads_over_the_file(tmp_path):
     _, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS), limit=2)
-    assert [question.id for question in loaded.questions] == ["1", "3"]
+    first, second = (int(question.id) for question in loaded.questions)
+    assert first in (1, 2)
+    assert second in (3, 4, 5)
     assert (loaded.report.num_questions, loaded.report.num_asked) == (5, 2)
 
 
