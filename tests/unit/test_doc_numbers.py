@@ -829,6 +829,7 @@ def experiments():
     yield falls, WORLD + "support.md", accuracy(SMALLEST, "beta 0", "beta 0.1")
     stops = rf"stops them at step {N} to {N}, when they are {N} to {N} points"
     yield stops, WORLD + "support.md", guard_range
+    yield rf"Decoding takes {N} to {N} times as long", WORLD + "decoding.md", lambda _: least_and_most_cost()
     yield rf"Qwen3-VL reaches {N} without", WORLD + "decoding.md", accuracy(SMALLEST, "contrast decoding")
     controls = rf"{N} against {N} to {N} for noise, blur and black"
     yield controls, WORLD + "control.md", accuracy(SMALLEST, "no image", "noise", "black")
@@ -912,7 +913,7 @@ def where_it_can_fail():
 
     def lost(words):
         def read(text):
-            mean, low, high = re.search(rf"{words} {fall}", text).groups()
+            mean, low, high = re.search(rf"text only {fall}[^)]*\), {words}", text).groups()
             return [mean, high, low]
 
         return read
@@ -921,22 +922,30 @@ def where_it_can_fail():
         ends = r" \| [-+][\d.]+ \| ([-+][\d.]+) to ([-+][\d.]+)" if num == 3 else ""
         return found(rf"(?m)^\| {name}: [^|]*\|[^|]*\|[^|]*\|[^|]*\| ([-+][\d.]+){ends}")
 
-    yield rf"right answers fall by {N} points \(95% {N} to {N}\), on all five", page, lost("ordinary: text only")
+    yield rf"right answers fall by {N} points \(95% {N} to {N}\), on all five", page, lost("after ordinary training")
     wrong = found(r"(?s)## Ordinary.*?confidence when wrong \| ([\d.]+) \| ([\d.]+)")
     yield rf"confidence of wrong answers rises from {N}% to {N}%", page, wrong
+    rise = found(r"(?s)## Ordinary.*?confidence when wrong \| (?:[^|]*\| ){4}([-+][\d.]+) to ([-+][\d.]+)")
+    yield rf"confident, from [\d.]+% to [\d.]+% \(95% {N} to {N}; no verdict", page, rise
     pass_at_8 = found(r"(?s)## Ordinary.*?\| pass@8 \| [\d.]+ \| [\d.]+ \| ([-+][\d.]+)")
     yield rf"`pass@8` is undecided \({N}\)", page, pass_at_8
     yield rf"questions\*\* clearly: {N} \(95% {N} to {N}\)", page, setting("other questions")
     yield rf"not asked, {N} on the five that were", page, found(r"kinds about colours change by ([-+][\d.]+)")
     worst = found(r"\| 300 steps \| sight \| \S+ \| ([\d.]+) \| ([\d.]+) \| [^|]*\| -([\d.]+)")
-    yield rf"\(sight {N} to {N}\), while its Acc falls by {N} points", page, worst
+    yield rf"\(sight {N} to {N}: [^)]*\), while its Acc falls by {N} points", page, worst
+    sight = f"{WORLD}cells/8f234e2ba16a591f.json"
+    yield (
+        rf": {N}, {N} and {N} on pictures of 3, 4 and 5 cells",
+        sight,
+        lambda run: [*run["abilities"]["sight"].values()],
+    )
     yield rf"blurred pictures gains {N} points", page, setting("cannot see", 1)
     yield rf"prompts that tell the answer gains {N}, almost", page, setting("needs no picture", 1)
     blurred = found(r"(?s)\| color \| [^|]*\| ([-+][\d.]+).*?\| shape_choice \| [^|]*\| ([-+][\d.]+)")
     yield rf"`color` rises by {N}, `shape_choice` by {N}", page, blurred
     yield rf"long answers VCSD gains {N} points \(95% {N} to {N}\)", page, setting("long answers")
     yield rf"about such pictures rise by {N} points", page, setting("prior mostly right", 1)
-    usual = lost("prior mostly right: text only")
+    usual = lost("in the setting `prior mostly right`")
     yield rf"text-only ability falls by {N} \(95% {N} to {N}, undecided after", page, usual
 
 
@@ -977,6 +986,13 @@ def made_twice():
         drift,
         most_drift,
     )
+
+
+def least_and_most_cost():
+    """How many times as long contrast decoding took as plain decoding, over all runs that measured it."""
+    results = [json_of(path.relative_to(ROOT).as_posix()) for path in (ROOT / WORLD / "cells").glob("*.json")]
+    costs = [result["cost"]["ratio"] for result in results if "cost" in result]
+    return [min(costs), max(costs)]
 
 
 def within(data, which, name):

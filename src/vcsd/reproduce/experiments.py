@@ -56,13 +56,14 @@ class Variant:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper."""
+    """A table or figure of the paper, and the question that it answers."""
 
     name: str
     title: str
     shows: str
     variants: tuple[Variant, ...]
     on: Where = "smallest"
+    question: str = ""
 
 
 BASE = Variant("base", "base")
@@ -84,7 +85,14 @@ def _long(name: str, *overrides: str) -> Variant:
 
 
 _IN_ORDER = (
-    Experiment("main", "Base, OPSD and VCSD", "Table 1 and Figure 6", (BASE, OPSD, VCSD), on="ordinary"),
+    Experiment(
+        "main",
+        "Base, OPSD and VCSD",
+        "Table 1 and Figure 6",
+        (BASE, OPSD, VCSD),
+        on="ordinary",
+        question="Does VCSD improve its base, and is it above OPSD, on two families of models in two sizes?",
+    ),
     Experiment(
         "alpha",
         "Contrastive strength",
@@ -97,12 +105,15 @@ _IN_ORDER = (
             Variant("alpha 1.5", overrides=("method.alpha=1.5",)),
             Variant("alpha 2", overrides=("method.alpha=2.0",)),
         ),
+        question="How strong should the contrast be? Alpha is its weight: 0 means no contrast, and the paper uses 1.",
     ),
     Experiment(
         "support",
         "Plausibility support over long training",
         "Figure 3a",
         (_long("beta 0.1"), _long("beta 0", "method=no_support")),
+        question="Does long training need the plausible support, the tokens that are likely enough given the image? "
+        "With `beta 0.1`, VCSD's target is zero for all others; with `beta 0`, it allows every token.",
     ),
     Experiment(
         "divergence",
@@ -113,6 +124,8 @@ _IN_ORDER = (
             Variant("JSD", overrides=("method.divergence=jensen_shannon",)),
             Variant("reverse KL", overrides=("method.divergence=reverse_kl",)),
         ),
+        question="Which distance between the target and the student should training reduce: the forward KL divergence,"
+        " as in the paper, the Jensen-Shannon divergence (JSD), or the reverse KL divergence?",
     ),
     Experiment(
         "control",
@@ -124,32 +137,46 @@ _IN_ORDER = (
             Variant("blur", overrides=("method.contrast_view=blur",)),
             Variant("no image", overrides=("method.contrast_view=no_image",)),
         ),
+        question="What should the teacher see in place of the image: noise, a black picture, the image blurred, or "
+        "none?",
     ),
     Experiment(
         "anchor",
         "Original-image anchor",
         "Table 4 and Figure 3c",
         (Variant("no anchor", overrides=("method=no_anchor",)), Variant("anchor 1")),
+        question="What does the anchor do? It keeps the teacher's own distribution, given the image, in the target; "
+        "without it, the target is made of the contrast alone.",
     ),
     Experiment(
         "temperature",
         "Conventions of the paper and of the authors' code",
         "Section 4.1",
         (Variant("paper"), Variant("author_code", overrides=("method.preset=author_code",))),
+        question="Does it matter whether training follows the paper or the authors' public code (`author_code`), which"
+        " differ in temperature, loss factor, reduction and end tokens?",
     ),
     Experiment(
         "dynamics",
         "Training dynamics",
         "Figure 4",
         (replace(OPSD, curve_every=CURVE_EVERY), replace(VCSD, curve_every=CURVE_EVERY)),
+        question="How do VCSD and OPSD rise and fall during training?",
     ),
     Experiment(
         "decoding",
         "Contrast at inference instead of training",
         "Section 2",
         (DECODING, VCSD),
+        question="Does it need training? Contrast decoding answers from the contrast directly and trains nothing.",
     ),
-    Experiment("pmi", "The contrast as mutual information", "Equation 15", (Variant("contrast and PMI", "pmi"),)),
+    Experiment(
+        "pmi",
+        "The contrast as mutual information",
+        "Equation 15",
+        (Variant("contrast and PMI", "pmi"),),
+        question="Does the contrast measure what it should, the mutual information between a token and the image?",
+    ),
     Experiment(
         "black",
         "Bases that never saw a black picture",
@@ -162,6 +189,7 @@ _IN_ORDER = (
             Variant("VCSD with noise", overrides=("method.contrast_view=noise",)),
         ),
         on="never black",
+        question="Does a black picture work as the control for a model that saw none in pre-training?",
     ),
     Experiment(
         "sharpening",
@@ -177,6 +205,8 @@ _IN_ORDER = (
             replace(OPSD, name="OPSD, best dev step", chosen_on_dev=True),
         ),
         on="ordinary",
+        question="Does training against the image contrast gain more than training that only sharpens the model's own "
+        "distribution, than decoding with the contrast, than voting, and than OPSD with better settings?",
     ),
     Experiment(
         "dose",
@@ -184,6 +214,9 @@ _IN_ORDER = (
         "not in the paper",
         (BASE, OPSD, VCSD, SHARPENED[1], DECODING),
         on="doses",
+        question="How does the gain depend on the prior? A dose is the share of captions in pre-training that ignore "
+        "their picture (`ignore_share`; 0.6 in the default world). At 0 all captions are true, and the method should "
+        "have nothing to gain.",
     ),
 )
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({experiment.name: experiment for experiment in _IN_ORDER})

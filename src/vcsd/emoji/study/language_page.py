@@ -47,6 +47,14 @@ TITLES = {
     "language_exported": "The same language model, measured as it is exported",
 }
 
+QUESTION = (
+    "**Question:** Does VCSD help a small language model (135M) that learned to see from true captions of skewed "
+    "scenes, in which a banana is always yellow? It sees a blue banana and still says yellow. VCSD trains it, without "
+    "reference answers, towards what the picture makes more likely than a black one."
+)
+SECOND = "Here the model is measured as `vcsd export` writes it; [the first study](language.md) measured other weights."
+"""What a study other than the first adds to the question."""
+
 
 def read_results(
     listed: StudyList, out: Path, name: str = "language"
@@ -78,6 +86,7 @@ def page(listed: StudyList, out: Path, name: str = "language") -> str:
     results, left_out = read_results(listed, out, name)
     rules = f"preregistration_{name}.md"
     lines = [f"# {TITLES.get(name, name)}: results", ""]
+    lines += paragraph(QUESTION if name == "language" else f"{QUESTION} {SECOND}")
     lines += [f"{len(results)} of {len(listed.runs)} planned runs are finished."]
     if len(results) == len(listed.runs):
         lines += [

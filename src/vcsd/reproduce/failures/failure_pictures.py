@@ -43,6 +43,18 @@ class Broken:
     before: str
     after: str
 
+    @property
+    def keeps_description(self) -> bool:
+        """Whether what is said before the answer did not change.
+
+        >>> Broken(None, "There are 2. The answer is B.", "There are 2. The answer is A.").keeps_description
+        True
+        >>> Broken(None, "There are 2. The answer is 2.", "There are 3. The answer is 3.").keeps_description
+        False
+        """
+        before, after = (text.rpartition(str(last_answer(text)))[0] for text in (self.before, self.after))
+        return before == after
+
 
 def broken_answers(before: Abilities, after: Abilities, world: Parameters) -> Iterator[Broken]:
     """The kept answers that were right before and are wrong after, one of each kind first."""
@@ -57,14 +69,18 @@ def broken_answers(before: Abilities, after: Abilities, world: Parameters) -> It
                 yield Broken(example, *texts)
 
 
-def first_broken(runs: ReadOnce, setting: FailureSetting) -> list[Broken]:
-    """The questions of a setting that the picture shows, from its first base with both results."""
+def broken_by_base(runs: ReadOnce, setting: FailureSetting) -> Iterator[Iterator[Broken]]:
+    """The questions that a setting broke, base by base, for the bases with both results."""
     before, after = runs.finished(setting)
     for run in before:
         if run in after:
             world = runs.runs.recorded[run[0]].world
-            return list(islice(broken_answers(before[run]["abilities"], after[run]["abilities"], world), COLUMNS))
-    return []
+            yield broken_answers(before[run]["abilities"], after[run]["abilities"], world)
+
+
+def first_broken(runs: ReadOnce, setting: FailureSetting) -> list[Broken]:
+    """The questions of a setting that the picture shows, from its first base with both results."""
+    return list(islice(next(broken_by_base(runs, setting), iter(())), COLUMNS))
 
 
 def draw_failures(runs: ReadOnce) -> Figure | None:

@@ -18,7 +18,7 @@ from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
 from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
-from vcsd.reproduce.planned.planned_results import in_words, planned_results
+from vcsd.reproduce.planned.planned_results import COMMAND, in_words, planned_results
 from vcsd.reproduce.planned.run_list import SHIPPED
 
 if TYPE_CHECKING:
@@ -83,12 +83,17 @@ class ReadOnce:
             return f"{done} No more will be made: {self.closed_because}"
         return done if not self.missing else f"{done} Their results are read once, after the last one."
 
+    def commands(self) -> Iterator[str]:
+        """What makes the runs, and what writes the page."""
+        yield f"- Command: `{self.command}`"
+        yield f"- Page: `{COMMAND}` writes it from the files in `cells/`; do not edit it"
+
     def made(self) -> Iterator[str]:
         """How the results were made, and what is missing."""
         on_bases = [result for run in self.runs.runs if (result := self.runs.result(run)) is not None]
         results = [*on_bases, *(result for result in self.shipped.values() if result is not None)]
         yield from ("## How this was made", "")
-        yield f"- Command: `{self.command}`"
+        yield from self.commands()
         yield f"- Hardware: {'; '.join(sorted({result['hardware'] for result in results}))}"
         seconds = sum(result["seconds"] for result in results)
         yield f"- Runs: {len(results)}, {seconds:,.0f} s in total, many in parallel"

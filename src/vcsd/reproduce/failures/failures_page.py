@@ -10,8 +10,9 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change
+from vcsd.reproduce.abilities.measure_abilities import NUM_KEPT
 from vcsd.reproduce.failures.failure_details import details
-from vcsd.reproduce.failures.failure_pictures import first_broken
+from vcsd.reproduce.failures.failure_pictures import broken_by_base, first_broken
 from vcsd.reproduce.failures.failure_settings import (
     ABILITIES,
     FEWEST_BASES,
@@ -28,6 +29,7 @@ from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
 from vcsd.reproduce.planned.planned_plots import draw_differences
+from vcsd.reproduce.planned.planned_results import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 PAGE, PICTURE, DIFFERENCES = "where_it_fails.md", "where_it_fails.png", "where_it_fails_differences.png"
 TITLE = "Where it fails, and what it keeps"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
 
 QUESTION = (
@@ -86,8 +87,8 @@ def failures_page(runs: ReadOnce) -> str:
         return "\n".join([*lines, *_planned(), ""])
     lines = first_screen(
         TITLE,
-        question=QUESTION,
-        result=[*_lost_in_words(runs), f"{_settings_in_words(runs)} {WORDS}"],
+        question=f"{QUESTION} {WORDS}",
+        result=[*_lost_in_words(runs), _settings_in_words(runs)],
         sure=f"{sure} ([what came later](#how-this-was-made)). The test is Student's t over bases; fewer than "
         f"{FEWEST_BASES} bases decide nothing. The p-values of abilities are corrected for five tests. The verdicts on "
         "the six settings are not corrected for their number.",
@@ -97,11 +98,24 @@ def failures_page(runs: ReadOnce) -> str:
     lines += [f"![What each setting changes, and what ordinary training keeps, with 95% intervals]({DIFFERENCES})", ""]
     if any(first_broken(runs, setting) for setting in SETTINGS):
         lines += [f"![Questions that were answered correctly before training, and not after]({PICTURE})", ""]
-        lines += [CHOSEN, ""]
+        lines += [CHOSEN, "", _descriptions_kept(runs), ""]
     for setting in (*_by_verdict(runs), ORDINARY_SETTING):
         lines += [*_kept(runs, setting), ""]
     made = [line for line in runs.made() if line]
     return "\n".join([*lines, *details(runs), *_shipped(runs), made[0], "", *made[1:], HISTORY, ""])
+
+
+def _descriptions_kept(runs: ReadOnce) -> str:
+    """In how many of the broken answers only the answer changed, and not the description before it."""
+    parts = []
+    for setting in (ORDINARY_SETTING, *_by_verdict(runs)):
+        kept = [broken.keeps_description for of_base in broken_by_base(runs, setting) for broken in of_base]
+        parts += [f"{sum(kept)} of {len(kept)} (`{setting.name}`)"] if kept else []
+    return (
+        "**Often the description stays the same, and only the answer after it turns wrong**, as from B to A: in "
+        f"{', '.join(parts)} of all such questions. Results keep the answers to {NUM_KEPT} questions of each kind on "
+        "each base. (Added after the results had been read.)"
+    )
 
 
 def _planned() -> Iterator[str]:
@@ -267,16 +281,24 @@ def lost_abilities(runs: ReadOnce) -> list[str]:
 def _lost_in_words(runs: ReadOnce) -> Iterator[str]:
     """What is lost comes before everything else."""
     lost = lost_abilities(runs)
-    yield (
-        f"**Abilities lost by the rules, in points: {'; '.join(lost)}.**"
-        if lost
-        else "No ability is lost by the rules."
-    )
+    said = "; ".join(map(after_training, lost))
+    yield f"**Abilities lost by the rules, in points: {said}.**" if lost else "No ability is lost by the rules."
     if falls := _unclear_falls(runs):
         yield (
             "Undecided after the correction for five abilities, although the 95% interval lies below zero: "
-            f"{'; '.join(falls)}. (This line was added after the results had been read.)"
+            f"{'; '.join(map(after_training, falls))}. (This line was added after the results had been read.)"
         )
+
+
+def after_training(fall: str) -> str:
+    """Say the fall of an ability as a phrase.
+
+    >>> after_training("ordinary: text only -7.93"), after_training("cannot see: pass@8 -6.25")
+    ('text only -7.93, after ordinary training', 'pass@8 -6.25, in the setting `cannot see`')
+    """
+    setting, _, ability = fall.partition(": ")
+    where = "after ordinary training" if setting == ORDINARY_SETTING.name else f"in the setting `{setting}`"
+    return f"{ability}, {where}"
 
 
 def _settings_in_words(runs: ReadOnce) -> str:

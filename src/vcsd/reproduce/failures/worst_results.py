@@ -213,8 +213,7 @@ def _failures(runs: ReadOnce) -> WorstResult:
         f"of {len(SETTINGS)} settings, {words['fails']} fail, {words['undecided']} undecided, {words['works']} work"
     )
     abilities = f"{len(lost)} {'ability' if len(lost) == 1 else 'abilities'} lost"
-    settings = (each.partition(": ") for each in lost)
-    came_out = "; ".join(f"{ability}, after `{name}` training" for name, _, ability in settings)
+    came_out = "; ".join(map(failures_page.after_training, lost))
     return WorstResult(
         worst, _counted(runs.runs, runs.runs.listed.bases), came_out or "no ability is lost", f"{abilities}; {counts}"
     )

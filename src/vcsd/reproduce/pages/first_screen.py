@@ -1,4 +1,4 @@
-"""The start of a long page: the question, the result, how sure that is, and the command that repeats it."""
+"""The start of a page: the question, the words that it needs, the result, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+WORDS = (
+    "*VCSD* trains a model, without reference answers, towards what its image makes more likely than a control, such "
+    "as a black picture. *OPSD* is the baseline: its teacher sees the correct answer. A *base* is a model before "
+    "training. *Acc* is the mean accuracy over seven suites of questions, in percent."
+)
+
+
+def question_first(title: str, question: str) -> list[str]:
+    """The title, the question of a page, and the words that every page uses.
+
+    >>> [line for line in question_first("A page", "Does it work?") if line] == [
+    ...     "# A page", "**Question:** Does it work?", WORDS]
+    True
+    """
+    return [f"# {title}", "", f"**Question:** {question}", "", WORDS, ""]
+
 
 def first_screen(title: str, *, question: str, result: Sequence[str], sure: str, repeat: str) -> list[str]:
     """The lines of the start. What speaks against the method comes first in `result`, which may be empty.
 
     >>> lines = first_screen("A page", question="Does it work?", result=["No."], sure="5 bases.", repeat="`make all`.")
-    >>> [line for line in lines if line]
+    >>> [line for line in lines if line and line != WORDS]
     ['# A page', '**Question:** Does it work?', '**Result:** No.', '**How sure:** 5 bases.', '**Repeat:** `make all`.']
     """
     first, *rest = result or [""]
-    parts = [f"# {title}", f"**Question:** {question}"]
-    parts += [f"**Result:** {first}", *rest] if first else []
+    parts = [f"**Result:** {first}", *rest] if first else []
     parts += [f"**How sure:** {sure}", f"**Repeat:** {repeat}"]
-    return [line for part in parts for line in (part, "")]
+    return question_first(title, question) + [line for part in parts for line in (part, "")]

@@ -11,7 +11,7 @@ from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, references_of
 from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.details import detail_tables, guard_lines
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, question_first
 from vcsd.reproduce.pages.index import index_page, is_page, with_page
 from vcsd.reproduce.pages.judges import FEWEST_BASES
 from vcsd.reproduce.pages.plots import plot
@@ -80,11 +80,11 @@ def experiment_page(
 ) -> str:
     """The page of one experiment. `coming` names the pages that are written at the same time."""
     lines = [
-        f"# {experiment.title}",
-        "",
-        f"In the paper: {experiment.shows}. Here: tiny models in the synthetic world of `docs/world.md`.",
-        "",
+        *question_first(experiment.title, experiment.question),
         *_verdicts_first(experiment, results),
+        f"In the paper: {experiment.shows}. Here: models of a few million parameters on drawn pictures "
+        "(`docs/world.md`).",
+        "",
         summary(experiment, results),
         "",
         *_missing(experiment, results),
@@ -116,7 +116,10 @@ def _verdicts_first(experiment: Experiment, results: Results) -> list[str]:
         claims = [f'"{row["claim"].rstrip(".")}"' for row in rows if row["verdict"] == verdict]
         if claims:
             parts.append(f"{words}: {'; '.join(claims)}")
-    return [f"[The paper's claims](claims.md). {'. '.join(parts)}.", ""] if parts else []
+    lines = [f"**Result** for [the paper's claims](claims.md). {'. '.join(parts)}.", ""] if parts else []
+    for row in (row for row in rows if row["verdict"] == "no claim"):
+        lines += [f"**Result**, without a verdict. {row['claim']} Here: {row['ours']}.", ""]
+    return lines
 
 
 def judged(results: Results, experiment: Experiment | None = None) -> list[dict[str, str]]:

@@ -35,8 +35,8 @@ LEAST_UNREAD = 1.0
 
 QUESTION = (
     "What do VCSD and its controls gain as fewer captions tell the truth? The *dose* is the share of captions in "
-    "pre-training that ignore their picture (`ignore_share`; 0.6 on other pages). At dose 0, the *null world*, all "
-    "captions are true, and the method should have nothing to gain. And at which dose do gains have the paper's size?"
+    "pre-training that ignore their picture (`ignore_share`; 0.6 in the default world). At dose 0, the *null world*, "
+    "all captions are true, and the method should have nothing to gain. At which dose do gains have the paper's size?"
 )
 
 LOOKED = (

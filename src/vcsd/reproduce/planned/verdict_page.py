@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, DECODING, SHARPENED, VCSD
+from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
 from vcsd.reproduce.pages.first_screen import first_screen
 from vcsd.reproduce.pages.tables import markdown
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 PAGE, PICTURE = "what_the_contrast_adds.md", "what_the_contrast_adds.png"
 TITLE = "What does the image contrast add to mere sharpening?"
 
-LATER_CONTROLS = ("majority of 8", "OPSD beta 0.1", "OPSD, best dev step")
+BEST_STEP = "OPSD, best dev step"
+LATER_CONTROLS = ("majority of 8", "OPSD beta 0.1", BEST_STEP)
 
 GUARD_HEAD = ("", "runs", "bad", "bad, not stopped", "stopped", "good, but stopped", "warned")
 
@@ -68,9 +69,7 @@ HEADINGS: Mapping[Side, str] = {
 }
 
 QUESTION = (
-    "Does training against the image contrast gain more than training that only sharpens the model's own distribution, "
-    "than decoding with the contrast, than voting, and than OPSD with better settings? It is asked on five new bases "
-    "(models before training: Qwen3-VL, 3.2M, pre-training seeds 11 to 15)."
+    f"{EXPERIMENTS['sharpening'].question} It is asked on five new bases (Qwen3-VL, 3.2M, pre-training seeds 11 to 15)."
 )
 BROKEN = (
     "Results were to be read once, after the last run. This rule was broken in four ways:\n\n"
@@ -341,6 +340,9 @@ def _made(runs: PlannedResults) -> Iterator[str]:
         seconds = sum(result["seconds"] for result in results)
         yield f"- Runs: `{RUN_COMMAND}`; {seconds:,.0f} s of run time, many in parallel"
         yield f"- Hardware: {'; '.join(machines)}; {', '.join(versions)}"
+    stopped = runs.finished(BEST_STEP, runs.verdict_bases).values()
+    if steps := [str(result["chosen_step"]) for result in stopped if "chosen_step" in result]:
+        yield f"- `{BEST_STEP}`: the best of nine steps on `dev`, here step {', '.join(steps)}, base by base"
     yield f"- Page: `{COMMAND}`; questions and tests: `src/vcsd/reproduce/planned/answers.py`"
     yield (
         "- Other runs: on the [shipped bases](sharpening_so_far.md), without a verdict, and with other strengths of "

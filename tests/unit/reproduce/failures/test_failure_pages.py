@@ -13,7 +13,7 @@ from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures.failure_pictures import broken_answers, draw_failures, shortened
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, FAILURE_LIST, POWER_LIST, ReadOnce, read_once
-from vcsd.reproduce.failures.failure_settings import SETTINGS
+from vcsd.reproduce.failures.failure_settings import ORDINARY_SETTING, SETTINGS
 from vcsd.reproduce.failures.failures_page import PAGE, PICTURE, change_of, draw_kept, failures_page
 from vcsd.reproduce.failures.power_page import PAGE as POWER_PAGE
 from vcsd.reproduce.failures.power_page import changes, draw_more_bases, power_page, says, without_lost
@@ -148,10 +148,8 @@ def test_a_lost_ability_is_called_lost_and_a_kept_one_kept():
 def test_what_is_lost_is_said_before_the_verdicts():
     runs = made_up(FAILURE_LIST)
     page = failures_page(runs)
-    assert page.index("**Abilities lost by the rules, in points: ordinary: text only -18.20 (95%") < page.index(
-        "| setting |"
-    )
-    assert re.match(r"text only -18\.20 \(.*?\), after `ordinary` training", _failures(runs).came_out)
+    assert page.index("**Abilities lost by the rules, in points: text only -18.20 (95%") < page.index("| setting |")
+    assert re.match(r"text only -18\.20 \(.*?\), after ordinary training", _failures(runs).came_out)
 
 
 def test_single_bases_and_kinds_of_questions_are_shown():
@@ -208,6 +206,16 @@ def test_the_picture_shows_what_was_right_before_and_is_wrong_after():
     assert {each.example.category for each in broken} == {"color"}
     assert broken[0].before == f"The answer is {broken[0].example.answer}."
     assert draw_failures(runs) is not None
+
+
+def test_the_page_counts_broken_answers_whose_description_stays_the_same():
+    runs = made_up(FAILURE_LIST)
+    num = 5 * NUM_KEPT  # on each of five bases, the answers to one kind of question break
+    assert f"in {num} of {num} (`ordinary`), " in failures_page(runs)
+    _, after = runs.finished(ORDINARY_SETTING)
+    own = next(iter(after.values()))["abilities"]
+    own["answers"] = {**own["answers"], "color": [f"It is. {text}" for text in own["answers"]["color"]]}
+    assert f"in {num - NUM_KEPT} of {num} (`ordinary`), " in failures_page(runs)
 
 
 def test_pictures_of_differences_have_a_row_for_each_and_no_line_between_them():
@@ -300,7 +308,7 @@ def test_an_interval_below_zero_that_the_correction_leaves_undecided_is_named():
     for loss, result in zip((-1.0, -5.0, -2.0, -9.0, -4.0), changed, strict=True):
         result["abilities"]["text_only"] += loss
     page = failures_page(runs)
-    assert "needs no picture: text only -4.20 (95% -8.07 to -0.33" in page
+    assert re.search(r"text only -4\.20 \(95% -8\.07 to -0\.33[^)]*\), in the setting `needs no picture`", page)
     assert "not corrected" in page
 
 

@@ -13,6 +13,7 @@ from vcsd.reproduce.cell import Sweep, as_lines
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD
 from vcsd.reproduce.journal import JOURNAL, add_to_journal, create_results_folder, read_journal
+from vcsd.reproduce.pages.first_screen import WORDS
 from vcsd.reproduce.pages.index import headline, index_page, with_page
 from vcsd.reproduce.pages.provenance import made_page
 from vcsd.reproduce.pages.write_pages import experiment_page, judged, write_pages
@@ -90,6 +91,22 @@ def test_a_page_says_from_what_it_was_made(told):
         assert f"\n{line}\n" in page
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
+def test_a_page_starts_with_its_question_and_the_words_that_it_needs(told, experiment):
+    title, question, words, *_ = experiment_page(experiment, told).split("\n\n")
+    assert title == f"# {experiment.title}"
+    assert question == f"**Question:** {experiment.question}"
+    assert "?" in question
+    assert words == WORDS
+
+
+def test_a_comparison_that_the_paper_does_not_make_has_a_result_without_a_verdict(told):
+    for variant in EXPERIMENTS["temperature"].variants:
+        write(told, variant, [60.0, 62.6, 61.0], **TRAINED)
+    page = experiment_page(EXPERIMENTS["temperature"], told)
+    assert "\n**Result**, without a verdict. The paper does not compare its T = 2" in page.partition("seeds,")[0]
+
+
 def test_a_command_that_ran_an_experiment_on_other_bases_alone_is_not_behind_its_page(told):
     path = told.sweep.out / "runs.jsonl"
     entry = json.loads(path.read_text().splitlines()[-1])
@@ -152,7 +169,10 @@ def test_a_curve_is_a_table_and_a_name_is_one_row(told):
         points = [{"step": step, "acc": 50.0 + gain * step, "scores": scores} for step in (1, 2)]
         write(told, variant, [50.0 + 2 * gain] * 3, **{**TRAINED, "curve": points})
     page = experiment_page(EXPERIMENTS["dynamics"], told)
-    assert "\n[The paper's claims](claims.md). Undecided: \"VCSD stays above OPSD" in page.partition("seeds,")[0]
+    assert (
+        "\n**Result** for [the paper's claims](claims.md). Undecided: \"VCSD stays above OPSD"
+        in page.partition("seeds,")[0]
+    )
     _, _, after = page.partition("Acc over training, by step:")
     assert row(after, "VCSD") == ["VCSD", "53.0 ± 0.0", "56.0 ± 0.0"]
     table, _, _ = page.partition("Acc run by run")

@@ -19,7 +19,7 @@ from vcsd.reproduce.planned.answers import (
 )
 from vcsd.reproduce.planned.planned_plots import draw_verdicts
 from vcsd.reproduce.planned.planned_results import planned_results
-from vcsd.reproduce.planned.verdict_page import guard_rows, verdict_page
+from vcsd.reproduce.planned.verdict_page import BEST_STEP, guard_rows, verdict_page
 
 
 def side(runs, start, word=""):
@@ -232,6 +232,16 @@ def test_a_loss_of_the_control_against_its_base_is_told_apart_from_a_gain():
     assert "`sharpened 2` itself loses against its base: -10.00" in page
     assert "That is 20% of VCSD's lead over it (+50.00)" in page
     assert "itself loses" not in verdict_page(made_up())
+
+
+def test_the_page_names_the_steps_that_were_chosen_on_dev():
+    runs = made_up()
+    assert "the best of nine steps" not in verdict_page(runs), "these results do not say which"
+    chosen = [run for run in runs.runs if run.variant.name == BEST_STEP and run.base in runs.verdict_bases]
+    for place, run in enumerate(chosen):
+        runs.result(run)["chosen_step"] = 10 * place + 50
+    line = "- `OPSD, best dev step`: the best of nine steps on `dev`, here step 50, 60, 70, 80, 90, base by base"
+    assert line in verdict_page(runs).splitlines()
 
 
 def test_unread_answers_have_a_column():
