@@ -5,7 +5,7 @@
 
 Each run is `vcsd train` with the recipe of `vcsd reproduce` on the shipped base, whose weights are bfloat16 numbers,
 with `trainer.bf16=true`. Its student answers questions of the world during training, by weights that are rounded as
-`vcsd export` rounds them. The result has the mean of the suites in percent, by step.
+`vcsd export` rounds them. The result has the scores of the suites in percent, by step; the table prints their mean.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -63,16 +64,22 @@ def train(setting: Setting, work: Path, options: argparse.Namespace) -> dict[str
     if process.returncode:
         raise SystemExit(f"{setting.name} failed: see {log.name}")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    acc = {line["step"]: round(line["evaluation/acc"], 2) for line in lines if "evaluation/acc" in line}
-    return {**asdict(setting), "acc": acc}
+    evaluations = {line["step"]: scores for line in lines if (scores := suites(line))}
+    return {**asdict(setting), "evaluations": evaluations}
+
+
+def suites(line: dict[str, Any]) -> dict[str, float]:
+    """The scores of an evaluation by suite; empty for other lines of the metrics."""
+    prefix = "evaluation/world/"
+    return {name.removeprefix(prefix): round(score, 2) for name, score in line.items() if name.startswith(prefix)}
 
 
 def as_markdown(runs: list[dict[str, Any]]) -> str:
-    steps = list(runs[0]["acc"])
+    steps = list(runs[0]["evaluations"])
     lines = ["| learning rate | dither | seed | " + " | ".join(f"step {step}" for step in steps) + " |"]
     lines.append("|---|---|--:|" + "--:|" * len(steps))
     for run in runs:
-        scores = " | ".join(f"{score:.1f}" for score in run["acc"].values())
+        scores = " | ".join(f"{mean(scores.values()):.1f}" for scores in run["evaluations"].values())
         dither = "yes" if run["has_dither"] else "no"
         lines.append(f"| {run['rate']} | {dither} | {run['seed']} | {scores} |")
     return "\n".join(lines)
