@@ -105,6 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
     result = {"devices": devices(), "readers": readers()}
     (out / "earlier_results.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for variant, numbers in result["readers"].items():

@@ -54,9 +54,13 @@ class _VisibleRecord(logging.LogRecord):
 
 
 def guard_terminal() -> None:
-    """Write out control characters in every log message and warning of this process, whoever sends them."""
+    """Write out control characters in every log message and warning of this process, whoever sends them.
+
+    Pillow's warning of large images is dropped: smaller ones are refused already, with their example's id.
+    """
     logging.setLogRecordFactory(_VisibleRecord)
     warnings.formatwarning = _visible_warning
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
 
 
 def _visible_warning(

@@ -2,10 +2,12 @@ import logging
 import warnings
 
 import pytest
+from PIL import Image
 from rich.console import Console
 
 from vcsd.evaluation.asking.asking_bar import AskingBar
 from vcsd.terminal import guard_terminal, plain, say
+from vcsd.views.original import MAX_IMAGE_PIXELS
 
 HOSTILE = "x[/red]\x1b[31m\x9b:bug:\u202e\ud800"
 SHOWN = r"x[/red]\x1b[31m\x9b:bug:\u202e\ud800"
@@ -44,6 +46,19 @@ def test_every_log_message_is_made_visible(guarded, caplog):
 
 def test_every_warning_is_made_visible(guarded):
     assert SHOWN in warnings.formatwarning(HOSTILE, UserWarning, "file.py", 1, "")
+
+
+def test_pillow_does_not_warn_of_an_image_that_is_refused(tmp_path):
+    path = tmp_path / "large.png"
+    Image.new("1", (9500, 9500)).save(path)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        Image.open(path).close()
+        assert [one.category for one in shown] == [Image.DecompressionBombWarning]
+        guard_terminal()
+        Image.open(path).close()
+    assert len(shown) == 1
+    assert MAX_IMAGE_PIXELS < 9500**2
 
 
 def test_a_bar_shows_its_title_as_it_is():
