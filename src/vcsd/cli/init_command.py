@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,6 +43,7 @@ trainer:
 {trainer_keys}  bf16: {bf16}  # bfloat16 needs a GPU
 """
 
+_RECIPE = Path("recipe.yaml")
 _WORLD_PROMPTS = 1024
 _WORLD_KEYS = """\
   learning_rate: 1e-4  # a tiny model learns at a higher rate than the paper's
@@ -50,7 +52,7 @@ _WORLD_KEYS = """\
 """
 _AFTER_WORLD = """\
 # Then compare: vcsd eval world --benchmarks world --limit 64; vcsd eval {output} --benchmarks world --limit 64;
-# vcsd eval --compare runs/eval/world runs/eval/{name}
+# vcsd eval --compare runs/eval/world {scores}
 """
 
 
@@ -63,7 +65,7 @@ def init(
         typer.Option(help="A file, folder or hub dataset of prompts with images; default for world: its own."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one; world: cpu.")] = None,
-    out: Annotated[Path, typer.Option(help="The recipe to write.")] = Path("recipe.yaml"),
+    out: Annotated[Path, typer.Option(help="The recipe to write; also names its run.")] = _RECIPE,
     overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
     """Write a short recipe for your model and data, after checking both. Asks for what is left out.
@@ -87,7 +89,8 @@ def init(
     config = build_data(data, overrides or ())
     _refuse_unusable(model)
     rows = _num_rows(config)
-    values = _world_values(rows, wants_gpu) if model == WORLD else _values(model, rows, wants_gpu)
+    run = _run_of(out, "tiny" if model == WORLD else name_of(model))
+    values = _world_values(run, rows, wants_gpu) if model == WORLD else _values(model, run, rows, wants_gpu)
     values |= {"file": out.name, "data": json.dumps(config.path), "data_keys": _data_keys(config)}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,12 @@ def init(
     say(f"Wrote {out}. Next: vcsd train {out} --dry-run")
 
 
-def _values(model: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
+def _run_of(recipe: Path, model: str) -> str:
+    """Return the name of a run: that of its recipe, so that two recipes do not share a folder, or of its model."""
+    return model if recipe.name == _RECIPE.name else recipe.stem
+
+
+def _values(model: str, run: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
     """Return what a recipe says about a model of the user's."""
     return {
         "title": f"VCSD on {' '.join(model.split())}",
@@ -108,22 +116,21 @@ def _values(model: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
         "model": json.dumps(model),
         "prompts": min(32, rows),
         "max_new_tokens": 1024,
-        "output": json.dumps(f"runs/{name_of(model)}"),
+        "output": json.dumps(f"runs/{run}"),
         "max_steps": 90,
         "trainer_keys": "",
         "bf16": str(_has_gpu() if wants_gpu is None else wants_gpu).lower(),
     }
 
 
-def _world_values(rows: int, wants_gpu: bool | None) -> dict[str, object]:
+def _world_values(run: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
     """Return what a recipe says about the shipped base: the sizes of `vcsd demo`."""
     from vcsd.bases.shipped_bases import shipped_base
 
-    name = "tiny"
-    output = f"runs/{name}"
+    output = f"runs/{run}"
     return {
         "title": "VCSD on the tiny model that ships with vcsd",
-        "after": _AFTER_WORLD.format(output=output, name=name),
+        "after": _AFTER_WORLD.format(output=shlex.quote(output), scores=shlex.quote(f"runs/eval/{run}")),
         "model": json.dumps(str(shipped_base())),
         "prompts": min(12, rows),
         "max_new_tokens": 40,

@@ -330,6 +330,22 @@ def test_init_for_the_world_takes_other_data_and_writes_no_pictures(tmp_path):
     assert not (tmp_path / "world_data").exists()
 
 
+@pytest.mark.parametrize("model", ["world", str(shipped_base())])
+def test_two_recipes_of_a_model_have_a_run_each(tmp_path, model):
+    (tmp_path / "rows.jsonl").write_text('{"question": "How many?", "image": "a.png"}\n')
+    runs = {}
+    for name in ("recipe.yaml", "my second.yaml"):
+        given = ["init", "--model", model, "--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / name)]
+        assert invoke(*given).exit_code == 0
+        runs[name] = load_recipe(tmp_path / name).trainer["output_dir"]
+    first = "runs/tiny" if model == "world" else f"runs/{shipped_base().name}"
+    assert runs == {"recipe.yaml": first, "my second.yaml": "runs/my second"}
+    if model == "world":
+        text = " ".join((tmp_path / "my second.yaml").read_text().split())
+        assert "vcsd eval 'runs/my second' --benchmarks world" in text
+        assert "runs/eval/world 'runs/eval/my second'" in text
+
+
 def test_a_wrong_device_stops_init_before_anything_is_written(tmp_path):
     result = invoke("init", "--model", "world", "--device", "tpu", "--out", str(tmp_path / "a.yaml"))
     assert "Did you mean 'gpu'?" in str(result.exception)
