@@ -283,6 +283,7 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "trainer.max_steps=2")
     assert code == 0, err
     assert "Finished 2 steps." in out
+    assert f"Next: `vcsd eval {folder / 'run'}` measures the student, `vcsd export {folder / 'run'}` writes it." in out
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
     assert "Finished 4 steps." in out

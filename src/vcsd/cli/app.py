@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -252,6 +253,7 @@ def train(
         return
     show_log()
     from vcsd import run
+    from vcsd.checkpoint import latest_checkpoint
     from vcsd.parallel.ranks import leave
     from vcsd.trainer.on_signal import OnSignal, Stopped
 
@@ -271,6 +273,9 @@ def train(
         say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
     if not trainer.was_finished:  # else the trainer has said so
         say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
+        if latest_checkpoint(loaded.output) is not None:
+            run_folder = shlex.quote(str(loaded.output))
+            say_once(f"Next: `vcsd eval {run_folder}` measures the student, `vcsd export {run_folder}` writes it.")
     leave()
 
 
