@@ -226,8 +226,8 @@ def _checked(record: T) -> T:
 
 def _check_made_with(made: MadeWith) -> None:
     """Raise TypeError unless what is read again of how a scorecard was made is what an evaluation writes."""
-    asker, data, sampling, judge = (made.get(name) or {} for name in ("asker", "data", "sampling", "judge"))
-    objects = all(isinstance(part, dict) for part in (asker, data, sampling, judge))
+    asker, data, judge = (made.get(name) or {} for name in ("asker", "data", "judge"))
+    objects = all(isinstance(part, dict) for part in (asker, data, judge))
     if not objects or not all(isinstance(report, dict) for report in data.values()):
         raise TypeError("how it was made is not as an evaluation writes it")
     words = [judge.get(name) for name in ("model", "preset")] if judge else []
