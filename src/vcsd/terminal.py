@@ -56,7 +56,7 @@ class _VisibleRecord(logging.LogRecord):
 def guard_terminal() -> None:
     """Write out control characters in every log message and warning of this process, whoever sends them.
 
-    Pillow's warning of large images is dropped: smaller ones are refused already, with their example's id.
+    Pillow's warning about large images is dropped: our limit is lower, and its error names the example.
     """
     logging.setLogRecordFactory(_VisibleRecord)
     warnings.formatwarning = _visible_warning

@@ -201,7 +201,7 @@ def capsule(
 ) -> None:
     """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
 
-    Someone else can check it with `vcsd replay`. It holds no weights, no data and no folders of this machine.
+    Someone else can check it with `vcsd replay`. It holds no weights, no data, no addresses of servers and no absolute paths of the recipe.
 
     Example: `vcsd capsule runs/first --output first.capsule.json --scores runs/eval/first`
     """
@@ -210,7 +210,7 @@ def capsule(
 
     path = run / "capsule.json" if output is None else output
     if base is not None and not scores:
-        raise ConfigError(["--base recognises the scores of a base. Add --scores FOLDER, or leave it out."])
+        raise ConfigError(["--base has no effect without --scores FOLDER. Add --scores, or leave --base out."])
     show_log()
     packed = pack(run, scores or (), base=base)
     seal = write_capsule(packed, path)

@@ -190,7 +190,7 @@ class EvaluationConfig(Section):
     )
     data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null: $LMUData.")
     limit: int | None = Field(
-        None, ge=1, description="Ask at most N questions per benchmark, evenly spread; null asks all."
+        None, ge=1, description="Ask at most N questions per benchmark: a fixed random sample; null asks all."
     )
     style: str = Field("vlmevalkit", min_length=1, description="Prompt style: vlmevalkit, direct or cot.")
     mode: Literal["final", "exact"] = Field("final", description="How to read answers; final allows reasoning first.")

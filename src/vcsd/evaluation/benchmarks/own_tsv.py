@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[-+]?\d*\.\d+")
 def load_own_tsv(
     path: str | PathLike[str], *, style: str = "vlmevalkit", limit: int | None = None
 ) -> tuple[Benchmark, LoadedBenchmark]:
-    """Load the questions of a file; at most `limit`, spread evenly over it."""
+    """Load the questions of a file; at most `limit`, as `limited` chooses them."""
     path = Path(path)
     _check_path(path)
     table = read_tsv(path)
