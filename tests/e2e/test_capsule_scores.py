@@ -126,7 +126,7 @@ def test_a_base_that_was_moved_is_named(folder, tmp_path, capsys):
 def test_a_server_must_say_which_weights_answered_and_is_not_named(folder, of_the_student, tmp_path, capsys):
     card = json.loads((of_the_student / "scorecard.json").read_text())
     asker = {"server": "http://10.0.0.7:8000/v1", "model": "mine"}
-    card["made_with"]["judge"] = {"model": "judge", "server": "http://10.0.0.8"}
+    card["made_with"]["judge"] = {"model": "judge", "preset": "plain", "servers": ["http://10.0.0.8"]}
     for more, code in (({"weights": card["made_with"]["asker"]["model"]}, 0), ({}, 2)):
         card["made_with"]["asker"] = {**asker, **more}
         (tmp_path / "scorecard.json").write_text(json.dumps(card))

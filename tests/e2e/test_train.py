@@ -163,9 +163,9 @@ def test_a_dry_run_without_weights_still_checks_the_data(folder, tmp_path, monke
     assert "7 rows. 7 examples with id, prompt from 'question', images from 'image', answer. Prompts of 1,0" in words
     assert "rows checked all 7, with their images: 1 cannot be used and would be skipped (1 missing_file)." in words
     mistyped = f"data.path={folder}/trian.jsonl"
-    code, out, _ = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run", mistyped)
-    assert code == 0
-    assert f"not on this machine. Did you mean '{folder}/train.jsonl'? Prompts of" in " ".join(out.split())
+    code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "--dry-run", mistyped)
+    assert code == 2
+    assert f"Did you mean '{folder}/train.jsonl'?" in " ".join(err.split())
     code, _, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", *arguments, "prompts_per_step=8")
     assert code == 2
     assert "the data has only 7 rows" in err

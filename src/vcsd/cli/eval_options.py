@@ -41,7 +41,9 @@ Data = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Ask at most N questions per benchmark: a fixed random sample.", rich_help_panel=_ASKED),
+    typer.Option(
+        metavar="N", help="Ask at most N questions per benchmark: a fixed random sample.", rich_help_panel=_ASKED
+    ),
 ]
 Style = Annotated[
     str, typer.Option(metavar="NAME", help="Prompt style: vlmevalkit, direct or cot.", rich_help_panel=_ASKED)

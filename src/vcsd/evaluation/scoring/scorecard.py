@@ -230,7 +230,7 @@ def _check_made_with(made: MadeWith) -> None:
     objects = all(isinstance(part, dict) for part in (asker, data, judge))
     if not objects or not all(isinstance(report, dict) for report in data.values()):
         raise TypeError("how it was made is not as an evaluation writes it")
-    words = [judge.get(name) for name in ("model", "preset")] if judge else []
+    words = [judge.get("model"), judge.get("preset", "")] if judge else []  # earlier versions had no presets
     servers = judge.get("servers", [])
     if not isinstance(servers, list) or not all(isinstance(word, str) for word in [*words, *servers]):
         raise TypeError(f"its judge is {shown(judge)}")

@@ -49,7 +49,7 @@ def remarks(card: Scorecard) -> Iterator[str]:
     made = card.made_with
     parts = [f"mode {card.mode}"] + ([] if card.mode == "final" else [f"rules {card.rules}"])
     if judge := made.get("judge"):
-        parts.append(f"judge {judge['model']}, asked as {judge['preset']}")
+        parts.append(f"judge {judge['model']}, asked as {judge.get('preset', 'in an earlier version')}")
     parts += [f"{key} {made[key]}" for key in ("style", "seed") if key in made]
     if sampling := made.get("sampling"):
         parts.append("sampling " + ", ".join(f"{key} {value}" for key, value in sampling.items()))

@@ -13,6 +13,7 @@ from vcsd.evaluation.reading import READER
 from vcsd.evaluation.scoring.aggregate import tally
 from vcsd.evaluation.scoring.score_predictions import check_failed, score
 from vcsd.evaluation.scoring.scorecard import Scorecard, load_scorecard
+from vcsd.evaluation.scoring.terminal_tables import remarks
 
 
 def exact(questions, predictions, **more):
@@ -231,7 +232,7 @@ def test_what_is_no_scorecard_is_refused(tmp_path):
         (("benchmarks", "BLINK", "metrics"), 0),
         (("benchmarks",), {}),
         (("made_with", "data"), {"BLINK": 1}),
-        (("made_with", "judge"), {"model": "reader"}),
+        (("made_with", "judge"), {"preset": "strict"}),
     ],
 )
 def test_a_damaged_scorecard_is_refused_in_one_sentence(place, value):
@@ -242,6 +243,13 @@ def test_a_damaged_scorecard_is_refused_in_one_sentence(place, value):
     node[place[-1]] = value
     with pytest.raises(ConfigError, match=r"this is not a scorecard: .*\. Pass the scorecard\.json"):
         Scorecard.from_json(json.dumps(content))
+
+
+def test_a_judged_scorecard_of_a_version_without_presets_is_read():
+    content = json.loads(exact(blink("A", "B"), [say("q0", "A"), say("q1", "A")]).to_json())
+    content["made_with"]["judge"] = {"model": "reader", "server": "http://localhost"}
+    said = next(remarks(Scorecard.from_json(json.dumps(content))))
+    assert "judge reader, asked as in an earlier version" in said
 
 
 def test_a_scorecard_that_is_not_text_is_refused(tmp_path):
