@@ -201,7 +201,8 @@ def capsule(
 ) -> None:
     """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
 
-    Someone else can check it with `vcsd replay`. It holds no weights, no data, no addresses of servers and no absolute paths of the recipe.
+    Someone else can check it with `vcsd replay`. It holds no weights, no data, no addresses of servers and no absolute
+    paths of the recipe.
 
     Example: `vcsd capsule runs/first --output first.capsule.json --scores runs/eval/first`
     """
