@@ -173,14 +173,18 @@ class LiveEvaluation(TrainerCallback):
 
     def _stored_card(self, step: int) -> Scorecard | None:
         """The scorecard after a step, from the file of its answers; None if other questions were asked."""
+        not_compared = "Scores are not compared with the evaluation at step %d: %s"
         try:
             stored = PredictionFile(self._path(step))
         except ConfigError as error:
-            log.warning("Scores are not compared with the evaluation at step %d: %s", step, error)
+            log.warning(not_compared, step, error)
             return None
         answers = [stored.latest(question) for question in self.exam.questions]
         known = [prediction for prediction in answers if prediction is not None]
-        return self._card(known) if len(known) == len(answers) else None
+        if len(known) < len(answers):
+            log.warning(not_compared, step, f"it answered {len(known)} of the {len(answers)} questions.")
+            return None
+        return self._card(known)
 
 
 def _watched(lines: Sequence[JsonLine], otherwise: str, is_alike: Callable[[JsonLine], bool]) -> list[JsonLine]:

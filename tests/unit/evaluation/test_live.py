@@ -12,6 +12,7 @@ from tiny_step import losses_of, make_trainer
 from toy_questions import question
 from vcsd.evaluation.asking.model_answerer import ModelAnswerer
 from vcsd.evaluation.benchmarks.benchmark import Benchmark
+from vcsd.evaluation.benchmarks.world_suites import ALL_BENCHMARKS
 from vcsd.evaluation.live import LiveEvaluation, LiveExam
 from vcsd.evaluation.live_lines import live_unread_share, told_losses
 from vcsd.evaluation.reading.marking import Marking
@@ -268,6 +269,19 @@ def test_evaluations_with_another_file_of_own_questions_are_not_compared_with(tm
     lines = curve(tmp_path)
     assert [line["acc"] for line in lines] == [100.0, 25.0, 75.0]
     assert lines[0]["tsv"] != lines[1]["tsv"] == lines[2]["tsv"]
+
+
+def test_evaluations_of_other_questions_are_not_compared_with(tmp_path, caplog):
+    """As when evaluation.limit changes, or chooses others in another release."""
+    first, changed = knowing(tmp_path, {0: 40}), knowing(tmp_path, {3: 10})
+    published = [replace(each, benchmark="MMStar") for each in first.exam.questions]
+    first.exam = replace(first.exam, questions=published[:30], suites=ALL_BENCHMARKS)
+    changed.exam = replace(changed.exam, questions=published, suites=ALL_BENCHMARKS)
+    first.examine(0)
+    changed.examine(3)
+    assert warnings_in(caplog) == [
+        "Scores are not compared with the evaluation at step 0: it answered 30 of the 40 questions."
+    ]
 
 
 def test_the_last_step_is_examined_even_between_two_turns(tmp_path):
