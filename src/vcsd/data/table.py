@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 import json
 import math
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+
+_GAP = re.compile(r"(?<=['\"])\s+(?=['\"])")
+"""What stands between the texts of a NumPy array, as pandas writes it. Python would join the texts."""
 
 
 class Table(Protocol):
@@ -58,10 +63,12 @@ def is_nan(cell: object) -> bool:
 
 
 def image_cells(cell: object) -> list[object]:
-    """Return the images in a cell: none, one, a list, or a list as text, which CSV needs, in JSON or as Python has it.
+    """Return the images in a cell: none, one, a list, or a list as text, as JSON, Python or NumPy write it.
 
     >>> image_cells('["a.png", "b.png"]'), image_cells("['a.png']"), image_cells("a.png"), image_cells(None)
     (['a.png', 'b.png'], ['a.png'], ['a.png'], [])
+    >>> image_cells("['a.png' 'b.png']")
+    ['a.png', 'b.png']
     """
     if isinstance(cell, str) and cell.lstrip().startswith("["):
         cell = _listed(cell.strip())
@@ -71,7 +78,8 @@ def image_cells(cell: object) -> list[object]:
 
 def _listed(text: str) -> object:
     """Read a list that is written as text. Any other text, such as a file name that begins with a bracket, is kept."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return read(text)
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return ast.literal_eval(_GAP.sub(", ", text))
     return text
