@@ -47,7 +47,7 @@ ORDER = ("fails: harm", "fails: no gain", "undecided", "works")
 
 QUESTION = (
     "Does VCSD still gain in six settings in which it may fail, and which abilities does training cost? Each setting "
-    "has new bases (models before training: Qwen3-VL, 3.2M); a difference is after minus before."
+    "has new bases (Qwen3-VL, 3.2M); a difference is after minus before training."
 )
 HISTORY = (
     "- History: the rules, the list of runs and the code that gives the verdicts were committed before any result. The "

@@ -65,7 +65,7 @@ def claims_section(
     changes = judged.changes(runs)
     yield from (f"**{verdict_counts(judged, runs)}.** {beside_counts}".rstrip(), "", *_contradicted(changes))
     yield (
-        f"The test is Student's t over bases (models before training), two-sided, with Holm's correction for "
+        f"The test is Student's t over bases, two-sided, with Holm's correction for "
         f"{len(judged.claims)}. If the 90% interval lies within {NEAR:g} point of zero, the verdict is *disagrees: "
         "alike*, whatever the p. Otherwise, a difference clearly above zero agrees and one clearly below disagrees. "
         f"Fewer than {judged.fewest_bases} bases give no verdict. `80% power from` holds for a claim that is tested "

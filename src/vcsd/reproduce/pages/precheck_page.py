@@ -47,8 +47,8 @@ COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 STEPS_COMMAND = "python -m vcsd.reproduce.planned.first_steps docs/results BASES"
 TITLE = "How well does the pre-check predict the gain of training?"
 QUESTION = (
-    "`vcsd precheck` measures what contrast decoding gains on a base (the model before training), and forecasts what "
-    "training will gain ([how](../inspect.md#could-training-help)). How far off is this forecast?"
+    "`vcsd precheck` measures what contrast decoding gains on a base, and forecasts what training will gain "
+    "([how](../inspect.md#could-training-help)). How far off is this forecast?"
 )
 SMALL_GAIN = 5.0
 """Points. The size of the paper's gains, which matters most to a user."""

@@ -187,7 +187,7 @@ def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *,
                 *_disagreements(rows),
                 *_sizes(results, at_paper_size, coming),
             ],
-            sure=f"A verdict needs at least {FEWEST_BASES} bases (models before training) and a two-sided p below 0.05 "
+            sure=f"A verdict needs at least {FEWEST_BASES} bases and a two-sided p below 0.05 "
             "([rules](#how-the-verdicts-are-given)). The column *could decide* says what the runs could have shown. "
             "The p-values are not corrected for the number of rows: of 20 claims without any effect, one would be "
             f"decided by chance.{_made_stricter(results)}",
