@@ -104,8 +104,13 @@ def init(
 
 
 def _run_of(recipe: Path, model: str) -> str:
-    """Return the name of a run: that of its recipe, so that two recipes do not share a folder, or of its model."""
-    return model if recipe.name == _RECIPE.name else recipe.stem
+    """Return the name of a run: that of its recipe, so that two recipes do not share a folder, or of its model.
+
+    Not `world`: scores are kept by the name of what was asked, and the base has that name.
+    """
+    from vcsd.inspect.opened import WORLD
+
+    return model if recipe.name == _RECIPE.name or recipe.stem == WORLD else recipe.stem
 
 
 def _values(model: str, run: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:

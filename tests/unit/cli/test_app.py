@@ -346,6 +346,13 @@ def test_two_recipes_of_a_model_have_a_run_each(tmp_path, model):
         assert "runs/eval/world 'runs/eval/my second'" in text
 
 
+def test_a_recipe_named_world_does_not_name_its_scores_as_those_of_the_base(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"question": "How many?", "image": "a.png"}\n')
+    path = tmp_path / "world.yaml"
+    assert invoke("init", "--model", "world", "--data", str(tmp_path / "rows.jsonl"), "--out", str(path)).exit_code == 0
+    assert "runs/eval/world runs/eval/tiny" in path.read_text()
+
+
 def test_a_wrong_device_stops_init_before_anything_is_written(tmp_path):
     result = invoke("init", "--model", "world", "--device", "tpu", "--out", str(tmp_path / "a.yaml"))
     assert "Did you mean 'gpu'?" in str(result.exception)
