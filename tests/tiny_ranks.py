@@ -46,6 +46,7 @@ def on_ranks(num_ranks: int, run: Callable[..., None], *given: Any) -> None:
 def _rank(rank: int, num_ranks: int, where: str, run: Callable[..., None], given: tuple[Any, ...]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=num_ranks, timeout=TIMEOUT)
+    dist.barrier()  # a rank that fails at once would close its connections while others still make theirs
     run(*given)
     dist.destroy_process_group()
     sys.stderr.flush()
