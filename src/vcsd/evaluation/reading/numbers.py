@@ -112,8 +112,8 @@ def _value(found: re.Match[str]) -> str:
 
 
 def _latin(word: str) -> str:
-    """Return a word as the tables have it. IGNORECASE takes the dotless ı for an i, and the long ſ for an s."""
-    return word.lower().replace("\u0131", "i").replace("\u017f", "s")
+    """Return a word as the tables have it. IGNORECASE takes the Turkish ı and İ for an i, and the long ſ for an s."""
+    return word.lower().replace("\u0307", "").replace("\u0131", "i").replace("\u017f", "s")
 
 
 def _decimal(value: Fraction) -> str:

@@ -328,7 +328,8 @@ def test_not_visible_answers_a_question_about_it(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("There are s\u0131x cups.", "6"), ("\u017feven", "7"), ("5 m\u0131ll\u0131on", "5000000")]
+    ("text", "expected"),
+    [("There are s\u0131x cups.", "6"), ("\u017feven", "7"), ("5 m\u0131ll\u0131on", "5000000"), ("S\u0130X", "6")],
 )
 def test_letters_that_python_takes_for_others_are_read_as_these(text, expected):
     assert read_answer(text, "integer").found == expected
