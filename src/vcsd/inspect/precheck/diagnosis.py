@@ -21,7 +21,7 @@ from vcsd.evaluation.asking.predictions import answer_key
 from vcsd.evaluation.benchmarks.read_rows import options_inside
 from vcsd.evaluation.reading import READER, numbers, read_answer
 from vcsd.evaluation.reading.texts.formulas import formula
-from vcsd.evaluation.reading.texts.statements import statements, without_latex
+from vcsd.evaluation.reading.texts.statements import plain_signs, statements, without_latex
 from vcsd.evaluation.scoring.aggregate import Tally
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.evaluation.scoring.uncertainty import estimate, interval_of_difference
@@ -322,7 +322,7 @@ def _is_changed(seen: ResponseContrast, place: int) -> bool:
 
 def asked_question(example: Example) -> Question:
     """Return an example as a question, whose gold answer is that of the data, empty if it has none."""
-    gold = bare_answer(example.answer or "")
+    gold = bare_answer(plain_signs(example.answer or ""))
     return Question(example, BENCHMARK, answer_kind(gold), gold)
 
 

@@ -358,6 +358,8 @@ def test_answers_are_compared_by_their_kind(answer, text, right):
         ("1,200", "There are 1200 cups."),
         ("45^\\circ", "The angle is 45 degrees."),
         ("$x + 1$", "The answer is x+1."),
+        ("\u22123", "It is -3."),
+        ("\uff08B\uff09", "The answer is B."),
     ],
 )
 def test_an_answer_of_the_data_may_be_in_a_box_or_in_brackets(answer, text):
