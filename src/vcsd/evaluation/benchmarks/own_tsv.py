@@ -119,7 +119,7 @@ def read_own(row: Record) -> ParsedRecord:
     groups = groups_of(row, _GROUPS)
     if options_of(row):
         return replace(multiple_choice(row), groups=groups)
-    gold = row.need("answer").strip()
+    gold = row.need("answer").strip().replace("\u2212", "-")  # the sign of mathematics
     gold = gold.replace(",", "") if _THOUSANDS.fullmatch(gold) else gold
     question, hint = row.need("question"), row.get("hint")
     if gold.lower() in ("yes", "no"):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from vcsd.errors import DataError
 from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.reading.exact import read_back, read_option
+from vcsd.evaluation.reading.texts.statements import plain_signs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +96,7 @@ def normalise(question: Question, extraction: str) -> str | None:
     except (ValueError, OverflowError):
         return None
     # Free text is rare in MathVista, but common in own files.
-    return " ".join(extraction.split()).removesuffix(".").casefold()
+    return " ".join(plain_signs(extraction).split()).removesuffix(".").casefold()
 
 
 def _letter(extraction: str) -> str:

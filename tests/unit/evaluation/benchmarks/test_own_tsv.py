@@ -66,6 +66,15 @@ def test_a_number_may_have_commas_between_its_thousands(tmp_path):
     assert verdict.is_right
 
 
+@pytest.mark.parametrize(("answer", "text"), [("\u22123", "It is -3."), ("\uff08a\uff09", "(a)"), ("是。", "是。")])
+def test_signs_of_other_alphabets_in_an_answer_are_read_as_in_replies(tmp_path, answer, text):
+    benchmark, loaded = load_own_tsv(
+        write_tsv(tmp_path / "mine.tsv", [{**ROWS[2], "image": coded(1), "answer": answer}])
+    )
+    (verdict,) = mark(loaded.questions, [Prediction("3", text, "end")], Marking("final"), {"mine": benchmark})
+    assert verdict.is_right
+
+
 def test_a_limit_spreads_over_the_file(tmp_path):
     _, loaded = load_own_tsv(write_tsv(tmp_path / "mine.tsv", ROWS), limit=2)
     first, second = (int(question.id) for question in loaded.questions)
