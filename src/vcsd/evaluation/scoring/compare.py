@@ -269,7 +269,10 @@ def _check_comparable(cards: Sequence[Scorecard]) -> None:
             other = card.benchmarks[name]
             same = (score.tally.ids, score.tally.clusters, dict(score.tally.parts))
             if same != (other.tally.ids, other.tally.clusters, dict(other.tally.parts)):
-                problems.append(f"{name}: the scorecards are of different questions. Score both on the same data.")
+                problems.append(
+                    f"{name}: the scorecards are of different questions. Ask both with the same data, --limit and "
+                    "version of vcsd."
+                )
             elif first.mode == card.mode and score.numbers != other.numbers:
                 problems.append(
                     f"{name}: numbers were compared by {score.numbers!r} in one scorecard and by {other.numbers!r} in "
