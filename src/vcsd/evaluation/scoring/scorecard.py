@@ -138,7 +138,7 @@ class Scorecard:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def load_scorecard(path: str | PathLike[str]) -> Scorecard:
@@ -189,7 +189,7 @@ def _unpacked(values: Mapping[str, Any]) -> Tally:
     is_whole = is_whole and all(type(number) is int and -1 <= number < len(ids) for number in numbers)
     has_units = bool(parts or ratios) and all(max(part) >= 0 for part in parts.values())
     if not is_whole or not has_units or min(tally.clusters) < 0:
-        raise ValueError("its questions, their answers and their units do not fit")
+        raise ValueError("its questions, their answers and their units do not fit together")
     return tally
 
 
@@ -220,7 +220,7 @@ def _checked(record: T) -> T:
             raise TypeError(f"{slot.name} = {shown(value)} is not of type {slot.type}")
         for number in value.values() if slot.name == "metrics" else [value]:
             if (slot.name == "metrics" or isinstance(number, int | float)) and not abs(number) <= _LARGEST:
-                raise ValueError(f"{slot.name} = {shown(number)} is no result")
+                raise ValueError(f"{slot.name} = {shown(number)} is not a score, count or length")
     return record
 
 
@@ -229,7 +229,7 @@ def _check_made_with(made: MadeWith) -> None:
     asker, data, judge = (made.get(name) or {} for name in ("asker", "data", "judge"))
     objects = all(isinstance(part, dict) for part in (asker, data, judge))
     if not objects or not all(isinstance(report, dict) for report in data.values()):
-        raise TypeError("how it was made is not as an evaluation writes it")
+        raise TypeError("its made_with is not as an evaluation writes it")
     words = [judge.get("model"), judge.get("preset", "")] if judge else []  # earlier versions had no presets
     servers = judge.get("servers", [])
     if not isinstance(servers, list) or not all(isinstance(word, str) for word in [*words, *servers]):
