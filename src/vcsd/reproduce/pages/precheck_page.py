@@ -137,8 +137,8 @@ def precheck_page(out: Path, tested: str = "", left_out: LeftOut | None = None) 
         "",
         "Each row is a statistic of a base. `correlation` is that with the gain of training. `miss of a line` is the "
         "typical miss (root mean square) if a line through the other bases predicts the gain; `miss of the mean` is "
-        "that of their mean gain, which needs no statistic. The intervals treat bases as independent, although the "
-        "pre-training of those with one seed starts alike. Statistics of the first training step need no "
+        "that of their mean gain, which needs no statistic. The intervals treat bases as independent, although those "
+        "with one seed share their initial weights and first lessons. Statistics of the first training step need no "
         "answers. Bases of lists that are read once ([failures](where_it_fails.md), [more bases](more_bases.md)) are "
         "left out.",
         "",
@@ -158,8 +158,8 @@ def _seeds_left_out(pairs: Mapping[str, Pair]) -> str:
         others = [gain - own for other, (own, gain) in pairs.items() if _seed(other) != _seed(name)]
         off.append(training - decoding - median(others) if others else math.nan)
     return (
-        "The pre-training of bases with one seed starts alike. If they are left out of each other's forecasts too, a "
-        f"typical miss is {root_mean_square(off):.1f} points."
+        "Bases with one seed share their initial weights and first lessons. If they are left out of each other's "
+        f"forecasts too, a typical miss is {root_mean_square(off):.1f} points."
     )
 
 
