@@ -181,7 +181,7 @@ MISTAKES = [
     (train("model.max_pixels=10", "model.min_pixels=20"), "model.min_pixels = 20 exceeds model.max_pixels = 10"),
     # the data
     (data("nowhere"), "there is no data at 'nowhere.jsonl'. Give a file"),
-    ((*data("trian"), "--dry-run"), "there is no data at 'trian.jsonl'. Give a file"),
+    ((*data("trian"), "--dry-run"), "there is no data at 'trian.jsonl'. Did you mean 'train.jsonl'? To plan for a"),
     (data("trian"), "or the id of a hub dataset. Did you mean 'train.jsonl'?"),
     (train("data.path=images"), "holds no data. It needs a file that ends in one of .jsonl"),
     (train("data.path=text.txt"), ".txt is not a format. Allowed: .jsonl"),

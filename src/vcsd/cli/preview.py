@@ -70,7 +70,9 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
     if has_data and has_weights:
         return preview_loaded(load(recipe, is_dry=True), machine)
     if not has_data and machine is None and similar_path(recipe.data.path, wants_file=True) is not None:
-        load_examples(**recipe.data.for_loading())  # raises: the path is mistyped, not that of another machine
+        elsewhere = "To plan for a machine that has it, add --card, such as --card 24GB."
+        near = nearest_path(recipe.data.path, wants_file=True)
+        raise ConfigError([f"there is no data at {recipe.data.path!r}.{near} {elsewhere}"])
     arguments = checked_arguments(recipe, is_dry=True)
     model, source = empty_model(recipe)
     job = job_of(recipe, model)
