@@ -3,18 +3,14 @@
 import json
 import os
 import shutil
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from tiny_examples import picture
-from tiny_models import build_model
-from tiny_processor import write_processor_files
 from toy_benchmarks import coded, write_tsv, write_tsvs
-from vcsd.cli import app
+from toy_command import vcsd, write_run_files
 from vcsd.errors import ConfigError
 from vcsd.publish.capsule import read_capsule, seal_of, write_capsule
 from vcsd.publish.replay import MARKER
@@ -33,26 +29,11 @@ trainer: {{max_steps: 3, save_steps: 3, learning_rate: 1e-3, warmup_steps: 1, us
 pytestmark = pytest.mark.e2e
 
 
-def vcsd(*arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-    return stop.value.code
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A finished run of three steps and its capsule."""
     folder = tmp_path_factory.mktemp("capsule")
-    build_model().save_pretrained(folder / "model")
-    write_processor_files(folder / "model")
-    rows = []
-    for index in range(5):
-        picture(64, 64).save(folder / f"{index}.png")
-        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": f"{index}.png"})
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    write_run_files(folder, RECIPE, 5)
     assert vcsd("train", folder / "recipe.yaml") == 0
     assert vcsd("capsule", folder / "run") == 0
     return folder

@@ -2,15 +2,13 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 
-from tiny_examples import picture
 from tiny_models import build_model
 from tiny_processor import write_processor_files
 from toy_benchmarks import coded, write_tsv
-from vcsd.cli import app
+from toy_command import vcsd, write_run_files
 from vcsd.publish.capsule import read_capsule
 
 RECIPE = """
@@ -27,26 +25,11 @@ trainer: {{max_steps: 2, save_steps: 1, learning_rate: 1e-2, warmup_steps: 1, us
 pytestmark = pytest.mark.e2e
 
 
-def vcsd(*arguments):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["vcsd", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            app.main()
-    return stop.value.code
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A finished run of two steps, and questions."""
     folder = tmp_path_factory.mktemp("scores")
-    build_model().save_pretrained(folder / "model")
-    write_processor_files(folder / "model")
-    rows = []
-    for index in range(4):
-        picture(64, 64).save(folder / f"{index}.png")
-        rows.append({"id": f"row-{index}", "question": f"how many, {index}?", "image": f"{index}.png"})
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    write_run_files(folder, RECIPE, 4)
     questions = [{"index": f"`{n}`  a", "image": coded(n), "question": "Is it red?", "answer": "Yes"} for n in (1, 2)]
     write_tsv(folder / "mine.tsv", questions)
     assert vcsd("train", folder / "recipe.yaml") == 0
