@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,7 +54,7 @@ from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder, pack_results
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
-from vcsd.reproduce.pool import PoolTally, Worker, report_outcome, sigterm_as_interrupt
+from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
 
@@ -195,9 +196,9 @@ def run_list(
     tally = PoolTally(len(todo), len(listed.runs) - len(todo))
     workers: list[Worker] = []
     idle: list[Worker] = []
-    is_last, saved = False, time.monotonic()
+    is_last, saved, signals = False, time.monotonic(), NotedSignals()
     try:
-        while time.monotonic() < deadline and not is_last:
+        while time.monotonic() < deadline and not is_last and not signals.have_come:
             maker.advance()
             if time.monotonic() - saved >= SAVE_SECONDS:
                 save()
@@ -207,15 +208,35 @@ def run_list(
                 workers[-1].start(cell)
             is_last = not workers and maker.is_done and not any(maker.has(run.base) for run in todo)
             _collect(workers, idle, partial(report_outcome, tally, say, shows_score=False))  # one look, at the end
-    except KeyboardInterrupt:
-        say("Interrupted. The same command resumes.")
+        if signals.have_come:
+            say("Interrupted. The same command resumes.")
     finally:
         for worker in (*workers, *idle):
             worker.process.terminate()
         maker.stop()
         for worker in (*workers, *idle):
             worker.stop()
+        signals.restore()
     return tally
+
+
+class NotedSignals:
+    """Notes SIGTERM and Ctrl-C for a loop that asks for them.
+
+    As a KeyboardInterrupt, a signal could come while pydantic reads a recipe, which makes an error of its own of it.
+    """
+
+    def __init__(self) -> None:
+        self.have_come = False
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore(self) -> None:
+        """Handle signals as before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, *_: object) -> None:
+        self.have_come = True
 
 
 def _next_cell(
@@ -315,8 +336,7 @@ def _main(options: argparse.Namespace) -> bool:
     for name in waiting(listed, sweep, maker, known):
         say(f"{name} has results and missing runs, but is not in {bases}: put it there, since it is not made again.")
     save = partial(_save, options.archive, listed, sweep, maker, known)
-    with sigterm_as_interrupt():
-        tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes, save)
+    tally = run_list(listed, sweep, maker, known, options.jobs, started + 60 * options.minutes, save)
     keep_cards(bases, options.out)
     wall = time.monotonic() - started
     ran = sorted({run.base for run in listed.runs if maker.has(run.base)})

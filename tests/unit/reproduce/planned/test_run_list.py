@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import signal
 import tarfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+from pydantic import PlainSerializer, TypeAdapter
 
 from tiny_bases import make_base, write_planned_card
 from vcsd.checkpoint import lock
@@ -97,34 +100,37 @@ def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
     assert todo == []
 
 
-@pytest.mark.parametrize("when", ["start", "collect"])
-def test_an_interrupt_ends_every_process_and_reports_what_is_done(when, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_a_bad_time_ends_every_process_and_reports_what_is_done(number, tmp_path, monkeypatch, capsys):
+    """While pydantic works, where a KeyboardInterrupt would become an error of another kind."""
     plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]})])
     write_planned_card(make_base(tmp_path / "bases" / "a"), plan.bases["a"])
     maker, ended = BaseMaker(list(plan.bases.values()), tmp_path / "bases", None, 1), []
 
-    class Interrupted:
+    def signal_in_pydantic(value):
+        signal.raise_signal(number)
+        return value
+
+    class StandIn:
         def __init__(self, logs, threads):
             self.process = SimpleNamespace(terminate=lambda: ended.append("terminated"))
 
         def start(self, cell):
-            if when == "start":
-                raise KeyboardInterrupt
+            TypeAdapter(Annotated[int, PlainSerializer(signal_in_pydantic)]).dump_json(1)
 
         def stop(self):
             ended.append("joined")
 
-    def collect(workers, idle, report):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run_planned, "Worker", Interrupted)
-    monkeypatch.setattr(run_planned, "_collect", collect)
+    before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
+    monkeypatch.setattr(run_planned, "Worker", StandIn)
+    monkeypatch.setattr(run_planned, "_collect", lambda workers, idle, report: None)
     monkeypatch.setattr(maker, "stop", lambda: ended.append("bases"))
     sweep = Sweep(recipe_path("world/reproduce"), tmp_path / "out", num_questions=4, num_prompts=8)
     tally = run_planned.run_list(plan, sweep, maker, KnownRuns(), 1, time.monotonic() + 60)
     assert ended == ["terminated", "bases", "joined"]
     assert (tally.num_todo, tally.keys) == (2, [])
     assert "Interrupted. The same command resumes." in capsys.readouterr().out
+    assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_what_a_killed_command_has_begun_is_waited_for(tmp_path, monkeypatch):
