@@ -1,6 +1,6 @@
 """`python -m vcsd` is `vcsd`."""
 
-from vcsd.cli.app import main
+from vcsd.cli import main
 
 if __name__ == "__main__":
     main()

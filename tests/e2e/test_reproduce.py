@@ -110,7 +110,7 @@ def test_an_interrupted_command_keeps_what_is_done_and_says_so(bases, monkeypatc
     monkeypatch.setattr(pool, "_attempt", once)
     code, out, _ = run(monkeypatch, capsys, *given)
     assert code == 130
-    assert "Stopped; 1 of 3 cells are done. The same command resumes." in out
+    assert "Stopped. 1 of 3 cells are done. The same command resumes." in out
     assert "2 cells to run, 1 already done" in run(monkeypatch, capsys, *given)[1]
     noted = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
     assert [(each["cells_run"], each["ended"]) for each in noted] == [(1, "interrupted"), (2, "done")]

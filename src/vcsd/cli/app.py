@@ -28,7 +28,19 @@ from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import ConfigError, RunError, VcsdError, shown
-from vcsd.terminal import announce_slow_import, guard_terminal, is_replica, plain, say, say_once, show_log
+from vcsd.terminal import (
+    announce_slow_import,
+    as_stopped,
+    exit_code_of,
+    guard_terminal,
+    how_stopped,
+    is_replica,
+    plain,
+    say,
+    say_once,
+    show_log,
+    stoppable,
+)
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:
@@ -38,15 +50,26 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """Escapes control characters in usage errors, which quote the command line."""
+    """Escapes control characters in usage errors, which quote the command line; says when a signal ends a command."""
 
     def invoke(self, ctx: Any) -> Any:
-        with _visible_usage_errors():
+        with _said_stop(), _visible_usage_errors():
             return super().invoke(ctx)
 
     def make_context(self, *given: Any, **more: Any) -> Any:
-        with _visible_usage_errors():
+        with _said_stop(), _visible_usage_errors():
             return super().make_context(*given, **more)
+
+
+@contextmanager
+def _said_stop() -> Iterator[None]:
+    """Say that a signal stopped a command that has nothing to add, and set its exit code."""
+    try:
+        with as_stopped():
+            yield
+    except KeyboardInterrupt as stop:
+        say(how_stopped(stop), to_stderr=True)
+        sys.exit(exit_code_of(stop))
 
 
 @contextmanager
@@ -99,7 +122,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when a command imports huggingface_hub
     guard_terminal()
     announce_slow_import()
-    with said_errors():
+    with stoppable(), _said_stop(), said_errors():
         app()
 
 
@@ -107,7 +130,8 @@ def main() -> None:
 def said_errors() -> Iterator[None]:
     """Print an error and exit: with code 2 if it is meant for users, with 70 if it is unexpected."""
     try:
-        yield
+        with as_stopped():
+            yield
     except VcsdError as error:
         _fail(error)
     except OSError as error:
@@ -255,7 +279,7 @@ def train(
     from vcsd import run
     from vcsd.checkpoint import latest_checkpoint
     from vcsd.parallel.ranks import leave
-    from vcsd.trainer.on_signal import OnSignal, Stopped
+    from vcsd.trainer.on_signal import OnSignal
 
     loaded = run.load(settings)
     with OnSignal() as on_signal:  # until the last message: when another rank ends first, the launcher sends SIGTERM
@@ -264,9 +288,8 @@ def train(
                 trainer = run.train(loaded, callbacks=[on_signal])
                 on_signal.raise_if_stopped()
         except KeyboardInterrupt as stop:
-            by, code = (f" by {stop.signal.name}", stop.exit_code) if isinstance(stop, Stopped) else ("", 130)
-            say_once(f"Stopped{by}. {run.how_to_resume(loaded)}")
-            raise typer.Exit(code) from None
+            say_once(f"{how_stopped(stop)} {run.how_to_resume(loaded)}")
+            sys.exit(exit_code_of(stop))
     skips = trainer.stream.skips
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
@@ -331,9 +354,9 @@ def demo(
     console = Console()
     try:
         shown = demonstration.demonstrate(setting, say)
-    except KeyboardInterrupt:
-        say(f"Stopped. The same command resumes from {folder}.")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        say(f"{how_stopped(stop)} The same command resumes from {folder}.")
+        sys.exit(exit_code_of(stop))
     console.print("\nRight answers in percent; paired differences in points with their 95% intervals:")
     console.print(terminal_table(shown))
     say(f"Change in answers that could not be read, in points: {unread_line(shown)}.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from rich.console import Console
 from vcsd.checkpoint.whole_file import read_object, write_whole
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
-from vcsd.terminal import say, say_prose, show_log
+from vcsd.terminal import exit_code_of, how_stopped, say, say_prose, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -128,12 +129,12 @@ def _questions(
 
 @contextmanager
 def resumable(kept: str = "Answers") -> Iterator[None]:
-    """Tell a user who presses Ctrl-C what is kept."""
+    """Say what is kept when a signal stops the command."""
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"Stopped. {kept} so far are kept; the same command resumes.", to_stderr=True)
-        raise
+    except KeyboardInterrupt as stop:
+        say(f"{how_stopped(stop)} {kept} so far are kept; the same command resumes.", to_stderr=True)
+        sys.exit(exit_code_of(stop))
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcsd.errors import ConfigError, RunError
-from vcsd.terminal import say
+from vcsd.terminal import exit_code_of, how_stopped, say
 from vcsd.world.checks import checked_split, refuse_no_folder, refuse_none, refuse_seed
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 
 MOST_JOBS, MOST_QUESTIONS, MOST_SEEDS = 1024, 100_000, 1000
 """Beyond these a number is a slip, which would fill the memory before anything runs."""
-
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
 
 NAMES = (
     "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black, sharpening, dose"
@@ -213,9 +210,9 @@ def _reproduce_paper(
     try:
         with only_process(out):
             cards = [plan.score(row, say) for row in rows]
-    except KeyboardInterrupt:
-        say(f"Stopped. The same command resumes from {out}.")
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as stop:
+        say(f"{how_stopped(stop)} The same command resumes from {out}.")
+        sys.exit(exit_code_of(stop))
     _print_paper(plan, rows, cards)
 
 
@@ -257,10 +254,10 @@ def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: in
         say(f"Running {num_again} again: some answers were unread, and the reading rules have improved.")
     try:
         run_cells(todo, tally, jobs, say)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         add_to_journal(experiments, results, tally, jobs, time.monotonic() - start, "interrupted")
-        say(f"Stopped; {len(tally.keys)} of {tally.num_todo} cells are done. The same command resumes.")
-        raise typer.Exit(INTERRUPTED) from None
+        say(f"{how_stopped(stop)} {len(tally.keys)} of {tally.num_todo} cells are done. The same command resumes.")
+        sys.exit(exit_code_of(stop))
     wall_seconds = time.monotonic() - start
     add_to_journal(experiments, results, tally, jobs, wall_seconds, "done")
     for path in write_pages(experiments, results):

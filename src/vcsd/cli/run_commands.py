@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, VcsdError, nearest_path
-from vcsd.terminal import is_replica, say, say_once, show_log
+from vcsd.terminal import exit_code_of, how_stopped, is_replica, say, say_once, show_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +54,8 @@ def watch(run: Annotated[Path, typer.Argument(help="Folder of a run, live or not
 
     try:
         watch_run(run, Console())
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        sys.exit(exit_code_of(stop))
 
 
 _Base = Annotated[
@@ -265,9 +266,9 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     recipe = recipe_of(packed, Files(model, data, images, questions), folder)
     try:
         repetition = run_again(packed, recipe, tolerance=tolerance, num_steps=steps)
-    except KeyboardInterrupt:
-        say(f"Stopped. The same command resumes from {folder}.")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        say(f"{how_stopped(stop)} The same command resumes from {folder}.")
+        sys.exit(exit_code_of(stop))
     for line in replay_lines(repetition, folder, has_seal=seal is not None):
         say_once(line)
     if packed["scorecards"]:

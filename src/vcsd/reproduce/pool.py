@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -24,9 +23,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from vcsd.errors import VcsdError
 from vcsd.monitor.machine import num_cores
 from vcsd.monitor.work_bar import WorkBar
+from vcsd.terminal import as_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
     from pathlib import Path
@@ -76,28 +76,13 @@ def run_cells(todo: dict[str, Cell], tally: PoolTally, jobs: int, say: Callable[
     if not todo:
         return
     report = partial(report_outcome, tally, say)
-    with sigterm_as_interrupt():
-        if jobs == 1:
-            for cell in todo.values():
-                report(cell, _attempt(cell))
-        else:
-            with WorkBar("runs") as bar:
-                bar.begin(0, len(todo))
-                _run_in_parallel(todo, jobs, report, bar)
-
-
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Handle SIGTERM, which a time limit sends, like Ctrl-C, so that no worker is left behind."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    if jobs == 1:
+        for cell in todo.values():
+            report(cell, _attempt(cell))
+    else:
+        with WorkBar("runs") as bar:
+            bar.begin(0, len(todo))
+            _run_in_parallel(todo, jobs, report, bar)
 
 
 class Worker:
@@ -225,7 +210,8 @@ def _set_up(logs: Path, threads: int) -> None:
 def _attempt(cell: Cell) -> CellOutcome:
     """Run a cell; return its result, or None and the error."""
     try:
-        return cell.run(), ""
+        with as_stopped():
+            return cell.run(), ""
     except (VcsdError, OSError) as error:  # the sentence says all, such as that the disk is full
         return None, f"{type(error).__name__}: {error}"
     except Exception as error:

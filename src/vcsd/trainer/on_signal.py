@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from transformers import TrainerCallback
 
 from vcsd.parallel.ranks import gathered
+from vcsd.terminal import SAME_SECONDS, STOPS, Stopped, stop
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -32,25 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
 SAVE = getattr(signal, "SIGUSR1", None)
 """None on Windows, which lacks it."""
-
-SAME_SECONDS = 0.5
-"""Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal stopped the run. `exit_code` is the one that shells use: 143 for SIGTERM, 130 for SIGINT."""
-
-    def __init__(self, number: int) -> None:
-        self.signal = signal.Signals(number)
-        super().__init__(f"stopped by {self.signal.name}")
-
-    @property
-    def exit_code(self) -> int:
-        """128 plus the number of the signal."""
-        return 128 + self.signal
 
 
 class OnSignal(TrainerCallback):
@@ -70,7 +54,7 @@ class OnSignal(TrainerCallback):
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             numbers = [number for number in (*STOPS, SAVE) if number is not None]
-            defaults = (signal.SIG_DFL, signal.default_int_handler)
+            defaults = (signal.SIG_DFL, signal.default_int_handler, stop)
             self._before = {number: handler for number in numbers if (handler := signal.getsignal(number)) in defaults}
             for number in self._before:
                 signal.signal(number, self._handle)
@@ -91,7 +75,8 @@ class OnSignal(TrainerCallback):
             return
         is_stopping = self.stop is not None and self._told_time is None  # for another rank's signal
         if self._told_time is not None or not (self._is_training or is_stopping):
-            raise Stopped(number)
+            stop(number, frame)
+            return
         self._told_time = time.monotonic()
         if not is_stopping:
             self._asked = signal.Signals(number)

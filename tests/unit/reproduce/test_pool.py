@@ -9,10 +9,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+from pydantic import PlainSerializer, TypeAdapter
 
 from vcsd.reproduce.pool import _attempt, run_cells, take_stock
+from vcsd.terminal import Stopped, stoppable
 
 
 def toy(key, result=None, length=(0, 0), ran=None):
@@ -102,13 +105,15 @@ import os, signal, sys
 from pathlib import Path
 from test_pool import InWorker
 from vcsd.reproduce.pool import run_cells, take_stock
+from vcsd.terminal import stoppable
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
     out = Path(sys.argv[1])
     todo, tally = take_stock([InWorker(key, out) for key in ("a", "endless 1", "endless 2")])
     try:
-        run_cells(todo, tally, 2, lambda line: print(line, flush=True))
+        with stoppable():
+            run_cells(todo, tally, 2, lambda line: print(line, flush=True))
     except KeyboardInterrupt:
         print("interrupted", tally.keys, flush=True)
 """
@@ -131,6 +136,17 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(word, tmp_path):
     for line in begun.read_text().splitlines():
         with pytest.raises(ProcessLookupError):
             os.kill(int(line.split()[-1]), 0)
+
+
+def test_a_signal_that_a_library_turns_into_an_error_ends_the_list_and_fails_no_cell():
+    def run():
+        TypeAdapter(Annotated[int, PlainSerializer(lambda value: signal.raise_signal(signal.SIGTERM))]).dump_json(1)
+
+    todo, tally = take_stock([toy("a"), toy("b")])
+    todo["a"].run = run
+    with stoppable(), pytest.raises(Stopped):
+        run_cells(todo, tally, 1, lambda line: None)
+    assert (tally.keys, tally.failed) == ([], [])
 
 
 def test_a_full_disk_fails_a_cell_with_its_sentence_and_without_a_traceback(caplog, capsys):
