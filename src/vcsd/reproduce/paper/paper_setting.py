@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ from vcsd.reproduce.paper.paper_costs import cost_of
 from vcsd.reproduce.paper.paper_curves import read_curve
 from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
 from vcsd.rollout.engine import TransformersEngine
+from vcsd.terminal import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -210,13 +212,23 @@ def refuse_launcher(launcher: str) -> None:
 
 
 def launch(command: Sequence[str]) -> None:
-    """Run a command to its end. Raise an error if it cannot be found or fails."""
+    """Run a command to its end. Raise an error if it cannot be found or fails.
+
+    A signal that stops this process stops the command, which may save first.
+    """
     try:
-        code = subprocess.run(command, check=False).returncode
+        process = subprocess.Popen(command)
     except OSError as error:
         raise ConfigError(
             [f"--launcher: {command[0]} cannot be started: {error.strerror}. Is it installed?"]
         ) from error
+    try:
+        code = process.wait()
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Stopped) and stop.signal == signal.SIGTERM:  # Ctrl-C reaches the command by itself
+            process.terminate()
+        process.wait()
+        raise
     if code:
         raise RunError(
             f"`{shlex.join(command)}` ended with code {code}; its messages are above. The same command resumes."

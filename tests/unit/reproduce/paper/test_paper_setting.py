@@ -22,8 +22,9 @@ from vcsd.errors import ConfigError, RunError
 from vcsd.evaluation.evaluate import Asking
 from vcsd.models.shapes import SHAPES
 from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
-from vcsd.reproduce.paper.paper_setting import EXPERIMENTS, PaperSetting, rows_of, table
+from vcsd.reproduce.paper.paper_setting import EXPERIMENTS, PaperSetting, launch, rows_of, table
 from vcsd.rollout.sampling import Sampling
+from vcsd.terminal import Stopped, stoppable
 
 TINY = (
     *("trainer.max_steps=1", "trainer.bf16=false", "trainer.use_cpu=true", "trainer.gradient_checkpointing=false"),
@@ -374,3 +375,27 @@ def test_options_of_the_paper_need_its_setting():
     for options in (["--dry-run"], ["--setting", "moon"]):
         result = CliRunner().invoke(app, ["reproduce", "main", *options])
         assert isinstance(result.exception, ConfigError)
+
+
+STARTED = """
+import os, pathlib, signal, time
+def save(number, frame):
+    time.sleep(1)
+    pathlib.Path({path!r}).write_text(signal.Signals(number).name)
+    raise SystemExit(128 + number)
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, save)
+os.kill(os.getppid(), {number})
+if {number} == signal.SIGINT:
+    os.kill(os.getpid(), {number})  # a terminal sends it to both
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_the_launched_run_save_before_the_command_ends(tmp_path, number):
+    path = tmp_path / "saved"
+    with stoppable(), pytest.raises(Stopped):
+        launch([sys.executable, "-c", STARTED.format(path=str(path), number=int(number))])
+    assert path.read_text() == number.name
