@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -264,6 +265,12 @@ def _chunks(lessons: Lessons, stage: Stage, wanted: range, pool: Executor | None
         yield index, ahead.pop(index).result()
 
 
+def _drawing_processes() -> ProcessPoolExecutor:
+    """Processes that Ctrl-C does not end: it reaches every process, and this one ends the others."""
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    return ProcessPoolExecutor(_WORKERS, get_context("spawn"), initializer=signal.signal, initargs=ignore)
+
+
 def refuse_unfit(plan: Curriculum, out: Path) -> None:
     """Raise for an invalid seed, and for a folder that cannot be created or holds another base."""
     refuse_seed("--seed", plan.seed)
@@ -290,7 +297,7 @@ def pretrain(
     on = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.set_float32_matmul_precision("high")
     # With a GPU, other processes draw the rows, since drawing takes longer than a step.
-    pool = ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn")) if on.type == "cuda" else None
+    pool = _drawing_processes() if on.type == "cuda" else None
     try:
         with only_process(out):
             run = Pretraining(plan, out, on, tell, pool)

@@ -14,9 +14,11 @@ import signal
 import sys
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,7 +28,7 @@ from vcsd.monitor.work_bar import WorkBar
 from vcsd.terminal import as_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
     from pathlib import Path
@@ -93,7 +95,8 @@ class Worker:
         self.pipe: Connection
         self.pipe, other_end = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_work, args=(other_end, logs, threads))
-        self.process.start()
+        with _interrupts_blocked():
+            self.process.start()
         other_end.close()  # only the process holds this end: the pipe closes when the process dies
         self.cell: Cell | None = None
 
@@ -121,6 +124,20 @@ class Worker:
             if self.process.is_alive():
                 force()
                 self.process.join(PATIENCE)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start a process that Ctrl-C does not end: it reaches every process, and the parent handles it.
+
+    The process inherits the mask from its start on. Here, Ctrl-C waits until the end of this context.
+    """
+    resource_tracker.ensure_running()  # else the start of the process would start it, which ends the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_in_parallel(
@@ -179,7 +196,6 @@ def _exit_reason(code: int | None) -> str:
 
 def _work(pipe: Connection, logs: Path, threads: int) -> None:
     """Run the cells that come through the pipe until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent handles it
     _set_up(logs, threads)
     import torch
 

@@ -1,6 +1,7 @@
 """Pre-training: a resumed run gives the same model, in a folder that loads like any other."""
 
 import json
+import signal
 
 import pytest
 import torch
@@ -186,3 +187,9 @@ def test_greedy_answers_are_those_of_generate(family, tmp_path):
             do_sample=False,
         )
         assert text == processor.tokenizer.decode(out[0, len(prompt) :], skip_special_tokens=True)
+
+
+def test_ctrl_c_does_not_end_the_processes_that_draw_rows():
+    """It reaches them, too; each would print a traceback."""
+    with module._drawing_processes() as pool:
+        assert pool.submit(signal.getsignal, signal.SIGINT).result() is signal.SIG_IGN

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Annotated
 import pytest
 from pydantic import PlainSerializer, TypeAdapter
 
-from vcsd.reproduce.pool import _attempt, run_cells, take_stock
+from vcsd.reproduce.pool import Worker, _attempt, run_cells, take_stock
 from vcsd.terminal import Stopped, stoppable
 
 
@@ -136,6 +137,17 @@ def test_an_interrupt_ends_the_workers_and_keeps_what_is_done(word, tmp_path):
     for line in begun.read_text().splitlines():
         with pytest.raises(ProcessLookupError):
             os.kill(int(line.split()[-1]), 0)
+
+
+def test_a_worker_that_starts_leaves_ctrl_c_to_its_parent(tmp_path):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    worker = Worker(tmp_path, 1)
+    status = Path(f"/proc/{worker.process.pid}/status").read_text()
+    worker.pipe.close()
+    worker.stop()
+    blocked = re.search(r"^SigBlk:\s*(\w+)", status, flags=re.MULTILINE)[1]
+    assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 def test_a_signal_that_a_library_turns_into_an_error_ends_the_list_and_fails_no_cell():
