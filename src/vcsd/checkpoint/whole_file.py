@@ -1,4 +1,4 @@
-"""Text files that a reader sees whole or not at all."""
+"""Files that a reader sees whole or not at all."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def write_whole(path: Path, text: str) -> Path:
+def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file, and return its path. A kill or an error while writing leaves the previous one.
 
     Several processes may write the same file: a reader sees that of one of them.
@@ -15,7 +15,7 @@ def write_whole(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
         return partial.replace(path)
     except BaseException:
         with suppress(OSError):

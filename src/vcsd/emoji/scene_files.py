@@ -18,7 +18,6 @@ import base64
 import csv
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,9 +60,9 @@ def write_prompts_file(painter: ScenePainter, folder: Path, num: int = NUM_PROMP
     for number, suite in enumerate(prompt_suites(num)):
         example, _ = scene_example(painter, "train", suite, number)
         name = f"images/{number:05}.png"
-        partial = folder / f"{name}.{os.getpid()}.partial"
-        _image(example.images[0]).save(partial, "PNG")
-        partial.replace(folder / name)
+        picture = io.BytesIO()
+        _image(example.images[0]).save(picture, "PNG")
+        write_whole(folder / name, picture.getvalue())
         (question,) = message_texts(example.prompt[0])
         row = {"id": example.id, "question": question, "image": name, "answer": example.answer, "category": suite}
         rows.append(row)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,9 +83,9 @@ def write_prompts(
         assert isinstance(image, Image)
         sizes.append(image.size)
         name = _image_name(number)
-        partial = folder / f"{name}.{os.getpid()}.partial"
-        image.save(partial, "PNG")
-        partial.replace(folder / name)
+        picture = BytesIO()
+        image.save(picture, "PNG")
+        write_whole(folder / name, picture.getvalue())
         (message,) = example.prompt
         (question,) = message_texts(message)
         row = {"id": example.id, "question": question, "image": name, "answer": example.answer}

@@ -1,6 +1,7 @@
 """Training prompts: what each set contains, and that the ordinary set is the one that earlier results used."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,3 +67,17 @@ def test_every_set_has_a_folder_of_its_own_and_is_written_as_rows(tmp_path):
     write_prompts(folders["told"], 8, which="told")
     rows = [json.loads(line) for line in (folders["told"] / FILE).read_text().splitlines()]
     assert all("[Reference answer]" in row["question"] for row in rows)
+
+
+def test_an_interrupt_while_a_picture_is_written_leaves_no_part_of_it(tmp_path, monkeypatch):
+    replace = Path.replace
+
+    def interrupted(path, target):
+        if target.name == "00003.png":
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_prompts(tmp_path, NUM)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["00000.png", "00001.png", "00002.png"]
