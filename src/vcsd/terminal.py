@@ -1,43 +1,18 @@
-"""What the terminal shows: plain text, whatever it contains. Rich's markup and emoji codes are never interpreted.
-
-And what Ctrl-C and SIGTERM do to a command, whenever they come: they end it with one sentence and exit code 130 or 143.
-
-    with stoppable():
-        ...
-
-A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may make
-another error of it, as pydantic does in a serializer and typer at a prompt; `as_stopped` makes it a `Stopped` again.
-The process ends at once where nothing may be raised: while a module is imported, since an exception that crosses
-libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at a second signal.
-"""
+"""What the terminal shows: plain text, whatever it contains. Rich's markup and emoji codes are never interpreted."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import textwrap
-import threading
-import time
 import warnings
-from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
-from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 from rich.text import Text
 
 from vcsd.visible import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-STOPS = (signal.SIGTERM, signal.SIGINT)
-
-SAME_SECONDS = 0.5
-"""Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
 
 
 def plain(text: str, style: str = "") -> Text:
@@ -117,105 +92,3 @@ def announce_slow_import() -> None:
     """Say when torch is imported, which takes seconds, if a person watches: in the first process, on a terminal."""
     if "torch" not in sys.modules and sys.stderr.isatty() and not is_replica():
         sys.meta_path.insert(0, _SlowImport())
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal stopped the command. `exit_code` is the one that shells use: 143 for SIGTERM, 130 for SIGINT."""
-
-    def __init__(self, number: int) -> None:
-        self.signal = signal.Signals(number)
-        super().__init__(f"stopped by {self.signal.name}")
-
-    @property
-    def exit_code(self) -> int:
-        """128 plus the number of the signal."""
-        return 128 + self.signal
-
-
-def exit_code_of(interrupt: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that ends with an interrupt.
-
-    >>> exit_code_of(Stopped(signal.SIGTERM)), exit_code_of(KeyboardInterrupt())
-    (143, 130)
-    """
-    return interrupt.exit_code if isinstance(interrupt, Stopped) else 128 + signal.SIGINT
-
-
-def how_stopped(interrupt: KeyboardInterrupt) -> str:
-    """Say what ended a command.
-
-    >>> how_stopped(Stopped(signal.SIGTERM)), how_stopped(KeyboardInterrupt())
-    ('Stopped by SIGTERM.', 'Stopped.')
-    """
-    return f"Stopped by {interrupt.signal.name}." if isinstance(interrupt, Stopped) else "Stopped."
-
-
-class _Command:
-    """What signals have done to the command of this process."""
-
-    is_running = False
-    stopped: Stopped | None = None
-    time = 0.0
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """Handle signals inside this context. Signals that the program ignores or handles itself are left alone."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows it there only
-        yield
-        return
-    defaults = (signal.SIG_DFL, signal.default_int_handler)
-    before = {number: handler for number in STOPS if (handler := signal.getsignal(number)) in defaults}
-    drop = sys.unraisablehook
-
-    def end_if_dropped(dropped: sys.UnraisableHookArgs) -> None:
-        if isinstance(dropped.exc_value, Stopped):
-            _end(dropped.exc_value.signal)
-        drop(dropped)
-
-    _Command.is_running, _Command.stopped, sys.unraisablehook = True, None, end_if_dropped
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _Command.is_running, _Command.stopped, sys.unraisablehook = False, None, drop
-
-
-def stop(number: int, frame: FrameType | None) -> None:
-    """Raise Stopped, or end the process at once where that must not be raised."""
-    if not _Command.is_running:
-        raise Stopped(number)
-    if _Command.stopped is not None and time.monotonic() - _Command.time < SAME_SECONDS:
-        return
-    if _Command.stopped is not None or _is_importing(frame):
-        _end(number)
-    _Command.stopped, _Command.time = Stopped(number), time.monotonic()
-    raise _Command.stopped
-
-
-@contextmanager
-def as_stopped() -> Iterator[None]:
-    """Raise Stopped in place of an error that a library made of it."""
-    try:
-        yield
-    except Exception:
-        if _Command.stopped is not None:
-            raise _Command.stopped from None
-        raise
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
-        frame = frame.f_back
-    return frame is not None
-
-
-def _end(number: int) -> NoReturn:
-    with suppress(Exception):  # a signal may have come while Python wrote there
-        sys.stdout.flush()
-    if not is_replica():
-        os.write(2, f"Stopped by {signal.Signals(number).name}.\n".encode())
-    os._exit(128 + number)

@@ -18,6 +18,7 @@ RANKS = [
     "errors",
     "visible",
     "terminal",
+    "stopping",
     "types",
     "core",
     "kernels",

@@ -9,9 +9,9 @@ import pytest
 import typer
 from pydantic import PlainSerializer, TypeAdapter
 
-from vcsd import terminal
+from vcsd import stopping
 from vcsd.cli import app
-from vcsd.terminal import Stopped, stoppable
+from vcsd.stopping import Stopped, stoppable
 
 NUMBERS = [signal.SIGTERM, signal.SIGINT]
 
@@ -25,7 +25,7 @@ reference = weakref.ref(gone, lambda reference: signal.raise_signal(number))
 del gone
 """,
     "cleaning up": """
-terminal.SAME_SECONDS = 0
+stopping.SAME_SECONDS = 0
 try:
     signal.raise_signal(number)
 finally:
@@ -41,10 +41,10 @@ except BaseException:
 """
 SCRIPT = """
 import signal, sys
-from vcsd import terminal
+from vcsd import stopping
 number = int(sys.argv[1])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
-with terminal.stoppable():
+with stopping.stoppable():
     {}
     print("not stopped")
 """
@@ -79,7 +79,7 @@ def test_a_signal_where_nothing_may_be_raised_ends_the_process_at_once(tmp_path,
 
 
 def test_a_signal_to_the_process_and_then_to_its_group_counts_as_one(monkeypatch):
-    monkeypatch.setattr(terminal, "SAME_SECONDS", 3600)
+    monkeypatch.setattr(stopping, "SAME_SECONDS", 3600)
     cleaned = []
 
     def clean_up():

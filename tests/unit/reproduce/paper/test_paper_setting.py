@@ -24,7 +24,7 @@ from vcsd.models.shapes import SHAPES
 from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
 from vcsd.reproduce.paper.paper_setting import EXPERIMENTS, PaperSetting, launch, rows_of, table
 from vcsd.rollout.sampling import Sampling
-from vcsd.terminal import Stopped, stoppable
+from vcsd.stopping import Stopped, stoppable
 
 TINY = (
     *("trainer.max_steps=1", "trainer.bf16=false", "trainer.use_cpu=true", "trainer.gradient_checkpointing=false"),
@@ -385,6 +385,8 @@ def save(number, frame):
     raise SystemExit(128 + number)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, save)
+while not pathlib.Path({path!r}).with_name("waiting").exists():
+    time.sleep(0.01)
 os.kill(os.getppid(), {number})
 if {number} == signal.SIGINT:
     os.kill(os.getpid(), {number})  # a terminal sends it to both
@@ -394,8 +396,14 @@ while True:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_the_launched_run_save_before_the_command_ends(tmp_path, number):
-    path = tmp_path / "saved"
+def test_a_signal_lets_the_launched_run_save_before_the_command_ends(tmp_path, monkeypatch, number):
+    path, wait = tmp_path / "saved", subprocess.Popen.wait
+
+    def waiting(process):
+        (tmp_path / "waiting").touch()
+        return wait(process)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", waiting)
     with stoppable(), pytest.raises(Stopped):
         launch([sys.executable, "-c", STARTED.format(path=str(path), number=int(number))])
     assert path.read_text() == number.name
