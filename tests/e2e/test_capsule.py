@@ -338,7 +338,7 @@ def test_a_sharded_run_of_two_ranks_is_replayed_in_one_process_within_the_tolera
 
 def test_only_the_first_rank_says_what_a_replay_compared(folder, capsule, tmp_path, capsys, monkeypatch):
     copy_run(folder, tmp_path / "again", capsule)
-    monkeypatch.setattr("vcsd.terminal.is_replica", lambda: True)
+    monkeypatch.setattr("vcsd.terminal.output.is_replica", lambda: True)
     assert again(folder, folder / "run" / "capsule.json", tmp_path / "again") == 0
     assert not capsys.readouterr().out
 

@@ -18,7 +18,6 @@ RANKS = [
     "errors",
     "visible",
     "terminal",
-    "stopping",
     "types",
     "core",
     "kernels",

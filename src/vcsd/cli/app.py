@@ -28,8 +28,8 @@ from vcsd.cli.ui_command import ui
 from vcsd.cli.unforeseen import EXIT_CODE, report_unforeseen
 from vcsd.cli.world_command import app as world
 from vcsd.errors import ConfigError, RunError, VcsdError, shown
-from vcsd.stopping import as_stopped, exit_code_of, how_stopped, stoppable
 from vcsd.terminal import announce_slow_import, guard_terminal, is_replica, plain, say, say_once, show_log
+from vcsd.terminal.stopping import as_stopped, exit_code_of, how_stopped, stoppable
 from vcsd.visible import visible, visible_json
 
 if TYPE_CHECKING:

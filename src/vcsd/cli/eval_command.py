@@ -19,8 +19,8 @@ from rich.console import Console
 from vcsd.checkpoint.whole_file import read_object, write_whole
 from vcsd.cli import eval_options as options  # noqa: TC001  typer reads them when the command is built
 from vcsd.errors import ConfigError
-from vcsd.stopping import exit_code_of, how_stopped
 from vcsd.terminal import say, say_prose, show_log
+from vcsd.terminal.stopping import exit_code_of, how_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcsd.errors import ConfigError, RunError
-from vcsd.stopping import exit_code_of, how_stopped
 from vcsd.terminal import say
+from vcsd.terminal.stopping import exit_code_of, how_stopped
 from vcsd.world.checks import checked_split, refuse_no_folder, refuse_none, refuse_seed
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from vcsd.errors import ConfigError, VcsdError, nearest_path
-from vcsd.stopping import exit_code_of, how_stopped
 from vcsd.terminal import is_replica, say, say_once, show_log
+from vcsd.terminal.stopping import exit_code_of, how_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

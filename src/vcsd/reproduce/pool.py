@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from vcsd.errors import VcsdError
 from vcsd.monitor.machine import num_cores
 from vcsd.monitor.work_bar import WorkBar
-from vcsd.stopping import as_stopped
+from vcsd.terminal.stopping import as_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from transformers import TrainerCallback
 
 from vcsd.parallel.ranks import gathered
-from vcsd.stopping import SAME_SECONDS, STOPS, Stopped, stop
+from vcsd.terminal.stopping import SAME_SECONDS, STOPS, Stopped, stop
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType

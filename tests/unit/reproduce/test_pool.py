@@ -16,7 +16,7 @@ import pytest
 from pydantic import PlainSerializer, TypeAdapter
 
 from vcsd.reproduce.pool import Worker, _attempt, run_cells, take_stock
-from vcsd.stopping import Stopped, stoppable
+from vcsd.terminal.stopping import Stopped, stoppable
 
 
 def toy(key, result=None, length=(0, 0), ran=None):
@@ -106,7 +106,7 @@ import os, signal, sys
 from pathlib import Path
 from test_pool import InWorker
 from vcsd.reproduce.pool import run_cells, take_stock
-from vcsd.stopping import stoppable
+from vcsd.terminal.stopping import stoppable
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it

@@ -38,7 +38,7 @@ from vcsd.reproduce.paper.paper_costs import cost_of
 from vcsd.reproduce.paper.paper_curves import read_curve
 from vcsd.reproduce.paper.paper_scores import COLUMNS, PAPER_SCORES
 from vcsd.rollout.engine import TransformersEngine
-from vcsd.stopping import Stopped
+from vcsd.terminal.stopping import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

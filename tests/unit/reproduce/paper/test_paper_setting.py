@@ -24,7 +24,7 @@ from vcsd.models.shapes import SHAPES
 from vcsd.reproduce.paper.paper_scores import PAPER_SCORES
 from vcsd.reproduce.paper.paper_setting import EXPERIMENTS, PaperSetting, launch, rows_of, table
 from vcsd.rollout.sampling import Sampling
-from vcsd.stopping import Stopped, stoppable
+from vcsd.terminal.stopping import Stopped, stoppable
 
 TINY = (
     *("trainer.max_steps=1", "trainer.bf16=false", "trainer.use_cpu=true", "trainer.gradient_checkpointing=false"),

@@ -19,7 +19,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from vcsd.terminal import is_replica
+from vcsd.terminal.output import is_replica
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

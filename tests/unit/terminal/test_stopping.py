@@ -9,9 +9,9 @@ import pytest
 import typer
 from pydantic import PlainSerializer, TypeAdapter
 
-from vcsd import stopping
 from vcsd.cli import app
-from vcsd.stopping import Stopped, stoppable
+from vcsd.terminal import stopping
+from vcsd.terminal.stopping import Stopped, stoppable
 
 NUMBERS = [signal.SIGTERM, signal.SIGINT]
 
@@ -41,7 +41,7 @@ except BaseException:
 """
 SCRIPT = """
 import signal, sys
-from vcsd import stopping
+from vcsd.terminal import stopping
 number = int(sys.argv[1])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without it
 with stopping.stoppable():
