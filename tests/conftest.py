@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import socket
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -47,6 +48,14 @@ def compile_for_hopper():
     pytest.importorskip("triton")
     with hopper_compiler() as run:
         yield run
+
+
+@pytest.fixture
+def _default_interrupt():
+    """Ctrl-C interrupts, even if a shell that started the tests in the background lets them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from vcsd.cli import app
 from vcsd.terminal import stopping
 from vcsd.terminal.stopping import Stopped, stoppable
 
+pytestmark = pytest.mark.usefixtures("_default_interrupt")
+
 NUMBERS = [signal.SIGTERM, signal.SIGINT]
 
 PLACES = {
@@ -48,14 +50,6 @@ with stopping.stoppable():
     {}
     print("not stopped")
 """
-
-
-@pytest.fixture(autouse=True)
-def _default_handlers():
-    """A shell lets what it starts in the background ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def python(*given):

@@ -55,6 +55,7 @@ from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder,
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
+from vcsd.terminal.stopping import STOPS
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
 
@@ -228,7 +229,8 @@ class NotedSignals:
 
     def __init__(self) -> None:
         self.have_come = False
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        heard = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._note) for number in heard}
 
     def restore(self) -> None:
         """Handle signals as before."""

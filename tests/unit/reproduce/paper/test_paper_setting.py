@@ -396,6 +396,7 @@ while True:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("_default_interrupt")
 def test_a_signal_lets_the_launched_run_save_before_the_command_ends(tmp_path, monkeypatch, number):
     path, wait = tmp_path / "saved", subprocess.Popen.wait
 

@@ -101,6 +101,7 @@ def test_a_run_waits_for_its_base_and_a_known_one_is_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("_default_interrupt")
 def test_a_signal_at_a_bad_time_ends_every_process_and_reports_what_is_done(number, tmp_path, monkeypatch, capsys):
     """While pydantic works, where a KeyboardInterrupt would become an error of another kind."""
     plan = listed(tmp_path, [entry(["VCSD", "base"], {"a": [1]})])
@@ -131,6 +132,18 @@ def test_a_signal_at_a_bad_time_ends_every_process_and_reports_what_is_done(numb
     assert (tally.num_todo, tally.keys) == (2, [])
     assert "Interrupted. The same command resumes." in capsys.readouterr().out
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_signal_that_the_shell_made_the_list_ignore_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        signals = run_planned.NotedSignals()
+        signal.raise_signal(signal.SIGINT)
+        assert not signals.have_come
+        signals.restore()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_a_killed_command_has_begun_is_waited_for(tmp_path, monkeypatch):
