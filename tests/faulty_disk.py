@@ -40,19 +40,19 @@ def watched(watch: Callable[[str, tuple[object, ...]], None]) -> Iterator[None]:
 
 
 @contextmanager
-def half_written_texts() -> Iterator[None]:
-    """Stop each text file in the middle, as a kill or a full disk does."""
-    write = Path.write_text
+def half_written_files() -> Iterator[None]:
+    """Stop each file that `write_whole` writes in the middle, as a kill or a full disk does."""
+    write = Path.write_bytes
 
-    def half(path: Path, text: str, **keywords: str) -> None:
-        write(path, text[: len(text) // 2], **keywords)
+    def half(path: Path, content: bytes) -> None:
+        write(path, content[: len(content) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    Path.write_text = half  # type: ignore[assignment, method-assign]
+    Path.write_bytes = half  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        Path.write_text = write  # type: ignore[method-assign]
+        Path.write_bytes = write  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import AutoModelForImageTextToText
 
-from faulty_disk import half_written_texts
+from faulty_disk import half_written_files
 from vcsd.bases.card import CARD, read_card, record
 from vcsd.bases.measure import Speaker, share_right, sight
 from vcsd.bases.shipped_bases import SHIPPED, shipped_base
@@ -34,7 +34,7 @@ def test_a_card_says_how_its_base_was_made(family):
 def test_a_full_disk_leaves_the_card_of_a_base(tmp_path):
     card = (shipped_base() / CARD).read_text()
     (tmp_path / CARD).write_text(card)
-    with half_written_texts(), pytest.raises(OSError, match="No space left"):
+    with half_written_files(), pytest.raises(OSError, match="No space left"):
         record(tmp_path, {**read_card(tmp_path)["measured"]["sway"], "split": "later"})
     assert (tmp_path / CARD).read_text() == card
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from faulty_disk import half_written_texts
+from faulty_disk import half_written_files
 from tiny_answers import COLOURS
 from toy_questions import Parrot, question
 from toy_server import completion, toy_server
@@ -224,7 +224,7 @@ def test_two_folders_of_seeds_are_compared(tmp_path):
     assert json.loads((tmp_path / "c" / "comparison.json").read_text())["acc"]["difference"] == 0.0
     assert "Their settings differ too: seed 0, 1 and 5, 6, 7." in " ".join(shown.output.split())
     assert "mine" in (tmp_path / "c" / "report.html").read_text()
-    with half_written_texts():
+    with half_written_files():
         assert "No space left" in str(CliRunner().invoke(app, command).exception)
     assert json.loads((tmp_path / "c" / "comparison.json").read_text())["acc"]["difference"] == 0.0
 
