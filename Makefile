@@ -9,13 +9,14 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist work
 COVERED := $(addprefix src/vcsd/,core method.py config) $(addprefix tests/unit/,core test_method.py config) tests/property
 # What depends on transformers.
 WITH_TRANSFORMERS := tests/unit/models tests/unit/rollout tests/unit/views tests/unit/bases/test_tokenizer.py \
+  tests/unit/trainer/test_arguments.py tests/unit/config/test_recipe.py \
   $(addprefix tests/golden/test_,loop.py old_checkpoint.py resume.py step.py)
 
 # The extras docs and release of pyproject.toml.
 DOCS_TOOLS := furo ipykernel myst-parser nbclient sphinx sphinx-copybutton build readme-renderer[md] twine
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-browser test-oldest test-newest test-attack first-hour pages docs notebook distributions check lint types coverage format clean
+.PHONY: help demo test test-slow test-browser test-oldest test-latest test-newest test-attack first-hour pages docs notebook distributions check lint types coverage format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,7 +54,10 @@ test-vllm: .vllm/.installed  ## rollouts by the real vLLM on a CPU, in an enviro
 test-oldest: .oldest/.installed  ## what touches transformers, under the oldest supported release of it
 	PYTHONPATH=.oldest $(PYTEST) -W default $(WITH_TRANSFORMERS)  # its own warnings are of the past
 
-test-newest: .newest/.installed  ## the tests with the newest torch and transformers, in an environment of its own
+test-latest: .latest/.installed  ## the same under the latest supported release of it
+	PYTHONPATH=.latest $(PYTEST) -W default $(WITH_TRANSFORMERS)
+
+test-newest: .newest/.installed  ## the tests with the newest torch and transformers, supported or not, in an environment of its own
 	.newest/bin/python -m pip install --disable-pip-version-check --upgrade torch transformers
 	OMP_NUM_THREADS=1 .newest/bin/python -m pytest --numprocesses 2 --dist worksteal -W default
 
@@ -85,7 +89,7 @@ format: .venv/.installed-dev  ## fix what ruff can fix
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .vllm .newest .oldest .oracle .docs build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .vllm .newest .oldest .latest .oracle .docs build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -107,9 +111,11 @@ clean:  ## remove the environment and caches
 	.newest/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Beside the environment, not in it: PYTHONPATH puts the older packages first.
-.oldest/.installed: Makefile | .venv/.installed-dev
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target .oldest transformers==5.17.0
+# Beside the environment, not in it: PYTHONPATH puts the other release first.
+.oldest/.installed: RELEASE := 5.17.0
+.latest/.installed: RELEASE := 5.23.0
+.oldest/.installed .latest/.installed: Makefile | .venv/.installed-dev
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade --target $(@D) transformers==$(RELEASE)
 	@touch $@
 
 # Sphinx, nbclient, twine and what they need, in the pinned versions of the extras docs and release.

@@ -123,6 +123,9 @@ def _check_trainer(values: object) -> TrainerValues:
         if key in TRAINER_OWNED or (key in refused and value != refused[key][0]):
             given = "***" if key.endswith("token") else shown(value)
             problems.append(f"trainer.{key} = {given} cannot be set. {refused[key][1]}")
+        elif key in _NEW_NAMES.values():
+            (name,) = (old for old, new in _NEW_NAMES.items() if new == key)
+            problems.append(f"trainer.{key} is called trainer.{name} here, as in transformers before 5.23.")
         elif key not in hints:
             problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
         elif not _is_finite(value):
@@ -197,7 +200,6 @@ class Recipe(Section):
 
         `on_any_machine` leaves out what this machine lacks: bf16 needs a GPU that supports it, or `use_cpu`.
         """
-        from transformers import TrainingArguments
         from transformers.utils.import_utils import is_torch_bf16_gpu_available
 
         from vcsd.parallel.launch import refused_engines, without_wrong_advice
@@ -209,7 +211,7 @@ class Recipe(Section):
             values |= {"bf16": False, "tf32": None, "use_cpu": True}
         try:
             with without_wrong_advice():
-                return TrainingArguments(**values)
+                return _training_arguments(values)
         except _REFUSALS as error:
             reason = " ".join(str(error).split()).rstrip(".")
             name = _refused_argument(values)
@@ -234,13 +236,28 @@ _REFUSALS = (ValueError, TypeError, ImportError, OSError, RuntimeError)
 """What TrainingArguments raises for values that it refuses."""
 
 
-def _refused_argument(values: Mapping[str, Any]) -> str | None:
-    """Return the argument without which TrainingArguments accepts the others; None if there is no such argument."""
+_NEW_NAMES = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Arguments that transformers 5.23 renamed. Recipes use the first name, whatever is installed."""
+
+
+def _training_arguments(values: Mapping[str, Any]) -> TrainingArguments:
+    """Call TrainingArguments with the names that the installed transformers prefers."""
     from transformers import TrainingArguments
 
+    fields = TrainingArguments.__dataclass_fields__
+    return TrainingArguments(
+        **{new if (new := _NEW_NAMES.get(key, key)) in fields else key: value for key, value in values.items()}
+    )
+
+
+def _refused_argument(values: Mapping[str, Any]) -> str | None:
+    """Return the argument without which TrainingArguments accepts the others; None if there is no such argument."""
     for name in values:
         with suppress(*_REFUSALS):
-            TrainingArguments(**{other: value for other, value in values.items() if other != name})
+            _training_arguments({other: value for other, value in values.items() if other != name})
             return name
     return None
 

@@ -61,7 +61,7 @@ def apply(patches: Sequence[Patch], model: nn.Module, prefix: str) -> None:
     if home is None or absent:
         raise RuntimeError(
             f"the modelling module of {type(model).__name__} has no {', '.join(absent)}: "
-            "this release of transformers is not supported. Install one between 5.17 and 5.22."
+            "this release of transformers is not supported. Install one between 5.17 and 5.23."
         )
     for patch in patches:
         owner, _, name = patch.target(prefix).rpartition(".")

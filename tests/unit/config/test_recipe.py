@@ -1,5 +1,6 @@
 import json
 import os
+import warnings
 from dataclasses import fields
 
 import pytest
@@ -326,6 +327,19 @@ def test_trainer_becomes_training_arguments(tmp_path):
 def test_a_dry_run_of_a_recipe_for_the_cpu_keeps_its_bfloat16(tmp_path):
     recipe = build_recipe(GOOD, [f"trainer.output_dir={tmp_path}", "trainer.use_cpu=true"])
     assert recipe.training_arguments(on_any_machine=True).bf16 is True
+
+
+def test_checkpointing_has_one_name_in_recipes_whatever_transformers_calls_it(tmp_path):
+    path = f"trainer.output_dir={tmp_path / 'out'}"
+    settings = "trainer.gradient_checkpointing_kwargs={use_reentrant: false}"
+    chosen = build_recipe(GOOD, ["trainer.bf16=false", "trainer.gradient_checkpointing=true", settings, path])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # transformers 5.23 warns about the first name
+        arguments = chosen.training_arguments()
+    assert arguments.gradient_checkpointing is True
+    assert arguments.gradient_checkpointing_kwargs == {"use_reentrant": False}
+    (problem,) = problems(GOOD, "trainer.activation_checkpointing=true")
+    assert "is called trainer.gradient_checkpointing here" in problem
 
 
 def test_what_transformers_refuses_is_an_error_that_names_the_argument(tmp_path):

@@ -15,6 +15,7 @@ WORKS = {
     *("optim", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
     # how it computes
     *("bf16", "tf32", "gradient_checkpointing", "gradient_checkpointing_kwargs", "full_determinism", "use_cpu"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),  # their names since transformers 5.23
     *("seed", "data_seed", "debug", "skip_memory_metrics"),
     # where it runs
     *("fsdp", "fsdp_config", "ddp_bucket_cap_mb", "ddp_static_graph", "ddp_backend", "ddp_timeout", "local_rank"),

@@ -73,7 +73,7 @@ class Idefics3(Fallback):
     def hidden_states(self, model: nn.Module, groups: Sequence[Group], features: FeatureCache | None = None) -> Tensor:
         """The hidden states (N, D) at every response position. Features are not cached."""
         base = base_model(model)
-        if base.training and base.is_gradient_checkpointing:
+        if base.training and _is_checkpointing(base):
             return super().hidden_states(model, groups, features)
         device = base.device
         cache = DynamicCache(config=base.config.get_text_config())
@@ -99,6 +99,11 @@ class Idefics3(Fallback):
             for row, own in enumerate(before)
         ]
         return Gather(torch.cat(places), len(rows_MD), device)(rows_MD)
+
+
+def _is_checkpointing(base: PreTrainedModel) -> bool:
+    """Whether a layer recomputes its activations. The model's own property changed its name in transformers 5.23."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in base.modules())
 
 
 def _forward(base: PreTrainedModel, inputs: dict[str, Tensor], cache: DynamicCache) -> Tensor:

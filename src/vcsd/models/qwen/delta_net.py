@@ -29,7 +29,7 @@ from torch import Tensor
 from vcsd.kernels.device import WIDTHS
 from vcsd.kernels.sources import MAX_TAPS
 from vcsd.models.qwen import fused
-from vcsd.models.qwen.delta_rule import gated_delta_rule
+from vcsd.models.qwen.delta_rule import for_value_heads, gated_delta_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +117,7 @@ def step(original: Rule) -> Rule:
             return here(query, key, value, g=g, beta=beta, **settings)
         from vcsd.kernels.delta.token_step import delta_step  # here, since it imports Triton
 
+        query, key = for_value_heads(value.shape[2], query, key)
         inputs = (query[:, 0], key[:, 0], value[:, 0], g[:, 0], beta[:, 0])
         is_normalised = bool(settings.get("use_qk_l2norm_in_kernel"))
         return delta_step(*inputs, state, is_normalised=is_normalised)[:, None], state

@@ -50,9 +50,11 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
 ) -> tuple[Tensor, Tensor | None]:
     """What every token reads (N, L, H, V), and on request the state after the last one (N, H, K, V).
 
-    g, the logarithm of the decay, and beta are (N, L, H). Decays, sums and the triangular solve are in float32; under
-    autocast, matrix products round their inputs as in transformers' function.
+    There may be fewer heads of queries and keys than of values. g, the logarithm of the decay, and beta are (N, L, H).
+    Decays, sums and the triangular solve are in float32; under autocast, matrix products round their inputs as in
+    transformers' function.
     """
+    query_NLHK, key_NLHK = for_value_heads(value_NLHV.shape[2], query_NLHK, key_NLHK)
     vectors = (query_NLHK, key_NLHK, value_NLHV)
     chunk = max(CHUNK_SIZES[0], chunk_size)  # shorter chunks are padded
     if _can_fuse(*vectors, g, beta) and chunk in CHUNK_SIZES:
@@ -89,6 +91,14 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     out = reads + ((query @ key.transpose(-1, -2)) * between) @ new
     out = out.flatten(2, 3)[:, :, :length].transpose(1, 2).to(query_NLHK.dtype)
     return out.contiguous(), state if output_final_state else None
+
+
+def for_value_heads(num_heads: int, query_NLHK: Tensor, key_NLHK: Tensor) -> tuple[Tensor, Tensor]:
+    """Repeat queries and keys so that each value head has its own. Up to transformers 5.22, the layer does this."""
+    times = num_heads // key_NLHK.shape[2]
+    if times == 1:
+        return query_NLHK, key_NLHK
+    return query_NLHK.repeat_interleave(times, 2), key_NLHK.repeat_interleave(times, 2)
 
 
 def _in_chunks(x_NHLE: Tensor, chunk: int) -> Tensor:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 
 FUSE = True
 """Whether to use the fused operations; switched off for measurements."""
+
+_KNOWS = "knows_scoring"
+"""Marks a checkpointing function that `layer_forward` has wrapped."""
 
 _WIDEST_HEAD = 4096
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -108,10 +111,31 @@ def mark_norms_before_linears(model: PreTrainedModel) -> None:
         layer.post_attention_layernorm.feeds_linears = hasattr(layer.mlp, "gate_proj")
 
 
-def layer_forward(self: nn.Module, *args: object, **keywords: object) -> object:
+def layer_forward(self: Any, *args: object, **keywords: object) -> object:
     """Replace the forward of a layer: what runs inside knows whether a row is being scored."""
+    if self.training and self.gradient_checkpointing:
+        self._gradient_checkpointing_func = _scored_again(self._gradient_checkpointing_func)
     with scoring(keywords.get("mixer")):
         return type(self).forward(self, *args, **keywords)
+
+
+def _scored_again(checkpoint: Callable[..., object]) -> Callable[..., object]:
+    """Let a layer's recomputation know whether a row is being scored. Idempotent.
+
+    Since transformers 5.23, a layer's own forward is checkpointed, inside `layer_forward`, which does not run again.
+    """
+    if hasattr(checkpoint, _KNOWS):
+        return checkpoint
+
+    def run(forward: partial[object], *args: object) -> object:
+        def scored(*args: object) -> object:
+            with scoring(forward.keywords.get("mixer")):
+                return forward(*args)
+
+        return checkpoint(scored, *args)
+
+    setattr(run, _KNOWS, True)
+    return run
 
 
 def _suits(x: Tensor) -> bool:

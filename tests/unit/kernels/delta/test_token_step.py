@@ -152,6 +152,21 @@ def test_a_cache_of_somebody_else_is_left_to_transformers(monkeypatch: pytest.Mo
     assert_close((mine, same), (out, state), 2e-6)
 
 
+def test_a_head_of_keys_serves_consecutive_heads_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "_suits", lambda x: True)
+    given = inputs(2, 4, 16, 16, torch.float32)
+    few = {name: given[name][:, :, ::2] for name in ("query", "key")}
+    whole = given | {name: x.repeat_interleave(2, 2) for name, x in few.items()}
+    step = delta_net.step(by_torch)
+    results = []
+    for case in (given | few, whole):
+        state = given["initial_state"].clone()
+        with torch.no_grad():
+            results.append(step(**case | {"initial_state": state}, mixer=object(), use_qk_l2norm_in_kernel=True))
+    for mine, true in zip(*results, strict=True):
+        assert torch.equal(mine, true)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "state"), [("bf16", "fp32"), ("fp16", "bf16"), ("fp32", "fp32")])
 def test_the_kernel_compiles_for_hopper(dtype: str, state: str, compile_for_hopper: RunProgram) -> None:

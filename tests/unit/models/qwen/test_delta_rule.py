@@ -60,6 +60,16 @@ def ours(query, key, value, **rest):
     return gated_delta_rule(query, key, value, **rest)
 
 
+def test_a_head_of_keys_serves_consecutive_heads_of_values():
+    """As transformers passes them since 5.23: before, the layer repeated queries and keys itself."""
+    inputs = {name: x.detach() for name, x in drawn(11, with_state=True).items()}
+    inputs["query"], inputs["key"] = (inputs[name][:, :, :1] for name in ("query", "key"))
+    whole = inputs | {name: inputs[name].expand(-1, -1, HEADS, -1) for name in ("query", "key")}
+    settings = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    for mine, true in zip(ours(**inputs, **settings), ours(**whole, **settings), strict=True):
+        assert torch.equal(mine, true)
+
+
 @pytest.mark.parametrize("with_state", [False, True])
 @pytest.mark.parametrize(("length", "chunk"), [(1, 8), (7, 8), (8, 8), (19, 8), (40, 16)])
 def test_chunks_give_what_tokens_one_by_one_give(length, chunk, with_state):
