@@ -300,7 +300,9 @@ def test_a_chat_template_may_not_add_images(token: str, tmp_path: Path) -> None:
 def test_an_image_the_chat_template_drops_is_noticed(family: str, tmp_path: Path) -> None:
     text_only = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
     (write_processor_files(tmp_path, family) / "chat_template.jinja").write_text(text_only)
-    with pytest.raises(DataError, match=r"example 'virl-7': its prompt has .* The chat template drops images"):
+    # Since transformers 5.23, the processor of Llava notices it first.
+    reason = r"(its prompt has .* The chat template drops images|the processor refuses it: .* Found total 0 <image>)"
+    with pytest.raises(DataError, match=f"example 'virl-7': {reason}"):
         encode(load_processor(tmp_path), shown(picture()))
 
 
