@@ -5,9 +5,9 @@
 
 A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may make
 another error of it, as pydantic does in a serializer and typer at a prompt, or catch it, as gradio does while it waits;
-`as_stopped` raises it again.
-The process ends at once where nothing may be raised: while a module is imported, since an exception that crosses
-libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at a second signal.
+`as_stopped` raises it again. The process ends at once where nothing may be raised: while a module is imported, since an
+exception that crosses libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at
+a second signal.
 """
 
 from __future__ import annotations
