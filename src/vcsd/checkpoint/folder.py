@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
@@ -110,7 +111,8 @@ def write_checkpoint(
         if is_first():
             shutil.rmtree(partial, ignore_errors=True)
         kept = "The earlier checkpoints are untouched; the same command resumes from the latest."
-        kept = kept if checkpoints_of(root) else "There is no earlier one; the same command starts again."
+        with suppress(OSError):  # the folder cannot be listed, either
+            kept = kept if checkpoints_of(root) else "There is no earlier one; the same command starts again."
         raise RunError(f"{final} could not be written: {error}. {kept}") from error
     on_first(lambda: _rotate(root, limit, {step, *protected}))
     return final

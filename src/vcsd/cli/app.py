@@ -57,7 +57,8 @@ def _said_stop() -> Iterator[None]:
         with as_stopped():
             yield
     except KeyboardInterrupt as stop:
-        say(how_stopped(stop), to_stderr=True)
+        if not is_replica():
+            say(how_stopped(stop), to_stderr=True)
         sys.exit(exit_code_of(stop))
 
 
@@ -111,7 +112,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when a command imports huggingface_hub
     guard_terminal()
     announce_slow_import()
-    with stoppable(), _said_stop(), said_errors():
+    with _said_stop(), stoppable(), said_errors():  # a signal may come while stoppable ends
         app()
 
 

@@ -91,7 +91,7 @@ def init(
     rows = _num_rows(config)
     run = _run_of(out, "tiny" if model == WORLD else name_of(model))
     values = _world_values(run, rows, wants_gpu) if model == WORLD else _values(model, run, rows, wants_gpu)
-    values |= {"file": out.name, "data": json.dumps(config.path), "data_keys": _data_keys(config)}
+    values |= {"file": shlex.quote(out.name), "data": json.dumps(config.path), "data_keys": _data_keys(config)}
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(_TEMPLATE.format(rows=rows, **values), encoding="utf-8")
@@ -100,7 +100,7 @@ def init(
     load_recipe(out)
     if model != WORLD and wants_gpu is None and not _has_gpu():
         say("This machine has no GPU, so trainer.bf16 is false. Set it to true to train on a GPU: faster, less memory.")
-    say(f"Wrote {out}. Next: vcsd train {out} --dry-run")
+    say(f"Wrote {out}. Next: vcsd train {shlex.quote(str(out))} --dry-run")
 
 
 def _run_of(recipe: Path, model: str) -> str:

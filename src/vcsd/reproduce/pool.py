@@ -130,8 +130,11 @@ class Worker:
 def _interrupts_blocked() -> Iterator[None]:
     """Start a process that Ctrl-C does not end: it reaches every process, and the parent handles it.
 
-    The process inherits the mask from its start on. Here, Ctrl-C waits until the end of this context.
+    The process inherits the mask from its start on.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     resource_tracker.ensure_running()  # else the start of the process would start it, which ends the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

@@ -4,9 +4,10 @@
         ...
 
 A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may make
-another error of it, as pydantic does in a serializer and typer at a prompt; `as_stopped` makes it a `Stopped` again.
-The process ends at once where nothing may be raised: while a module is imported, since an exception that crosses
-libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at a second signal.
+another error of it, as pydantic does in a serializer and typer at a prompt, or catch it, as gradio does while it waits;
+`as_stopped` raises it again. The process ends at once where nothing may be raised: while a module is imported, since an
+exception that crosses libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at
+a second signal.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 
 SAME_SECONDS = 0.5
 """Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
+
+SHOW_CURSOR = "\x1b[?25h"
+"""Progress bars hide it, and have no time to show it again where the process ends at once."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -110,13 +114,14 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def as_stopped() -> Iterator[None]:
-    """Raise Stopped in place of an error that a library made of it."""
+    """Raise Stopped again where a library made another error of it or caught it."""
     try:
         yield
     except Exception:
-        if _Command.stopped is not None:
-            raise _Command.stopped from None
-        raise
+        if _Command.stopped is None:
+            raise
+    if _Command.stopped is not None:
+        raise _Command.stopped
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -126,8 +131,9 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _end(number: int) -> NoReturn:
+    said = "" if is_replica() else f"Stopped by {signal.Signals(number).name}.\n"
     with suppress(Exception):  # a signal may have come while Python wrote there
         sys.stdout.flush()
-    if not is_replica():
-        os.write(2, f"Stopped by {signal.Signals(number).name}.\n".encode())
+    with suppress(OSError):  # nobody may read it
+        os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + said).encode())
     os._exit(128 + number)

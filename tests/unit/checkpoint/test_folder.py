@@ -195,6 +195,17 @@ def test_a_disk_that_fills_up_while_a_checkpoint_is_written_leaves_the_ones_befo
     check_checkpoint(tmp_path / "checkpoint-10")
 
 
+def test_a_folder_that_can_be_neither_written_nor_listed_is_the_error_of_the_write(tmp_path, monkeypatch):
+    """As on a network disk that is gone."""
+
+    def gone(*_):
+        raise OSError(116, "Stale file handle")
+
+    monkeypatch.setattr(Path, "iterdir", gone)
+    with pytest.raises(RunError, match=r"checkpoint-10 could not be written: .*Stale file handle\. The earlier"):
+        write_checkpoint(tmp_path, 10, contents())
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,6 +2,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -336,7 +337,10 @@ def test_two_recipes_of_a_model_have_a_run_each(tmp_path, model):
     runs = {}
     for name in ("recipe.yaml", "my second.yaml"):
         given = ["init", "--model", model, "--data", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / name)]
-        assert invoke(*given).exit_code == 0
+        result = invoke(*given)
+        assert result.exit_code == 0
+        assert f"Next: vcsd train {shlex.quote(str(tmp_path / name))} --dry-run" in result.output
+        assert f"# vcsd train {shlex.quote(name)} --dry-run shows" in (tmp_path / name).read_text()
         runs[name] = load_recipe(tmp_path / name).trainer["output_dir"]
     first = "runs/tiny" if model == "world" else f"runs/{shipped_base().name}"
     assert runs == {"recipe.yaml": first, "my second.yaml": "runs/my second"}

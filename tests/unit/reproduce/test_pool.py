@@ -15,7 +15,7 @@ from typing import Annotated
 import pytest
 from pydantic import PlainSerializer, TypeAdapter
 
-from vcsd.reproduce.pool import Worker, _attempt, run_cells, take_stock
+from vcsd.reproduce.pool import Worker, _attempt, _interrupts_blocked, run_cells, take_stock
 from vcsd.terminal.stopping import Stopped, stoppable
 
 
@@ -148,6 +148,13 @@ def test_a_worker_that_starts_leaves_ctrl_c_to_its_parent(tmp_path):
     blocked = re.search(r"^SigBlk:\s*(\w+)", status, flags=re.MULTILINE)[1]
     assert int(blocked, 16) >> (signal.SIGINT - 1) & 1
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_workers_start_where_no_signal_can_be_blocked(monkeypatch):
+    """On Windows."""
+    monkeypatch.delattr(signal, "pthread_sigmask")
+    with _interrupts_blocked():
+        pass
 
 
 def test_a_signal_that_a_library_turns_into_an_error_ends_the_list_and_fails_no_cell():

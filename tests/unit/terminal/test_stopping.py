@@ -1,8 +1,11 @@
 """A signal ends a command with one sentence and its exit code, whatever the command does when it comes."""
 
+import os
+import pty
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -72,6 +75,28 @@ def test_a_signal_where_nothing_may_be_raised_ends_the_process_at_once(tmp_path,
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", f"Stopped by {number.name}.\n")
 
 
+@pytest.fixture
+def while_importing(tmp_path):
+    """The command of a process that gets Ctrl-C while it imports a module."""
+    (tmp_path / "interrupted.py").write_text(MODULE)
+    (tmp_path / "script.py").write_text(SCRIPT.format(PLACES["import"]))
+    return [sys.executable, tmp_path / "script.py", str(int(signal.SIGINT))]
+
+
+def test_a_process_that_ends_at_once_shows_the_cursor_that_a_progress_bar_hid(while_importing):
+    terminal, end = pty.openpty()
+    with os.fdopen(terminal, "rb", 0) as shown, os.fdopen(end, "wb") as stderr:
+        subprocess.run(while_importing, stdout=subprocess.DEVNULL, stderr=stderr, check=False)
+        assert shown.read(100) == b"\x1b[?25hStopped by SIGINT.\r\n"
+
+
+def test_a_process_that_ends_at_once_needs_nobody_who_reads_why(while_importing):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as stderr:
+        assert subprocess.run(while_importing, stderr=stderr, check=False).returncode == 130
+
+
 def test_a_signal_to_the_process_and_then_to_its_group_counts_as_one(monkeypatch):
     monkeypatch.setattr(stopping, "SAME_SECONDS", 3600)
     cleaned = []
@@ -98,6 +123,28 @@ def test_a_signal_that_pydantic_makes_another_error_of_stops_the_command(monkeyp
     assert tuple(capsys.readouterr()) == ("", f"Stopped by {number.name}.\n")
 
 
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_that_a_library_catches_stops_the_command(monkeypatch, capsys, number):
+    """As gradio's does while `vcsd ui` serves a page."""
+
+    def read(*_):
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            return SimpleNamespace(to_json=str)
+
+    monkeypatch.setattr("vcsd.config.recipe.load_recipe", read)
+    assert main(monkeypatch, "config", "recipe.yaml") == 128 + number
+    assert capsys.readouterr().err == f"Stopped by {number.name}.\n"
+
+
+def test_of_several_processes_the_first_says_that_a_signal_stopped_them(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr("vcsd.config.recipe.load_recipe", lambda *_: signal.raise_signal(signal.SIGTERM))
+    assert main(monkeypatch, "config", "recipe.yaml") == 143
+    assert capsys.readouterr().err == ""
+
+
 def test_ctrl_c_at_a_question_stops_the_command(monkeypatch, capsys):
     def ask(*_, **__):
         try:
@@ -118,6 +165,29 @@ def test_a_signal_while_the_command_line_is_built_stops_it(monkeypatch, capsys, 
     assert main(monkeypatch) == 128 + number
     assert capsys.readouterr().err == f"Stopped by {number.name}.\n"
     assert [signal.getsignal(each) for each in NUMBERS] == before
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_while_a_command_ends_shows_no_traceback(tmp_path, number):
+    (tmp_path / "script.py").write_text(
+        """
+import signal, sys
+from vcsd.cli import app
+from vcsd.terminal import stopping
+def restore(number, handler):
+    set_handler(number, handler)
+    if handler is not stopping.stop:
+        signal.raise_signal(last)
+first, last = (signal.Signals(int(each)) for each in sys.argv[1:])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+set_handler, signal.signal = signal.signal, restore
+stopping.STOPS, sys.argv = (first, last), ["vcsd", "--version"]
+app.main()
+"""
+    )
+    (other,) = set(NUMBERS) - {number}
+    ended = python(tmp_path / "script.py", int(other), int(number))
+    assert (ended.returncode, ended.stderr) == (128 + number, f"Stopped by {number.name}.\n")
 
 
 @pytest.mark.parametrize("place", ["typer", "atexit"])
