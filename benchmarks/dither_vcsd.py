@@ -27,6 +27,7 @@ import torch
 from shapes import command_line
 from vcsd.bases.shipped_bases import shipped_base
 from vcsd.config.shipped import recipe_path
+from vcsd.evaluation.live_lines import FILE as EVALUATIONS
 from vcsd.reproduce.training_prompts import FILE, write_prompts
 
 QUICK = ("trainer.max_steps=2", "prompts_per_step=2", "rollout.num_per_prompt=2")
@@ -63,15 +64,13 @@ def train(setting: Setting, work: Path, options: argparse.Namespace) -> dict[str
         )
     if process.returncode:
         raise SystemExit(f"{setting.name} failed: see {log.name}")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    evaluations = {line["step"]: scores for line in lines if (scores := suites(line))}
-    return {**asdict(setting), "evaluations": evaluations}
+    lines = [json.loads(line) for line in (run / EVALUATIONS).read_text(encoding="utf-8").splitlines()]
+    return {**asdict(setting), "evaluations": {line["step"]: suites(line) for line in lines}}
 
 
 def suites(line: dict[str, Any]) -> dict[str, float]:
-    """The scores of an evaluation by suite; empty for other lines of the metrics."""
-    prefix = "evaluation/world/"
-    return {name.removeprefix(prefix): round(score, 2) for name, score in line.items() if name.startswith(prefix)}
+    """The scores of an evaluation by suite."""
+    return {name.removeprefix("world/"): round(score["entry"], 2) for name, score in line["benchmarks"].items()}
 
 
 def as_markdown(runs: list[dict[str, Any]]) -> str:

@@ -11,6 +11,9 @@ from tiny_bases import make_base
 from vcsd.bases.shipped_bases import SHIPPED
 from vcsd.cli import app
 from vcsd.demo import demonstration
+from vcsd.evaluation.scoring.compare import compare
+from vcsd.evaluation.scoring.scorecard import load_scorecard
+from vcsd.evaluation.scoring.terminal_tables import comparison_remarks
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.training_prompts import write_prompts
 from vcsd.trainer import DistillationTrainer
@@ -70,6 +73,8 @@ def test_the_demo_writes_a_table_and_a_page_and_says_where(base, monkeypatch, ca
     training = (tmp_path / "training.html").read_text()
     assert "<h1>3 runs</h1>" in training  # the base, which was only evaluated, and both students
     assert "vcsd - opsd" in training
+    comparison = compare(*(load_scorecard(tmp_path / name / "scorecard.json") for name in ("base", "vcsd")))
+    assert next(comparison_remarks(comparison)) == "All settings are the same; only the model differs."
 
 
 def test_an_interrupted_demo_goes_on_and_ends_with_the_same_table(base, monkeypatch, capsys, tmp_path):

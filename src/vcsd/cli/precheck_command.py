@@ -90,17 +90,23 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
 
 def _refuse_others(folder: Path, asked: Mapping[str, str | None]) -> None:
     """Raise a ConfigError if a folder holds the results of other weights or other data: they would be overwritten."""
-    before = read_object(folder / "precheck.json")
-    data = before.get("data")
+    before = {**asked, **read_object(folder / "precheck.json")}
+    data = before["data"]
+    other_data = "the world's own data" if data is None else f"the data {shown(data, _MAX_PATH)}"
     holds = {
-        "weights": f"{shown(before.get('model'))}, or of other weights with the same name",
-        "data": "the world's own data" if data is None else f"the data {shown(data, _MAX_PATH)}",
+        f"{shown(before['model'])}, or of other weights with the same name": before["weights"] != asked["weights"],
+        other_data: _resolved(data) != _resolved(asked["data"]),
     }
-    for key, results in holds.items():
-        if before.get(key, asked[key]) != asked[key]:
+    for results, are_others in holds.items():
+        if are_others:
             raise ConfigError([
                 f"{folder} holds the results of {results}. Choose another folder (--out), or move them."
             ])  # fmt: skip
+
+
+def _resolved(data: str | None) -> Path | None:
+    """Return the whole path of data, so that a relative one equals it."""
+    return None if data is None else Path(data).resolve()
 
 
 def _write(diagnosis: Diagnosis, examples: Sequence[Example], asked: Mapping[str, str | None], folder: Path) -> None:

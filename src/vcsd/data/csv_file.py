@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcsd.data.content import file_hash
-from vcsd.data.skips import RowError, not_utf8
+from vcsd.data.skips import RowError, how_to_convert, not_utf8
 from vcsd.data.table import image_cells, row_name
 from vcsd.errors import ConfigError
 
@@ -47,6 +47,8 @@ class CsvTable:
         self._end = self.path.stat().st_size
         if header is None or not self._starts:
             raise ConfigError([f"{self.path} has no rows. Write a header line with the columns, then the rows."])
+        if any("\0" in name for name in header):
+            raise ConfigError([f"{self.path} is not UTF-8. {how_to_convert('UTF-16')}"])
         if len(header) == 1 and (other := next((mark for mark in _OTHERS if mark in header[0]), None)):
             raise ConfigError(
                 [f"{self.path}: {other!r} separates the columns. In a {self.kind} file it must be {self._delimiter!r}."]

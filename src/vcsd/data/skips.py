@@ -56,8 +56,12 @@ class RowError(DataError):
 def not_utf8(error: UnicodeDecodeError) -> str:
     """Say where a row is not UTF-8, and how to convert a file in one of the encodings that Windows writes."""
     encoding = "UTF-16" if b"\0" in error.object else "WINDOWS-1252"
-    convert = f"If Windows wrote the file: iconv -f {encoding} -t UTF-8 FILE > NEW."
-    return f"it is not UTF-8: {error.reason} at byte {error.start}. {convert}"
+    return f"it is not UTF-8: {error.reason} at byte {error.start}. {how_to_convert(encoding)}"
+
+
+def how_to_convert(encoding: str) -> str:
+    """Say how to convert a file in an encoding that Windows writes."""
+    return f"If Windows wrote the file: iconv -f {encoding} -t UTF-8 FILE > NEW."
 
 
 @contextmanager

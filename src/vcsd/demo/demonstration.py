@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -194,7 +194,7 @@ def _ask(exam: Exam, model: nn.Module, name: str, folder: Path) -> list[Predicti
 
 def _score(setting: Setting, exam: Exam, answers: Mapping[str, list[Prediction]], seconds: float) -> Outcome:
     both = {name: exam.score(predictions) for name, predictions in answers.items()}
-    cards = {name: seven for name, (seven, _) in both.items()}
+    cards = {name: replace(one, made_with={"model": name, **one.made_with}) for name, (one, _) in both.items()}
     for name, card in cards.items():
         card.save(setting.out / name / "scorecard.json")
         write_questions(setting.out / name, [one for one in exam.questions if one.benchmark in SEVEN])

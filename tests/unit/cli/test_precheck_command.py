@@ -13,7 +13,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app.app, ["precheck", *map(str, arguments)])
 
 
-def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_called_wrong(tmp_path):
+def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_called_wrong(tmp_path, monkeypatch):
     picture(64, 64).save(tmp_path / "0.png")
     rows = [
         {"id": "good", "Question": "What color is the circle?", "image": "0.png", "category": "hue[/]"},
@@ -34,9 +34,13 @@ def test_own_data_is_checked_bad_rows_are_counted_and_unknown_answers_are_not_ca
     assert "data:image/png" in page
     assert 'class="mark"' not in page
     assert f"Pre-check: world on {tmp_path / 'train.jsonl'}" in page
+    monkeypatch.chdir(tmp_path)
+    again = invoke("world", "--data", "train.jsonl", *arguments[3:], "data.columns.prompt=Question")
+    assert again.exit_code == 0, again.exception
+    stored = json.loads((tmp_path / "out" / "precheck.json").read_text())
     (tmp_path / "train.jsonl").rename(tmp_path / "other.jsonl")
     refused = invoke("world", "--data", tmp_path / "other.jsonl", *arguments[3:], "data.columns.prompt=Question")
-    assert f"holds the results of the data '{tmp_path / 'train.jsonl'}'. Choose another" in str(refused.exception)
+    assert "holds the results of the data 'train.jsonl'. Choose another" in str(refused.exception)
     assert json.loads((tmp_path / "out" / "precheck.json").read_text()) == stored
 
 

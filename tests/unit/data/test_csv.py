@@ -62,6 +62,13 @@ def test_windows_line_ends_and_a_byte_order_mark_are_not_part_of_the_data(write)
     assert [(example.id, words(example)) for example in source] == [("a", "How many?"), ("b", "?")]
 
 
+def test_a_file_in_utf_16_is_refused_with_the_command_that_converts_it(write):
+    """Excel writes it as "Unicode Text"."""
+    path = write("question\timage\n?\timages/a.png\n".encode("utf-16"), "train.tsv")
+    with pytest.raises(ConfigError, match=r"train\.tsv is not UTF-8\. If Windows wrote the file: iconv -f UTF-16"):
+        load_examples(path)
+
+
 def test_a_row_with_too_many_cells_is_malformed_and_its_neighbours_are_not(write):
     source = load_examples(write("id,question,image\na,One, two?,images/a.png\nb,?,images/b.png\n"))
     with pytest.raises(RowError, match="4 cells under 3 columns"):

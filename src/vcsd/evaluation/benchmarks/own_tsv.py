@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.errors import ConfigError, nearest_path
+from vcsd.errors import ConfigError, is_file, nearest_path, shown
 from vcsd.evaluation.benchmarks.benchmark import Benchmark, BenchmarkFiles
 from vcsd.evaluation.benchmarks.files.tsv import read_tsv
 from vcsd.evaluation.benchmarks.loading import DataReport, LoadedBenchmark, limited, questions_of
@@ -30,6 +30,9 @@ COLUMNS = ("index", "question", "answer")
 _GROUPS = ("category", "l2-category", "split")
 _TAKEN = ("acc", "unread")
 """Names of numbers that stand beside those of the benchmarks."""
+_LONGEST_PATH = 300
+"""The most characters of a path that an error shows."""
+
 _WHOLE = re.compile(r"[-+]?\d+")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"[-+]?\d*\.\d+")
@@ -110,8 +113,9 @@ def _missing_images(table: RecordTable) -> Iterator[str]:
     """Yield the image files that are not there. Asked, such a question would only count as wrong."""
     for row in table.rows:
         for image in row.images:
-            if isinstance(image, Path) and not image.is_file():
-                yield f"{row.name}: there is no image {str(image)!r}. Correct image_path, which starts from the file."
+            if isinstance(image, Path) and not is_file(image):
+                name = shown(str(image), _LONGEST_PATH)
+                yield f"{row.name}: there is no image {name}. Correct image_path, which starts from the file."
 
 
 def read_own(row: Record) -> ParsedRecord:

@@ -376,6 +376,7 @@ def _read(text: str, question: Question) -> str | None:
 def _plain(answer: str) -> str:
     text = answer.strip().strip(".").lower()
     try:
-        return f"{float(text):g}"
+        number = float(text)
     except ValueError:
         return formula(text)
+    return f"{number:.0f}" if number.is_integer() else f"{number:g}"  # g alone keeps six digits

@@ -121,10 +121,13 @@ def test_files_are_loaded_together_under_different_names(tmp_path):
         load_own_tsvs(paths)
 
 
-def test_an_image_file_that_is_not_there_is_refused(tmp_path):
-    path = write_tsv(tmp_path / "mine.tsv", [{**ROWS[1], "image_path": "no.png"}])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("no.png", r"no\.png'"), ("no" * 200, r"[no]\.\.\."), ("[" * 10**5, r"\[\[\.\.\.")]
+)
+def test_an_image_file_that_is_not_there_is_refused(tmp_path, name, shown):
+    path = write_tsv(tmp_path / "mine.tsv", [{**ROWS[1], "image_path": name}])
     path.write_text(path.read_text().replace("\timage\t", "\tshown\t", 1))
-    with pytest.raises(ConfigError, match=r"row 1: there is no image '.*no\.png'\. Correct image_path"):
+    with pytest.raises(ConfigError, match=rf"row 1: there is no image '.*{shown}\. Correct image_path"):
         load_own_tsv(path)
 
 

@@ -108,12 +108,17 @@ def test_rows_without_an_image_are_left_out_and_counted(tmp_path):
 
 
 def test_image_files_are_found_beside_the_table(tmp_path):
-    cells = ("a/0.png", "['a/0.png', 'b.png']", "", "nan")
+    cells = ("a/0.png", "[0].png", "", "nan")
     content = [{**ROW, "index": str(n), "image_path": cell} for n, cell in enumerate(cells)]
     table = read_tsv(write_tsv(tmp_path / "a.tsv", content))
-    assert (len(table.rows), table.num_without_image) == (2, 2)
-    assert table.rows[0].images == (tmp_path / "a/0.png",)
-    assert table.rows[1].images == (tmp_path / "a/0.png", tmp_path / "b.png")
+    assert table.num_without_image == 2
+    assert [row.images for row in table.rows] == [(tmp_path / "a/0.png",), (tmp_path / "[0].png",)]
+
+
+@pytest.mark.parametrize("cell", ["['a/0.png', 'b.png']", '["a/0.png", "b.png"]', "['a/0.png' 'b.png']"])
+def test_image_files_may_be_a_list_as_python_json_or_numpy_write_it(tmp_path, cell):
+    (row,) = read_tsv(write_tsv(tmp_path / "a.tsv", [{**ROW, "image_path": cell}])).rows
+    assert row.images == (tmp_path / "a/0.png", tmp_path / "b.png")
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "../a.tsv"])
@@ -126,10 +131,10 @@ def test_an_image_file_may_have_its_whole_path_where_the_table_has_a_relative_on
     assert row.images == (table.resolve().with_name("0.png"),)
 
 
-@pytest.mark.parametrize("cell", ["/etc/hosts", "../0.png", "['a/0.png', 'a/../../0.png']", "[" * 100_000])
+@pytest.mark.parametrize("cell", ["/etc/hosts", "../0.png", "['a/0.png', 'a/../../0.png']"])
 def test_an_image_file_elsewhere_is_refused(tmp_path, cell):
     path = write_tsv(tmp_path / "a.tsv", [{**ROW, "image_path": cell}])
-    with pytest.raises(ConfigError, match=r"is outside|is not a list of names"):
+    with pytest.raises(ConfigError, match="is outside"):
         read_tsv(path)
 
 

@@ -336,6 +336,8 @@ def test_the_page_shows_statistics_histogram_and_cases_as_text():
         ("no", "The answer is no.", True),
         ("3", "There are 3 things. The answer is 3.", True),
         ("0.50", "The answer is 0.5.", True),
+        ("1234567", "There are 1,234,567 things.", True),
+        ("1234567", "There are 1,234,568 things.", False),
         ("red", "The ring is red. The answer is red.", True),
         ("red", "", False),
     ],

@@ -25,8 +25,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from vcsd.data.formats.vlmevalkit_tsv import MISSING, REFERENCE_LENGTH
+from vcsd.data.table import image_cells
 from vcsd.errors import ConfigError, shown
-from vcsd.evaluation.benchmarks.files.python_lists import read_list
 from vcsd.evaluation.benchmarks.files.records import Record, RecordTable, StoredImage
 from vcsd.views.image_hash import image_hash
 
@@ -120,11 +120,7 @@ def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
     cell = place.cells.get("image_path", "")
     if cell in MISSING:
         return ()
-    try:
-        names = read_list(cell) if cell.startswith("[") else [cell]
-    except ValueError as error:
-        raise ConfigError([f"{place.name}: image_path = {shown(cell)} is not a list of names: {error}."]) from error
-    paths = tuple(Path(os.path.normpath(path.parent / str(name))) for name in names)
+    paths = tuple(Path(os.path.normpath(path.parent / str(name))) for name in image_cells(cell))
     folder = os.path.normpath(path.parent.absolute())
     for image in paths:
         if not Path(os.path.normpath(image.absolute())).is_relative_to(folder):
