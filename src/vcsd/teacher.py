@@ -98,7 +98,7 @@ class Teacher:
 
     @torch.no_grad()
     def distance(self) -> float:
-        """Return |teacher - student| / |student| over all trained parameters; 0 if both are zero, as new adapters."""
+        """Return |teacher - student| / |student| over all trained parameters; 0 if both are 0, as for new adapters."""
         if self.kind == "current":
             return 0.0
         gaps, sizes = [], []
@@ -113,7 +113,7 @@ class Teacher:
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (student, teacher) for every trained parameter; frozen ones cannot differ.
 
-        Of a sharded parameter, yield this rank's part.
+        For a sharded parameter, yield this rank's part.
         """
         for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
             if student.requires_grad:
@@ -167,7 +167,7 @@ def _is_same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:
-    """Hash the names, types, shapes and bytes of tensors. If they are spread over ranks, all ranks call it.
+    """Hash the names, types, shapes and bytes of tensors. Collective if they are spread over ranks.
 
     >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": torch.zeros(2)})
     True
