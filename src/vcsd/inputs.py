@@ -172,7 +172,7 @@ def rollout_settings(rollout: RolloutSettings | None, num_generations: int | Non
         return rollout
     if num_generations is None:
         return RolloutSettings(Sampling(), seed=seed)
-    if not isinstance(num_generations, int) or num_generations < 1:
+    if not isinstance(num_generations, int) or isinstance(num_generations, bool) or num_generations < 1:
         raise ConfigError([f"num_generations = {num_generations!r} must be a whole number of at least 1."])
     return RolloutSettings(Sampling(), num_generations, seed=seed)
 
