@@ -86,8 +86,8 @@ class Teacher:
         self.num_updates += 1
         reshard(self.student, self._weights)  # an update of gathered weights would be lost
         if self.kind == "ema":
-            theirs, ours = zip(*self._pairs(), strict=True)
-            torch._foreach_lerp_(list(ours), list(theirs), self.ema_rate)
+            students, teachers = zip(*self._pairs(), strict=True)
+            torch._foreach_lerp_(list(teachers), list(students), self.ema_rate)
         is_due = self.kind == "periodic" and self.num_updates % self.every == 0
         if is_due:
             for student, teacher in self._pairs():
@@ -124,11 +124,12 @@ def _frozen_copy(student: nn.Module, *, is_alias: bool) -> nn.Module:
     """Copy the student in eval mode without gradients. Its trained parameters must be at least float32."""
     with torch.no_grad():
         teacher = (alias_of(student) if is_alias else copy_of(student)).eval()
-        for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
-            theirs.grad = None
-            if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:
+        for weight, copied in zip(student.parameters(), teacher.parameters(), strict=True):
+            copied.grad = None
+            dtype = weight.dtype
+            if weight.requires_grad and dtype.itemsize < torch.float32.itemsize:
                 raise ConfigError(
-                    [f"a trained parameter is {mine.dtype}, whose average would not move. Load the student in float32."]
+                    [f"a trained parameter is {dtype}, whose average would not move. Load the student in float32."]
                 )
     return teacher.requires_grad_(False)
 
