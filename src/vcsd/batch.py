@@ -164,7 +164,7 @@ class Batch:
         return Batch([self.student[group] for group in groups], [self.target[group] for group in groups], contrast)
 
     def joined(self, other: Batch) -> Batch:
-        """These groups and then those of another batch, under the same views."""
+        """These groups followed by those of another batch, under the same views."""
         contrast = None if self.contrast is None else [*self.contrast, *(other.contrast or [])]
         return Batch([*self.student, *other.student], [*self.target, *other.target], contrast)
 
@@ -178,7 +178,7 @@ class Batch:
 def gather(
     prompts: Sequence[Shown], rollouts: Sequence[Rollout], log_probs: Sequence[Sequence[float]] | None = None
 ) -> Batch:
-    """Put the responses to each prompt under its views. Rollouts are in the order of prompts, equally many for each.
+    """Group the responses to each prompt under its views. Rollouts are in the order of prompts, equally many for each.
 
     Drops empty responses, and prompts without a response. `log_probs` are those of each rollout's tokens, if recorded.
     """

@@ -62,7 +62,7 @@ class DataError(VcsdError, ValueError):
 
     def __init__(self, example_id: str, message: str, *, reason: str = UNGIVEN, file: str | None = None) -> None:
         self.example_id = example_id
-        # It may quote what a row, a library or a chat template says, of any length.
+        # It may quote a row, a library or a chat template, at any length.
         self.message = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]} ..."
         self.reason, self.file = reason, file
         super().__init__(f"example {shown(example_id, _MAX_ID)}: {self.message}")
@@ -193,7 +193,7 @@ def expanded(path: str) -> Path:
 
 
 def _step(folder: Path, name: str, *, wants_file: bool) -> Path | None:
-    """Return the entry of this name, or else the most similar one."""
+    """Return the entry of this name, else the most similar one; None if none is similar."""
     if name == ".." or (is_folder(folder / name) and not wants_file):
         return folder / name
     names = _names(folder, wants_file=wants_file)
@@ -226,7 +226,7 @@ def _written(path: str, folder: Path) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder exists; a name that no folder can have is none."""
+    """Whether a folder exists; False for a name that no folder can have."""
     try:
         return path.is_dir()
     except OSError:  # a name that is too long
@@ -234,7 +234,7 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file exists; a name that no file can have is none."""
+    """Whether a file exists; False for a name that no file can have."""
     try:
         return path.is_file()
     except OSError:  # a name that is too long
@@ -279,7 +279,7 @@ _PHRASES = {
     "trainer.bf16 is false": "args.bf16 is False",
     "save_strategy=no": "save_strategy='no'",
 }
-"""What recipes say, and what Python says; longer phrases first."""
+"""Phrase for recipes -> phrase for Python; longer phrases first."""
 
 _PATTERNS = (
     (r"[Ss]et data\.columns\.(\w+)(?:=COLUMN)? to (?:use another one|another column)", r"rename a column to '\1'"),
@@ -292,7 +292,7 @@ _PATTERNS = (
 
 
 def in_python(text: str) -> str:
-    """Return a message in the words of a Python caller.
+    """Reword a message for a Python caller.
 
     >>> in_python("Set trainer.gradient_checkpointing: true, or choose another trainer.output_dir.")
     'Set args.gradient_checkpointing=True, or choose another args.output_dir.'

@@ -1,4 +1,4 @@
-"""What a caller passes to VCSDTrainer, checked and completed: settings and data first, weights last.
+"""Checks and completes what a caller passes to VCSDTrainer: settings and data first, weights last.
 
 The model may be given by name, the dataset as rows, the method by name. Arguments of TRL's trainers that this one lacks
 are rejected with advice.
@@ -96,7 +96,7 @@ def check_arguments(args: object) -> TrainingArguments:
         raise ConfigError(
             [
                 f"args is {type(args).__name__}, whose fields {listed} would be ignored. Pass "
-                "transformers.TrainingArguments, and rollout=RolloutSettings(...) for how the student answers."
+                "transformers.TrainingArguments, and rollout=RolloutSettings(...) for the sampling of rollouts."
             ]
         )
     refuse_file(Path(str(args.output_dir)))
@@ -163,7 +163,7 @@ _PROMPT_SETTINGS = ("max_tokens", "chat_template_kwargs")
 
 
 def rollout_settings(rollout: RolloutSettings | None, num_generations: int | None, *, seed: int) -> RolloutSettings:
-    """Return how the student answers. `num_generations` is TRL's word for rollouts per prompt."""
+    """Return how rollouts are sampled. `num_generations` is TRL's name for rollouts per prompt."""
     if rollout is not None and not isinstance(rollout, RolloutSettings):
         raise ConfigError([f"rollout is {type(rollout).__name__}. Pass vcsd.step.RolloutSettings(Sampling(...), 8)."])
     if rollout is not None and num_generations is not None:
@@ -172,7 +172,7 @@ def rollout_settings(rollout: RolloutSettings | None, num_generations: int | Non
         return rollout
     if num_generations is None:
         return RolloutSettings(Sampling(), seed=seed)
-    if not isinstance(num_generations, int) or num_generations < 1:
+    if not isinstance(num_generations, int) or isinstance(num_generations, bool) or num_generations < 1:
         raise ConfigError([f"num_generations = {num_generations!r} must be a whole number of at least 1."])
     return RolloutSettings(Sampling(), num_generations, seed=seed)
 
@@ -278,7 +278,7 @@ def check_rows(
 
 
 def _processor(given: Processor | None, folder: Path | None, model: object) -> Processor:
-    """Return the processor given, or load that of the model's folder."""
+    """Return the given processor, or load the one in the model's folder."""
     if given is None:
         name = str(getattr(getattr(model, "config", None), "_name_or_path", "")) if folder is None else ""
         if folder is None and not name:
@@ -311,7 +311,7 @@ def write_settings(
     names: Mapping[str, Any],
     num_steps: int,
 ) -> None:
-    """Write a run's settings next to its metrics. `names` are those of its model and data.
+    """Write a run's settings next to its metrics. `names` holds the names of its model and data.
 
     `num_steps` is how many steps are planned, also where they are counted in epochs: pages show how far a run is.
     """

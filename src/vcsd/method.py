@@ -62,7 +62,7 @@ class Method:
     log_floor: float = -1e4
     temperature: float = 2.0
     loss_scale: float | None = None
-    # The published OPSD's: compare the student's top k tokens and the rest as one; weigh tokens by importance.
+    # From the published OPSD: compare the student's top k tokens and the rest as one; weight tokens by importance.
     student_top_k: int | None = None
     importance_clip: float | None = None
     reduction: str = "response_mean"
@@ -86,7 +86,7 @@ class Method:
         return self.temperature**2 if self.loss_scale is None else self.loss_scale
 
     def objective(self, end_token_ids: Collection[int] = ()) -> Objective:
-        """What the loss computes under this method, for a model with these end tokens.
+        """Return what the loss computes under this method, for a model with these end tokens.
 
         >>> METHODS["no_support"].objective(end_token_ids=[151645]).beta
         0.0

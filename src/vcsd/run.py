@@ -146,7 +146,7 @@ def train(
 ) -> DistillationTrainer:
     """Run a recipe to its end, from the start or from its latest checkpoint.
 
-    Callbacks are those of transformers. `before` is called with the trainer before the first step, and may refuse.
+    `callbacks` are transformers' own. `before` is called with the trainer before the first step, and may raise.
     """
     output, resume = loaded.output, loaded.recipe.resume
     with ExitStack() as stack:
@@ -171,7 +171,7 @@ def _trainer(loaded: Loaded, callbacks: Sequence[TrainerCallback]) -> Distillati
     recipe, rollout, seed = loaded.recipe, loaded.recipe.rollout, loaded.arguments.seed
     with without_accelerates_fsdp():
         model = load_model(loaded.folder, base_dtype(recipe, is_half=bool(loaded.arguments.bf16)))
-    model.name_or_path = recipe.model.path  # a hub id says more than a folder of the cache
+    model.name_or_path = recipe.model.path  # a hub id, unlike a folder of the cache, names the model anywhere
     sampling = Sampling(rollout.max_new_tokens, rollout.temperature, rollout.top_p, rollout.top_k)
     return DistillationTrainer(
         trained(model, recipe, seed),
@@ -298,7 +298,7 @@ def _refuse_idle(trainer: DistillationTrainer) -> None:
 
 
 def how_to_resume(loaded: Loaded) -> str:
-    """Say what the same command would do after an interruption."""
+    """Return a sentence about what the same command would do after an interruption."""
     latest = latest_checkpoint(loaded.output)
     if latest is None:
         return "There is no checkpoint yet: the same command starts over."

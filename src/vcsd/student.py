@@ -1,4 +1,4 @@
-"""The student of a recipe: which parts of a model are trained, and the type of its weights."""
+"""The student of a recipe: which parts of a model are trained, and the dtype of its weights."""
 
 from __future__ import annotations
 

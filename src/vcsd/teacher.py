@@ -86,8 +86,8 @@ class Teacher:
         self.num_updates += 1
         reshard(self.student, self._weights)  # an update of gathered weights would be lost
         if self.kind == "ema":
-            theirs, ours = zip(*self._pairs(), strict=True)
-            torch._foreach_lerp_(list(ours), list(theirs), self.ema_rate)
+            students, teachers = zip(*self._pairs(), strict=True)
+            torch._foreach_lerp_(list(teachers), list(students), self.ema_rate)
         is_due = self.kind == "periodic" and self.num_updates % self.every == 0
         if is_due:
             for student, teacher in self._pairs():
@@ -98,7 +98,7 @@ class Teacher:
 
     @torch.no_grad()
     def distance(self) -> float:
-        """Return |teacher - student| / |student| over all trained parameters; 0 if both are zero, as new adapters."""
+        """Return |teacher - student| / |student| over all trained parameters; 0 if both are 0, as for new adapters."""
         if self.kind == "current":
             return 0.0
         gaps, sizes = [], []
@@ -113,7 +113,7 @@ class Teacher:
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (student, teacher) for every trained parameter; frozen ones cannot differ.
 
-        Of a sharded parameter, yield this rank's part.
+        For a sharded parameter, yield this rank's part.
         """
         for student, teacher in zip(self.student.parameters(), self._weights.parameters(), strict=True):
             if student.requires_grad:
@@ -124,11 +124,12 @@ def _frozen_copy(student: nn.Module, *, is_alias: bool) -> nn.Module:
     """Copy the student in eval mode without gradients. Its trained parameters must be at least float32."""
     with torch.no_grad():
         teacher = (alias_of(student) if is_alias else copy_of(student)).eval()
-        for mine, theirs in zip(student.parameters(), teacher.parameters(), strict=True):
-            theirs.grad = None
-            if mine.requires_grad and mine.dtype.itemsize < torch.float32.itemsize:
+        for weight, copied in zip(student.parameters(), teacher.parameters(), strict=True):
+            copied.grad = None
+            dtype = weight.dtype
+            if weight.requires_grad and dtype.itemsize < torch.float32.itemsize:
                 raise ConfigError(
-                    [f"a trained parameter is {mine.dtype}, whose average would not move. Load the student in float32."]
+                    [f"a trained parameter is {dtype}, whose average would not move. Load the student in float32."]
                 )
     return teacher.requires_grad_(False)
 
@@ -167,7 +168,7 @@ def _is_same(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> str:
-    """Hash the names, types, shapes and bytes of tensors. If they are spread over ranks, all ranks call it.
+    """Hash the names, types, shapes and bytes of tensors. Collective if they are spread over ranks.
 
     >>> fingerprint({"a": torch.zeros(2)}) == fingerprint({"a": torch.zeros(2)})
     True

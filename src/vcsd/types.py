@@ -100,7 +100,7 @@ class Example:
     feedback: str | None = None
     control_images: Sequence[Image | str | PathLike[str]] = ()
     category: str | None = None
-    """What the question is about. Statistics are given by it; no model sees it."""
+    """The topic of the question. Statistics are grouped by it; no model sees it."""
 
     def __post_init__(self) -> None:
         if not self.id or not isinstance(self.id, str):
@@ -267,7 +267,7 @@ class Scores:
 
 
 AnswerKind = Literal["option", "yes_no", "integer", "float", "list", "text"]
-"""What an answer is: a letter of the options, Yes or No, a number, a list of numbers, free text."""
+"""Kinds of answers: a letter of the options, Yes or No, a number, a list of numbers, free text."""
 
 
 @dataclass(frozen=True)

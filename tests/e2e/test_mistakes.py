@@ -197,7 +197,7 @@ MISTAKES = [
     (data("cut"), "broken base64"),
     (data("number"), "an image is int. Give a path, a PIL image"),
     (data("gold"), "a user must ask last"),
-    (data("tool"), "the role 'tool' is not read. Allowed: system, user"),
+    (data("tool"), "the role 'tool' is not known. Allowed: system, user"),
     (data("marks"), "its prompt has 2 places for images, but it has 1 images"),
     (data("both"), "Keep them in one place"),
     (data("pretty"), "Write one JSON object per line, in UTF-8."),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DAMAGED, SET_ASIDE = "damaged", "set-aside"
-"""First words of the names of checkpoints that no run resumes from: damaged ones, and whole ones that a run left."""
+"""Prefixes of the names of checkpoints that no run resumes from: damaged ones, and whole ones that were set aside."""
 
 
 class DamagedCheckpointError(ConfigError):
@@ -48,7 +48,7 @@ HASHED = {
     "content.chat_template": "the chat template",
     "content.image_size": "the image sizes",
 }
-"""What hashes in the identity and content of a run stand for. Errors do not show the hashes, which say nothing."""
+"""What is hashed in the identity and content of a run. Errors name it instead of showing two hashes."""
 
 
 def check_checkpoint(
@@ -60,7 +60,7 @@ def check_checkpoint(
 ) -> Manifest:
     """Return the manifest of a checkpoint. Raise a ConfigError if it is damaged or its run has another identity.
 
-    `needs` names the files that it must have. All ranks call it; each reads a share of the files. `checked` is called
+    `needs` names the files that it must have. Collective: each rank reads a share of the files. `checked` is called
     with the size of each file after it was read.
     """
     manifest = on_every(lambda: read_manifest(folder))
@@ -103,7 +103,7 @@ def latest_seen_by_first(root: Path) -> Path | None:
 def latest_whole(root: Path, check: Callable[[Path], Manifest]) -> tuple[Path | None, list[DamagedCheckpointError]]:
     """Return the latest checkpoint that is whole, and the damage of the later ones. `check` is `check_checkpoint`.
 
-    A checkpoint of another run stops the search with an error: going further back would not make it this run's.
+    A checkpoint of another run stops the search with an error: earlier ones would be of that run, too.
     Rank 0 lists the checkpoints.
     """
     damaged: list[DamagedCheckpointError] = []
@@ -137,13 +137,13 @@ def moved_aside(folder: Path, why: str) -> str:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint, without a look at the files that it lists."""
+    """Return the manifest of a checkpoint, without checking the files that it lists."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(folder, f"its manifest cannot be read: {error}") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise DamagedCheckpointError(folder, "its manifest is not one")
+        raise DamagedCheckpointError(folder, "its manifest has no format number")
     if manifest["format"] not in (FORMAT, SHARDED_FORMAT):
         raise ConfigError(
             [
@@ -183,7 +183,7 @@ def _damage(path: Path, entry: FileEntry) -> str | None:
 
 
 def _holes(folder: Path, names: Collection[str]) -> list[str]:
-    """Describe files whose shards are as listed, but do not make whole tensors: the list itself lacks a rank's."""
+    """Describe files whose listed shards do not make whole tensors: the manifest lacks those of a rank."""
     holes = []
     for name in names:
         try:

@@ -87,7 +87,7 @@ class DiskNeeds:
             refuse_full_disk(root, self.checkpoint_bytes)
 
     def warning(self, root: Path) -> str | None:
-        """Say that not all checkpoints fit, or no export after them; None if all fit."""
+        """Return a warning if not all checkpoints fit, or no export after them; None if all fit."""
         free = free_bytes(root)
         if not self._num_written or free >= self.num_bytes + SPARE_BYTES:
             return None

@@ -38,11 +38,11 @@ WHAT = ("student", "teacher")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 POLL_SECONDS = 1.0
-"""How often the size of a file that is being written is looked at."""
+"""How often the size of a folder that is being written is measured."""
 
 
 class ExportProgress:
-    """Tells how much of an export is done, in MiB: the checkpoint is checked, its model is read, and then written.
+    """Reports the progress of an export in MiB: the checkpoint is checked, its model is read, and then written.
 
     `tell(done, total, title)` gets the numbers, as `WorkBar.advance` takes them.
     """
@@ -93,7 +93,7 @@ class ExportProgress:
 
 
 class _CountedFile(TensorFile):
-    """A file of tensors that counts those that are read."""
+    """A file of tensors that reports the size of each one it reads."""
 
     def __init__(self, path: Path, count: Callable[[int], None]) -> None:
         super().__init__(path)
@@ -128,10 +128,10 @@ def export(
 ) -> Path:
     """Write the student or teacher of a checkpoint to a new folder, and return the checkpoint.
 
-    `run` is a checkpoint, or a run whose latest checkpoint is used. The model's files are those that `save_pretrained`
-    writes, the processor's those of the original model. If the run trained LoRA adapters, they are merged into their
-    base, which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32,
-    and name their base only by a hub id, that of the run or `base`.
+    `run` is a checkpoint, or a run whose latest checkpoint is used. `save_pretrained` writes the model's files; the
+    processor's are copied from the original model. If the run trained LoRA adapters, they are merged into their base,
+    which is read from where the run read it or from `base`; with `adapter` they are written alone, in float32, and name
+    their base only by a hub id, that of the run or `base`.
     `describe(checkpoint, folder)` may add files before the folder gets its name; `tell(done, total, title)` reports
     progress.
     """
@@ -176,20 +176,20 @@ def export(
 
 
 def public_base(run: Path, base: Path | None) -> str | None:
-    """Return the hub id of the base of adapters; None if it is a folder, whose path would tell about this machine."""
+    """Return the hub id of the base of adapters; None for a folder, whose path would reveal names of this machine."""
     checkpoint = _checkpoint_of(run)
     _require_adapters(checkpoint)
     return hub_id(read_record(checkpoint)["path"] if base is None else str(base))
 
 
 def warn_of_rounding(checkpoint: Path) -> None:
-    """Warn if an export in bfloat16 has other weights than those that the run computed with."""
+    """Warn if an export in bfloat16 differs from the weights that the run computed with."""
     if is_rounded(checkpoint):
         log.warning("Rounding to bfloat16 may lose small updates of this run; vcsd export --dtype float32 keeps them.")
 
 
 def is_rounded(checkpoint: Path) -> bool:
-    """Whether an export in bfloat16 has other weights than those that the run computed with.
+    """Whether an export in bfloat16 differs from the weights that the run computed with.
 
     A run in bfloat16 rounds its weights in every pass as an export does. One in float32 does not, and neither does one
     with adapters, which are rounded before they are merged.
@@ -210,7 +210,7 @@ def _largest(checkpoint: Path, weights: Path, base: Path | None, *, is_adapter: 
         return weights if weights.is_file() else shards_of(weights)
     try:
         folder = base or Path(read_record(checkpoint)["path"])
-    except ConfigError:  # the check of the checkpoint says more
+    except ConfigError:  # `check_checkpoint` will report it
         return weights
     return folder if folder.is_dir() else weights
 
@@ -236,7 +236,7 @@ def _merged(checkpoint: Path, tensors: TensorFile, what: str, base: Path | None)
 
 
 def give_ordinary_permissions(folder: Path) -> None:
-    """Let others read what the user's umask lets them read: safetensors creates its files for the owner alone."""
+    """Set permissions by the user's umask: safetensors creates files that only their owner can read."""
     mask = os.umask(0)
     os.umask(mask)
     for path in folder.rglob("*"):

@@ -55,7 +55,7 @@ class FileEntry(TypedDict):
 
 
 class Manifest(TypedDict):
-    """What `manifest.json` holds."""
+    """The content of `manifest.json`."""
 
     format: int
     step: int
@@ -198,9 +198,9 @@ def latest_checkpoint(root: Path) -> Path | None:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what a crash during a save or a removal left behind. Other files are none of our business.
+    """Remove what a crash during a save or a removal left behind, and no other files.
 
-    The old checkpoint of a step whose new one did not come gets its name back.
+    If the crash came before a new checkpoint replaced the old one of the same step, the old one gets its name back.
     """
     for path in root.iterdir():
         match = _LEFTOVER.fullmatch(path.name)
@@ -221,7 +221,7 @@ def _delete_or_warn(path: Path) -> None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a folder, a file or a link; of a link, not what it points to."""
+    """Delete a folder, a file or a link, without following the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 NAME = ".lock"
 _LOOKS, _LONGEST_LOOK = 50, 0.02
-"""How often locking is tried while others look at the lock, and the longest pause between two tries in seconds."""
+"""How often locking is tried while others probe the lock, and the longest pause between two tries in seconds."""
 
 _held: set[Path] = set()
 """Folders that this process has locked: locking one again would conflict with its own lock."""
@@ -74,7 +74,7 @@ def _lock(file: TextIO) -> None:
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # raises if another process has it for itself
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # raises if another process has locked it exclusively
         fcntl.flock(file, fcntl.LOCK_UN)
         time.sleep(random.uniform(0, _LONGEST_LOOK))
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,13 +88,13 @@ def refuse_in_use(folder: Path) -> None:
 
 
 def process_in(folder: Path) -> str | None:
-    """Return the process that has locked a run's folder, such as "process 7 on here"; None if the folder is free."""
+    """Return the process that has locked a run's folder, such as "process 7 on HOST"; None if the folder is free."""
     path = folder / NAME
     if fcntl is None or not path.is_file():
         return None
     try:
         file = path.open(encoding="utf-8", errors="replace")
-    except OSError:  # another user's
+    except OSError:  # another user's file
         return None
     with file:
         try:
@@ -107,7 +107,7 @@ def process_in(folder: Path) -> str | None:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether the process that locked a folder has surely ended. Without locks that work, nothing is sure."""
+    """Whether the process that locked a folder has certainly ended. False where locks do not work."""
     if fcntl is None:
         return False
     try:

@@ -58,7 +58,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def new_place(folder: Path, option: str | None = None) -> Path:
-    """Return the folder without links. Raise unless it is new or empty; `option` is what chooses another."""
+    """Return the folder without links. Raise unless it is new or empty; the error names the `option` to change it."""
     try:
         folder = folder.resolve()
         is_new = not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
@@ -71,7 +71,7 @@ def new_place(folder: Path, option: str | None = None) -> Path:
 
 
 def _failed(folder: Path, partial: Path, error: OSError | SafetensorError) -> RunError:
-    """Say what could not be written, or could not be read: what is copied into a folder comes from another."""
+    """Return an error for what could not be written or, when files are copied from another folder, read."""
     names = [error.filename, error.filename2] if isinstance(error, OSError) else []
     paths = [os.fsdecode(name) for name in names if isinstance(name, str | bytes)]
     is_read = bool(paths) and not any(path.startswith(str(partial)) for path in paths)

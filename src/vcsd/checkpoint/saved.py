@@ -72,12 +72,12 @@ class TensorFile(Mapping[str, "Tensor"]):
         return {name: (saved.size, saved.properties.dtype) for name, saved in self._layout().items()}
 
     def read_into(self, tensors: Mapping[str, Tensor]) -> None:
-        """Fill tensors in place. Of one that is spread over ranks, each rank reads its own part only."""
+        """Fill tensors in place. Each rank reads only its own part of a tensor that is spread over ranks."""
         if self._is_one and not has_shards(tensors):
             for name, tensor in tensors.items():
                 tensor.copy_(self[name])
         elif tensors:
-            with warnings.catch_warnings():  # torch warns of what is asked for: that ranks do not talk to each other
+            with warnings.catch_warnings():  # torch warns that ranks do not communicate, as `no_dist` asks
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
                 load(dict(tensors), storage_reader=self._reader, no_dist=True)
 

@@ -2,8 +2,8 @@
 
     student/shard-00001-model-00002-of-00003.safetensors     rank 0's part of the tensors in the second of three files
 
-The header of each file says where its parts lie in the whole tensors, so that any number of ranks can read them. Only
-tensors may be written: torch corrupts the file without a word if it is given anything else.
+The header of each file holds the places of its parts in the whole tensors, so any number of ranks can read them. Only
+tensors may be written: torch silently corrupts the file if it is given anything else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NOTES = "__metadata__"
-"""The key of a safetensors header for texts about the file."""
+"""The key of a safetensors header for metadata about the file."""
 
 FILE_BYTES = 2**30
 """Size of a file. torch builds each one in host memory before it writes it."""
@@ -54,16 +54,16 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, tuple
 
 
 def _finished(path: Path) -> tuple[int, str]:
-    """Put the notes in a file's header in order, flush it to disk, and return its size and SHA-256.
+    """Sort the metadata in a file's header, flush it to disk, and return its size and SHA-256.
 
-    The library writes them in an order of its own each time, so equal tensors would have different hashes.
+    The library's order varies from file to file, so equal tensors would have different hashes.
     """
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         header[NOTES] = dict(sorted(header[NOTES].items()))
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-        assert len(text) == size, "the order of a header does not change its size"
+        assert len(text) == size, "sorting a header must not change its size"
         file.seek(8)
         file.write(text)
         file.flush()

@@ -119,7 +119,7 @@ def set_random_state(state: Mapping[str, Tensor]) -> None:
 
 
 def load_weights(model: nn.Module, tensors: TensorFile, what: str) -> None:
-    """Copy saved tensors into those that a run saves of a model, in place, sharded or not.
+    """Copy saved tensors in place into a model's tensors that a checkpoint holds, sharded or not.
 
     Their names, shapes and types must match exactly.
     """
@@ -140,7 +140,7 @@ def load_weights(model: nn.Module, tensors: TensorFile, what: str) -> None:
 
 
 def _refuse_ruined(tensors: Mapping[str, Tensor], what: str) -> None:
-    """Raise a ConfigError if a tensor holds a NaN or an infinity. Of sharded ones, each rank looks at its own part."""
+    """Raise a ConfigError if a tensor holds a NaN or an infinity. Each rank checks its own part of sharded ones."""
     parts = {name: local_part(tensor) for name, tensor in tensors.items() if tensor.is_floating_point()}
     names = [name for ruined in gathered([n for n, p in parts.items() if not p.isfinite().all()]) for name in ruined]
     if names:

@@ -10,7 +10,7 @@ from typing import Any
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file, and return its path. A kill or an error while writing leaves the previous one.
 
-    Several processes may write the same file: a reader sees that of one of them.
+    Several processes may write the same file: a reader sees the content of one of them.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BASE = "base"
 MAX_DEPTH = 8
-"""How many recipes may start from one another."""
+"""The most recipes in a chain of bases, the first one included."""
 
 
 def read_tree(path: Path, keys: Collection[str]) -> object:
@@ -33,8 +33,8 @@ def read_tree(path: Path, keys: Collection[str]) -> object:
 def read_chain(path: Path, keys: Collection[str]) -> list[tuple[Path, object]]:
     """Read a recipe file and everything it starts from: each file with its own tree, from the given one down.
 
-    `keys` are those of a recipe. A base without any of them is no recipe, and no error shows what is in it: a recipe
-    from a stranger could name a private file.
+    `keys` are those of a recipe. A base without any of them is not a recipe, and errors do not quote it: a recipe from
+    a stranger could name a private file.
     """
     chain: list[tuple[Path, object]] = [(path, _read(path))]
     while (base := _base_of(*chain[-1])) is not None:
@@ -47,7 +47,7 @@ def read_chain(path: Path, keys: Collection[str]) -> list[tuple[Path, object]]:
 
 
 def merged(chain: list[tuple[Path, object]]) -> object:
-    """The trees of a chain in one, without the key `base`: each on top of those below."""
+    """Merge the trees of a chain, without the key `base`. Each file overrides the ones that it starts from."""
     trees = [tree for _, tree in chain]
     tree = trees.pop()
     while trees:
@@ -92,7 +92,7 @@ def _base_of(path: Path, tree: object) -> Path | None:
 
 
 def _merged(below: object, above: object) -> object:
-    """The upper tree on top of the lower one. A tree that is no mapping is reported when the recipe is built."""
+    """Merge two trees; `above` overrides. A tree that is not a mapping is reported when the recipe is built."""
     if not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return above if not isinstance(above, Mapping) else below
     tree = {key: value for key, value in deepcopy(dict(below)).items() if key != BASE}
@@ -107,7 +107,7 @@ def _merged_value(below: object, above: object) -> object:
 
 
 def _merged_method(below: object, above: object) -> object:
-    """Fields of a method on top of those below; a named method starts afresh.
+    """Merge the fields of two methods; `above` overrides, and replaces everything if it names a method.
 
     >>> _merged_method("opsd", {"temperature": 1})
     {'name': 'opsd', 'temperature': 1}

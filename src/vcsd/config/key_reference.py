@@ -61,7 +61,7 @@ _METHOD = {
     "temperature": "Divides all logits in the loss; not the temperature of sampling.",
     "loss_scale": "The factor of the loss; null: the squared temperature.",
     "student_top_k": "Compare the student's k most probable tokens, and all others as one; null: every token.",
-    "importance_clip": "Weigh tokens by p now / p when sampled, at most this; null: equally.",
+    "importance_clip": "Weight tokens by p now / p when sampled, at most this; null: equally.",
     "reduction": "The mean over each response and then over responses, or over all tokens.",
     "teacher": "Whose weights score: a moving average of the student, or another choice.",
     "ema_rate": "The weight of the student in each update; for the teacher ema only.",
@@ -122,7 +122,7 @@ def _line(key: str, default: object, meaning: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a default as YAML would have it."""
+    """Return a default as YAML."""
     if isinstance(value, Section):
         return "{}"
     if isinstance(value, str) or not isinstance(value, Mapping | list | tuple | bool | int | float | None):

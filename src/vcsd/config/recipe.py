@@ -55,7 +55,7 @@ ADAPTER_LEARNING_RATE = "6e-5"
 """The learning rate that an error proposes for adapters: see docs/lora.md."""
 
 MOST_STEPS = 10**9
-"""More steps are a slip of the pen."""
+"""More steps are taken for a typo."""
 
 _MAX_KEY = 60
 """Longer keys are cut in messages."""
@@ -70,7 +70,7 @@ ALIASES: Mapping[str, str] = {
     **{"max_prompt_length": "data.max_prompt_tokens", "max_length": "data.max_prompt_tokens"},
     **{"lora_r": "lora.rank", "r": "lora.rank", "lora_alpha": "lora.scale"},
 }
-"""Words of other trainers, and the key each stands for here."""
+"""Settings of other trainers, and the key that each corresponds to here."""
 
 TRAINER_OWNED = ("gradient_accumulation_steps", "num_train_epochs", "per_device_train_batch_size")
 """TrainingArguments that no recipe may set to any value. `vcsd.trainer.arguments` says what to use instead."""
@@ -329,7 +329,7 @@ def _adapter_problems(tree: Mapping[str, object]) -> list[str]:
         problems.append(
             f"lora.rank = {shown(lora['rank'])} needs trainer.learning_rate: the default, "
             f"{TRAINER_DEFAULTS['learning_rate']}, is the paper's for whole weights and hardly moves adapters. "
-            f"{ADAPTER_LEARNING_RATE} is ours."
+            f"Start with {ADAPTER_LEARNING_RATE}; docs/lora.md has the reasons."
         )
     return problems
 
@@ -483,7 +483,7 @@ def _training_argument_types() -> dict[str, object]:
     """Return the names and types of TrainingArguments' fields. The import is here because it takes seconds."""
     from transformers import TrainingArguments
 
-    hints = get_type_hints(TrainingArguments) | {"fsdp": bool | None}  # transformers also reads its old form, a text
+    hints = get_type_hints(TrainingArguments) | {"fsdp": bool | None}  # transformers also accepts a string
     return {field.name: hints[field.name] for field in fields(TrainingArguments) if field.init}
 
 

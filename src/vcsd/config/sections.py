@@ -135,7 +135,7 @@ class DataConfig(Section):
         None,
         ge=1,
         le=LONGEST,
-        description="Longer prompts are skipped; null: those beyond the positions of the model, less a response.",
+        description="Longer prompts are skipped; null: the model's positions less rollout.max_new_tokens.",
     )
     max_skipped_share: float = Field(0.05, ge=0, le=1, description="A larger share of unusable rows stops the run.")
 
@@ -186,7 +186,7 @@ class EvaluationConfig(Section):
         "[], for none.",
     )
     tsv: Annotated[list[str] | None, PlainValidator(_check_files)] = Field(
-        None, description="One or several TSV files of your own questions, asked beside the benchmarks that are named."
+        None, description="One or several TSV files of your own questions, asked in addition to the named benchmarks."
     )
     data: str | None = Field(None, min_length=1, description="The folder of the benchmarks' files; null: $LMUData.")
     limit: int | None = Field(
@@ -200,7 +200,7 @@ class EvaluationConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _ask_own_questions_alone(cls, values: object) -> object:
-        """Name no benchmarks for a recipe that has questions of its own and names none: `all` are seven downloads."""
+        """Ask no benchmarks if a recipe names none but has questions of its own: `all` would be seven downloads."""
         if isinstance(values, Mapping) and values.get("tsv") is not None and "benchmarks" not in values:
             return {**values, "benchmarks": []}
         return values

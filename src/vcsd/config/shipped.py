@@ -1,4 +1,4 @@
-"""Find recipes: a file of the user's, or one that ships with the package, by its name.
+"""Find recipes: a file by its path, or one that ships with the package by its name.
 
 The shipped recipes are the checkout's `recipes/` folder, which a wheel carries inside the package. Their names are
 paths in it without the ending: `paper/qwen3_vl_2b`.

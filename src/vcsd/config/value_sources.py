@@ -61,16 +61,16 @@ DEFAULTS: Mapping[str, str] = {
     **dict.fromkeys(_CODE_DEFAULTS, CODE),
     **dict.fromkeys(_OUR_DEFAULTS, OURS),
 }
-"""The source of each default that is not part of a method. evaluation.sampling holds what the authors' notes say."""
+"""The source of each default that is not part of a method. evaluation.sampling follows the authors' notes."""
 
 _METHOD_DEFAULTS = {"js_weight": OURS, "log_floor": CODE, "teacher_every": OURS}
-"""Fields of VCSD that the paper does not give: it says Jensen-Shannon without a weight, and no floor for reverse KL."""
+"""Fields of VCSD that the paper does not give: it has no weight for Jensen-Shannon and no floor for reverse KL."""
 
 _METHOD_LABELS = {"opsd": OURS}
 """The source of the fields in which a method differs from VCSD; the paper for its own ablations."""
 
 _WHOLLY = {"opsd_published": CODE}
-"""Methods of which every field has one source."""
+"""Methods whose fields all have one source."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _written(chain: list[tuple[Path, object]]) -> dict[str, tuple[str, str, str]
     sources: dict[str, tuple[str, str, str]] = {}
     for path, _ in reversed(chain):
         labels = dict(_labels(path))
-        if {"method", "method.name"} & labels.keys():  # a named method starts afresh
+        if {"method", "method.name"} & labels.keys():  # a named method inherits nothing
             sources = {key: source for key, source in sources.items() if not key.startswith("method.")}
         if "method" in labels:
             labels["method.name"] = labels.pop("method")
@@ -160,10 +160,10 @@ def _written(chain: list[tuple[Path, object]]) -> dict[str, tuple[str, str, str]
 
 
 def _labels(path: Path) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Yield each key of a file with what the comment says on the line where its value ends, or on its own line.
+    """Yield each key of a file with the label, note and file from the comment where its value ends, or at the key.
 
-    Blocks end on a line of another key, and an alias's value has a line of its own, so theirs is not read. A run's
-    folder is always ours.
+    For blocks and aliases, only the key's line is read: a block ends on a line of another key, and an alias's value is
+    elsewhere. The label of a run's folder is always `ours`.
     """
     text = path.read_text(encoding="utf-8")
     lines, name = text.splitlines(), _name(path)

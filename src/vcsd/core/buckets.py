@@ -1,4 +1,4 @@
-"""The published OPSD's comparison: the student's most probable tokens one by one, all others as one bucket."""
+"""Two parts of the published OPSD: divergences over the student's top k tokens and a tail, and importance weights."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from vcsd.core.probability import LOG_FLOOR, at_least_float32
 
 
 def top_and_tail(log_target: Tensor, log_student: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Both distributions on the student's k most probable tokens and a last bucket with the mass of all others.
+    """Reduce both distributions to the student's k most probable tokens and one bucket for all others.
 
-    The student chooses the tokens, so a token that only the target finds probable disappears in the tail. A divergence
-    of the buckets is a lower bound of the same divergence over the vocabulary. The tail is summed directly: one minus
-    the top's mass would lose it to rounding. With k >= V nothing is left over, and both are returned as they are.
+    The student chooses the tokens, so a token that is probable only under the target disappears in the tail. A
+    divergence of the buckets is a lower bound of the same divergence over the vocabulary. The tail is summed directly:
+    one minus the top's mass would lose it to rounding. With k >= V there is no tail, and both are returned unchanged.
 
         log_target, log_student: (..., V), normalised.
         returns: target and student, (..., k + 1), normalised, the most probable token of the student first.
@@ -36,10 +36,10 @@ def _bucketed(log_p: Tensor, top: Tensor) -> Tensor:
 
 
 def importance_weight(log_p_now: Tensor, log_p_sampled: Tensor, *, clip: float) -> Tensor:
-    """min(p now / p when sampled, clip) of each sampled token: a constant factor of its position in the loss.
+    """min(p_now / p_sampled, clip) for each sampled token: a constant factor on its position's divergence.
 
-    It corrects for rollouts from other weights or another precision than those that are trained. Rollouts of the
-    current weights have ratios near one.
+    Corrects for rollouts that were sampled from other weights, or in another precision, than the student's. Rollouts
+    of the current weights have ratios near one.
 
         log_p_now, log_p_sampled: (...), log-probabilities of the sampled token, both at temperature one.
         returns: (...), without gradient.

@@ -36,8 +36,8 @@ def forward_kl(log_target: Tensor, log_student: Tensor) -> Tensor:
 def reverse_kl(log_target: Tensor, log_student: Tensor, *, log_floor: float = LOG_FLOOR) -> Tensor:
     """KL(student || target), one of the paper's ablations: the student must avoid tokens the target finds unlikely.
 
-    By definition it is infinite if the student has mass where the target is zero, and a softmax always has. So the
-    target's log-probability is raised to at least `log_floor`. Student mass m off the support then costs
+    By definition it is infinite if the student has mass where the target is zero, and a softmax has mass everywhere. So
+    the target's log-probability is raised to at least `log_floor`. Student mass m off the support then costs
     -log_floor * m nats and dominates value and gradient until m is far below 1 / -log_floor; see docs/method.md.
 
         log_target, log_student: (..., V), normalised; the target may be -inf.

@@ -4,7 +4,7 @@ A step is split over micro-batches and ranks. Each calls a reduction on its own 
 the results add up to the loss: any split gives the same value and the same gradient. DDP and FSDP2 average gradients
 over ranks; `num_ranks` undoes that average.
 
-`loss_scale` is the paper's T_KD² (Eq. 10), whatever the divergence; `vcsd.Method` says which value a method uses.
+`loss_scale` is the paper's T_KD² (Eq. 10), for every divergence; `vcsd.Method` sets it.
 """
 
 import torch
@@ -109,5 +109,5 @@ def token_mean(divergence: Tensor, *, num_tokens: int, loss_scale: float = 1.0, 
 
 def _scale(loss_scale: float, num_ranks: int, total: int, num_here: int) -> float:
     """The factor of one item. A step without items has loss and gradient zero."""
-    assert total >= num_here, f"{num_here} items here, but a step of {total}"
+    assert total >= num_here, f"{num_here} items in this micro-batch, but {total} in the whole step"
     return loss_scale * num_ranks / total if total else 0.0

@@ -1,7 +1,7 @@
-"""What a caller may pass as `train_dataset`, opened as examples.
+"""Opens what a caller may pass as `train_dataset` as examples.
 
-Examples, a path or hub id, rows as dictionaries, a `datasets.Dataset`, or an `IterableDataset`, of which only the rows
-that the run can use are read. Columns and images are those of files (`load.py`).
+Accepts Examples, a path or hub id, rows as dictionaries, a `datasets.Dataset`, or an `IterableDataset`, of which only
+the rows that the run can use are read. Columns and images are read as in files (`load.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = "Examples, dictionaries, a datasets.Dataset, or the path of a file"
 
 
 def open_examples(dataset: object, *, max_rows: int) -> ExampleSource:
-    """Open a data set of any accepted kind. `max_rows` limits what is read of one that has no length.
+    """Open a data set of any accepted kind. From one without a length, at most `max_rows` rows are read.
 
     >>> rows = open_examples([{"prompt": "How many?", "image": []}], max_rows=1)
     >>> rows[0].prompt
@@ -76,7 +76,7 @@ def _refuse_others(dataset: object) -> None:
 
 
 def _refuse_repeated_ids(rows: object) -> None:
-    """Raise a ConfigError if Examples of a list have the same id: it seeds their rollouts, and ranks go by it."""
+    """Raise a ConfigError if Examples of a list share an id, which seeds rollouts and identifies them across ranks."""
     ids = Counter(row.id for row in rows if isinstance(row, Example)) if isinstance(rows, list | tuple) else Counter()
     repeated = [shown(example_id) for example_id, count in ids.items() if count > 1]
     if repeated:

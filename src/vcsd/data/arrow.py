@@ -124,7 +124,7 @@ class ParquetTable(_ArrowColumns):
         try:
             return self._group(group).slice(index - start, 1).to_pylist()[0]
         except (OSError, ValueError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # the machine's, not the file's
+            if isinstance(error, OSError) and error.errno is not None:  # the machine's fault, not the file's
                 raise
             problem = f"its row group cannot be read: {_sentence(error)}. Download the file again."
             raise RowError(row_name(self, index), problem, reason="malformed_row", file=self.name) from error
@@ -183,7 +183,7 @@ class DatasetTable(_ArrowColumns):
 
 
 def _sentence(error: Exception) -> str:
-    """Return the words of an error of Arrow, which may be on several lines, on one."""
+    """Return the message of an Arrow error, which may have several lines, on one line."""
     return " ".join(str(error).split()).rstrip(".")
 
 

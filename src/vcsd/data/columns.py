@@ -95,7 +95,7 @@ class Columns:
         return first_cell(row, self.of(field))
 
     def report(self) -> str:
-        """Say in words which column each field comes from."""
+        """Describe which column each field comes from."""
         return ", ".join(
             field if columns == (field,) else f"{field} from {' or '.join(map(repr, columns))}"
             for field, columns in self.by_field.items()
@@ -123,7 +123,7 @@ def _missing(name: str, field: str, present: list[str]) -> str:
 
 
 def _similar(field: str, present: list[str]) -> str | None:
-    """Return the column most like a field's usual names, whatever its case; None if no column is like them.
+    """Return the column most like a field's usual names, ignoring case; None if no column is like them.
 
     >>> _similar("prompt", ["image", "Question"])  # 'image' is like 'messages', but another field has it
     'Question'
@@ -166,7 +166,7 @@ def read_answer(row_id: str, cell: object) -> str | None:
 
 
 def read_category(cell: object) -> str | None:
-    """Read a category: a text, a number, or a list of them. Anything else is none: no row is lost for its label.
+    """Read a category: a text, a number, or a list of them. Anything else gives None: a bad label costs no row.
 
     >>> read_category("math"), read_category(["math", "geometry"]), read_category({"a": 1}), read_category(float("nan"))
     ('math', 'math, geometry', None, None)
@@ -188,7 +188,7 @@ def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, fl
         numbers = [tuple(float(value) for value in box) for box in boxes]
         if not all(len(box) == 4 and all(map(math.isfinite, box)) for box in numbers):
             raise ValueError("not four finite numbers")
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a number of 400 digits is no float
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # 400 digits do not fit into a float
         shown_cell = shown(cell, _MAX_SHOWN)
         raise RowError(
             row_id, f"its boxes are {shown_cell}, not lists of four numbers.", reason="malformed_row"
@@ -198,7 +198,7 @@ def read_boxes(row_id: str, cell: object) -> tuple[tuple[float, float, float, fl
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """The folder that image paths in a table start from and may not leave: who wrote the table may be a stranger.
+    """The folder that image paths in a table start from and may not leave: a stranger may have written the table.
 
     By default it is the folder of the table, and a link in it may not leave it either, because links come with
     downloaded data. A folder that the user names is trusted with its links.

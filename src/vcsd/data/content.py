@@ -1,13 +1,12 @@
-"""Hashes of what the data says, so that a run does not resume with other rows.
+"""Hashes of the data's content, so that a run does not resume with other rows.
 
 file_hash       the bytes of a table's file
 cells_hash      the cells of columns, where a table is more than one file
-examples_hash   examples of a list, or a sample of those that are built when they are asked for
-
+examples_hash   all examples of a list, or a sample of examples that are built on access
 images_hash     the files of a sample of images
 
-Elsewhere, an image that is named by its path counts as that path: reading every image would take longer than loading
-the model.
+In the first three, an image that is given by its path counts as that path: reading every image would take longer than
+loading the model.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 NUM_SAMPLED = 64
-"""How many examples are hashed of data that is not a list, and whose image files are read: each may have to be
-downloaded or drawn."""
+"""How many examples are sampled, where data is not a list or image files are hashed: each may have to be downloaded or
+drawn."""
 
 
 def file_hash(path: Path) -> str:
@@ -67,8 +66,8 @@ def examples_hash(rows: ExampleSource) -> str:
 def images_hash(rows: ExampleSource) -> str | None:
     """Hash the image files of a sample of examples, evenly spread; None if no image is named by its path.
 
-    It notices another folder of images, or images that were converted or resized. It does not notice a change in an
-    image outside the sample.
+    Another folder of images changes it, and so does converting or resizing all images. A change in an image outside the
+    sample does not.
     """
     step = max(1, len(rows) // NUM_SAMPLED)
     files = [file for row in range(0, len(rows), step) for file in _image_files(rows, row)]

@@ -26,7 +26,7 @@ MAX_CELL = 2**27
 
 
 _OTHERS = (";", "\t", ",", "|")
-"""What other programs put between columns."""
+"""Delimiters that other programs use."""
 
 
 class CsvTable:
@@ -96,7 +96,7 @@ class CsvTable:
         return (len(image_cells(value)) for value in self.values(column))
 
     def _scan(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the offset and the cells of each row. `csv` reads no further than the current row, so we can count."""
+        """Yield the offset and the cells of each row. `csv` reads no line beyond a row, so offsets can be counted."""
         offset, start, line_number = 0, 0, 0
 
         def lines() -> Iterator[str]:

@@ -108,7 +108,7 @@ _FIXES = {
     **dict.fromkeys((".gz", ".zip", ".tar", ".tgz", ".xz", ".bz2", ".zst", ".7z"), " Unpack it first."),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), " Save it as CSV."),
 }
-"""What to do about files that others call data."""
+"""Advice for endings of files that hold data in another form."""
 
 
 def _open_file(path: Path, *, images: Path | None) -> Table:

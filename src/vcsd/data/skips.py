@@ -35,11 +35,11 @@ FIXES = {
     "broken_image": "Save the images again as PNG or JPEG.",
     "over_long_prompt": "Raise data.max_prompt_tokens, or lower model.max_pixels.",
 }
-"""What to do about the reasons that most rows share; messages of other reasons say it themselves."""
+"""Advice for the usual reasons; the messages of other reasons contain their own."""
 
 
 class SkipsState(TypedDict):
-    """What a checkpoint keeps of `Skips`."""
+    """The part of `Skips` that a checkpoint keeps."""
 
     num_seen: int
     counts: dict[str, int]
@@ -54,7 +54,7 @@ class RowError(DataError):
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """Say where a row is not UTF-8, and how to convert a file in one of the encodings that Windows writes."""
+    """Describe where a row is not UTF-8, and how to convert a file in one of the encodings that Windows writes."""
     encoding = "UTF-16" if b"\0" in error.object else "WINDOWS-1252"
     return f"it is not UTF-8: {error.reason} at byte {error.start}. {how_to_convert(encoding)}"
 
@@ -104,14 +104,14 @@ class Skips:
         self.num_seen = 0
         self.counts: Counter[str] = Counter()
         self.num_rows: int | None = None
-        """How many rows the data has, if known: what is read beyond that is read again."""
+        """How many rows the data has, if known; further reads repeat rows."""
         self._first: dict[str, tuple[int, str]] = {}
         """Id of a skipped row -> where it was skipped first, and why."""
         self.last: DataError | None = None
         """The error of the row that was skipped last."""
 
     def without_file(self) -> Skips:
-        """Return one that counts with the same limits but lists nothing: only one rank writes the file."""
+        """Return new Skips with the same limits and no file: only one rank writes the file."""
         return Skips(max_share=self._max_share, min_rows=self._min_rows)
 
     @property
@@ -149,7 +149,7 @@ class Skips:
             raise ConfigError([self._too_many(error)])
 
     def none_usable(self, errors: Sequence[DataError], name: str) -> str:
-        """List rows of which none can be used, and say why the first cannot, where they are listed, and what to do."""
+        """List rows that are all unusable. Return why the first is, where they are listed, and what to do."""
         for position, error in enumerate(errors):
             self._list(error, position)
         summary = _in_words(Counter(error.reason for error in errors))

@@ -146,7 +146,7 @@ class Source:
         return hashlib.blake2b(repr(parts).encode() + kept, digest_size=16).hexdigest()
 
     def content_hash(self) -> str:
-        """Return a hash of what the rows say, which `fingerprint` leaves out."""
+        """Return a hash of the rows' content, which `fingerprint` leaves out."""
         return self.table.content_hash()
 
     def _build(self, row_id: str, cells: Mapping[str, object]) -> Example:
@@ -161,7 +161,7 @@ class Source:
         prompt = build_prompt(row_id, conversation.prompt, len(pictures))
         images = tuple(read_image(row_id, picture, self._folder) for picture in pictures)
         boxes = read_boxes(row_id, cell("boxes"))
-        control_cells = _few(row_id, image_cells(cell("control_images")))
+        control_cells = _limited(row_id, image_cells(cell("control_images")))
         controls = tuple(read_image(row_id, image, self._folder) for image in control_cells)
         texts["category"] = read_category(cell("category"))
         with reason("malformed_row"):
@@ -203,11 +203,10 @@ class Source:
                 "Keep them in one place.",
                 reason="malformed_row",
             )
-        pictures = [*conversation.images, *in_column]
-        return _few(row_id, pictures)
+        return _limited(row_id, [*conversation.images, *in_column])
 
     def _tell_of_references(self) -> None:
-        """Say once that answers inside the data are not shown; a warning, as Python shows no less by default."""
+        """Warn once that answers inside the data are not shown. By default, Python would not show an info message."""
         if self._tells_references:
             self._tells_references = False
             name = self.table.name
@@ -272,8 +271,8 @@ class Source:
             raise ConfigError(problems)
 
 
-def _few(row_id: str, pictures: list[object]) -> list[object]:
-    """Return the images of a row, unless they are too many to be those of one prompt."""
+def _limited(row_id: str, pictures: list[object]) -> list[object]:
+    """Return the images of a row. Raise a RowError if they are too many for one prompt."""
     if len(pictures) > MAX_IMAGES:
         message = f"it has {len(pictures):,} images, {MAX_IMAGES:,} are allowed. Split the row."
         raise RowError(row_id, message, reason="malformed_row")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _GAP = re.compile(r"(?<=['\"])\s+(?=['\"])")
-"""What stands between the texts of a NumPy array, as pandas writes it. Python would join the texts."""
+"""The gap between the strings of a NumPy array that pandas wrote as text. Python would join the strings."""
 
 
 class Table(Protocol):

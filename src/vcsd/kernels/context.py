@@ -1,4 +1,4 @@
-"""The type of what autograd passes to `forward` and `backward` of a function."""
+"""The type of `ctx`, which autograd passes to the `forward` and `backward` of a function."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class AutogradContext(Protocol):
         """Keep tensors for the backward."""
 
     def set_materialize_grads(self, value: bool, /) -> None:
-        """Whether a missing gradient arrives as zeros."""
+        """Choose whether backward gets zeros or None for an output without a gradient."""

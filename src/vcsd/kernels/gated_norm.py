@@ -46,7 +46,7 @@ NUM_WARPS = 4
 
 def gated_norm(x: Tensor, gate: Tensor, weight_E: Tensor, eps: float) -> Tensor:
     """`rms_norm(x) * weight * silu(gate)` over the last dimension, in the type of x. Any strides."""
-    assert x.shape == gate.shape, "every head has its own gate"
+    assert x.shape == gate.shape, "heads and gates have different shapes"
     out: Tensor = _GatedNorm.apply(x, gate, weight_E, eps)
     return out
 

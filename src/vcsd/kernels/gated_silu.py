@@ -40,8 +40,8 @@ NUM_WARPS = 4
 
 def gated_silu(gate: Tensor, value: Tensor) -> Tensor:
     """`silu(gate) * value`, element by element. Any strides."""
-    assert gate.shape == value.shape, "every value has its own gate"
-    assert gate.dtype == value.dtype, "gates and values of different types"
+    assert gate.shape == value.shape, "gates and values have different shapes"
+    assert gate.dtype == value.dtype, "gates and values have different dtypes"
     out: Tensor = _GatedSilu.apply(gate, value)
     return out
 

@@ -55,16 +55,16 @@ BLOCK_T, BLOCK_C = 32, 128
 """Tokens and channels that a program holds at a time."""
 
 SUM_BLOCK_T = 8
-"""Tokens of a program in which each tap has an accumulator."""
+"""Tokens at a time in the kernel that keeps an accumulator per tap."""
 
 TOKENS_PER_SUM = 256
 NUM_WARPS = 4
 
 
 def segment_conv(x_TC: Tensor, weight_CK: Tensor, bias_C: Tensor | None, sources: Sources, *, is_silu: bool) -> Tensor:
-    """Each token's convolution over the last K tokens of its path, activated (T, C), in the type of x."""
-    assert x_TC.shape == (sources.num_tokens, weight_CK.shape[0]), "a row and a layout of different lengths"
-    assert weight_CK.shape[1] == sources.num_taps <= MAX_TAPS, "a layout for another number of taps"
+    """Each token's activated convolution (T, C) over the last K tokens of its path, in the type of x."""
+    assert x_TC.shape == (sources.num_tokens, weight_CK.shape[0]), "the row does not fit the sources or the weight"
+    assert weight_CK.shape[1] == sources.num_taps <= MAX_TAPS, "the sources are for another number of taps"
     out: Tensor = _SegmentConv.apply(x_TC, weight_CK, bias_C, sources, is_silu)
     return out
 
@@ -177,7 +177,7 @@ def _tap(x_ptr, source_ptr, x_row, t, c, T, C, k: tl.constexpr, K: tl.constexpr)
 
 @triton.jit
 def _of_tap(weight_ptr, c, C, k: tl.constexpr):
-    """What tap k multiplies each channel by."""
+    """The weight of tap k for each channel."""
     return tl.load(weight_ptr + k * C + c, mask=c < C, other=0.0)[None, :]
 
 
@@ -262,7 +262,7 @@ def _sources_kernel(
     T, C, dz_row,
     K: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """dx of BLOCK_T tokens and BLOCK_C channels: from their plain readers, then from those elsewhere."""
+    """dx of BLOCK_T tokens and BLOCK_C channels: from the readers of a plain convolution, then from the listed ones."""
     num_c = tl.cdiv(C, BLOCK_C)
     s = tl.program_id(0) // num_c * BLOCK_T + tl.arange(0, BLOCK_T)
     c = tl.program_id(0) % num_c * BLOCK_C + tl.arange(0, BLOCK_C)

@@ -1,4 +1,4 @@
-"""Attention of a decoding step in two kernels: rollouts of a prompt read its keys and values once, together.
+"""Attention of a decoding step in two kernels: all rollouts of a prompt read its keys and values once, together.
 
 Derivation
 ----------
@@ -19,7 +19,7 @@ Scores, sums and results are in float32 for all input types; weights are rounded
 product. Exponentials use base 2 internally. The number of own tokens is read on the device, so that a recorded step can
 be replayed as it grows.
 
-Shape legend: B prompts, P tokens of the longest prompt, M most rows of one prompt, R rows, S room for own tokens,
+Shape legend: B prompts, P tokens of the longest prompt, M rows of a prompt at most, R rows, S own tokens at most,
 H query heads, K key heads, G query heads per key head, E head width, C pieces of a prompt.
 """
 
@@ -59,23 +59,27 @@ NUM_WARPS, NUM_STAGES = 4, 2
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Which rows continue which prompt: the row at each of a prompt's M places (any row if unused), and back."""
+    """Which rows continue which prompt.
+
+    row_at_BM: the row at each of a prompt's M places, flattened to (B * M,); any row at an unused place.
+    place_R: the index of each row in `row_at_BM`.
+    first_B: the first token of each prompt that is not padding.
+    """
 
     row_at_BM: Tensor
     place_R: Tensor
     first_B: Tensor
-    """The first token of each prompt that is not padding."""
 
 
 def shared_attention(
     query_RHE: Tensor, prompt: KeysAndValues, own: KeysAndValues, places: Places, last_1: Tensor, scale: float
 ) -> Tensor:
-    """Attention (R, H, E) of every row over its prompt (B, K, P, E) and its own tokens (R, K, S, E) up to the last."""
+    """Attention (R, H, E) of every row over its prompt (B, K, P, E) and its own tokens (R, K, S, E) up to `last_1`."""
     (R, H, E), (B, K, P, _) = query_RHE.shape, prompt[0].shape
     M, G = len(places.row_at_BM) // B, H // K
-    assert E in WIDTHS, f"a kernel for heads {WIDTHS} wide"
-    assert H == G * K, "as many query heads for each key head"
-    assert {x.dtype for x in (*prompt, *own)} == {query_RHE.dtype}, "queries, keys and values of different types"
+    assert E in WIDTHS, f"the kernel supports head widths {WIDTHS}"
+    assert H == G * K, f"{H} query heads are not a multiple of {K} key heads"
+    assert {x.dtype for x in (*prompt, *own)} == {query_RHE.dtype}, "queries, keys and values have different dtypes"
     query = query_RHE.contiguous()
     prompt_key, prompt_value, own_key, own_value = map(_elements_together, (*prompt, *own))
     block_q = min(MOST_QUERIES, max(FEWEST_QUERIES, triton.next_power_of_2(M * G)))

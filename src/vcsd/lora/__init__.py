@@ -1,5 +1,4 @@
-"""LoRA through PEFT: one frozen base that student, teacher and rollouts share, and adapters of which the teacher is an
-average.
+"""LoRA through PEFT: student, teacher and rollouts share one frozen base, and the teacher averages adapters.
 
 supported.py         which adapters can be trained, and why others cannot
 attach.py            adapters on a model: a user's LoraConfig, or the layers and factors that a recipe trains
@@ -8,6 +7,6 @@ base_record.py       where the base of a checkpoint's adapters is, and a hash to
 adapter_files.py     adapters in PEFT's own format, and weights with the adapters merged into them
 
 Every copy of the model is a module tree of its own, with its own adapters around the same tensors of the base
-(`vcsd.models.freeze`). So nothing is switched between the looks of teacher and student, and recomputation in the
-backward pass cannot meet the wrong adapter.
+(`vcsd.models.freeze`). So no adapter is switched between the passes of teacher and student, and recomputation in the
+backward pass cannot use the wrong one.
 """

@@ -25,13 +25,13 @@ _MAX_PATTERN, _MAX_REPEATS = 1000, 4
 """Limits of a regular expression: its characters, and how many of them repeat something."""
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-"""PEFT's names."""
+"""PEFT's file names."""
 
 MAX_RANK = 2**16
-"""No layer is wider."""
+"""The largest rank; no layer is wider."""
 
 _PREFIX = "base_model.model."
-"""What PEFT puts before the names of the base's modules."""
+"""PEFT's prefix of the names of the base's modules."""
 
 
 def adapter_config(model: nn.Module) -> LoraConfig:
@@ -94,7 +94,7 @@ def read_config(folder: Path) -> LoraConfig:
 def _refuse_endless_patterns(path: Path, config: LoraConfig) -> None:
     """Raise a ConfigError for a regular expression on which a search could run for years, such as `(.+)+x`.
 
-    PEFT matches them with the names of all modules. Without a repeated group, the time is bounded by a power.
+    PEFT matches them with the names of all modules. Without a repeated group, the time is polynomial.
     """
     given = (config.target_modules, config.exclude_modules, config.layers_pattern)
     patterns = [pattern for pattern in given if isinstance(pattern, str)]
@@ -116,13 +116,13 @@ def write_adapter(tensors: Mapping[str, Tensor], folder: Path) -> None:
 
 
 def _refuse_misfits(tensors: Mapping[str, Tensor]) -> None:
-    """Raise a ConfigError unless each factor has its other one, with the same rank, and both are finite."""
+    """Raise a ConfigError unless each factor has its counterpart, with the same rank, and both are finite."""
     for name, tensor in tensors.items():
         is_first = ".lora_A." in name or ".lora_embedding_A." in name
         pair = name.replace("_A.", "_B.") if is_first else name.replace("_B.", "_A.")
         other = tensors.get(pair)
         if pair == name or other is None or tensor.dim() != 2 or other.dim() != 2:
-            raise ConfigError([f"the adapter's factor {shown(name, 200)} has no other one that fits it."])
+            raise ConfigError([f"the adapter's factor {shown(name, 200)} has no counterpart that fits it."])
         ranks = (tensor.shape[0], other.shape[1]) if is_first else (tensor.shape[1], other.shape[0])
         if ranks[0] != ranks[1]:
             raise ConfigError([f"the factors of {shown(name, 200)} have the ranks {ranks[0]} and {ranks[1]}."])

@@ -2,7 +2,7 @@
 
 A user's `LoraConfig` trains what PEFT would train: usually both factors of  W + scale * B A.  A recipe trains B alone
 and leaves A at its random start. The effective weight is then linear in what is trained, so an average of B is the
-average of the effective weights, exactly; `effective.py` says how far both averaged factors are from it.
+average of the effective weights, exactly; `effective.py` measures how far off averages of both factors are.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _wrapped(model: AnyModel, peft_config: PeftConfig, seed: int) -> AnyModel:
     try:
         with _seeded(seed):
             return get_peft_model(base, copy.deepcopy(peft_config), low_cpu_mem_usage=is_meta)
-    except (ValueError, TypeError, re.error) as error:  # PEFT's reasons: no such module, or one that cannot have one
+    except (ValueError, TypeError, re.error) as error:  # no such module, or one that cannot have an adapter
         raise ConfigError([f"peft_config does not fit the model: {error}"]) from error
 
 
@@ -93,7 +93,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def recipe_config(model: nn.Module, rank: int, scale: float = 2.0, *, parts: Sequence[str]) -> LoraConfig:
-    """Return the LoraConfig of a recipe: an adapter on every linear layer of some parts of the model, but the head."""
+    """Return the LoraConfig of a recipe: adapters on all linear layers of some parts of the model except the head."""
     try:
         from peft import LoraConfig
     except ImportError as error:
@@ -104,7 +104,7 @@ def recipe_config(model: nn.Module, rank: int, scale: float = 2.0, *, parts: Seq
 
 
 def has_peft() -> bool:
-    """Whether adapters can be trained here."""
+    """Whether peft is installed, which training adapters needs."""
     return find_spec("peft") is not None
 
 
@@ -115,7 +115,7 @@ def require_peft() -> None:
 
 
 def with_adapter_shapes(model: AnyModel, rank: int, parts: Sequence[str]) -> AnyModel:
-    """Return a model on the meta device with parameters of the names and shapes that PEFT adds, for counting alone."""
+    """Add parameters with PEFT's names and shapes to a model on the meta device, only to count them."""
     model.requires_grad_(False)
     for name in _adapted(model, parts):
         layer = model.get_submodule(name)

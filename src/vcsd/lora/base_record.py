@@ -63,14 +63,14 @@ def base_hash(model: nn.Module) -> str:
 
 
 def load_base(record: BaseRecord, folder: Path | None = None) -> PreTrainedModel:
-    """Load the recorded base in float32, from another folder if one is given. Raise a ConfigError if it is another.
+    """Load the recorded base in float32, from `folder` if given. Raise a ConfigError if it is another model.
 
-    A hub id instead of a folder only names the base, as long as the recorded folder is there.
+    A hub id given as `folder` is ignored while the recorded folder exists.
     """
     is_named_only = folder is not None and hub_id(str(folder)) is not None and Path(record["path"]).is_dir()
     path = record["path"] if folder is None or is_named_only else str(folder)
     if not path:
-        raise ConfigError(["the run does not know the folder of its base model. Pass it as --base FOLDER."])
+        raise ConfigError(["the checkpoint does not record the folder of its base model. Pass it as --base FOLDER."])
     base: Any = load_model(model_folder(path, key="--base"), getattr(torch, record["dtype"]))
     if base_hash(base) != record["weights"]:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What adapters add to the weights of the base, and how far averaged factors are from averaged weights.
+"""What adapters add to the weights of the base, and how far an average of factors is from an average of weights.
 
 The teacher should be the average of the student's effective weights  W + scale * B A.  With A fixed, the product is
 linear in B, and the average of B gives it exactly. With both factors trained, the teacher averages each of them,

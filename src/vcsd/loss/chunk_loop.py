@@ -53,7 +53,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """Raw products hidden @ weight.T of one chunk, (C, V); rows may be padded in memory."""
+    """The products hidden @ weight.T of one chunk, (C, V); rows may be padded in memory."""
 
     student_CV: Tensor
     original_CV: Tensor

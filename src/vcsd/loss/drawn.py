@@ -17,5 +17,5 @@ class Drawn:
     log_p_N: Tensor | None = None
 
     def rows(self, start: int, stop: int) -> Drawn:
-        """Some of the positions."""
+        """The positions from `start` to `stop`."""
         return Drawn(self.token_ids_N[start:stop], None if self.log_p_N is None else self.log_p_N[start:stop])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vcsd.types import Head
 
 CPU_SLICE = 8192
-"""Vocabulary rows of the head's gradient formed at a time where half precision must be widened by hand."""
+"""Vocabulary rows of the head's gradient computed at a time on the CPU, where half precision is first cast up."""
 
 
 def cast_head(head: Head, dtype: torch.dtype) -> Head:

@@ -1,4 +1,4 @@
-"""The loss on CUDA: one program per row reads each logit about once and overwrites the student's with their gradient.
+"""The loss on CUDA: one program per row reads each logit about once and writes the gradient over the student's logits.
 
 Derivation
 ----------
@@ -35,9 +35,9 @@ backwards to reuse what is still in the cache. The support is processed only in 
 that contain part of it: the first pass records the original's maximum of each run, and the runs that reach the
 threshold are listed and gathered a block at a time. No atomics, so results are bitwise repeatable.
 
-Logarithms inside are to base 2, like the hardware's exponential: `y2` is a logit over temperature times log2(e), which
-is `gain` times `z`, the raw logit (or its tanh, with a soft cap). Maxima are taken of z, so that the gain and the shift
-of an exponent are one instruction.
+Logarithms in the kernel are to base 2, like the hardware's exponential: `y2` = y log2(e) = `gain` * `z`, where `z` is
+the raw logit (or its tanh, with a soft cap). Maxima are taken over z, so that each exponent `gain * z - shift` is one
+instruction.
 """
 
 # Kernels are Python only in form: their arguments are pointers and compile-time constants.
@@ -72,8 +72,8 @@ TILE_BYTES = int(1.9 * 2**30)
 """Sum of all tiles: fewer and larger chunks touch the float32 gradient of the head less often."""
 
 TEACHER_ROWS = 512
-"""Rows the teacher scores at a time, or a multiple: whole tiles of its matrix products, and just under two programs for
-each of 132 multiprocessors, which hold two at a time. A few more rows would wait for a third turn."""
+"""Rows the teacher scores at a time, or a multiple of it. They fill whole tiles of its matrix products, and just less
+than two waves of 264 programs (two on each of 132 multiprocessors). A few more rows would need a third wave."""
 
 FREE_FRACTION = 0.5
 """Share of the free memory that the tiles may take."""
@@ -118,7 +118,7 @@ def _floored(log2_p):
 
 @triton.jit
 def _load_z(row_ptr, bias_ptr, inner, at, V, V_LOAD, RAGGED: tl.constexpr, EVICT: tl.constexpr):
-    """Raw logits with bias, or the tanh of the soft cap; -inf beyond the vocabulary. No bias, no cap: None."""
+    """Raw logits with bias, or the tanh of the soft cap; -inf beyond V. None means no bias (`bias_ptr`) or cap."""
     z = tl.load(row_ptr + at, mask=at < V_LOAD, other=MINUS_INF, eviction_policy=EVICT).to(tl.float32)
     if bias_ptr is not None:
         z += tl.load(bias_ptr + at, mask=at < V, other=0.0).to(tl.float32)
@@ -143,7 +143,7 @@ def _finite_or_zero(maximum):
 
 @triton.jit
 def _by_lane(x, WARPS: tl.constexpr, WIDE: tl.constexpr):
-    """A block (runs, RUN) as (groups, WARPS, 32, WIDE): axes 1 and 2 are the thread, the others lie inside it."""
+    """A block (runs, RUN) as (groups, WARPS, 32, WIDE): axes 1 and 2 index the thread, 0 and 3 its own values."""
     return tl.reshape(x, [x.shape[0] // WARPS, WARPS, 32, WIDE])
 
 
@@ -168,14 +168,14 @@ def _logsumexp_step(tops, totals, z, gain):
 
 @triton.jit
 def _logsumexp_end(tops, totals):
-    """Logsumexp in two parts, the maximum and the rest; subtracting them one by one loses less to rounding."""
+    """Logsumexp in two parts, the maximum and the rest; subtracting one after the other loses less to rounding."""
     top = tl.max(tops)
     return top, tl.log2(tl.sum(totals * tl.exp2(tops - _finite_or_zero(top))))
 
 
 @triton.jit
 def _listed(ids_ptr, first, num_listed, beyond, RUNS: tl.constexpr, RUN: tl.constexpr):
-    """Where the logits of the next RUNS listed runs are; past the end of the list, past the end of the row."""
+    """Offsets within the row of the next RUNS listed runs; past the end of the list, offsets past the row's end."""
     which = first + tl.arange(0, RUNS)
     ids = tl.load(ids_ptr + which, mask=which < num_listed, other=beyond)
     return ids[:, None] * RUN + tl.arange(0, RUN)[None, :]
@@ -223,7 +223,7 @@ def _surplus(log_p, log_q, inside, log2_floor, log2_w, log2_1mw, DIVERGENCE: tl.
 
 @triton.jit
 def _store_gradient(row_ptr, at, g, y2, gain, inner, V, mask, RAGGED: tl.constexpr):
-    """Through the soft cap, then over the logits; the padding of a row is impossible again for the next chunk."""
+    """Multiply by the soft cap's derivative and store over the logits; set the row's padding back to -inf."""
     if inner is not None:
         tanh = y2 / gain
         g *= 1.0 - tanh * tanh
@@ -245,8 +245,8 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
 ):  # fmt: skip
     """One row: logsumexps, the target on its support, divergence and statistics, gradient in place.
 
-    A pointer that is None is a part left out: control, bias, sampled tokens, weights (then no gradient is formed).
-    A block is RUNS runs of RUN logits; `run_max_ptr` and `run_ids_ptr` are MAX_RUNS entries of scratch a row.
+    Pointers that may be None: control, biases, sampled tokens, and weights (then no gradient is computed).
+    A block is RUNS runs of RUN logits; `run_max_ptr` and `run_ids_ptr` are MAX_RUNS entries of scratch per row.
     """
     row = tl.program_id(0).to(tl.int64)
     student_ptr += row * stride
@@ -273,7 +273,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     top_c, rest_c = _logsumexp_end(teacher_gain * tops_c, totals_c)
     threshold = top_o + log2_beta
 
-    # 2. List the runs that hold support. The barriers are there because threads read what others wrote.
+    # 2. List the runs that contain support. Threads read what others wrote, hence the barriers.
     tl.debug_barrier()
     every = tl.arange(0, MAX_RUNS)
     run_max = tl.load(run_max_ptr + every, mask=every < num_blocks * RUNS, other=float("nan"))
@@ -282,8 +282,8 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
     tl.store(run_ids_ptr + tl.cumsum(holds.to(tl.int32), 0) - 1, every, mask=holds)
     tl.debug_barrier()
 
-    # 3. Logsumexp and entropy of the student; its mass in runs without support, where the divergence asks for it.
-    # Moments are sums of p (y2 - top): their reference moves with the maximum.
+    # 3. Logsumexp and entropy of the student; except for forward KL, also its mass in runs without support.
+    # Moments are sums of p (y2 - top), where top is the running maximum.
     tops_s, totals_s = tl.full([WARPS, 32], MINUS_INF, tl.float32), tl.zeros([WARPS, 32], tl.float32)
     moments, offs, off_moments = totals_s, totals_s, totals_s
     for i in range(num_blocks):
@@ -296,7 +296,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
         shrink = tl.exp2(step)
         below = student_gain * z - shift[None, :, :, None]
         mass = tl.exp2(below)
-        # exp2(-1000) is 0 as exp2(-inf) is, but has a product with its exponent.
+        # exp2(-1000) is 0 like exp2(-inf), but 0 * -1000 is 0 where 0 * -inf is NaN.
         weighted = mass * tl.maximum(below, -1000.0)
         moments = shrink * (moments + step * totals_s) + _lane_sum(weighted)
         totals_s = shrink * totals_s + _lane_sum(mass)
@@ -308,7 +308,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             offs = shrink * offs + _lane_sum(mass * without)
     tops_s *= student_gain
     top_s, rest_s = _logsumexp_end(tops_s, totals_s)
-    # From here on relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
+    # Make the moments relative to the logsumexp: p log p = p (y2 - log Z) sums to minus the entropy.
     gap = tops_s - top_s - rest_s
     scale = tl.exp2(gap)
     gap = tl.where(tops_s == MINUS_INF, 0.0, gap)
@@ -366,7 +366,7 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             if DIVERGENCE == JENSEN_SHANNON:
                 log_m = _log2_mixture(log_q, log_p_s, log2_w, log2_1mw)
                 on_target += tl.sum(tl.where(inside, tl.exp2(log_q) * (log_q - log_m), 0.0))
-        # Without a target (a NaN among the original's logits) nothing is on the support: that is no number either.
+        # A NaN among the original's logits leaves the support empty, so there is no target: return NaN here too.
         expected = tl.where(total_u > 0.0, expected, float("nan"))
         divergence2 = expected
         if DIVERGENCE == JENSEN_SHANNON:
@@ -386,8 +386,8 @@ def _row_kernel(  # noqa: C901, PLR0912, PLR0915  one pass over a row, phase by 
             contrast2 = tl.where(token == tl.load(ends_ptr + e), 0.0, contrast2)
         tl.store(contrast_ptr + row, contrast2 * LN_2)
 
-    # 6. The gradient takes the place of the student's logits: in listed runs token by token, then in the others,
-    # last block first, since that one is still in the cache.
+    # 6. Overwrite the student's logits with their gradient: listed runs token by token, then the others, last block
+    # first, since that one is still in the cache.
     if weights_ptr is not None:
         factor = tl.load(weights_ptr + row).to(tl.float32) * grad_factor
         if DIVERGENCE != FORWARD:
@@ -530,7 +530,7 @@ def _stride(vocabulary: int) -> int:
 
 
 def _block_shape(tiles: Tiles, num_blocks: int) -> dict[str, int]:
-    """How a block lies over threads: 16 bytes to each, a run to each warp, as often as it takes."""
+    """How a block maps to threads: 16 bytes per thread and one run per warp, repeated until the block is covered."""
     wide = 16 // max(tiles.student_CV.element_size(), tiles.original_CV.element_size())
     runs = BLOCK // (32 * wide)
     return {
@@ -565,7 +565,7 @@ def _head_constants(head: Head, whose: str, objective: Objective) -> dict[str, A
 def _objective_constants(objective: Objective) -> dict[str, Any]:
     beta, weight = objective.beta, objective.js_weight
     return {
-        "alpha": float(objective.alpha),  # a whole number would be compiled into the kernel
+        "alpha": float(objective.alpha),  # for an int, Triton would compile another kernel
         "anchor": float(objective.anchor),
         "log2_beta": -math.inf if beta == 0 else (math.log(beta) - TIE_SLACK) * LOG2_E,
         "log2_floor": objective.log_floor * LOG2_E,

@@ -1,4 +1,4 @@
-"""Does decoding agree with scoring? Checked once for every model that uses the fallback.
+"""Checks, once for every model that uses the fallback, that decoding agrees with scoring.
 
 Rollouts come from prefill and decoding steps, scores from one forward over prompt and response. Both must be the same
 distribution. In an unknown family this is a guess: it depends on how the model handles positions, left padding, the
@@ -33,8 +33,8 @@ _AGREED = "decoding_agreed_with_scoring"
 _NUM_TOKENS = 3
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-2}
 _TOLERANCE_IN_HALF = 0.2
-"""Largest distance of the logits relative to their spread: wide enough for rounding in deep models, too narrow for an
-image with the positions of text."""
+"""Largest distance of the logits relative to their spread: wide enough for rounding in deep models, too narrow for
+image tokens with the positions of text."""
 
 _TOLERANCE_IN_TF32 = 0.05
 """The same for float32 on a GPU whose products are rounded to TF32. Rounded like that, SmolLM2 (30 layers) differs by

@@ -111,7 +111,7 @@ def _explained(example_id: str, images: list[Image]) -> Iterator[None]:
     except DataError:
         raise
     except BaseException as error:
-        # The tokenizer, written in Rust, panics on ten million spaces in a row. That is no Exception in Python.
+        # The Rust tokenizer panics on ten million spaces in a row. Its PanicException is not an Exception in Python.
         if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
             raise
         reason = f"the processor refuses it: {error} {_shown(images)}"
@@ -139,7 +139,7 @@ def _over_long(example_id: str, num_tokens: str, max_tokens: int, images: list[I
 
 @dataclass(frozen=True)
 class _Prompt:
-    """A rendered prompt. `marked` equals `text`, except that texts with control tokens in them are marked there."""
+    """A rendered prompt. `marked` is `text` with marks in and around the data's texts if one has control tokens."""
 
     text: str
     marked: str
@@ -232,7 +232,7 @@ def assert_same_layout(original: Encoded, control: Encoded, *, view: str = "cont
 
 
 def _layout(encoded: Encoded) -> dict[str, object]:
-    """What a control must keep, except the token ids, which are too many to print."""
+    """What a control must not change, except the token ids, which are too many to print."""
     tensors = {"pixel values": encoded.pixel_values, **encoded.extra}
     return {
         "example": encoded.example_id,

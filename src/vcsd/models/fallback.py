@@ -1,6 +1,6 @@
 """Any other image-text-to-text model: prompts repeated per response, in a padded batch.
 
-The result is exact, but the prompt and its image are computed once per response instead of once.
+The result is exact, but a prompt and its image are computed once per response instead of once per prompt.
 
 Shape legend: B responses of all groups, L tokens of the longest prompt with its response, N positions, D hidden width.
 """

@@ -47,9 +47,9 @@ class Family(ABC):
     shares_prefix = False
     """Whether a packed row and a shared cache hold a prompt once for all responses to it."""
     prefixes: ClassVar[Mapping[str, str]] = {}
-    """What the names of transformers' classes begin with, by model type."""
+    """The prefix of transformers' class names, by model type."""
     patches: tuple[Patch, ...] = ()
-    """What changes in transformers' code."""
+    """Changes to transformers' code."""
 
     @property
     def cost(self) -> Cost:
@@ -138,7 +138,7 @@ class Family(ABC):
 
 
 def pad_token_id(base: PreTrainedModel) -> int:
-    """The token that fills a padded batch (a mask hides it): 0 if the configuration has none, or -1."""
+    """The token that fills a padded batch (a mask hides it): 0 if the configuration's is missing or -1."""
     token = base.config.get_text_config().pad_token_id
     return max(0, token or 0)
 

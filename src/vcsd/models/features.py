@@ -44,7 +44,7 @@ class FeatureCache:
     """Vision features by image key and grid, valid for one step, or for one version of the weights if constant."""
 
     def __init__(self, agree: Callable[[bool], bool] = bool) -> None:
-        """`agree` tells whether a statement about this rank's weights holds on all ranks that share them."""
+        """`agree` returns whether something that is true on this rank is true on all ranks that share the weights."""
         self._agree = agree
         self._version: Hashable = None
         self._of_step: dict[Hashable, Levels] = {}
@@ -53,17 +53,17 @@ class FeatureCache:
         self._serves_student = False
         self.output_class: Any = None
         self.num_computed = 0
-        """Images that went through a tower by way of this cache."""
+        """Images that a tower has computed for this cache."""
 
     @property
     def for_student(self) -> FeatureCache | None:
-        """This cache, if the student's features are the teacher's: its tower is frozen, with the same weights."""
+        """This cache if the student may use it, with a frozen tower that has the teacher's weights; else None."""
         return self if self._serves_student else None
 
     @contextmanager
     def step(self, student: nn.Module, teacher: nn.Module) -> Iterator[None]:
         """Serve the passes of one step. Afterwards only constant images of a frozen tower are kept."""
-        reshard(student, teacher)  # versions of sharded weights are comparable only at rest
+        reshard(student, teacher)  # versions can be compared only while the weights are sharded
         is_frozen = not trains(tower_of(student))
         self._serves_student = is_frozen and self.has_one_tower(student, teacher)
         self.begin_step(_versions(student, teacher) if is_frozen else None)
@@ -129,7 +129,7 @@ def version_of(tower: nn.Module | None) -> Hashable:
 
 
 def same_weights(one: nn.Module | None, other: nn.Module | None) -> bool:
-    """Whether two towers have equal weights. Of sharded towers, this rank compares its own shards."""
+    """Whether two towers have equal weights. If they are sharded, this rank compares its own shards."""
     if one is None or other is None or one is other:
         return one is other
     mine, theirs = ([_local(x) for x in tower.parameters()] for tower in (one, other))

@@ -1,7 +1,7 @@
-"""Which parts of a model are trained, copies that share the rest, and eval mode for a while.
+"""Freezing parts of a model, copies that share frozen parameters, and temporary eval mode.
 
-The paper trains everything, including the vision tower. With LoRA adapters the base is frozen, and copies of the model
-share it: it is most of their memory.
+The paper trains everything, including the vision tower. With LoRA adapters, the base is frozen. It takes most of the
+memory, so copies of the model share it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS = ("vision", "projector", "language")
 _TOWERS = ("visual.", "vision_tower.", "vision_model.")
 _PROJECTORS = ("merger", "multi_modal_projector", "connector", "projector")
 _FACTOR = "lora_"
-"""What the names of PEFT's LoRA tensors begin with, after a dot."""
+"""In the dotted names of PEFT's LoRA tensors, one part begins with this."""
 
 
 def part_of(name: str) -> str:
@@ -54,7 +54,7 @@ def freeze(model: nn.Module, *parts: str) -> None:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a tensor's name is that of an adapter.
+    """Whether a tensor with this name belongs to an adapter.
 
     >>> is_adapter("model.layers.0.q_proj.lora_A.default.weight"), is_adapter("model.layers.0.q_proj.base_layer.weight")
     (True, False)
@@ -73,7 +73,7 @@ def adapted_parts(model: nn.Module) -> set[str]:
 
 
 def copy_of(model: Model) -> Model:
-    """Return a deep copy. One of a model with adapters shares the frozen parameters.
+    """Return a deep copy. If the model has adapters, the copy shares its frozen parameters.
 
     >>> from torch import nn
     >>> model = nn.ModuleDict({"base_layer": nn.Linear(2, 2), "lora_A": nn.Linear(2, 1)})
@@ -86,10 +86,10 @@ def copy_of(model: Model) -> Model:
 
 
 def cast_copy_of(model: Model, dtype: torch.dtype) -> Model:
-    """Return a copy whose parameters have another type, cast one by one: none is copied in its own type first.
+    """Return a copy with parameters in another dtype. Each is cast directly, without a copy in its old dtype.
 
-    One of a model with adapters shares the frozen parameters that have this type already. Buffers keep theirs, since
-    rotary frequencies need the precision.
+    If the model has adapters, the copy shares the frozen parameters that already have this dtype. Buffers keep their
+    dtype, since rotary frequencies need the precision.
     """
     from torch import nn
 
@@ -101,7 +101,7 @@ def cast_copy_of(model: Model, dtype: torch.dtype) -> Model:
 
 
 def alias_of(model: Model) -> Model:
-    """Return a copy whose parameters are its own and use the model's memory, for models that are about to be sharded.
+    """Return a copy with parameters of its own in the model's memory, for models that are about to be sharded.
 
     >>> from torch import nn
     >>> model = nn.Linear(2, 2)
@@ -116,13 +116,13 @@ def alias_of(model: Model) -> Model:
 
 
 def _shareable(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that no copy needs for itself: the frozen ones of a model with adapters."""
+    """The parameters that copies can share: the frozen ones of a model with adapters."""
     return [p for p in model.parameters() if not p.requires_grad] if has_adapters(model) else []
 
 
 @contextmanager
 def in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Switch a model to eval mode. Parts that were in another mode than their model return to it.
+    """Put a model into eval mode inside the block; afterwards each of its modules gets its own mode back.
 
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Dropout(), nn.Dropout().eval())

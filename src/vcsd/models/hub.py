@@ -42,12 +42,12 @@ _COUNTS_MODULES = re.compile(r"(^|[_.])(layers?|depths?|experts?|layer_types)$")
 _NAMES_CODE = re.compile(r"(attn|experts)_implementation")
 
 _MAX_REASON = 600
-"""Characters of an error of transformers that a message shows."""
+"""The most characters of an error of transformers that a message quotes."""
 
 _MAX_PATH = 200
 
 _FLOATS = re.compile(r"B?F\d")
-"""What safetensors calls floating-point numbers, such as F32 and BF16."""
+"""Safetensors' names of floating-point types, such as F32 and BF16."""
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -82,10 +82,10 @@ def model_folder(path: str, *, key: str = "model.path") -> Path:
 
 
 def refuse_missing_path(path: str, *, key: str) -> None:
-    """Raise a ConfigError if a model's name is a path of this machine at which there is no folder. Asks nobody.
+    """Raise a ConfigError if a model's name is a local path without a folder. Does not use the network.
 
-    Everything is a path that is not ORG/NAME. So is ORG/NAME if there is a folder ORG here, or one with a similar name
-    that holds a folder similar to NAME, unless the model is known or has been downloaded.
+    A name that is not ORG/NAME is a path. So is ORG/NAME if there is a folder ORG here, or one with a similar name that
+    holds a folder with a name like NAME, unless the model is known or has been downloaded.
     """
     folder = expanded(path)
     if is_folder(folder):
@@ -116,7 +116,7 @@ def refuse_missing_path(path: str, *, key: str) -> None:
 
 
 def _without_org(name: str) -> str:
-    """Say which model of the hub a name without its organization is; empty if none is known.
+    """Suggest the hub id of a model that was named without its organization; empty if none is known.
 
     >>> _without_org("qwen3-vl-2b-instruct")
     " Did you mean 'Qwen/Qwen3-VL-2B-Instruct'?"
@@ -187,7 +187,7 @@ def local_folder(path: str) -> Path | None:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Hide the progress bars of transformers, which would mix with ours."""
+    """Hide the progress bars of transformers, which would mix with this package's output."""
     from transformers.utils import logging
 
     was_enabled = logging.is_progress_bar_enabled()
@@ -226,11 +226,11 @@ def load_model(folder: Path, dtype: dtype) -> Any:
                 "Download or export the model again."
             ]
         )
-    _refuse_no_numbers(folder, model)
+    _refuse_not_finite(folder, model)
     return model
 
 
-def _refuse_no_numbers(folder: Path, model: Any) -> None:
+def _refuse_not_finite(folder: Path, model: Any) -> None:
     """Raise a ConfigError if a weight holds NaN or infinity: every score would be NaN, and nothing could be learned."""
     for name, weight in model.named_parameters():
         is_known = weight.is_floating_point() and weight.dtype.itemsize > 1  # not quantized
@@ -241,7 +241,7 @@ def _refuse_no_numbers(folder: Path, model: Any) -> None:
 
 
 def refuse_unsafe(folder: Path) -> None:
-    """Raise a ConfigError if a folder would have code run, pickles or other folders read, or memory exhausted."""
+    """Raise a ConfigError if loading a folder could run code, read pickles or other folders, or exhaust memory."""
     path = folder / "config.json"
     for name, value in _leaves(read_json(path)):
         if isinstance(value, int) and value > MAX_LAYERS and _COUNTS_MODULES.search(name):
@@ -269,9 +269,9 @@ def _refuse_foreign_weights(path: Path) -> None:
 
 
 def _refuse_whole_numbers(folder: Path) -> None:
-    """Raise if weights are not floating-point numbers: transformers would convert them without a word.
+    """Raise if weights are not floating-point numbers: transformers would convert them silently.
 
-    Those of a quantized model are not; its configuration says what they mean.
+    Quantized models are exempt: their configuration says what their integers mean.
     """
     if read_json(folder / "config.json").get("quantization_config"):
         return
@@ -283,16 +283,16 @@ def _refuse_whole_numbers(folder: Path) -> None:
                 names = [name for name in file.keys() if name.endswith(("weight", "bias"))]  # noqa: SIM118
                 kinds = {file.get_slice(name).get_dtype(): name for name in names}
         except (OSError, SafetensorError):
-            return  # loading says what is wrong with it
+            return  # loading will report what is wrong
         for kind, name in kinds.items():
             if not _FLOATS.match(kind):
                 raise ConfigError(
-                    [f"{path}: {shown(name)} holds {kind}, no floating-point numbers. Download the model again."]
+                    [f"{path}: {shown(name)} holds {kind}, not floating-point numbers. Download the model again."]
                 )
 
 
 def _leaves(tree: object) -> Iterator[tuple[str, object]]:
-    """Yield the values of a tree, each with the keys that lead to it; of a long list, its length."""
+    """Yield the values of a tree, each with the keys that lead to it; for a long list, only its length."""
     waiting: list[tuple[str, object]] = [("", tree)]
     while waiting:
         name, value = waiting.pop()

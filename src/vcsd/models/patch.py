@@ -6,9 +6,9 @@ accelerate's hooks (device_map), in the subclasses that FSDP2 makes, under PEFT,
 
 All replacements carry one mark, and one policy covers all conflicts:
 
-    already ours    left as it is: patching twice changes nothing, and wrappers that accelerate added since then stay
-    another's       ConfigError: one library would undo what the other did
-    missing         RuntimeError: the release of transformers is not supported
+    patched already          nothing happens, and wrappers that accelerate added in the meantime stay
+    by another library       ConfigError: one library would undo what the other did
+    the target is missing    RuntimeError: the release of transformers is not supported
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _conflict(target: str, replacement: str) -> ConfigError:
 
 
 def home_of(module: nn.Module, *names: str) -> ModuleType | None:
-    """The Python module of a module's class, or of its bases (FSDP2 and PEFT derive classes), with all these names.
+    """The Python module of a module's class, or of one of its bases (FSDP2 and PEFT derive classes), with these names.
 
     >>> from torch import nn
     >>> home_of(nn.Linear(2, 3), "Linear", "Bilinear").__name__

@@ -79,7 +79,7 @@ def load_processor(
 ) -> Processor:
     """The processor of a model folder, with images resized by Pillow whether or not torchvision is installed.
 
-    torchvision's resize differs from Pillow's in the last bits; always using Pillow, pixels do not depend on what is
+    torchvision's resize differs from Pillow's in the last bits. With Pillow everywhere, pixels do not depend on what is
     installed. `min_pixels` and `max_pixels` limit the area of a resized image and replace the folder's values; only
     strips thinner than one visual token may end up larger. No code from the folder is run.
     """
@@ -93,7 +93,9 @@ def load_processor(
     is_qwen = name == Qwen3VLProcessor.__name__
     processor_class = ImageOnlyQwenProcessor if is_qwen else getattr(transformers, name, None)
     if processor_class is None:
-        raise ConfigError([f"{folder}: the processor class {name!r} is not part of transformers, and no code is run."])
+        raise ConfigError(
+            [f"{folder}: the processor class {name!r} is not part of transformers. Code in folders is never run."]
+        )
     with _explained(folder):
         processor = _assemble(processor_class, folder, image_processor)
         processor.tokenizer("?")
@@ -170,9 +172,9 @@ def _load_image_processor(folder: Path, *, min_pixels: int | None, max_pixels: i
 
 
 def _hidden_class(folder: Path) -> Any:
-    """The Pillow class that transformers 5.17 hides behind a placeholder if torchvision is missing; None if it is seen.
+    """The Pillow class that transformers 5.17 hides behind a placeholder if torchvision is missing; None if not hidden.
 
-    That version takes files that do not declare what they need for ones that need torchvision: Idefics3, SmolVLM.
+    That version assumes that a file needs torchvision if it does not declare its needs, as Idefics3's and SmolVLM's.
     """
     name = str(read_json(folder / "preprocessor_config.json").get("image_processor_type", "")) + "Pil"
     for model_type, classes in IMAGE_PROCESSOR_MAPPING_NAMES.items():
@@ -186,10 +188,10 @@ def _hidden_class(folder: Path) -> Any:
 
 
 def _try_out(folder: Path, image_processor: Any) -> None:
-    """Process a small image, so that a damaged configuration is an error of the folder and not of every row."""
+    """Process a small image, so that a damaged configuration fails once, for the folder, and not for every row."""
     sides = {name: getattr(image_processor, name, None) for name in ("patch_size", "merge_size", "temporal_patch_size")}
     areas = dict(getattr(image_processor, "size", None) or {}) | dict(getattr(image_processor, "crop_size", None) or {})
-    areas.pop("longest_edge", None)  # reduces images, so that a large one does no harm
+    areas.pop("longest_edge", None)  # it only shrinks images, so a large value is harmless
     for name, value, most in (
         *((name, value, MAX_PATCH) for name, value in sides.items()),
         *((f"size.{name}", value, MAX_IMAGE_PIXELS) for name, value in areas.items()),

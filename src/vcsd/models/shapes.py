@@ -122,9 +122,9 @@ def work_of(config: Any, num_visual: int) -> Operations:
     patches, tower = 4 * num_visual, vision.width
     per_patch = vision.depth * (4 * tower**2 + 2 * tower * vision.inner)
     merger = num_visual * 4 * tower * (4 * tower + text.width) * vision.num_mergers
-    between = 4 * vision.depth * tower * patches**2
-    image = 2 * patches * per_patch + 2 * merger + between
-    return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary, between)
+    attention = 4 * vision.depth * tower * patches**2
+    image = 2 * patches * per_patch + 2 * merger + attention
+    return Operations(2 * weights, 4 * text.num_full * text.heads, image, 10 * text.width * text.vocabulary, attention)
 
 
 @dataclass(frozen=True)

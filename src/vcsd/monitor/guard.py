@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIN_ROLLOUTS = 64
-"""Rollouts of a step from which on the thresholds mean something. With fewer, the guard warns but does not stop."""
+"""The fewest rollouts per step for which the thresholds are meaningful. With fewer, the guard only warns."""
 
 BASELINE_STEPS = 10
 WINDOW = 10
@@ -98,7 +98,7 @@ class Alarm:
 
 
 class GuardState(TypedDict):
-    """What a guard remembers, and a checkpoint keeps of it."""
+    """The state of a guard, as a checkpoint keeps it."""
 
     usual: dict[str, list[float]]
     recent: dict[str, list[float]]

@@ -27,8 +27,8 @@ _VECTORS = {
     "flags": ("sse", "ssse", "avx", "fma", "f16c", "amx"),
     "Features": ("asimd", "sve", "sme", "bf16", "i8mm"),
 }
-"""First letters of the flags of vector instructions, for x86 and for ARM. Others depend on the kernel and the virtual
-machine, and no sum depends on them: on x86, `sme` encrypts memory, and `smep` protects the kernel."""
+"""Prefixes of the flags of vector instructions, for x86 and for ARM. Other flags depend on the kernel and the virtual
+machine and do not affect sums: on x86, `sme` encrypts memory, and `smep` protects the kernel."""
 
 
 class Session(TypedDict):
@@ -61,7 +61,7 @@ def hardware() -> str:
 def processor() -> str:
     """Torch's vector instructions and a hash of the kind of processor.
 
-    Clouds give several generations one name, such as "AMD EPYC". They add in another order.
+    Clouds use one name, such as "AMD EPYC", for several generations, which add numbers in different orders.
     """
     import torch
 
@@ -71,7 +71,7 @@ def processor() -> str:
 
 
 def kind_of_processor(info: str) -> str:
-    """Return a hash of what the kernel says of one core, without what two hosts of one kind may say differently.
+    """Return a hash of the kernel's description of one core, without what may differ between hosts of one kind.
 
     >>> amd = "vendor_id\\t: AuthenticAMD\\nmodel\\t: 17\\ncpu MHz\\t: {}\\nflags\\t: fpu sse avx2 {}"
     >>> kind_of_processor(amd.format(2400, "")) == kind_of_processor(amd.format(3100, "smep sme"))
@@ -103,9 +103,9 @@ def environment() -> dict[str, str | int]:
 
 
 def sessions_of(folder: Path) -> list[Session]:
-    """The sessions of a run. Folders of earlier versions know only the last machine.
+    """The sessions of a run. Folders of earlier versions record only the last machine.
 
-    A file that is not as a run writes it raises a ValueError.
+    A file of another form raises a ValueError.
     """
     path, last = folder / SESSIONS, folder / ENVIRONMENT
     known = path if path.is_file() else last
@@ -117,7 +117,7 @@ def sessions_of(folder: Path) -> list[Session]:
         content = None
     sessions = content if known == path else [{"after_step": 0, "environment": content, "settings": ""}]
     if not are_sessions(sessions):
-        raise ValueError(f"{known} is not as a run writes it")
+        raise ValueError(f"{known} does not have the form that a run writes")
     return sessions
 
 

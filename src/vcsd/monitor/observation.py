@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class Observation:
     """What a monitor sees of a step. `step` counts from 1.
 
-    `is_taken` tells whether the optimizer updated the student. The statistics cover every response position. `metrics`
-    are those of the trainer and of the monitors before this one.
+    `is_taken` is True if the optimizer updated the student. The statistics cover every response position. `metrics` are
+    those of the trainer and of the monitors before this one.
     """
 
     step: int
@@ -46,7 +46,7 @@ class Observation:
             return {}
         values = [value for column in columns if column is not None for value in column.tolist()]
         ends = list(accumulate(len(response) for _, response in self.scored))
-        if len(values) != ends[-1]:  # what is shown of a step must not end the run
+        if len(values) != ends[-1]:  # samples are only displayed: this must not end the run
             log.warning(
                 "Step %d has %d contrasts for %d tokens, so its samples show none. Please report this.",
                 *(self.step, len(values), ends[-1]),
@@ -61,8 +61,8 @@ class Observation:
 class Monitor(Protocol):
     """Watches a run step by step. If it has a `last_good_step`, the checkpoint at or before that step is kept.
 
-    One that has it but never raises an alarm may say so by `may_alarm`: the checkpoint needs no disk space then. One of
-    your own that keeps nothing may lack `state` and `restore`.
+    A monitor that has it but never raises an alarm can set `may_alarm` to False, so that no disk space is reserved for
+    that checkpoint. A monitor without state may omit `state` and `restore`.
     """
 
     def observe(self, seen: Observation) -> Mapping[str, float] | None:

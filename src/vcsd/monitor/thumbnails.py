@@ -1,6 +1,6 @@
 """Small copies of sampled images in a run's folder, so that its report needs no data files and no network.
 
-A file is named by a hash of its content, so a picture that is sampled twice, or again by a resumed run, is stored once.
+A file is named by a hash of its content, so an image that is sampled twice, or again by a resumed run, is stored once.
 """
 
 from __future__ import annotations

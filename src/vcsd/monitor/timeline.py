@@ -1,4 +1,4 @@
-"""Who does what when: the phases of the trainer and of a sampler beside it, one line of `timeline.jsonl` per step.
+"""A timeline of the trainer and of a sampler beside it: one line of `timeline.jsonl` per step.
 
     {"step": 3, "trainer": [["rollout", 2.1, 2.4], ["distill", 2.4, 3.9], ["update", 3.9, 4.0]],
      "sampler": [["send", 3, 2.1, 2.2], ["draw", 4, 2.4, 3.6]]}
@@ -51,7 +51,7 @@ class Timeline:
 
 
 def merged(phases: Sequence[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
-    """Put the parts of all rows together.
+    """Merge the parts of all rows into one span, `distill`.
 
     >>> merged([("rollout", 0.0, 1.0), ("teacher", 1.0, 2.0), ("student", 2.0, 3.0), ("teacher", 3.0, 4.0)])
     [('rollout', 0.0, 1.0), ('distill', 1.0, 4.0)]

@@ -1,7 +1,7 @@
 """The progress bar: six numbers, each of which answers a different question.
 
 loss       does the student move towards the target?
-contrast   does the image matter for what the student says? (nats; the purpose of the method)
+contrast   does the image matter for the student's responses? (nats; the purpose of the method)
 grad       is the gradient of a normal size?
 length     do responses grow? The first sign of collapse
 repeat     do they repeat themselves? The second
@@ -39,7 +39,7 @@ _BAR, _TIME = 22, 10
 """Columns of the bar, and of the time left with the spaces around it."""
 
 _ONE = 5
-"""Columns without which there is no place for a single number, nor for the space before it."""
+"""The fewest columns that fit a single number and the space before it."""
 
 SIX: Mapping[str, tuple[str, str]] = {
     "loss": ("loss", ".4f"),
@@ -74,7 +74,7 @@ def six_numbers(metrics: Mapping[str, float], width: int = 1000) -> str:
 
 
 def time_left(seconds: float, num_done: int, num_left: int) -> str:
-    """Say how long the steps that are left will take, at the pace of those that are done.
+    """Return how long the remaining steps will take, at the pace of the finished ones.
 
     >>> time_left(60.0, 10, 80)
     '0:08:00 left'
@@ -125,7 +125,7 @@ class TrainingBar:
         line = f"step {step} of {self._last}{left}  {six_numbers(metrics)}"
         if log.hasHandlers():
             log.info("%s", line)
-        else:  # a script that set up no logging would train for hours without a word
+        else:  # without it, a script that set up no logging would train for hours without output
             self._console.print(plain(line), soft_wrap=True)
 
     @property

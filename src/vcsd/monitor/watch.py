@@ -48,7 +48,7 @@ class Tokenizer(Protocol):
 
 
 class WatchState(TypedDict):
-    """What a checkpoint keeps of a watch."""
+    """The part of a watch that a checkpoint keeps."""
 
     step: int
     guard: GuardState
@@ -162,7 +162,7 @@ class Watch:
         self._write_samples(seen, sampled)
 
     def _write_samples(self, seen: Observation, sampled: Sequence[tuple[Rollout, str]]) -> None:
-        """Record the first rollout of some examples, with what the loss knows about its tokens."""
+        """Record the first rollout of some examples, with the contrast of each token."""
         self.latest_samples = []
         examples = {example.id: example for example in seen.examples}
         firsts = [(rollout, text) for rollout, text in sampled if rollout.index == 0][:SAMPLES_PER_STEP]

@@ -89,7 +89,7 @@ class WorkBar:
         if self._console.is_terminal and num_done < num_total:
             width = self._console.width
             columns = bar_columns(width, visible(self._title))
-            # What is printed appears above the bar; printed into a file, it must not come to the terminal instead.
+            # Redirecting shows printed text above the bar. If stdout is a file, the text must go there instead.
             self._progress = Progress(
                 *columns, console=self._console, speed_estimate_period=600, redirect_stdout=Console().is_terminal
             )

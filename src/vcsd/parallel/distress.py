@@ -10,7 +10,7 @@ gloo    while they wait: collectives of rows look at the flag now and then, and 
 NCCL    in a thread, which aborts the communicator, so that the next collective fails
 
 Then all ranks leave the broken group and form a new one over the same store. It is good enough to write a checkpoint,
-but not to train on: sharded weights still belong to the old group. The thread has not been run on several GPUs.
+but not to train on: sharded weights still belong to the old group. The NCCL thread is untested on several GPUs.
 """
 
 from __future__ import annotations

@@ -43,14 +43,16 @@ def all_rollouts(
         )
     place = {name: number for number, name in enumerate(example_ids)}
     if repeated := [name for number, name in enumerate(example_ids) if place[name] != number]:
-        raise RunError(f"two examples of this step have the id {repeated[0]!r}. Make ids unique: ranks go by them.")
+        raise RunError(
+            f"two examples of this step have the id {repeated[0]!r}. Make ids unique: ranks match rollouts by id."
+        )
     records = sorted((record for _, part in parts for record in part), key=lambda record: (place[record[0]], record[1]))
     rollouts = [Rollout(name, index, tuple(ids), stop) for name, index, ids, stop, _ in records]
     return rollouts, None if log_probs is None else [record[-1] for record in records]
 
 
 def all_statistics(own: Sequence[Statistics], *, has_realised: bool) -> list[Statistics]:
-    """Return the statistics of all ranks. `has_realised` tells whether they contain `realised_contrast`."""
+    """Return the statistics of all ranks. `has_realised`: whether they contain `realised_contrast`."""
     if num_ranks() == 1:
         return list(own)
     names = [field.name for field in fields(Statistics) if has_realised or field.name != "realised_contrast"]

@@ -48,7 +48,7 @@ class ReplicaSync(GradientSync):
         return self.model.no_sync()
 
     def finish(self) -> None:
-        """Let DDP average what the rows have added up.
+        """Let DDP average the gradients that the rows have accumulated.
 
         Weights that no row of any rank used, such as the tower's in a step without images, stay without a gradient, as
         in one process: with a gradient of zero, Adam would move them by their momentum.
@@ -87,7 +87,7 @@ def replica_of(model: nn.Module) -> nn.Module:
 
 
 def gradient_sync(model: nn.Module) -> GradientSync:
-    """Return how the gradients of a wrapped model are averaged."""
+    """Return the GradientSync that suits a wrapped model."""
     if isinstance(model, DistributedDataParallel):
         return ReplicaSync(model)
     return ShardSync(model) if isinstance(model, FSDPModule) else GradientSync()

@@ -58,12 +58,12 @@ def _is_right(record: logging.LogRecord) -> bool:
 
 
 def refused_engines() -> list[str]:
-    """Say which engine the launcher asks for that this package does not support. Call it before TrainingArguments."""
+    """Describe the unsupported engines that the launcher asks for. Call it before TrainingArguments."""
     return [instead_of(name) for variable, name in _REFUSED_ENGINES.items() if _is_on(variable)]
 
 
 def launch_problems(args: TrainingArguments, *, is_dry: bool = False) -> list[str]:
-    """Say what is wrong with the way a run was launched. A dry run is not launched: it may lack ranks."""
+    """Describe what is wrong with the way a run was launched. A dry run is not launched, so it may lack ranks."""
     problems = refused_engines()
     if args.n_gpu > 1 and not is_dry:
         problems.append(

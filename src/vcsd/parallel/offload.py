@@ -186,7 +186,7 @@ class _DeviceCopies(_Copies):
 
 
 def in_host_memory(tensor: Tensor, *, copy: bool = False) -> Tensor:
-    """Return a tensor in host memory, in place if it is there already.
+    """Return a tensor in host memory, without a copy if it is there already.
 
     If there is a CUDA device, the memory is page-locked as long as the returned tensor exists: keep it.
     """

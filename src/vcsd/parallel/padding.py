@@ -1,4 +1,4 @@
-"""Rows of ranks that must run in step: equally many, and all with an image or all without.
+"""Rows of ranks that must run in step: the same number on each, and each row with an image on all ranks or on none.
 
 FSDP2 gathers a layer's weights on all ranks at once. A rank that has fewer rows, or a row without images while others
 have some, would leave the rest waiting. It gets a filler: the step's smallest prompt with an image and one token of a

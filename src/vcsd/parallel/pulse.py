@@ -7,7 +7,8 @@ A launcher or a closed connection may tell ranks that another one is dead, but n
 machine only, connections of GPUs and of a machine without power stay open, and a rank that decodes checks neither.
 torch itself waits `trainer.ddp_timeout`, half an hour. So every rank increases a counter in the store through which the
 ranks found each other, and reads the counters of the others. When one does not change for `SILENCE_SECONDS`, or when
-the store does not answer, the rank says so and ends its process: nothing else would wake a thread that waits for a GPU.
+the store does not answer, the rank prints an error and ends its process: nothing else wakes a thread that waits for a
+GPU.
 
 A rank that is alive but never arrives, such as one in an endless loop, keeps its pulse; `ddp_timeout` ends that wait.
 """
@@ -39,16 +40,16 @@ TICK_SECONDS = 1
 """How often a rank looks for silence. With the two above: the others end within 46 seconds of a death."""
 
 EXIT_CODE = 2
-"""That of every error meant for users."""
+"""The exit code of every error meant for users."""
 
 _FINISHED = 2**40
-"""Added to the number of a rank that needs no watching any more; more than any run can count."""
+"""Added to the counter of a rank that has finished and needs no watching; larger than any counter gets."""
 
 _STORE = -1
 """Stands for the store in the table of ranks."""
 
 _rounds = count()
-"""Separates the numbers of one watch from those of the next in the same processes."""
+"""Keeps the counters of successive watches in the same processes apart."""
 
 
 @contextmanager
@@ -84,9 +85,9 @@ class PulseWatch:
         self.silence, self.every, self.tick = silence, every, min(TICK_SECONDS, every)
         self.ticks = 0
         self.pulses = {other: 0 for other in range(num_ranks) if other != rank}
-        """The last number of each other rank."""
+        """The last counter read from each other rank."""
         self.heard = dict.fromkeys((*self.pulses, _STORE), 0)
-        """The tick at which it was heard."""
+        """The tick at which each rank's counter last changed, and at which the store last answered."""
         self._over = threading.Event()
         self._is_finished = False
         names = {"vcsd-pulse": self._beat, "vcsd-listen": self._listen}
@@ -98,7 +99,7 @@ class PulseWatch:
             thread.start()
 
     def stop(self, *, is_finished: bool) -> None:
-        """End both threads. A rank that has finished says so, and is not missed."""
+        """End both threads. A rank that has finished tells the others, so that they do not count it as gone."""
         self._is_finished = is_finished
         self._over.set()
         for thread in self._threads:
@@ -118,7 +119,7 @@ class PulseWatch:
         self.store.add(str(self.rank), _FINISHED)
 
     def loss(self) -> str | None:
-        """Say which ranks are gone, if any."""
+        """Describe which rank is gone, or that the store is; None if neither."""
         silence = {who: (self.ticks - tick) * self.tick for who, tick in self.heard.items()}
         gone = [rank for rank, pulse in self.pulses.items() if pulse < _FINISHED and silence[rank] > self.silence]
         if gone and silence[_STORE] <= 2 * self.every:

@@ -1,4 +1,4 @@
-"""Who does what: prompts and groups split over ranks so that all have about the same number of tokens.
+"""Splits prompts and groups over ranks so that all have about the same number of tokens.
 
 Every rank knows all sizes and computes the same plan, so nothing has to be exchanged.
 """

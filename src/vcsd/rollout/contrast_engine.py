@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """A prompt with the image and the same prompt with the control. To the engine it looks like the first."""
+    """A prompt with the image and the same prompt with the control. The engine treats it like the first."""
 
     original: Prompt
     control: Prompt

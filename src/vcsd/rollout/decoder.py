@@ -49,7 +49,7 @@ class Decoding(Protocol):
         """Begin one row for every entry."""
 
     def step(self, token_R: Tensor) -> Tensor:
-        """Append one token to every row; the logits of the next."""
+        """Append one token to every row; return the logits of the next."""
 
     def keep(self, rows: Tensor) -> None:
         """Keep some rows only."""
@@ -77,7 +77,7 @@ class Decoder:
             self.mask = self.mask[prompt_R]
 
     def step(self, token_R: Tensor) -> Tensor:
-        """Append one token to every row; the logits (R, V) of the next."""
+        """Append one token to every row; return the logits (R, V) of the next."""
         position_R1 = (self.next + self.num_steps)[:, None]
         self.num_steps += 1
         if self.shared is None:

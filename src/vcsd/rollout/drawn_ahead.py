@@ -36,7 +36,7 @@ class WaitingBatch(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class PromptsRead(Generic[RowState]):
-    """The prompts of a step, the cursor after their rows, and what was counted about rows up to there."""
+    """The prompts of a step, the cursor after their rows, and the row counts up to there."""
 
     items: tuple[Shown, ...]
     cursor: int
@@ -62,7 +62,7 @@ class RolloutQueue(Generic[RowState]):
 
     lag: int
     before: RowState | None = None
-    """What was counted about rows before the first prompts were read."""
+    """The row counts before the first prompts were read."""
     prompts: dict[int, PromptsRead[RowState]] = field(default_factory=dict)
     drawn: dict[int, DrawnBatch] = field(default_factory=dict)
     _planned: dict[int, int] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class RolloutQueue(Generic[RowState]):
             self.drawn.pop(past, None)
             self._planned.pop(past, None)
             read = self.prompts.pop(past)
-            if past == step - 1:  # a checkpoint may still be that step's, but its pictures are no longer needed
+            if past == step - 1:  # its checkpoint may still be written, which does not need the images
                 self.prompts[past] = replace(read, items=())
         return [ahead for ahead in self._until(step, max_steps) if ahead not in self.prompts]
 
@@ -107,7 +107,7 @@ class RolloutQueue(Generic[RowState]):
         return drawn
 
     def rows_after(self, step: int) -> RowState | None:
-        """Return what was counted about rows up to those of a step; None if no prompts were read."""
+        """Return the row counts up to the rows of a step; None if no prompts were read."""
         return self.prompts[step].rows if step in self.prompts else self.before
 
     def state(self, step: int) -> list[WaitingBatch]:
@@ -129,9 +129,9 @@ class RolloutQueue(Generic[RowState]):
         self._saved = list(state)
 
     def restore(self) -> None:
-        """Put the batches of a checkpoint under the prompts that were read again.
+        """Rebuild the batches of a checkpoint from the prompts that were read again.
 
-        A run that is given fewer steps than before reads no prompts after its end. Their batches stay as saved.
+        A run that is given fewer steps than before reads no prompts after its end. Those batches stay as saved.
         """
         saved = self._saved
         self._saved = [waiting for waiting in saved if waiting["step"] not in self.prompts]

@@ -63,7 +63,7 @@ class Sampled:
     rollouts: tuple[Rollout, ...]
     log_probs: tuple[Tensor, ...] | None = None
     version: str | None = None
-    """The weights of an engine that has its own; None if the student itself sampled."""
+    """The version of the weights, in an engine with a copy of its own; None if the student itself sampled."""
 
 
 class SampleKeywords(TypedDict):
@@ -77,7 +77,7 @@ class SampleKeywords(TypedDict):
 
 
 class RolloutEngine(Protocol):
-    """What draws rollouts: transformers or vLLM."""
+    """The interface of engines that draw rollouts: transformers or vLLM."""
 
     def sample(
         self,
@@ -122,7 +122,7 @@ class TransformersEngine:
         use_graph: bool = False,
         keeps_broken: bool = False,
     ) -> None:
-        _refuse_none("max_rows", max_rows)
+        _refuse_below_one("max_rows", max_rows)
         self.model, self.compute_dtype, self.max_rows, self.use_graph = model, compute_dtype, max_rows, use_graph
         self.keeps_broken = keeps_broken
         self.family, self.base = family_of(model), base_model(model)
@@ -143,7 +143,7 @@ class TransformersEngine:
         progress: ProgressCallback | None = None,
     ) -> Sampled:
         """Draw `num_rollouts` rollouts of every prompt. The model samples in eval mode, and then gets its mode back."""
-        _refuse_none("num_rollouts", num_rollouts)
+        _refuse_below_one("num_rollouts", num_rollouts)
         jobs = [
             _Job(p, i, rollout_key(seed, step, prompt.example_id, i))
             for p, prompt in enumerate(prompts)
@@ -240,7 +240,7 @@ def ids_to_ban(vision_ids: Sequence[int], logits_RV: Tensor) -> Tensor:
     return torch.tensor(possible, dtype=torch.long, device=logits_RV.device)
 
 
-def _refuse_none(name: str, count: int | None) -> None:
+def _refuse_below_one(name: str, count: int | None) -> None:
     if count is not None and count < 1:
         raise ConfigError([f"{name} = {count} must be at least 1."])
 

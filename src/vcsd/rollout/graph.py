@@ -66,7 +66,7 @@ class GraphedStep:
             logits, self._is_warm = _watched(forward, token_R, position_R1)
             self._num_waits = 0 if self._is_warm else self._num_waits + 1
             if self._num_waits == _PATIENCE:
-                _tell_once()
+                _warn_once()
             return logits
         with on_device_of(token_R):
             return self._replayed(forward, token_R, position_R1)
@@ -91,7 +91,7 @@ def _recording_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 @cache
-def _tell_once() -> None:
+def _warn_once() -> None:
     warnings.warn("decoding steps wait for the device and cannot be recorded as a graph.", stacklevel=2)
 
 

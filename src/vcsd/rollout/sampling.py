@@ -2,7 +2,7 @@
 
 Sampling values never come from a model's generation config, so that a released default cannot change an experiment.
 Randomness is a function of (seed, step, example id, rollout index, token). It does not matter which rank draws a
-rollout, with which others in a batch, or whether the run was resumed.
+rollout, which others share its batch, or whether the run was resumed.
 
 Shape legend: R rollouts, V vocabulary.
 """
@@ -93,7 +93,7 @@ def uniforms(keys: Sequence[str], start: int, count: int) -> Tensor:
     >>> torch.equal(a[0, 4:], b[1])
     True
     """
-    assert start % _PER_DIGEST == 0, "streams are cut at whole digests"
+    assert start % _PER_DIGEST == 0, f"start = {start} is not a multiple of {_PER_DIGEST}"
     blocks = range(start // _PER_DIGEST, -(-(start + count) // _PER_DIGEST))
     rows = [[x for block in blocks for x in _four(f"{key}/{block}")] for key in keys]
     return torch.tensor(rows, dtype=torch.float64)[:, :count]

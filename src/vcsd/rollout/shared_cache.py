@@ -10,7 +10,7 @@ below.
 
 Delta-net layers have no keys: their states, of a fixed size per row, are forked.
 
-Shape legend: B prompts, P tokens of the longest prompt, R rows, M most rows of one prompt, S own tokens so far,
+Shape legend: B prompts, P tokens of the longest prompt, R rows, M rows of a prompt at most, S own tokens so far,
 H query heads, K key heads, G query heads per key head, E head width.
 """
 

@@ -1,4 +1,4 @@
-"""How the student answers the prompts of a step: each rank its share, exchanged afterwards."""
+"""Sampling the rollouts of a step: each rank draws those of its share of the prompts, then the ranks exchange them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vcsd.rollout.sampling import Sampling
 
 MAX_AHEAD = 8
-"""The largest `steps_ahead`. One step hides sampling behind the update; more only make rollouts older."""
+"""The largest `steps_ahead`. One step hides sampling behind the update; further ones only make rollouts older."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def sample_share(
 
 
 def of_all_ranks(prompts: Sequence[Shown], own: Sampled) -> Batch:
-    """Exchange the ranks' shares, and return the batch of all. All ranks call it."""
+    """Exchange the ranks' shares, and return the whole batch. Collective."""
     log_probs = None if own.log_probs is None else [logs.tolist() for logs in own.log_probs]
     rollouts = all_rollouts(own.rollouts, log_probs, [prompt.example.id for prompt in prompts])
     return replace(gather(prompts, *rollouts), version=own.version)

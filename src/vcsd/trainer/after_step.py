@@ -40,7 +40,7 @@ class AfterStep(TrainerCallback):
     def on_optimizer_step(self, *args: object, **kwargs: object) -> None:
         """Update the teacher after the optimizer, before the log and the checkpoint of the same step.
 
-        Both are checked first: a student that the update ruined must not reach the teacher.
+        Both are checked: a student that the update ruined must not reach the teacher.
         """
         if self.trainer.is_taken:
             self.trainer.refuse_ruined("student")
@@ -66,7 +66,7 @@ class AfterStep(TrainerCallback):
             self._remember(args.metric_for_best_model, {"loss": seen.loss, **trainer.seen.metrics}, seen.step)
 
     def _observed(self, completed: Observation) -> dict[str, float]:
-        """Return the metrics of a step with those of all monitors. Each sees what those before it returned."""
+        """Return the metrics of a step with those of all monitors. Each sees the metrics of the ones before it."""
         metrics = dict(completed.metrics)
         for monitor in self.trainer.monitors:
             metrics |= monitor.observe(replace(completed, metrics=dict(metrics))) or {}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vcsd.types import JsonValue
 
 _MOST_REASON = 300
-"""Characters that are quoted of another package's error."""
+"""The most characters of another package's error that a message quotes."""
 
 _WITHOUT_EFFECT: dict[str, dict[str, JsonValue]] = {
     "Nothing is uploaded during training; use `vcsd export RUN --push ORG/NAME`.": {
@@ -54,7 +54,7 @@ _WITHOUT_EFFECT: dict[str, dict[str, JsonValue]] = {
         "restore_callback_states_from_checkpoint": False,
     },
 }
-"""Advice -> the arguments that nothing would read here, with their defaults."""
+"""Advice -> the arguments that would have no effect here, with their defaults."""
 
 REFUSED: dict[str, tuple[JsonValue, str]] = {
     **{name: (default, advice) for advice, names in _WITHOUT_EFFECT.items() for name, default in names.items()},

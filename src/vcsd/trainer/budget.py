@@ -64,7 +64,7 @@ class Room:
 
 
 def room_of(model: nn.Module, device: torch.device, *, has_moments: bool = True) -> Room:
-    """Measure the free memory of a CUDA device before the optimizer allocates its state, if it stays there."""
+    """Measure the free memory of a CUDA device before the optimizer allocates its moments, if they stay there."""
     trained = sum(local_part(parameter).numel() for parameter in model.parameters() if parameter.requires_grad)
     return Room(free_bytes(device), _BYTES_OF_MOMENTS * trained * has_moments)
 

@@ -5,7 +5,7 @@
     _draw_or_save    draw what is missing; if that fails, save and stop
     queue            holds prompts and batches until their step (`rollout/drawn_ahead.py`)
 
-Without `rollout.steps_ahead` a step draws its own batch. What is done with a batch is in `trainer.py`.
+Without `rollout.steps_ahead` a step draws its own batch. `trainer.py` trains on the batches.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DrawingTrainer(ResumableTrainer):
     engine: TransformersEngine
 
     vllm: ProvenRollouts | None = None
-    """What draws rollouts instead of `engine`, once training has begun."""
+    """Draws rollouts instead of `engine` during training, if the run uses vLLM."""
 
     phases: Phases
     _encoding: Mapping[str, Any]
@@ -229,7 +229,7 @@ class DrawingTrainer(ResumableTrainer):
         self._timeline.note(self.state.global_step, self.phases.spans, sampled)
 
     def _refresh_copy(self) -> None:
-        """Give the copy that samples the student's current weights."""
+        """Copy the student's current weights into the copy for rollouts, if there is one."""
         if not isinstance(self.half, GatheredCopy) or num_ranks() == 1:
             if self.half is not None:
                 self.half.refresh()
@@ -251,5 +251,5 @@ class DrawingTrainer(ResumableTrainer):
 
 
 def not_saved_either(error: RunError) -> str:
-    """Return the sentence, after the reason why a run ended, that its last finished step could not be saved."""
+    """Return a sentence for the end of an error: the last finished step could not be saved either."""
     return f"The last finished step could not be saved either: {error}"

@@ -1,7 +1,7 @@
 """Find tensors that are not finite, and save the batch that they came from.
 
-The search is cheap: one number per tensor on its own device, and one read of the result. Of sharded tensors, each rank
-checks its own part, and all ranks return the same names.
+The search is cheap: one number per tensor on its own device, and one read of the result. Each rank checks its own part
+of sharded tensors, and all ranks return the same names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def ruined(tensors: Mapping[str, Tensor]) -> list[str]:
     """Return the names of the tensors that hold a NaN or an infinity.
 
-    The largest absolute value tells, because a NaN is larger than anything; a sum of squares could overflow.
+    Checks the largest absolute value: a NaN makes it NaN, and a sum of squares could overflow.
 
     >>> ruined({"a": torch.tensor([1e38, -3e38]), "b": torch.tensor([1.0, float("nan")])})
     ['b']

@@ -100,7 +100,7 @@ class OnSignal(TrainerCallback):
     def _agree(self) -> bool:
         """Tell the other ranks: all of them stop and save after the same step. Return whether any was asked to save.
 
-        A signal that arrives while this rank waits for the others is told to them the next time.
+        A signal that arrives while this rank waits for the others is exchanged the next time.
         """
         signals = gathered((0 if self._asked is None else int(self._asked), self._wants_save))
         if number := max(number for number, _ in signals):

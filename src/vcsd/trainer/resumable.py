@@ -229,7 +229,7 @@ class ResumableTrainer(Trainer):
         return whole
 
     def _check(self, folder: Path) -> Manifest:
-        """Check a checkpoint, which reads all of it."""
+        """Check a checkpoint by reading all of its files."""
         needs = [STUDENT, OPTIMIZER, RANDOM, RUN_STATE, TRAINER_STATE]
         manifest = check_checkpoint(
             folder,
@@ -255,7 +255,8 @@ class ResumableTrainer(Trainer):
     def _refuse_other_end(self, folder: Path) -> None:
         """Raise a ConfigError if the run would end at another step, and its learning rate depends on that."""
         schedule, warmup = self._schedule, self.args.warmup_steps
-        if schedule == "constant" or (schedule == "constant_with_warmup" and not 0 < warmup < 1):  # else a share
+        # A warmup below 1 is a share of all steps.
+        if schedule == "constant" or (schedule == "constant_with_warmup" and not 0 < warmup < 1):
             return
         name = "max_steps" if self.args.max_steps > 0 else "num_train_epochs, in steps,"
         before = TrainerState.load_from_json(str(folder / TRAINER_STATE)).max_steps
@@ -356,7 +357,7 @@ class ResumableTrainer(Trainer):
         self._saved_step = step
 
     def save_now(self, model: nn.Module) -> str:
-        """Save the last finished step, and say so. All ranks call it."""
+        """Save the last finished step, and return a sentence about it for the user. Collective."""
         if not self.state.global_step:
             return "No step was finished, so nothing was saved."
         self._saved_step = None  # a checkpoint of this step may hold another token budget
@@ -392,7 +393,7 @@ class ResumableTrainer(Trainer):
             )
 
     def last_good_checkpoint(self) -> str:
-        """Say which checkpoint a run that broke should resume from."""
+        """Return advice on which checkpoint a broken run should resume from."""
         steps, proven = list(checkpoints_of(Path(str(self.args.output_dir)))), self.proven_step
         good = [step for step in steps if proven is not None and step <= proven]
         if not good:
@@ -480,7 +481,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_states(folder: Path, *, has_provenance: bool) -> None:
-    """Raise a DamagedCheckpointError unless the JSON files of a checkpoint hold what a run resumes from."""
+    """Raise a DamagedCheckpointError unless the JSON files of a checkpoint hold the state of a run."""
     try:
         run = _read(folder / RUN_STATE)
         Progress(**run["progress"])

@@ -1,6 +1,6 @@
-"""What a run is made of, as hashes: data, some images, first weights, tokenizer and chat template.
+"""Hashes of what a run starts from: data, some images, first weights, tokenizer and chat template.
 
-A checkpoint holds them, and a run resumes only with the same ones. They are taken before the first step, when the
+A checkpoint holds them, and a run resumes only with the same ones. They are computed before the first step, when the
 student still has the weights of its folder.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Content(TypedDict):
-    """The hashes."""
+    """The hashes of what a run starts from; None for parts that it lacks."""
 
     data: str
     images: str | None

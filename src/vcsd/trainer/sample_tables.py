@@ -1,4 +1,4 @@
-"""Samples with their pictures for the services of `trainer.report_to`: W&B, trackio and TensorBoard.
+"""Samples with their images for the services of `trainer.report_to`: W&B, trackio and TensorBoard.
 
 Trainer sends the numbers of every step to these services. This callback adds a table of the samples that the watch has
 just recorded, through the objects that Trainer's own callbacks opened. It opens no connection itself: without
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 COLUMNS = ("step", "example", "image", "question", "response", "answer", "mean contrast")
 MOST_TEXT = 2000
-"""Characters of a text that are sent."""
+"""The most characters of a text that are sent."""
 
 
 class SampleTables(TrainerCallback):
@@ -116,4 +116,4 @@ SERVICES: Mapping[str, Callable[[Any, Sequence[Sequence[Any]], int], None]] = {
     "_wandb": to_table,
     "_trackio": to_table,
 }
-"""Where Trainer's callbacks keep what they opened, and how a table is sent there."""
+"""Attribute in which a Trainer callback keeps its service -> the function that sends a table there."""

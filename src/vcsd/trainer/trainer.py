@@ -183,7 +183,7 @@ class DistillationTrainer(DrawingTrainer):
         return super().create_optimizer(*model)
 
     def floating_point_ops(self, inputs: object) -> int:
-        """Return 0: Trainer's formula knows neither shared prefixes nor rollouts."""
+        """Return 0: Trainer's formula ignores shared prefixes and rollouts."""
         return 0
 
     def _prepare_for_training(
@@ -330,7 +330,7 @@ class DistillationTrainer(DrawingTrainer):
         return self.shards and num_ranks() > 1
 
     def _of_all_ranks(self, loss: Tensor, statistics: list[Statistics]) -> tuple[Tensor, list[Statistics]]:
-        """Add up the loss of all ranks, and put their statistics together."""
+        """Add up the losses of all ranks, and collect their statistics."""
         if num_ranks() > 1:
             loss = torch.tensor(sum(gathered(loss.item())), device=loss.device)
         has_realised = self.method.contrast_view is not None
@@ -364,7 +364,7 @@ class DistillationTrainer(DrawingTrainer):
         return budget
 
     def _longest_ahead(self) -> Iterator[Shown]:
-        """Yield the longest prompt of each of the next steps: one step alone says little about the longest of all."""
+        """Yield the longest prompt of each of the next steps: a single step may have none of the long ones."""
         stream = Stream(self.stream.rows, seed=self.stream.order.seed, skips=Skips(max_share=1.0))
         cursor = self.progress.cursor
         for _ in range(_STEPS_AHEAD):
@@ -421,7 +421,7 @@ class DistillationTrainer(DrawingTrainer):
         }
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the step's metrics to Trainer's log. Its mean loss is that of the steps that were taken, if any was."""
+        """Add the step's metrics to Trainer's log, and restrict its mean loss to the steps that were taken, if any."""
         if "loss" in logs and self.seen is not None:
             logs = {**logs, **self.seen.metrics}
             taken, self._taken_since_log = self._taken_since_log, []
@@ -441,7 +441,7 @@ def _refuse_settings(model: nn.Module, args: TrainingArguments, *, offload: bool
 
 
 def _dither(model: nn.Module, args: TrainingArguments, teacher: Teacher | None) -> None:
-    """Give the student its offsets, before it is copied."""
+    """Add offsets to the student's weights, before it is copied."""
     refuse_dither(is_half=bool(args.bf16), has_adapters=has_adapters(model), has_teacher=teacher is not None)
     if not add_offsets(model, args.seed):
         log.warning("model.dither = true changes nothing: no trained weight is a bfloat16 number.")

@@ -1,4 +1,4 @@
-"""VCSDTrainer: the trainer as a user builds it, from a model's name and rows as they are.
+"""VCSDTrainer: the trainer as a user builds it, from a model's name and raw rows.
 
     trainer = VCSDTrainer("Qwen/Qwen3-VL-2B-Instruct", train_dataset=dataset, method="vcsd")
     trainer.train()
@@ -52,7 +52,7 @@ class VCSDTrainer(DistillationTrainer):
 
     `model` is a hub id, a folder or a loaded model in float32. `train_dataset` is a list of dictionaries, a
     `datasets.Dataset` or `IterableDataset`, a path, or Examples (docs/data.md). Without `args`, the paper's are used;
-    without `processing_class`, the model's. `num_generations` is TRL's word for rollouts per prompt. Without
+    without `processing_class`, the model's. `num_generations` is TRL's name for rollouts per prompt. Without
     `monitors`, the run is watched and its folder written; `()` turns that off. With `peft_config`, LoRA adapters are
     trained (docs/lora.md). With `vllm`, vLLM draws the rollouts (docs/vllm.md).
     """
@@ -114,7 +114,7 @@ class VCSDTrainer(DistillationTrainer):
             peft_config=peft_config,
             vllm=vllm,
         )
-        if self._watch is not None:  # it shows every step
+        if self._watch is not None:  # it has a progress bar of its own
             self.remove_callback(PrinterCallback)
             self.remove_callback(ProgressCallback)
 

@@ -2,8 +2,8 @@
 
 OPSD's prompt consists of the question, a marked block with the reference, and an instruction to solve the question
 after reading it, with the answer in the form that the question asks for. `HINT` is this package's wording, appended to
-the last user message; the question itself is unchanged, including its format instruction. The teacher only scores what
-the student wrote, so it says "without mentioning it": a student that never saw the reference does not mention one.
+the last user message; the question itself is unchanged, including its format instruction. It says "without mentioning
+it" because the teacher scores the student's text, and the student never saw the reference.
 
 Left out: a rationale that the teacher writes first, and a thinking template for the teacher alone. Final answers,
 unlike worked solutions, leave little to rationalise, and a single template keeps the views comparable.

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 FORMATS = ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
-"""The file formats that are read, as Pillow names them. Pillow reads more, and one of them, EPS, is a program: to show
-it, Pillow starts Ghostscript."""
+"""The file formats that are read, as Pillow names them. Pillow reads others too, but to open an EPS file, which is a
+program, it starts Ghostscript."""
 
 _MAX_HEADER = 2**16
 _PPM_WORDS = 4
@@ -134,7 +134,7 @@ def open_image(source: str | PathLike[str] | IO[bytes]) -> ImageFile:
 
 
 def _refuse_large_tiles(image: ImageFile) -> None:
-    """Raise if a TIFF is made of tiles that are far larger than itself: each is decoded as a whole."""
+    """Raise if the tiles of a TIFF are too large: each is decoded as a whole, even if the image is smaller."""
     tags = getattr(image, "tag_v2", None) if image.format == "TIFF" else None
     if tags is None:
         return
@@ -144,7 +144,7 @@ def _refuse_large_tiles(image: ImageFile) -> None:
 
 
 def _refuse_long_header(head: bytes) -> None:
-    """Raise if the text at the start of a PPM has no end: Pillow reads it byte by byte, a minute for 50 MB."""
+    """Raise if the header of a PPM is too long: Pillow reads it byte by byte, which takes a minute for 50 MB."""
     if len(head) > _MAX_HEADER and re.match(rb"P[1-7][\s#]", head):
         words = re.sub(rb"#[^\r\n]*", b" ", head).split()
         if len(words) < _PPM_WORDS:
@@ -159,7 +159,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def file_name(source: Image.Image | str | PathLike[str]) -> str:
-    """Return the name of an image for messages."""
+    """Return the name of an image for error messages."""
     if not isinstance(source, Image.Image):
         return str(source)
     return str(source.info.get("file") or getattr(source, "filename", "") or "image in memory")

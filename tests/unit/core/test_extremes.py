@@ -200,8 +200,11 @@ def test_gradients_reach_the_student_only(num_ranks):
         (lambda x: token_mean(x[None], num_tokens=3), "one dimension"),
         (lambda x: response_mean(x[None], torch.tensor([3]), num_responses=1), "one dimension"),
         (lambda x: response_mean(x, torch.tensor([2]), num_responses=1), "3 positions, lengths"),
-        (lambda x: token_mean(x, num_tokens=2), "3 items here, but a step of 2"),
-        (lambda x: response_mean(x, torch.tensor([1, 0, 2]), num_responses=1), "2 items here, but a step of 1"),
+        (lambda x: token_mean(x, num_tokens=2), "3 items in this micro-batch, but 2 in the whole step"),
+        (
+            lambda x: response_mean(x, torch.tensor([1, 0, 2]), num_responses=1),
+            "2 items in this micro-batch, but 1 in the whole step",
+        ),
     ],
 )
 def test_a_broken_promise_is_said(call, message):

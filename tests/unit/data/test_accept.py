@@ -134,7 +134,7 @@ def test_an_address_on_the_web_is_refused_with_advice(address):
     ("row", "words"),
     [
         ({"prompt": [GOLD], "image": picture()}, "a user must ask last"),
-        ({"messages": [{"role": "tool", "content": "?"}], "image": picture()}, "the role 'tool' is not read"),
+        ({"messages": [{"role": "tool", "content": "?"}], "image": picture()}, "the role 'tool' is not known"),
         (
             {"messages": [{**USER, "content": [{**IMAGE, "image": "a.png"}]}], "image": "b.png"},
             "Keep them in one place",

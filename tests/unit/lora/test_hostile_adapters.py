@@ -80,7 +80,7 @@ def first(held):
 WEIGHTS = {
     "a NaN": (tensors(lambda held: held[first(held)].fill_(float("nan"))), "ruined"),
     "another tensor": (tensors(lambda held: held.update(evil=torch.ones(2))), "evil"),
-    "a tensor less": (tensors(lambda held: held.pop(first(held))), "different weights|has no other one"),
+    "a tensor less": (tensors(lambda held: held.pop(first(held))), "different weights|has no counterpart"),
     "another shape": (tensors(lambda held: held.update({first(held): torch.ones(3, 3)})), "ranks|as "),
     "half a file": (lambda checkpoint: (checkpoint / STUDENT).write_bytes(b"\x08"), "cannot be read"),
 }

@@ -152,7 +152,7 @@ def test_weights_that_are_no_numbers_are_refused(folder, number):
 def test_weights_that_are_not_floating_point_numbers_are_refused(folder, kind, word):
     """transformers would convert them, and a model of rounded weights would load without a word."""
     name = change_weights(folder, lambda tensor: tensor.to(kind))
-    with pytest.raises(ConfigError, match=f"'{name}' holds {word}, no floating-point numbers"):
+    with pytest.raises(ConfigError, match=f"'{name}' holds {word}, not floating-point numbers"):
         load_model(folder, torch.float32)
 
 

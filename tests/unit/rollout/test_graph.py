@@ -22,7 +22,7 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     seen: list[Any] = [0]
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: seen[-1])
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", seen.append)
-    graph._tell_once.cache_clear()
+    graph._warn_once.cache_clear()
     return seen
 
 

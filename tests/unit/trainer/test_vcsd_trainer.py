@@ -199,6 +199,7 @@ def test_a_configuration_of_another_trainer_is_refused(tmp_path):
         ({"num_generation": 2}, "VCSDTrainer has no argument 'num_generation'. Did you mean 'num_generations'?"),
         ({"num_generations": 2}, "num_generations and rollout are both given"),
         ({"rollout": None, "num_generations": 0}, "num_generations = 0 must be a whole number of at least 1"),
+        ({"rollout": None, "num_generations": True}, "num_generations = True must be a whole number of at least 1"),
         ({"dither": "false"}, "dither = 'false' must be True or False."),
         ({"offload": 1}, "offload = 1 must be True or False."),
         ({"rollout": 8}, "rollout is int. Pass vcsd.step.RolloutSettings"),

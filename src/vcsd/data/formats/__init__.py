@@ -1,1 +1,1 @@
-"""Formats that people keep such data in: chat messages, base64, rows in memory, VLMEvalKit, ViRL39K."""
+"""Formats of prompts, images and tables: chat messages, base64, rows in memory, VLMEvalKit, ViRL39K."""

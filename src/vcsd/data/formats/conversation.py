@@ -1,8 +1,8 @@
-"""A prompt cell as people write it, turned into chat messages, the images inside them, and a reference answer.
+"""Reads a prompt cell: chat messages, the images inside them, and a reference answer.
 
-Read here: a text; chat messages with plain or typed content, as TRL, OpenAI and Qwen write them; the turns of ShareGPT
-("from" and "value"); and any of these lists as JSON text, which CSV needs. A last turn of the assistant is the answer
-that a labelled data set teaches. It is never shown to the model: it becomes the reference answer.
+Accepted are a text; chat messages with plain or typed content, as TRL, OpenAI and Qwen write them; the turns of
+ShareGPT ("from" and "value"); and any of these lists as JSON text, which CSV needs. A final assistant turn is the
+labelled answer. It is never shown to the model: it becomes the reference answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Conversation(NamedTuple):
 
 
 def read_conversation(row_id: str, cell: object) -> Conversation:
-    """Read a prompt cell. What is neither a text nor a list of turns is returned as it is, for `build_prompt`.
+    """Read a prompt cell. Anything but a text or a list of turns is returned unchanged, for `build_prompt` to judge.
 
     >>> turns = [{"from": "human", "value": "<image>How many?"}, {"from": "gpt", "value": "7"}]
     >>> read_conversation("a", turns)
@@ -85,7 +85,7 @@ def _message(row_id: str, turn: Mapping[str, object]) -> dict[str, object]:
     given = str(turn["role"] if turn.get("role") is not None else turn["from"])
     role = ROLES.get(given.lower(), given.lower())
     if role not in _KNOWN:
-        raise _malformed(row_id, f"the role {shown(given)} is not read. Allowed: {', '.join((*_KNOWN, *ROLES))}.")
+        raise _malformed(row_id, f"the role {shown(given)} is not known. Allowed: {', '.join((*_KNOWN, *ROLES))}.")
     content = turn.get("content") if turn.get("content") is not None else turn.get("value")
     return {"role": role, "content": content}
 

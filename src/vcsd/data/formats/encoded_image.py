@@ -1,4 +1,4 @@
-"""Images written as text: base64, with or without a data address in front of it."""
+"""Images written as text: base64, alone or in a data URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import binascii
 
 from vcsd.data.skips import RowError
 
-_DATA_ADDRESS = "data:"
+_DATA_URL = "data:"
 _STARTS = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR", "Qk", "SUkqA", "TU0AK")
 """How the base64 of JPEG, PNG, GIF, WebP, BMP and TIFF files begins."""
 
@@ -21,16 +21,16 @@ def is_base64(text: str) -> bool:
     >>> is_base64("data:image/png;base64,iVBO"), is_base64("/9j/" + "A" * 200), is_base64("/9j/photos/a.jpg")
     (True, True, False)
     """
-    return text[:5].lower() == _DATA_ADDRESS or (len(text) >= MIN_LENGTH and text.startswith(_STARTS))
+    return text[:5].lower() == _DATA_URL or (len(text) >= MIN_LENGTH and text.startswith(_STARTS))
 
 
 def decode_base64(row_id: str, text: str) -> bytes:
     """Return the bytes of an image in base64, or raise a RowError."""
-    if text[:5].lower() == _DATA_ADDRESS:
+    if text[:5].lower() == _DATA_URL:
         header, _, text = text.partition(",")
         if not header.lower().endswith(";base64"):
             raise RowError(
-                row_id, f"its image is a data address of kind {header[:40]!r}; write ';base64'.", reason="broken_image"
+                row_id, f"its image is a data URL of kind {header[:40]!r}; write ';base64'.", reason="broken_image"
             )
     try:
         return base64.b64decode("".join(text.split()), validate=True)

@@ -31,7 +31,7 @@ class RowSequence(Protocol):
 
 
 class RowsTable:
-    """Rows in memory. The columns of a list are those of all its rows, of other sequences those of the first row."""
+    """Rows in memory. A list has the columns of all its rows; any other sequence has those of its first row."""
 
     kind = "rows"
 

@@ -95,12 +95,12 @@ def delta_chunks(
     is_normalised: bool,
 ) -> Chunks:
     """All chunks of all sequences. `written` and `shrink` are in float32, the others in the type of the query."""
-    assert query_NLHK.shape == key_NLHK.shape, "a query for every key"
+    assert query_NLHK.shape == key_NLHK.shape, "queries and keys have different shapes"
     assert query_NLHK.shape[:3] == value_NLHV.shape[:3] == g_NLH.shape == beta_NLH.shape, "different numbers of tokens"
-    assert query_NLHK.dtype == key_NLHK.dtype == value_NLHV.dtype, "queries, keys and values of different types"
-    assert query_NLHK.dtype in DTYPES, f"a kernel for {DTYPES}"
-    assert chunk_size in CHUNK_SIZES, f"a kernel for chunks of {CHUNK_SIZES} tokens"
-    assert {query_NLHK.shape[3], value_NLHV.shape[3]} <= set(WIDTHS), f"a kernel for keys and values {WIDTHS} wide"
+    assert query_NLHK.dtype == key_NLHK.dtype == value_NLHV.dtype, "queries, keys and values have different dtypes"
+    assert query_NLHK.dtype in DTYPES, f"the kernel supports the dtypes {DTYPES}"
+    assert chunk_size in CHUNK_SIZES, f"the kernel supports chunks of {CHUNK_SIZES} tokens"
+    assert {query_NLHK.shape[3], value_NLHV.shape[3]} <= set(WIDTHS), f"the kernel supports head widths {WIDTHS}"
     inputs = (query_NLHK, key_NLHK, value_NLHV, g_NLH, beta_NLH)
     has_backward = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
     return Chunks(*_DeltaChunks.apply(*inputs, chunk_size, is_normalised, has_backward))
@@ -245,7 +245,7 @@ def _between(total, i):
 
 
 @triton.jit(do_not_specialize=["J", "L"])
-def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
+def _forward_kernel(  # noqa: PLR0915  splitting it would pass tiles between functions
     query_ptr, key_ptr, value_ptr, g_ptr, beta_ptr,
     read_ptr, expected_ptr, written_ptr, writer_ptr, inner_ptr, shrink_ptr, inverse_ptr,
     J, L, H, q_n, q_l, q_h, k_n, k_l, k_h, v_n, v_l, v_h,
@@ -305,7 +305,7 @@ def _forward_kernel(  # noqa: PLR0915  tiles are not handed around
 
 
 @triton.jit(do_not_specialize=["J", "L"])
-def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time, and tiles are not handed around
+def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time; splitting it would pass tiles around
     query_ptr, key_ptr, value_ptr, g_ptr, beta_ptr, inverse_ptr,
     dread_ptr, dexpected_ptr, dwritten_ptr, dwriter_ptr, dinner_ptr, dshrink_ptr,
     dq_ptr, dk_ptr, dv_ptr, dg_ptr, dbeta_ptr,
@@ -313,7 +313,7 @@ def _backward_kernel(  # noqa: C901, PLR0912, PLR0915  branches are compile-time
     C: tl.constexpr, K: tl.constexpr, V: tl.constexpr, NORMALISED: tl.constexpr,
     BLOCK: tl.constexpr, PRECISION: tl.constexpr, CAST: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of one head. None means not needed. K is looped over several times, to hold few tiles at a time."""
+    """One chunk of one head. None means not needed. Several loops over K keep the number of live tiles small."""
     BK: tl.constexpr = min(BLOCK, K)
     BV: tl.constexpr = min(BLOCK, V)
     SCALE: tl.constexpr = K**-0.5

@@ -84,7 +84,7 @@ def delta_scan(
     length: int,
     out_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """What every token reads (N, L, H, V) in `out_dtype`, and the state after the last chunk (M, K, V) in float32.
+    """The output of every token (N, L, H, V) in `out_dtype`, and the state after the last chunk (M, K, V) in float32.
 
     Head h of sequence n is at m = n H + h. `written`, `shrink` and `state`, the state before the first chunk (None:
     zeros), are float32; the others share one type.
@@ -94,8 +94,8 @@ def delta_scan(
     assert C in CHUNK_SIZES, f"chunks of {C} tokens; known are {CHUNK_SIZES}"
     assert K in WIDTHS, f"keys of width {K}; known are {WIDTHS}"
     assert V in WIDTHS, f"values of width {V}; known are {WIDTHS}"
-    assert M % num_sequences == 0, "every sequence has as many heads"
-    assert (J - 1) * C < length <= J * C or J == length == 0, f"{J} chunks of {C} tokens are not those of {length}"
+    assert M % num_sequences == 0, "sequences with different numbers of heads"
+    assert (J - 1) * C < length <= J * C or J == length == 0, f"{J} chunks of {C} tokens do not fit {length} tokens"
     assert expected_MJCK.shape == writer_MJCK.shape == read_MJCK.shape
     assert written_MJCV.shape == (M, J, C, V)
     assert inner_MJCC.shape == (M, J, C, C)
@@ -104,9 +104,9 @@ def delta_scan(
     assert written_MJCV.dtype == shrink_MJ.dtype == torch.float32
     assert state_MKV is None or (state_MKV.shape == (M, K, V) and state_MKV.dtype == torch.float32)
     given = (read_MJCK, expected_MJCK, written_MJCV, writer_MJCK, inner_MJCC, shrink_MJ, state_MKV)
-    keeps = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
+    has_backward = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
     shape_NLHV = (num_sequences, length, M // num_sequences, V)
-    out_NLHV, last_MKV = _DeltaScan.apply(*given, shape_NLHV, out_dtype, keeps)
+    out_NLHV, last_MKV = _DeltaScan.apply(*given, shape_NLHV, out_dtype, has_backward)
     return out_NLHV, last_MKV
 
 
@@ -128,7 +128,7 @@ class _DeltaScan(torch.autograd.Function):
         state: Tensor | None,
         shape_NLHV: tuple[int, int, int, int],
         out_dtype: torch.dtype,
-        keeps: bool,
+        has_backward: bool,
     ) -> tuple[Tensor, Tensor]:
         read, expected, written, writer, inner, shrink = (
             x.contiguous() for x in (read, expected, written, writer, inner, shrink)
@@ -136,8 +136,8 @@ class _DeltaScan(torch.autograd.Function):
         (M, J, C, K), V = read.shape, written.shape[-1]
         out_NLHV = read.new_empty(shape_NLHV, dtype=out_dtype)
         last_MKV = read.new_empty(M, K, V, dtype=torch.float32)
-        new_MJCV = read.new_empty(M, J, C, V) if keeps else None
-        states_MJKV = read.new_empty(M, J, K, V) if keeps else None
+        new_MJCV = read.new_empty(M, J, C, V) if has_backward else None
+        states_MJKV = read.new_empty(M, J, K, V) if has_backward else None
         grid, settings = _launch(read, V)
         if M > 0:
             with on_device_of(read):
@@ -232,14 +232,14 @@ def _forward_kernel(
         known = state.to(expected.dtype)
         if states_ptr is not None:
             tl.store(states_ptr + chunk * (K * V) + in_KV, known)
-        nothing = tl.zeros([C, BLOCK_V], tl.float32)
-        looked_up = product(expected, known, nothing, "ieee", CAST)
+        zeros = tl.zeros([C, BLOCK_V], tl.float32)
+        looked_up = product(expected, known, zeros, "ieee", CAST)
         new = (tl.load(written_ptr + chunk * (C * V) + in_CV) - looked_up).to(expected.dtype)
         if new_ptr is not None:
             tl.store(new_ptr + chunk * (C * V) + in_CV, new)
         read = tl.load(read_ptr + chunk * (C * K) + in_CK)
         inner = tl.load(inner_ptr + chunk * (C * C) + in_CC)
-        out = product(inner, new, product(read, known, nothing, "ieee", CAST), "ieee", CAST)
+        out = product(inner, new, product(read, known, zeros, "ieee", CAST), "ieee", CAST)
         t = j * C + c
         token = first + t.to(tl.int64) * H
         tl.store(out_ptr + token[:, None] * V + v[None, :], out, mask=(t < L)[:, None])
@@ -256,10 +256,10 @@ def _backward_kernel(
     J, L, H,
     C: tl.constexpr, K: tl.constexpr, V: tl.constexpr, BLOCK_V: tl.constexpr, CAST: tl.constexpr,
 ):  # fmt: skip
-    """The same columns back through all chunks: the gradients that are chained, and factors for the others.
+    """The same columns, last chunk first: gradients that depend on the next chunk, and factors of the others.
 
-    dout is `grad` by chunks, zero for tokens that only fill up the last; dstates is the gradient on the state after
-    each chunk. dlast is None for zeros; dstate is None if it is not needed.
+    dout is `grad` by chunks, zero for the padding of the last one; dstates is the gradient on the state after each
+    chunk. dlast is None for zeros; dstate is None if it is not needed.
     """
     NUM_V: tl.constexpr = V // BLOCK_V
     m, block = tl.program_id(0) // NUM_V, tl.program_id(0) % NUM_V
@@ -286,9 +286,9 @@ def _backward_kernel(
         grad = tl.load(grad_ptr + token[:, None] * V + v[None, :], mask=(t < L)[:, None], other=0.0)
         dout = grad.to(writer.dtype)
         tl.store(dout_ptr + chunk * (C * V) + in_CV, dout)
-        nothing = tl.zeros([C, BLOCK_V], tl.float32)
+        zeros = tl.zeros([C, BLOCK_V], tl.float32)
         inner_transposed = tl.load(inner_ptr + chunk * (C * C) + in_CC_transposed)
-        dnew = product(inner_transposed, dout, product(writer, rounded, nothing, "ieee", CAST), "ieee", CAST)
+        dnew = product(inner_transposed, dout, product(writer, rounded, zeros, "ieee", CAST), "ieee", CAST)
         tl.store(dwritten_ptr + chunk * (C * V) + in_CV, dnew)
         minus_dnew = (-dnew).to(writer.dtype)
         tl.store(minus_dnew_ptr + chunk * (C * V) + in_CV, minus_dnew)

@@ -49,13 +49,13 @@ def delta_step(
     *,
     is_normalised: bool,
 ) -> Tensor:
-    """Update the state in place; return what the token reads (R, H, V) in the type of the query. No gradients."""
+    """Update the state in place; return the token's output (R, H, V) in the type of the query. No gradients."""
     (R, H, K), V = query_RHK.shape, value_RHV.shape[-1]
-    assert key_RHK.shape == (R, H, K), "a query for every key"
+    assert key_RHK.shape == (R, H, K), "queries and keys have different shapes"
     assert value_RHV.shape[:2] == g_RH.shape == beta_RH.shape == (R, H), "different numbers of heads"
-    assert state_RHKV.shape == (R, H, K, V), "a state for every head"
+    assert state_RHKV.shape == (R, H, K, V), f"the state is {tuple(state_RHKV.shape)}, not {(R, H, K, V)}"
     assert state_RHKV.is_contiguous(), "the state is updated in place"
-    assert {K, V} <= set(WIDTHS), f"a kernel for keys and values {WIDTHS} wide"
+    assert {K, V} <= set(WIDTHS), f"the kernel supports head widths {WIDTHS}"
     assert not (torch.is_grad_enabled() and any(x.requires_grad for x in (query_RHK, key_RHK, value_RHV)))
     query, key, value = (x if x.stride(2) == 1 else x.contiguous() for x in (query_RHK, key_RHK, value_RHV))
     out = query.new_empty(R, H, V)

@@ -1,14 +1,14 @@
 """Idefics3, the architecture of the first SmolVLM: prompts are computed once, and responses continue their cache.
 
 Two forwards of transformers' own code replace one over the repeated batch: the prompts with their images, left padded,
-then the responses, each with the keys and values of its prompt. The result is that of the fallback, for fewer tokens.
-While gradient checkpointing is on, which drops caches, it is computed by the fallback.
+then the responses, each with the keys and values of its prompt. The result equals the fallback's, for fewer tokens.
+Gradient checkpointing drops caches, so the fallback runs while it is on.
 
 One method of transformers is replaced. In transformers 5.17, a model in bfloat16 also rounds the places of patches, so
 that neighbouring rows of patches get the same position; rollouts are drawn from a copy in bfloat16.
 
-Shape legend: B prompts, P tokens of the longest, R responses, K tokens of the longest without its last, N positions,
-D hidden width.
+Shape legend: B prompts, P tokens of the longest, R responses, K tokens of the longest response without its last,
+N positions, D hidden width.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def embedded_patches(self: Any, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
-    """Embed patches (images, patches, width) with their positions, which are computed in float32 in any model."""
+    """Embed patches (images, patches, width) with their positions, computed in float32 whatever the model's dtype."""
     side = self.num_patches_per_side
     boundaries = torch.arange(1 / side, 1.0, 1 / side, device=pixel_values.device)
 
@@ -65,7 +65,7 @@ class Idefics3(Fallback):
         return cached_cost
 
     def prepare(self, model: nn.Module) -> None:
-        """Make a model ready for scoring. There is nothing to warn about."""
+        """Make a model ready for scoring, without the fallback's warning."""
         self.patch(model)
         Family.prepare(self, model)
         self.logit_shape(model)

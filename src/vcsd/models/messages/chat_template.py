@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vcsd.models.processor import Processor
 
 _FEW_CHARACTERS = 10_000
-"""A template that does not end on such a prompt ends on no other one."""
+"""The length of a short prompt. A template that exceeds its limits even on one of these is broken."""
 
 _NO_SWITCHES = (
     *("messages", "conversation", "conversations", "chat_template", "add_generation_prompt", "tokenize"),
@@ -74,12 +74,12 @@ def render(
         raise DataError(example_id, f"the chat template {error} on this prompt. Shorten it.") from error
     except jinja2.TemplateError as error:
         raise DataError(example_id, f"the chat template refuses it: {error}") from error
-    except Exception as error:  # a template is a program, which fails in any way
+    except Exception as error:  # a template is a program, which can fail in any way
         raise DataError(example_id, f"the chat template fails on it: {type(error).__name__}: {error}") from error
 
 
 def _counting(compile_template: Callable[[str], jinja2.Template]) -> Callable[[str], jinja2.Template]:
-    """Wrap transformers' compiler of chat templates: the same template, which counts what it does."""
+    """Wrap transformers' compiler of chat templates, so that templates count their own work."""
 
     @lru_cache
     def limited_environment() -> Any:

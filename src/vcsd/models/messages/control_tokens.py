@@ -48,7 +48,7 @@ RELEASED = (
 are the same ones from 248044 on; the last seven, for sound, are in Qwen3-Omni and in later releases of Qwen3.5."""
 
 _PLACEHOLDER = "<|placeholder|>"
-"""What some processors of transformers write in place of image tokens, and turn into image tokens later."""
+"""A placeholder that some processors of transformers write, and later replace by image tokens."""
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _NOT_TEXT = ("role", "type")
@@ -140,7 +140,7 @@ class ControlTokens:
             return [self._marked(key, part) for part in value]
         if not isinstance(value, str) or key in _NOT_TEXT or not value.strip():
             return value
-        # Inside the white space around a text, which chat templates strip.
+        # Marks go inside the white space around a text, which chat templates strip.
         before, after = len(value) - len(value.lstrip()), len(value.rstrip())
         broken = self._first_character.sub(rf"\g<1>{MARK}", value[before:after])
         return f"{value[:before]}{MARK}{broken}{MARK}{value[after:]}"
@@ -153,7 +153,7 @@ class ControlTokens:
             )
 
     def reader(self, example_id: str, processor: Processor, marked: object) -> Processor:
-        """Return a copy of the processor that drops MARK, after proving that it finds no control token in the texts."""
+        """Return a copy of the processor that drops MARK, after checking that it finds no control token in texts."""
         if self._tokenizer is None:
             self._tokenizer = _dropping_marks(example_id, processor.tokenizer)
         if any(not self._ids.isdisjoint(_ids(self._tokenizer, text)) for text in _texts(marked)):

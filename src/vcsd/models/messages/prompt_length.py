@@ -1,4 +1,4 @@
-"""How long a prompt may be, and a fast answer for texts that are far too long."""
+"""The longest prompt that a model takes, and a fast check for texts that are far longer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PIECE = 2**16
 
 
 def longest_prompt(config: PretrainedConfig, max_new_tokens: int) -> int | None:
-    """Return the number of tokens that leave room for a response within the positions that a model was trained for.
+    """Return the most tokens of a prompt that leave room for a response within the positions a model was trained for.
 
-    The positions themselves if the response alone could fill them. None if the configuration does not name them.
+    If the response alone could fill all positions, return their number. None if the configuration does not give it.
     """
     return longest_within(getattr(config.get_text_config(), "max_position_embeddings", None), max_new_tokens)
 
@@ -40,8 +40,8 @@ def within_model(settings: Mapping[str, Any], config: PretrainedConfig, max_new_
 def is_far_longer(tokenizer: Any, text: str, max_tokens: int) -> bool:
     """Whether a text has more than twice as many tokens as allowed, found without tokenizing all of a huge text.
 
-    A text cut into pieces has a few tokens more than the whole one, far less than twice as many. What is shorter is
-    counted exactly by the caller.
+    A text cut into pieces has a few tokens more than the whole one, far less than twice as many. The caller counts
+    shorter texts exactly.
     """
     num_tokens = 0
     for start in range(0, len(text) if len(text) > _PIECE else 0, _PIECE):

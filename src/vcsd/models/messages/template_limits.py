@@ -7,8 +7,8 @@ are written into the syntax tree of the template and around the operators, funct
 they need no clock and no second thread, and what a template writes does not change.
 
     iterations   each turn of a loop and each call of a macro
-    size         each character, and _ITEM for each item of a list; a value that shares parts counts them each time.
-                 What a filter, a function or a comparison reads counts too, and _ITEM for each call: it takes time
+    size         each character, and _ITEM for each item of a list; parts that values share count each time. What a
+                 filter, a function or a comparison reads counts too, plus _ITEM for each call, since it takes time
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MAX_TEMPLATE = 2**20
 """Characters of a template; released ones have about 10,000."""
 
 _ITEM = 64
-"""The size of an item of a list, next to which that of its content counts: about its bytes."""
+"""The size of an item of a list, about its bytes; the size of its content is added."""
 
 _MAX_OPTION = 10_000
 """The largest number that a filter or method takes as a width, a count or a precision."""
 
 _MAX_BITS = 2**16
-"""Of a whole number."""
+"""The most bits of a whole number."""
 
 _PRODUCTS = frozenset(["join", "indent", "wordwrap", "urlize", "expandtabs", "translate"])
 """Filters and methods whose result may be as large as the product of what they are given."""
@@ -62,7 +62,7 @@ _MAX_DATE = 1000
 """Characters of the format of a date, which may become 256 times as many."""
 
 _ESCAPED = 10
-"""The most characters that a character of a value becomes where it is written as Python writes it."""
+"""The most characters that one character of a value becomes in Python's repr."""
 
 _WIDE_FORMAT = re.compile(r"\d{5}|%[^a-zA-Z%]*\*|\{[^{}]*\{")
 """A width of five digits or more in a format, or one that is taken from an argument."""
@@ -77,7 +77,7 @@ class EndlessTemplateError(Exception):
 
 
 class _Budget(local):
-    """What is left to the template in each thread; None outside `limited`."""
+    """What a template may still use, for each thread; None outside `limited`."""
 
     iterations: int | None = None
     size: int | None = None
@@ -172,7 +172,7 @@ def _num_indents(value: object, limit: int) -> int:
 
 
 def _length(value: object) -> int:
-    """Return the size of a value without what it holds."""
+    """Return the size of a value without that of its items' content."""
     if isinstance(value, str | bytes):
         return len(value)
     return _ITEM * len(value) if isinstance(value, list | tuple | set | frozenset | dict | range) else 0
@@ -192,7 +192,7 @@ def limit_environment(environment: Any) -> Any:
 
 
 class _QuietNamespace(Namespace):
-    """A namespace that does not write out what it holds: two that hold each other would never end."""
+    """A namespace whose repr omits its contents: that of two namespaces which hold each other would never end."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
@@ -287,7 +287,7 @@ def _limited_operator(operate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_format(text: str, values: list[Any], what: str) -> None:
-    """Raise before a format is filled in that is too wide, or that repeats what is large."""
+    """Raise before filling in a format that is too wide, or that repeats large values."""
     if _WIDE_FORMAT.search(text):
         raise EndlessTemplateError(f"computes something that is too large with {what}")
     largest = max((_size(value, MAX_SIZE, unknown=MAX_SIZE // 256) for value in values), default=0)
@@ -351,7 +351,7 @@ def _check_options(name: str, value: Any, options: list[Any]) -> None:
 
 
 def _refuse_replacement(text: str, words: list[str]) -> None:
-    """Raise before a text is replaced by one that does not fit, in whichever order a template names the two."""
+    """Raise before a replacement makes a text that does not fit. Each option may be the old text or the new one."""
     counts = {word: text.count(word) for word in words}
     for old, new in permutations(words, 2):
         _refuse_large(counts[old] * len(new), "replace")

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from vcsd.models.packed.layout import Layout
 
     Rule = Callable[..., tuple[Tensor, Tensor | None]]
-    """A recurrence: what every token reads, and the state after the last one."""
+    """A recurrence: returns the output of every token, and the state after the last one."""
 
 Result = TypeVar("Result")
 _ACTIVATIONS = (None, "silu", "swish")
 _LONGEST_CHUNK = 64
-_PACKED_ELSEWHERE = ("initial_state", "output_final_state", "cu_seqlens")
+_SET_BY_LAYOUT = ("initial_state", "output_final_state", "cu_seqlens")
 
 
 def _of_torch(original: Callable[..., Result]) -> Callable[..., Result]:
@@ -96,7 +96,7 @@ def recurrence(original: Rule) -> Rule:
             rule: Rule = gated_delta_rule if fused.is_everywhere() else plain
             return rule(query, key, value, g=g, beta=beta, **settings)
         layout.seen["delta"] += 1
-        settings = {name: setting for name, setting in settings.items() if name not in _PACKED_ELSEWHERE}
+        settings = {name: setting for name, setting in settings.items() if name not in _SET_BY_LAYOUT}
         inputs = (query[0], key[0], value[0], g[0], beta[0])
         return _level_by_level(layout, inputs, settings), None
 

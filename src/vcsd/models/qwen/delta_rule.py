@@ -48,7 +48,7 @@ def gated_delta_rule(  # noqa: PLR0913  the arguments of transformers' function
     chunk_size: int = 64,
     **settings: object,
 ) -> tuple[Tensor, Tensor | None]:
-    """What every token reads (N, L, H, V), and on request the state after the last one (N, H, K, V).
+    """The output of every token (N, L, H, V), and on request the state after the last one (N, H, K, V).
 
     There may be fewer heads of queries and keys than of values. g, the logarithm of the decay, and beta are (N, L, H).
     Decays, sums and the triangular solve are in float32; under autocast, matrix products round their inputs as in

@@ -10,8 +10,8 @@ float32 tensors of T tokens times the width, and take about as long as all matri
   rotary       the rotary embeddings of text and tower use `vcsd.kernels.rotary`
   MLP          `silu(gate) * up` of every text layer uses `vcsd.kernels.gated_silu`; experts keep transformers' code
   patches      the tower's first convolution sees each patch exactly once, so it is a matrix product
-  layer        the forward of every layer of text and tower tells the others, and the convolution of delta nets
-               (`delta_net.py`), whether a row is being scored
+  layer        the forward of every layer of text and tower sets whether a row is being scored, for the patches above
+               and the convolution of delta nets (`delta_net.py`)
 
 They take effect inside a layer called with a `mixer=` that has a layout, or under `fused_batches()`: in the prefill of
 rollouts, and in decoding steps recorded as graphs. Elsewhere (padded batches, the CPU, float64) transformers' own code
@@ -85,7 +85,7 @@ def scoring(mixer: object) -> AbstractContextManager[None]:
 
 
 def multiplied_patches(mixer: object) -> AbstractContextManager[None]:
-    """The same for the part of a tower before its first layer. Layers have their own switch, for recomputation."""
+    """Like `scoring`, for a tower's part before its first layer. Layers have their own switch, for recomputation."""
     return _switched(_multiplies_patches, _is_fused(mixer))
 
 
@@ -103,7 +103,7 @@ def _switched(switch: ContextVar[bool], value: bool) -> Iterator[None]:
 
 
 def mark_norms_before_linears(model: PreTrainedModel) -> None:
-    """Tell the norms of text layers whether only linear layers read their output: see `_for_its_readers`."""
+    """Mark the norms of text layers whose output only linear layers read: see `_for_its_readers`."""
     text: Any = model.base_model.language_model
     for layer in text.layers:
         layer.input_layernorm.feeds_linears = True
@@ -112,7 +112,7 @@ def mark_norms_before_linears(model: PreTrainedModel) -> None:
 
 
 def layer_forward(self: Any, *args: object, **keywords: object) -> object:
-    """Replace the forward of a layer: what runs inside knows whether a row is being scored."""
+    """Replace the forward of a layer, and set whether a row is being scored while it runs."""
     if self.training and self.gradient_checkpointing:
         self._gradient_checkpointing_func = _scored_again(self._gradient_checkpointing_func)
     with scoring(keywords.get("mixer")):
@@ -157,7 +157,7 @@ class _Norm(Protocol):
     weight: Tensor
     variance_epsilon: float
     eps: float
-    """The same in Qwen3.5."""
+    """The name of `variance_epsilon` in Qwen3.5."""
 
     def forward(self, x: Tensor, /) -> Tensor: ...
 

@@ -1,4 +1,4 @@
-"""Whatever depends on the sizes of a row's images only, computed on the host instead of read back from the device.
+"""Everything that depends only on the sizes of a row's images, computed on the host, not read back from the device.
 
 transformers reads sizes back from the device in the tower, to compute positions; after it, to check that every image
 token has a feature; and in each layer that adds features of the tower (Qwen3-VL), to find image tokens by a mask. Each
@@ -7,7 +7,7 @@ of a row come from the host, so everything can be computed there:
 
     tables          the tensors that the tower would compute from the grids, as keywords of its forward
     count_tokens    checks that the images fit the image tokens, before anything is copied
-    placed          tells the code inside where the image tokens are, so that it does not search for them
+    placed          gives the code inside the places of the image tokens, so that it does not search for them
 
 Shape legend: I images, B rows (one if prefixes are shared), T tokens in a row, F image tokens, D hidden width.
 """
@@ -64,7 +64,7 @@ def _tables(
     sizes: tuple[tuple[int, int, int], ...],
     device: torch.device,
 ) -> dict[str, object]:
-    """Call the two functions of the modelling module; `positions` says how the learnt ones cover an image."""
+    """Call the two functions of the modelling module; `positions` says how to interpolate the learnt positions."""
     interpolate, coordinates = rules
     num_per_side, mode, align_corners = positions
     how = {"num_grid_per_side": num_per_side, "mode": mode, "align_corners": align_corners}
@@ -100,7 +100,7 @@ def count_tokens(model: PreTrainedModel, groups: Sequence[Group]) -> None:
 
 @contextmanager
 def placed(places_F: Tensor) -> Iterator[None]:
-    """Tell the code inside where its image tokens are (rows one after the other), so that it does not search."""
+    """Give the code inside the places of its image tokens (rows one after the other), so that it does not search."""
     before = _places.set(places_F)
     try:
         yield

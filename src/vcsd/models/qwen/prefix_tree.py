@@ -5,7 +5,7 @@ Only the layers that mix tokens are involved:
   attention     one entry of transformers' AttentionInterface, with sdpa's mask function under the same name;
   delta net     functions of the modelling module (see `delta_net.py`).
 
-The keyword `mixer=` of the model's forward says what to do. Unlike a global, it is still there when gradient
+The keyword `mixer=` of the model's forward selects the mixing. Unlike a global, it is still there when gradient
 checkpointing recomputes a layer. Without the keyword, the text layers equal attn_implementation="sdpa" bit for bit, so
 padded batches use the same model. Rollouts have their own mixer (`rollout/shared_cache.py`).
 
@@ -108,7 +108,7 @@ def refuse_dropout(model: nn.Module) -> None:
 
 @contextmanager
 def every_layer_mixes(model: PreTrainedModel, layout: Layout) -> Iterator[None]:
-    """Check the forward inside: raise if a mixing layer did not see the layout, as after a change in transformers."""
+    """Raise after the forward inside if a mixing layer did not use the layout, as after a change in transformers."""
     layout.seen.clear()  # recomputation in an earlier backward was counted too
     yield
     text = model.config.get_text_config()

@@ -1,4 +1,4 @@
-"""Qwen3.5, dense and mixture of experts: three layers of four are gated delta nets, whose state is forked.
+"""Qwen3.5, dense and mixture of experts: three of four layers are gated delta nets, whose state is forked.
 
 Positions, vision tower and head are those of Qwen3-VL, but no features are added to early layers.
 """

@@ -25,7 +25,7 @@ SHARED_PATCHES: tuple[Patch, ...] = (
     Patch("VisionPatchEmbed.forward", fused.patches_forward),
     Patch("VisionBlock.forward", fused.layer_forward),
 )
-"""What changes in Qwen3-VL and Qwen3.5 alike."""
+"""The patches of both Qwen3-VL and Qwen3.5."""
 
 
 class Qwen3VL(Family):
@@ -51,7 +51,7 @@ class Qwen3VL(Family):
         self.patch(model)
 
     def patch(self, model: nn.Module) -> None:
-        """Apply the family's patches, and say which norms feed linear layers only."""
+        """Apply the family's patches, and mark the norms that feed only linear layers."""
         super().patch(model)
         fused.mark_norms_before_linears(base_model(model))
 

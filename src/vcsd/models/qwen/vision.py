@@ -94,7 +94,7 @@ def _kept(level: Tensor, key: Hashable) -> Tensor:
 def tower_forward(
     self: nn.Module, hidden_states: Tensor, grid_thw: Tensor, mixer: object = None, **settings: object
 ) -> object:
-    """Replace the tower's forward: use the features that a row brings along, and pass `mixer` on to the layers."""
+    """Replace the tower's forward: use the features that a row carries, and pass `mixer` on to the layers."""
     features: RowFeatures | None = getattr(mixer, "features", None)
     with fused.multiplied_patches(mixer):
         if not hasattr(mixer, "layout"):
@@ -106,7 +106,7 @@ def tower_forward(
 
 
 def _through(tower: nn.Module, pixels_KC: Tensor, grid_I3: Tensor, settings: dict[str, object]) -> Any:
-    """The class's forward. Grids are on the host, and so may be the pixels."""
+    """Call the class's forward. Grids are on the host; pixels may be there too."""
     device = next(tower.parameters()).device
     tables = grids.tables(tower, grid_I3, device)
     grid_I3 = grid_I3 if tables else grid_I3.to(device)

@@ -1,7 +1,7 @@
 """The names of the weights in released checkpoints, family by family; N stands for the number of a layer.
 
-Engines look weights up by these names, and skip what they do not find without an error. A model's own names are derived
-from the installed transformers, so a rename there would go unnoticed if they were compared with themselves alone.
+Engines look up weights by these names, and silently skip those that they do not find. A model's own names come from the
+installed transformers, so comparing them only with each other would not reveal a rename there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DELTA_NET = [
 _DEEPSTACK = _both(*(f"model.visual.deepstack_merger_list.N.{part}" for part in _MERGER))
 
 HEAD = "lm_head.weight"
-"""Only models whose head is not tied to the words have it."""
+"""Only models whose head is not tied to the embeddings have it."""
 
 NAMES: Mapping[str, frozenset[str]] = {
     "qwen3_vl": frozenset([*_TEXT, *_TOWER, *_DEEPSTACK]),

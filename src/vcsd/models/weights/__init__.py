@@ -1,1 +1,1 @@
-"""What is done to the weights of a model before it is trained."""
+"""Changes to a model's weights before training."""

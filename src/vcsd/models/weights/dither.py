@@ -1,4 +1,4 @@
-"""Dither: random offsets with which a pass in bfloat16 sees small updates of float32 weights.
+"""Dither: random offsets that let a pass in bfloat16 see small updates of float32 weights.
 
 A pass in bfloat16 rounds every weight to the nearest bfloat16 number. The weights of a released model are such numbers,
 each in the middle of the interval that rounds to it. An update that stays within the interval changes nothing that a
@@ -8,8 +8,8 @@ So each weight gets an offset once, before the first step: a random place in its
 The rounded model is still the same bit for bit. From then on, an update of a tenth of the interval changes one rounded
 weight in ten, so the mean over many weights is as if nothing were rounded.
 
-Left as they are: frozen weights; weights that are no bfloat16 numbers, which have such an offset already; zeros and
-numbers below 2^-125, next to which bfloat16 numbers are closer to each other than any update.
+Left as they are: frozen weights; weights that are not bfloat16 numbers, which have such an offset already; zeros and
+numbers below 2^-125, where bfloat16 numbers are closer to each other than any update.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_offsets(model: nn.Module, seed: int) -> int:
     """Add an offset to each trained float32 weight that is a bfloat16 number, and return how many there are.
 
     Call it on whole weights, before copies are made. An offset depends on the seed, the parameter's name and the place
-    in the parameter alone. Tied parameters are one. Idempotent.
+    in the parameter alone. Tied parameters get it once. Idempotent.
 
     >>> layer = torch.nn.Linear(64, 64, bias=False)
     >>> _ = torch.nn.init.constant_(layer.weight, 0.5)
@@ -58,7 +58,7 @@ def add_offsets(model: nn.Module, seed: int) -> int:
 
 
 def _seed_of(seed: int, name: str) -> int:
-    """Return the seed of a parameter: 32 bits, of which torch's generator uses no more."""
+    """Return the seed of a parameter: 32 bits, since torch's generator uses no more."""
     return int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=4).digest(), "big")
 
 
@@ -84,8 +84,9 @@ def _gets_offset(bits: Tensor) -> Tensor:
 def _in_interval(bits: Tensor, draws: Tensor) -> Tensor:
     """Return what to add to the bits of bfloat16 numbers, given draws between -0x7FFF and 0x7FFF.
 
-    Bits that grow by one give the next float32 number, so a draw is an offset. Below a power of two, numbers are half
-    as far apart: a third of its interval lies there, with as many numbers as the two thirds above.
+    Adding one to the bits gives the next float32 number, so a draw is an offset. Powers of two differ: numbers below
+    them are half as far apart, so a third of the interval lies below, with as many numbers as the two thirds above.
+    For these, draws are spread over the interval in the wider spacing, and those that fall below count double.
     """
     draws_of_power = (3 * draws + _FARTHEST).div_(4, rounding_mode="trunc")
     of_power = torch.where(draws_of_power < 0, 2 * draws_of_power, draws_of_power)

@@ -1,6 +1,6 @@
-"""What vLLM loads for contrast decoding: it tells `pair_rows.py` which rows of a batch are requests of pairs.
+"""The logits processor of contrast decoding in vLLM: it tells `pair_rows.py` which rows of a batch belong to pairs.
 
-Needs vLLM; only a vLLM engine imports it. vLLM computes with custom logits processors in its older model runner.
+Needs vLLM; only a vLLM engine imports it. With custom logits processors, vLLM uses its older model runner.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PAIR = "vcsd_pair"
-"""The name under which a request says which side of which pair it is."""
+"""The extra argument of a request that holds its side of a pair."""
 
 SIDES = ("original", "control")
 _SHAPE = ("alpha", "beta", "anchor", "end_tokens_keep_anchor")
@@ -46,14 +46,14 @@ class PairSide:
 
 
 def pair_sides(pair: str, objective: Objective, banned: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what the two requests of a pair say, as plain values."""
+    """Return the extra arguments of the two requests of a pair, as plain values."""
     shape = {name: getattr(objective, name) for name in _SHAPE}
     ids = {"end_token_ids": list(objective.end_token_ids), "banned": list(banned)}
     return [{PAIR: {"pair": pair, "side": side, **shape, **ids}} for side in SIDES]
 
 
 def read_side(values: Any) -> PairSide:
-    """Return the side of a pair that a request says it is. Raise a ValueError if it is none."""
+    """Read a request's side of a pair from its extra argument. Raise a ValueError if that is not valid."""
     try:
         banned, ends = (tuple(int(token) for token in values[name]) for name in ("banned", "end_token_ids"))
         objective = Objective(end_token_ids=ends, **{name: values[name] for name in _SHAPE})

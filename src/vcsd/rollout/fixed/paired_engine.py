@@ -4,9 +4,9 @@
     engine.refresh(1, probe)
     engine.sample([pair(example, method, processor)], Sampling(temperature=0), num_rollouts=1, seed=0)
 
-`pair_rows.py` explains how the two stay in step, and why equal replies prove that they did. vLLM may begin the two in
-different batches, because the first batch is full. Both then end at once, and the pair is asked again, with fewer
-others; by then vLLM has both prompts in its prefix cache.
+`pair_rows.py` explains how the two stay in step, and why equal replies prove that they did. If a batch is full, vLLM
+may begin the two in different batches. Both then end at once, and the pair is sent again with fewer others; by then
+vLLM has both prompts in its prefix cache.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fixed model by vLLM in this process, for evaluation: sent once, and proven on the first prompts."""
+"""A fixed model in vLLM in this process, for evaluation: weights are sent once and checked on the first prompts."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from vcsd.rollout.sampling import Sampling
 
 AS_FITS = -1
-"""vLLM's word for the longest prompt with its response that fits into memory."""
+"""vLLM's value for the longest prompt with its response that fits into memory."""
 
 
 class ProvenAnswers:
-    """A model by vLLM. The model itself stays beside vLLM, because it scores the probe.
+    """A model in vLLM. The model itself stays in memory beside vLLM, because it scores the probe.
 
-    With `contrast`, pairs of views can be sampled too: `for_pairs` is the same engine as an engine of pairs.
+    With `contrast`, pairs of views can be sampled too: `for_pairs` returns the same engine for pairs.
     """
 
     label = "vllm"
-    """What stored answers are filed under."""
+    """The engine's name in the key of stored answers."""
 
     method: Method | None = None
 
@@ -74,7 +74,7 @@ class ProvenAnswers:
         return self.engine.sample(prompts, sampling, **keywords)
 
     def _send(self, prompts: Sequence[Prompt]) -> None:
-        """Send the weights, and compare a probe: the shortest prompt, which vLLM has room for if it has for any."""
+        """Send the weights, and compare a probe: the shortest prompt, which fits into vLLM's memory if any does."""
         self.engine.refresh(1, probe_prompt(sorted(prompts, key=lambda prompt: len(prompt.input_ids))))
 
 

@@ -1,4 +1,4 @@
-"""A model that a vLLM server has loaded, for evaluation: asked by token ids and image features, never by messages.
+"""A model that a vLLM server has loaded, for evaluation: requests hold token ids and image features, never messages.
 
 Prompts, bans and stop rules are those of the engines in this process. The server is compared with the model's folder:
 it must give the tokens that it draws for the first question the probabilities that the model gives them. A server that
@@ -43,14 +43,14 @@ WAIT_SECONDS = 120.0
 """How long a server may take to answer at the beginning."""
 
 UNVERSIONED = "as-loaded"
-"""The version of the weights of a server that does not tell one."""
+"""The version of the weights of a server that does not report one."""
 
 
 class ServedAnswers:
     """A model on a vLLM server. The model itself is in this process too, because it scores the probe."""
 
     label = "vllm server"
-    """What stored answers are filed under."""
+    """The engine's name in the key of stored answers."""
 
     method: Method | None = None
 
@@ -68,7 +68,7 @@ class ServedAnswers:
         family_of(model).prepare(model)
         self.base, self.compute_dtype = model, model.dtype
         self._name, self._client, self._sleep = name, client, sleep
-        # The server does not tell its precision, so the limits of the probe are those of bfloat16.
+        # The server does not report its precision, so the limits of the probe are those of bfloat16.
         self._engine = VLLMEngine(
             *(model, FixedServer(client, encode)),
             tokenizer=tokenizer,
@@ -82,7 +82,7 @@ class ServedAnswers:
     def room(self) -> int | None:
         """Tokens of the longest prompt with its response that fit; None if the server does not say.
 
-        Threads that read questions ask for it, so what is drawn meanwhile keeps its version if the server is lost.
+        Threads that read questions call this. If the server is lost here, answers being drawn keep their version.
         """
         return self._insist(lambda: self._engine.room, lambda: None)
 
@@ -97,7 +97,7 @@ class ServedAnswers:
         return self._insist(draw, self._forget)
 
     def _insist(self, ask: Callable[[], Reply], forget: Callable[[], None]) -> Reply:
-        """Ask again after growing pauses while the server is lost; before each, `forget` what was known of it."""
+        """Ask again after growing pauses while the server is lost. Call `forget` before each new attempt."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return ask()
@@ -150,7 +150,7 @@ class FixedServer(ServerTarget):
         super().__init__(client, SendsNothing(), encode)
 
     def weight_version(self) -> str:
-        """Return the version of the weights in use. Only servers that take weights tell one."""
+        """Return the version of the weights in use. Only servers that take weights report one."""
         try:
             return super().weight_version()
         except NotOfferedError:

@@ -1,12 +1,13 @@
 """Weights by way of files in memory: for a vLLM server on the trainer's machine.
 
 The trainer writes safetensors files into a folder of its own under /dev/shm, one at a time, tells the server the name
-of each, and removes it. The server's worker opens no other files: the folder must lie where such folders do, belong to
-the same user and be no link. With `sends_changes`, the files hold only what changed since the last sync.
+of each, and removes it. The server's worker opens no other files: the folder must be directly in one of `ROOTS`, belong
+to the same user, and not be a link. With `sends_changes`, the files hold only what changed since the last sync.
 
-A trainer locks a file in its folder as long as it lives. A folder whose lock is free belongs to a trainer that was
-killed, and other trainers remove it at their next sync. While folders are made and not yet locked, their makers share
-another lock. Whoever gets that one alone knows that an unfinished folder is left over.
+A trainer holds a lock in its folder until it ends. A folder whose lock is free belongs to a trainer that was killed,
+and other trainers remove it at their next sync. While a trainer makes its folder and has not locked it yet, it shares a
+second lock with others that do the same. Whoever holds that lock exclusively knows that unfinished folders are left
+over.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ class FileSender:
 
     @property
     def init_info(self) -> dict[str, object]:
-        """What the worker needs to know once."""
+        """The settings that the worker gets once."""
         return {"folder": str(self.folder), "keeps_copy": self._delta is not None}
 
     @property
     def sends_changes(self) -> bool:
-        """Whether only changes are sent, once everything was."""
+        """Whether only changes are sent after the first sync."""
         return self._delta is not None
 
     def forget(self) -> None:
@@ -78,7 +79,7 @@ class FileSender:
             self._delta.forget()
 
     def updates(self, weights: Iterable[Named]) -> Iterator[dict[str, object]]:
-        """Write files, and yield for each what the worker is told. A file is removed when the next is asked for."""
+        """Write files, and yield the message to the worker for each. A file is removed when the next is requested."""
         self.num_bytes = 0
         remove_left_behind(self.folder.parent)
         waiting: list[WeightPatch] = []
@@ -129,7 +130,7 @@ class FileSender:
 
 
 def _locked_folder(root: Path) -> tuple[Path, TextIO]:
-    """Make a folder with a locked file in it. It gets its name once it is locked, so that nobody takes it for free."""
+    """Make a folder with a locked file in it. It is renamed once it is locked, so that no trainer removes it."""
     with _makers_lock(root, is_maker=True):
         unnamed = Path(tempfile.mkdtemp(prefix=f"{_UNFINISHED}{PREFIX}", dir=root))
         lock = (unnamed / LOCK).open("w")
@@ -140,7 +141,7 @@ def _locked_folder(root: Path) -> tuple[Path, TextIO]:
 
 @contextmanager
 def _makers_lock(root: Path, *, is_maker: bool) -> Iterator[bool]:
-    """Hold the lock on making folders, shared or alone. Yields whether it was free."""
+    """Hold the lock on making folders, shared by makers, else exclusively. Yields whether it could be acquired."""
     path = root / f".{PREFIX}{os.getuid()}.lock" if fcntl is not None else root
     with ExitStack() as stack:
         is_locked = False
@@ -196,7 +197,7 @@ class FileReceiver:
             for place, name in enumerate(update["names"]):
                 places = tensors.get_tensor(f"{place}.places") if f"{place}.places" in known else None
                 values = tensors.get_tensor(f"{place}.values")
-                if self._keeps_copy:  # the tensor is the file: its memory is not free before the tensor is gone
+                if self._keeps_copy:  # the tensor maps the file, whose memory stays in use as long as the tensor
                     values = values.clone()
                 patch = WeightPatch(name, update["forms"][place], values, places, update["checksums"][place])
                 yield self._receiver.apply(patch)

@@ -100,7 +100,7 @@ class InProcess:
         replies: dict[str, Any] = {}
         try:
             settings = [SamplingParams(**value, **final) for value in values]
-        except (ValueError, VLLMClientError) as error:  # not about one prompt, so no prompt's failure
+        except (ValueError, VLLMClientError) as error:  # the same for all prompts, so not a RequestRefusedError
             raise RunError(f"vLLM refuses the sampling values: {error}") from error
         names = [f"rollout-{place}" for place in range(len(inputs))]
         try:
@@ -119,7 +119,7 @@ class InProcess:
         return [replies[name] for name in names]
 
     def sleep(self) -> None:
-        """Give the memory of weights and caches back, on a GPU."""
+        """Release the memory of weights and caches, on a GPU."""
         if self._llm.llm_engine.vllm_config.model_config.enable_sleep_mode:
             self._llm.sleep(level=2)
             self.is_asleep = True
@@ -195,9 +195,9 @@ def import_vllm() -> Any:
 
 
 def tied_words(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Say that the head is tied to the words in the text's part of the configuration, if only the top level says it.
+    """Return overrides that tie the head to the embeddings in the text config, if only the top-level config does.
 
-    vLLM reads Qwen3.5's text part. It would give the model a head of its own, which no sync sends.
+    vLLM reads the text config of Qwen3.5. Without them it would give the model a head of its own, which no sync sends.
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     is_tied, text = getattr(config, "tie_word_embeddings", False), config.get_text_config()
@@ -205,9 +205,9 @@ def tied_words(folder: str | PathLike[str]) -> dict[str, Any]:
 
 
 def on_cpu(folder: str | PathLike[str]) -> dict[str, object]:
-    """Never read a prompt in two parts: such a prompt cannot be sampled with a seed (vLLM 0.30, CPU only).
+    """Return options against splitting prompts: a split one cannot be sampled with a seed (vLLM 0.30, CPU only).
 
-    Delta nets can share prefixes only if prompts may be cut, so they share none.
+    Delta nets can share prefixes only if prompts may be split, so they share none.
     """
     model_type = AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
     return {"enable_chunked_prefill": False, "enable_prefix_caching": not model_type.startswith("qwen3_5")}
@@ -216,7 +216,7 @@ def on_cpu(folder: str | PathLike[str]) -> dict[str, object]:
 def keep_plain_weights() -> None:
     """Make vLLM's CPU layers keep their weights. Idempotent.
 
-    They pack them when a model is loaded: later updates would raise, or be ignored silently.
+    By default they pack them when a model is loaded: later updates would raise, or be ignored silently.
     """
     name = "dispatch_cpu_unquantized_gemm"
     from vllm.model_executor.layers import utils as layers
@@ -265,10 +265,10 @@ def _worker_side() -> type:
 
     @dataclass
     class NoUpdate(base.WeightTransferUpdateInfo):  # type: ignore[misc]
-        """The weights lie ready in this process."""
+        """The weights are already in this process."""
 
     class HandOver(base.WeightTransferEngine):  # type: ignore[misc]
-        """Loads the weights that lie ready, with vLLM's own steps before and after, as its NCCL backend does."""
+        """Loads the waiting weights, with vLLM's own steps before and after, as its NCCL backend does."""
 
         init_info_cls, update_info_cls = NoInit, NoUpdate
 

@@ -6,7 +6,7 @@ its process, or asks the one server, to which rank 0 sends the weights.
 
 A server can also draw in the background, while the trainer updates (`draw_later`, `collect`). The thread only sends
 requests: weights are sent, and ranks talk to each other, while nothing is in flight. A draw that loses its server is
-not tried again in the background, because the student has moved on; `collect` says so.
+not retried in the background, because the student has changed since; `collect` leaves it out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class RolloutsLostError(RunError):
-    """No whole batch could be drawn. The student is that of the step before."""
+    """No whole batch could be drawn. The student is unchanged since the step before."""
 
 
 class SamplerSpan(NamedTuple):
@@ -61,7 +61,7 @@ class SamplerSpan(NamedTuple):
 
 
 class ProvenRollouts:
-    """Gives out an engine with the student's current weights. `record` is called with each sync, on rank 0."""
+    """Provides an engine with the student's current weights. `record` is called with each sync, on rank 0."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ProvenRollouts:
         self._thread = ThreadPoolExecutor(1, "vcsd-rollouts")
         self._in_flight: dict[int, Future[Sampled]] = {}
         self.spans: list[SamplerSpan] = []
-        """When weights were sent and batches were drawn. Whoever writes them down empties the list."""
+        """When weights were sent and batches were drawn. The code that logs them empties the list."""
         dtype = torch.bfloat16 if bf16 else torch.float32
         refuse_other_family(student)
         self._running = on_every_local(lambda: start_target(student, settings, dtype))
@@ -107,7 +107,7 @@ class ProvenRollouts:
                     line = self._engine.refresh(step, self._probe).as_line()
                 on_first(partial(self._record, line))
                 result = run()
-            except Exception as error:  # of any kind: other ranks know of it, and wait for this rank's verdict
+            except Exception as error:  # of any kind: the other ranks fail too, and wait for this rank's verdict
                 self._pause_or_stop(error, step, attempt)
             else:
                 self._engine.sleep()
@@ -152,9 +152,9 @@ class ProvenRollouts:
         self._in_flight = {step: self._thread.submit(timed, step) for step in draws}
 
     def collect(self) -> dict[int, Sampled]:
-        """Wait for the batches that are drawn in the background. Those that a lost server took with it are left out.
+        """Wait for the batches that are drawn in the background. Those that were lost with their server are left out.
 
-        Collective: ranks agree about each batch, and raise any error that a new attempt would not help.
+        Collective: ranks agree about each batch, and raise any error that a new attempt would not fix.
         """
         in_flight, self._in_flight = self._in_flight, {}
         drawn = {}
@@ -170,7 +170,7 @@ class ProvenRollouts:
         return drawn
 
     def _agreed_loss(self, own: Exception | None) -> str | None:
-        """Say why a batch is lost on any rank; None if none lost it. Raise an error that would come again."""
+        """Return why a rank lost its part of a batch; None if none did. Raise an error that would recur."""
         outcomes = gathered((None if own is None else str(own), own is None or self._is_retryable(own)))
         problem = next((message for message, _ in outcomes if message is not None), None)
         if not all(is_retryable for _, is_retryable in outcomes):
@@ -184,7 +184,7 @@ class ProvenRollouts:
         self.spans.append(SamplerSpan(what, step, start, time.perf_counter()))
 
     def close(self) -> None:
-        """End what was started here, and remove what was written. Requests in flight are given up. Idempotent."""
+        """Stop the thread and a server that was started here, and remove its files. Gives up requests. Idempotent."""
         self._running.give_up_requests()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._running.close()

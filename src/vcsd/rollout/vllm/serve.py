@@ -98,9 +98,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default=LOCALHOST)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
-    parser.add_argument("--max-tokens", type=int, help="the longest prompt with its response")
-    parser.add_argument("--memory-share", type=float, help="share of the GPU's memory, or of a CPU's")
-    parser.add_argument("--transfer", choices=["files", "nccl"], default="files", help="how weights arrive")
+    parser.add_argument("--max-tokens", type=int, help="most tokens of a prompt with its response")
+    parser.add_argument("--memory-share", type=float, help="share of the GPU's or machine's memory to use")
+    parser.add_argument("--transfer", choices=["files", "nccl"], default="files", help="how weights are sent")
     parser.add_argument(
         "--for-evaluation", action="store_true", help="serve the folder's own weights, which nobody can replace"
     )

@@ -31,14 +31,14 @@ KEY = "VLLM_API_KEY"
 LOCAL = ("127.0.0.1", "localhost", "::1")
 _SHOWN = 300
 MAX_BYTES = 2**28
-"""Of a reply. A request has at most a few rollouts, each of a few megabytes with its log-probabilities."""
+"""The longest reply. A request has at most a few rollouts, each of a few megabytes with its log-probabilities."""
 
 HEALTH_SECONDS = 10.0
-"""For the whole reply to `/health`. vLLM sends it at once, without a body, however many requests it computes."""
+"""The limit for the reply to `/health`. vLLM sends it at once, without a body, however many requests it computes."""
 
 HEALTH_BYTES = 2**16
 CONNECT_SECONDS = 30.0
-"""For a connection. A machine that drops packets would hold each request for minutes."""
+"""The limit for connecting. A machine that drops packets would hold each request for minutes."""
 
 _PIECE = 2**16
 _FAILED = 500
@@ -66,7 +66,7 @@ class ServerRefusedError(RunError):
 def check_url(url: str, key: str = "rollout.server_url") -> str:
     """Return a server's address without a slash at its end. Raise a ConfigError if it is not one.
 
-    `key` is what the error calls it.
+    `key` names the setting in the error.
     """
     parts = urlsplit(url)
     if parts.username or parts.password:
@@ -112,7 +112,7 @@ class ServerClient:
         return self._problem(HEALTH_SECONDS) is None
 
     def _problem(self, seconds: float) -> str | None:
-        """Why the server does not say within `seconds` that it works; None if it does."""
+        """Return why the server is not known to be healthy within `seconds`; None if it is."""
         try:
             self._ask("GET", "/health", None, seconds=min(seconds, self.timeout), max_bytes=HEALTH_BYTES)
         except RunError as error:
@@ -120,7 +120,7 @@ class ServerClient:
         return None
 
     def wait_until_ready(self, seconds: float, has_ended: Callable[[], str | None] = lambda: None) -> None:
-        """Wait for the server, with a countdown in the log. `has_ended` says why it will never answer, if so."""
+        """Wait for the server, with a countdown in the log. `has_ended` returns a reason if it will never answer."""
         left, tell_at = seconds, round(seconds)
         while True:
             began = time.monotonic()

@@ -32,7 +32,7 @@ MAX_OPEN = 64
 
 
 class WeightSender(Protocol):
-    """How weights get to a server."""
+    """Sends weights to a server."""
 
     sends_changes: bool
 
@@ -41,13 +41,13 @@ class WeightSender(Protocol):
         """Bytes of the last sync."""
 
     def connect(self, client: ServerClient) -> None:
-        """Introduce the trainer to a server that was just started, or restarted."""
+        """Set up the transfer to a server that was just started, or restarted."""
 
     def send(self, client: ServerClient, weights: Iterable[Named]) -> None:
         """Send weights, between the start and the end of an update."""
 
     def close(self) -> None:
-        """Give up what was opened."""
+        """Release what `connect` opened."""
 
 
 class SendsFiles:
@@ -58,7 +58,7 @@ class SendsFiles:
         self.sends_changes = sends_changes
 
     def connect(self, client: ServerClient) -> None:
-        """Tell the server where the files will be; it knows no weights yet."""
+        """Tell the server where the files will be. The next sync sends all weights."""
         self._files.forget()
         client.post("/init_weight_transfer_engine", {"init_info": self._files.init_info})
 
@@ -128,7 +128,7 @@ class SendsNccl:
 
 
 class UpdatesOnly:
-    """vLLM's client protocol over HTTP. Start and end of an update are `WeightSync`'s."""
+    """vLLM's client protocol over HTTP, without start and end of an update: `WeightSync` does them."""
 
     def __init__(self, client: ServerClient) -> None:
         self._client = client
@@ -138,7 +138,7 @@ class UpdatesOnly:
         self._client.post("/init_weight_transfer_engine", {"init_info": init_info})
 
     def start_weight_update(self) -> None:
-        """Do nothing: it has been started."""
+        """Do nothing: `WeightSync` has started it."""
 
     def update_weights(self, update_info: Any) -> None:
         """Let the workers receive. CUDA IPC handles would be pickled, so they are refused."""
@@ -147,7 +147,7 @@ class UpdatesOnly:
         self._client.post("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Do nothing: it is finished under a version elsewhere."""
+        """Do nothing: `WeightSync` finishes it."""
 
 
 def _weight_source(shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> Any:
@@ -215,7 +215,7 @@ class ServerTarget:
         except ServerLostError as error:
             if not self._sender.sends_changes or not self.client.is_ready():
                 raise
-            raise DeltaMismatchError(f"the server could not apply what changed: {error}") from error
+            raise DeltaMismatchError(f"the server could not apply the changes: {error}") from error
 
     def finish_weight_update(self, version: str) -> None:
         """End an update under a version."""
@@ -224,7 +224,7 @@ class ServerTarget:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that travelled in the last sync."""
+        """Bytes that the last sync sent."""
         return self._sender.num_bytes
 
     @property
@@ -262,7 +262,7 @@ class ServerTarget:
     def generate(
         self, inputs: Sequence[object], values: Sequence[dict[str, object]], tell: Callable[[int], None]
     ) -> list[Any]:
-        """Answer all requests, in their order, or raise: nothing is returned of a batch that is not whole."""
+        """Answer all requests, in their order, or raise: an incomplete batch is never returned."""
         bodies = [
             {**_as_dict(prompt), "sampling_params": _as_json(value), "return_token_ids": True}
             for prompt, value in zip(inputs, values, strict=True)
@@ -305,12 +305,14 @@ def encoded_images(images: RequestImages) -> list[str]:
 
 
 def to_reply(reply: Any) -> Any:
-    """Give a server's reply the form of those in the process."""
+    """Convert a server's reply to the form that vLLM has in this process."""
     try:
         outputs = [_to_output(choice) for choice in sorted(reply["choices"], key=lambda choice: int(choice["index"]))]
         return SimpleNamespace(prompt_token_ids=_token_ids(reply["prompt_token_ids"]), outputs=outputs)
     except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
-        raise RunError(f"the vLLM server's reply lacks something ({error!r}). It needs vLLM 0.30.0.") from error
+        raise RunError(
+            f"the vLLM server's reply is incomplete or not valid ({error!r}). It needs vLLM 0.30.0."
+        ) from error
 
 
 def _to_output(choice: Any) -> Any:

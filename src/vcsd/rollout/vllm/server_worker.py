@@ -1,4 +1,4 @@
-"""What a vLLM server loads, by `--worker-extension-cls`, to take this package's weights.
+"""The extension of a vLLM server (`--worker-extension-cls`) that takes this package's weights.
 
 vLLM's worker processes import this module before they build the model. It registers the backend that reads weights
 from files, and on a CPU keeps vLLM from packing them. Needs vLLM; only a server imports it.
@@ -61,7 +61,7 @@ class FileWeights(base.WeightTransferEngine):  # type: ignore[misc]
     def receive_weights(self, update_info: FileUpdate) -> None:
         """Load the weights of one file."""
         if self._receiver is None:
-            raise RuntimeError("no trainer has introduced itself yet.")
+            raise RuntimeError("no trainer has connected yet.")
         self.model.load_weights(self._receiver.read(asdict(update_info)))
 
     def finish_weight_update(self) -> None:

@@ -1,4 +1,4 @@
-"""Which vLLM a run uses, and how it starts: in the process, as a server of its own, or as one that runs already."""
+"""Which vLLM a run uses, and how it starts: in the process, as a server of its own, or as one that already runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG = "vllm_server.log"
-"""What a server that was started here says, in the run folder."""
+"""The log of a server that was started here, in the run folder."""
 
 START_SECONDS = 600.0
 """How long a server may take to answer."""
@@ -35,7 +35,7 @@ START_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """A server: its address, or None to start one here; how weights get there; whether only changes are sent."""
+    """A server: its address, or None to start one here; how weights are sent; whether only changes are sent."""
 
     url: str | None = None
     transfer: Literal["files", "nccl"] = "files"
@@ -70,7 +70,7 @@ class RunningTarget:
         return isinstance(self.target, ServerTarget)
 
     def make_ready(self) -> None:
-        """Wait until the server answers. Start it if it is ours and not running."""
+        """Wait until the server answers. Start it if this process owns it and it is not running."""
         if not isinstance(self.target, ServerTarget):
             return
         if self._arguments is not None and (self._process is None or self._process.exit_code is not None):

@@ -1,8 +1,8 @@
-"""The probe of a weight sync: does the engine give the tokens it samples the probabilities that the student gives them?
+"""The probe of a weight sync: compares the engine's log-probabilities of its own response with the student's.
 
 After every sync the engine answers the same question about the same image, once and briefly. The student scores that
-answer. With equal weights the log-probabilities differ by rounding alone. A weight that did not arrive, a vision tower
-that is out of date, a feature left in a cache or a prompt that is read differently makes them jump.
+response. With equal weights the log-probabilities differ by rounding alone. A weight that did not arrive, a vision
+tower that is out of date, a feature left in a cache or a prompt that is read differently makes the difference jump.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class RolloutTarget(SyncTarget, Protocol):
         """Answer all requests, in their order. `tell` is called with the number of those that are done."""
 
     def sleep(self) -> None:
-        """Give memory back, if that is possible."""
+        """Release memory, if that is possible."""
 
     def wake(self) -> None:
         """Take memory again."""
@@ -84,8 +84,8 @@ class RolloutTarget(SyncTarget, Protocol):
 class VLLMEngine:
     """Draws rollouts with vLLM. `refresh` must be called before `sample`.
 
-    With `keeps_cut`, for evaluation, a response that vLLM has no room for becomes a rollout that says so. Otherwise it
-    raises, because nothing may be trained on it.
+    With `keeps_cut`, for evaluation, a response that vLLM has no room for becomes a rollout with stop "cut". Otherwise
+    it raises, because nothing may be trained on it.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class VLLMEngine:
 
     @contextmanager
     def _on_trial(self) -> Iterator[None]:
-        """Forget the version if a probe inside fails for whatever reason: nothing is proven then."""
+        """Forget the version if a probe inside fails for any reason: the weights are not proven then."""
         try:
             yield
         except BaseException:
@@ -224,7 +224,7 @@ class VLLMEngine:
         return Sampled(tuple(rollouts), kept, version)
 
     def sleep(self) -> None:
-        """Give the memory of weights and caches back until the next `refresh`; does nothing on a CPU."""
+        """Release the memory of weights and caches until the next `refresh`; does nothing on a CPU."""
         self._target.sleep()
         self.version = None if self._target.is_asleep else self.version
 

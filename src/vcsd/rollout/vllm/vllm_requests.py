@@ -1,6 +1,6 @@
-"""What vLLM is asked, and what it replies: prompts, sampling values and outputs.
+"""Requests to vLLM, and its replies: prompts, sampling values and outputs.
 
-vLLM gets the trainer's own token ids and patches, not messages and pictures. Its tokenizer, chat template and image
+vLLM gets the trainer's own token ids and patches, not messages and images. Its tokenizer, chat template and image
 processor therefore cannot disagree with the student's, and image tokens are not expanded a second time.
 
 Every request has a seed of its own, from its first rollout's key: which requests share a batch does not matter. The
@@ -132,7 +132,7 @@ def to_rollout(
 ) -> Rollout:
     """Turn a reply into a rollout. Raise a RunError if it is not one that the student could have drawn.
 
-    With `keeps_cut`, a response that vLLM had no room for is kept, and says so.
+    With `keeps_cut`, a response that vLLM had no room for is kept, with stop "cut".
     """
     ids = tuple(int(token) for token in reply.token_ids)
     name = f"vLLM's rollout {index} of example {example_id!r}"

@@ -1,10 +1,10 @@
-"""Send only the words of the weights that changed since the last sync, and rebuild the rest bit for bit.
+"""Sends only the values that changed since the last sync; the receiver rebuilds each tensor bit for bit.
 
-At a learning rate of 2e-6 an update moves most float32 weights by less than a bfloat16 word can show. The sender
-compares each tensor, word by word, with the copy it sent last, and makes the smallest of three patches:
+At a learning rate of 2e-6 an update moves most float32 weights by less than bfloat16 resolves. The sender compares each
+tensor bit for bit with the copy it sent last, and makes the smallest of three patches:
 
-    positions   the place (int32) and value of each changed word
-    mask        one bit per word, and the values of the changed words
+    positions   the place (int32) and the value of each changed element
+    mask        one bit per element, and the values of the changed ones
     whole       the tensor itself, also for a tensor that was never sent
 
 Every patch carries a checksum of the whole tensor. The receiver rebuilds the tensor from its own copy and refuses
@@ -57,12 +57,12 @@ class DeltaSender:
         self._sent: dict[str, Tensor] = {}
 
     def forget(self) -> None:
-        """Send whole tensors next time: what the receiver has is in doubt."""
+        """Send whole tensors next time: the receiver's copies may be wrong."""
         self._sent.clear()
 
     @torch.no_grad()
     def patches(self, weights: Iterable[Named]) -> Iterator[WeightPatch]:
-        """Yield one patch per tensor. The copies are updated as they pass: after a failure call `forget`."""
+        """Yield one patch per tensor, and update its copy before it is sent: after a failure, call `forget`."""
         for name, tensor in weights:
             patch = make_patch(name, tensor.detach(), self._sent.get(name))
             self._remember(name, tensor.detach())
@@ -92,14 +92,14 @@ class DeltaReceiver:
         tensor = self._tensors[patch.name]
         if int(checksum(tensor)) != patch.checksum:
             del self._tensors[patch.name]
-            raise DeltaMismatchError(f"the weight {patch.name}, rebuilt from what changed, is not the one sent.")
+            raise DeltaMismatchError(f"the weight {patch.name}, rebuilt from changes, is not the one sent.")
         return patch.name, tensor
 
     def _change(self, patch: WeightPatch) -> None:
         known = self._tensors.get(patch.name)
         if known is None or patch.places is None:
             raise DeltaMismatchError(
-                f"only what changed of the weight {patch.name} was sent, but it is not known here."
+                f"only changes of the weight {patch.name} were sent, but the receiver has no copy of it."
             )
         words = words_of(known)
         places = patch.places.long() if patch.form == "positions" else _unpacked(patch.places, words.numel())

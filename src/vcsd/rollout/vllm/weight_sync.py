@@ -48,7 +48,7 @@ class DeltaMismatchError(RunError):
 
 
 class OtherVersionError(RunError):
-    """The engine uses other weights than those of the step."""
+    """The engine does not use the weights of the step."""
 
 
 class SyncTarget(Protocol):
@@ -116,13 +116,13 @@ def student_weights(student: nn.Module, dtype: torch.dtype) -> Iterator[Named]:
 
 @torch.no_grad()
 def _change(layer: nn.Module) -> Tensor:
-    """What the active adapters of a layer add to its weight, in float32."""
+    """The sum of what a layer's active adapters add to its weight, in float32."""
     changes = [layer.get_delta_weight(adapter) for adapter in layer.active_adapters]  # type: ignore[operator, union-attr]
     return torch.stack([whole(change).float() for change in changes]).sum(0)
 
 
 class WeightSync:
-    """Sends weights to an engine, and checks what it can check without asking the engine a question."""
+    """Sends weights to an engine, and makes all checks except the probe."""
 
     def __init__(self, expected: Mapping[str, tuple[int, ...]]) -> None:
         self._expected = dict(expected)
@@ -176,7 +176,7 @@ def step_of(version: str) -> int:
 
 
 def _load(target: SyncTarget, weights: Callable[[], Iterable[Named]]) -> _Manifest:
-    """Send the weights. If the engine cannot apply what changed, send everything."""
+    """Send the weights. If the engine cannot apply changes, send everything."""
     manifest = _Manifest()
     target.start_weight_update()
     try:
@@ -202,7 +202,7 @@ def refuse_other_version(target: SyncTarget, version: str) -> None:
 
 
 class _Manifest:
-    """Notes the name, shape and a checksum of each tensor that passes by."""
+    """Records the name, shape and a checksum of each tensor that is sent."""
 
     def __init__(self) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}

@@ -271,8 +271,8 @@ def test_no_sequences_and_no_tokens_leave_the_state_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "length", "words"),
     [
-        ({}, 33, "2 chunks of 16 tokens are not those of 33"),
-        ({}, 16, "2 chunks of 16 tokens are not those of 16"),
+        ({}, 33, "2 chunks of 16 tokens do not fit 33 tokens"),
+        ({}, 16, "2 chunks of 16 tokens do not fit 16 tokens"),
         ({"read": torch.zeros(4, 2, 16, 24)}, 20, "keys of width 24"),
         ({"written": torch.zeros(4, 2, 16, 8)}, 20, "values of width 8"),
         ({"read": torch.zeros(4, 2, 8, 16)}, 20, "chunks of 8 tokens"),
