@@ -1,11 +1,11 @@
-"""What Ctrl-C and SIGTERM do to a command, whenever they come: they end it with one sentence and exit code 130 or 143.
+"""End a command on Ctrl-C or SIGTERM, at any time, with one sentence and exit code 130 or 143.
 
     with stoppable():
         ...
 
-A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may make
-another error of it, as pydantic does in a serializer and typer at a prompt; `as_stopped` makes it a `Stopped` again.
-The process ends at once where nothing may be raised: while a module is imported, since an exception that crosses
+A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may replace
+it by another error, as pydantic does in a serializer and typer at a prompt; `as_stopped` raises `Stopped` again. The
+process ends at once where raising is not possible: while a module is imported, since an exception that crosses
 libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at a second signal.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 SAME_SECONDS = 0.5
-"""Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
+"""Signals this close together count as one: `timeout` and some launchers signal a process, then its whole group."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -73,7 +73,7 @@ class _Command:
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Handle signals inside this context. Signals that the program ignores or handles itself are left alone."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows it there only
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     defaults = (signal.SIG_DFL, signal.default_int_handler)
@@ -110,7 +110,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def as_stopped() -> Iterator[None]:
-    """Raise Stopped in place of an error that a library made of it."""
+    """Raise Stopped again if a library replaced it by another error."""
     try:
         yield
     except Exception:
@@ -126,7 +126,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _end(number: int) -> NoReturn:
-    with suppress(Exception):  # a signal may have come while Python wrote there
+    with suppress(Exception):  # the signal may have interrupted a write to stdout
         sys.stdout.flush()
     if not is_replica():
         os.write(2, f"Stopped by {signal.Signals(number).name}.\n".encode())
