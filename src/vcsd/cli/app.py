@@ -327,7 +327,7 @@ def demo(
     """
     show_log()
     from vcsd.bases.shipped_bases import shipped_base
-    from vcsd.demo import demonstration as demonstration
+    from vcsd.demo import demonstration
     from vcsd.demo.demo_page import terminal_table, unread_line
     from vcsd.monitor.machine import hush_transformers
 

@@ -89,11 +89,11 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with resumable():
         asks_chat = server is not None and engine != "vllm"
-        _refuse_ways(decode, engine, server)
+        _check_engine_options(decode, engine, server)
         _refuse_missing_model(model, is_remote=asks_chat)
-        remote = _server(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
+        remote = _server_answerer(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
-        answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine, server)
+        answerer = remote or _local_answerer(model, switches, max_pixels, batch_size, decode, engine, server)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     show_scores(cards, folder, marking)
 
@@ -165,7 +165,7 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
     return Marking(mode, rules, Judge(client, judge, preset=chosen, cache=folder / "judge.jsonl"))
 
 
-def _refuse_ways(decode: str, engine: str, server: str | None) -> None:
+def _check_engine_options(decode: str, engine: str, server: str | None) -> None:
     """Raise a ConfigError for values of --decode, --engine and --server that cannot be used, alone or together."""
     from vcsd.rollout.vllm.server_client import check_url
 
@@ -179,14 +179,14 @@ def _refuse_ways(decode: str, engine: str, server: str | None) -> None:
         check_url(server, "--server")
 
 
-def _local(
+def _local_answerer(
     model: str,
     switches: Mapping[str, object],
     max_pixels: int | None,
     batch_size: int,
-    decode: str = "plain",
-    engine_name: str = "transformers",
-    server: str | None = None,
+    decode: str,
+    engine_name: str,
+    server: str | None,
 ) -> Answerer:
     """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU.
 
@@ -259,7 +259,9 @@ def _model_files(model: str) -> Iterator[Path]:
         yield Path(folder) / "student"
 
 
-def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int) -> Answerer:
+def _server_answerer(
+    url: str, model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int
+) -> Answerer:
     from vcsd.evaluation.asking.chat import ChatClient
     from vcsd.evaluation.asking.server_answerer import ServerAnswerer
 

@@ -94,8 +94,8 @@ def _own_questions(recipe: Recipe, *, needs_files: bool) -> str | None:
     missing = [path for path in evaluation.tsv or () if not Path(path).is_file()]
     if missing and evaluation.every is not None and not needs_files:
         return _missing(missing[0])
-    alone = evaluation.model_copy(update={"benchmarks": []})
-    exam = load_exam(recipe.model_copy(update={"evaluation": alone})) if evaluation.tsv else None
+    own_only = evaluation.model_copy(update={"benchmarks": []})
+    exam = load_exam(recipe.model_copy(update={"evaluation": own_only})) if evaluation.tsv else None
     return None if exam is None else _when_asked(exam, besides=evaluation.benchmarks)
 
 
@@ -263,7 +263,7 @@ def _about_budget(recipe: Recipe, step: Step) -> str:
     if budget <= response:
         raise ConfigError(
             [
-                f"token_budget = {budget} leaves no room for a prompt beside one full response ({response} tokens). "
+                f"token_budget = {budget} leaves no room for a prompt besides one full response ({response} tokens). "
                 "Raise it, or lower rollout.max_new_tokens."
             ]
         )
