@@ -30,7 +30,7 @@ Benchmarks = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="all (the paper's seven; the default), world, or a list such as BLINK,POPE,world/small. Also: "
+        help="all (the paper's seven; default without --tsv), world, or a list such as BLINK,POPE,world/small. Also: "
         "MMBench_DEV_EN, MMMU_DEV_VAL, MME-RealWorld-Lite, AI2D_TEST, RealWorldQA, ScienceQA_VAL, ScienceQA_TEST.",
         rich_help_panel=_ASKED,
     ),

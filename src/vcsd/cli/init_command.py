@@ -19,7 +19,7 @@ from vcsd.terminal import plain, say
 if TYPE_CHECKING:
     from vcsd.config.sections import DataConfig
 
-DATA_KEYS = "How the data is read, such as data.columns.prompt=Question or data.images=FOLDER."
+DATA_KEYS = "Settings of the data, such as data.columns.prompt=Question or data.images=FOLDER."
 """Help on the overrides of commands that read data without a recipe."""
 
 _DEVICES = ("gpu", "cpu")
@@ -246,7 +246,7 @@ def recipes() -> None:
         say("")
     Console().print(table)
     say("Projected from shapes, with responses of full length; -: runs on a CPU, in the offline world.", style="dim")
-    say("A run fills longer packed rows if the card has more memory: that is faster.", style="dim")
+    say("On a card with more memory, a run packs longer rows, which is faster.", style="dim")
     say(
         "vcsd train NAME --dry-run --card 24GB plans for another machine; vcsd config NAME prints all keys.",
         style="dim",

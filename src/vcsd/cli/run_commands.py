@@ -75,7 +75,7 @@ _Push = Annotated[
 def export(  # noqa: PLR0913, PLR0917  one argument for each option
     run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
     out: Annotated[
-        Path | None, typer.Option(help="New folder. Default: RUN/student; for checkpoint-10: RUN/student-10.")
+        Path | None, typer.Option(help="Folder to create. Default: RUN/student; for checkpoint-10: RUN/student-10.")
     ] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
@@ -224,7 +224,7 @@ def capsule(
 
 
 def replay(  # noqa: PLR0913, PLR0917  one argument for each option
-    file: Annotated[Path, typer.Argument(help="A capsule.")],
+    file: Annotated[Path, typer.Argument(help="The capsule to replay.")],
     model: Annotated[
         Path | None, typer.Option(help="The model's folder, or world for the shipped base. Not needed for a hub id.")
     ] = None,

@@ -132,7 +132,7 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
 def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> list[Scorecard]:
     asked = read_asked(run)
     _refuse_another_reading(out, marking, asked.suites)
-    # A judge's replies are stored beside the answers: two commands would ask for each of them twice.
+    # A judge's replies are stored next to the answers: two commands would ask for each of them twice.
     with nullcontext() if marking.judge is None else only_process(run):
         out.mkdir(parents=True, exist_ok=True)
         with only_process(out):

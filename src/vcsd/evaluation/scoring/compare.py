@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 class Difference:
     """The score of b minus the score of a, in points, with its paired interval.
 
-    `num_gained` questions are right in b alone, `num_lost` in a alone; with several seeds, more often in one than in
+    `num_gained` questions are right only in b, `num_lost` only in a; with several seeds, more often in one than in
     the other. `unread` is how much the share of answers that nothing could be read from has changed, in points: answers
     that are only stated more plainly raise the score too.
     """

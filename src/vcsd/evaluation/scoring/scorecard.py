@@ -42,7 +42,7 @@ class Counts:
     empty: int
     repeated: int
     judged: int = 0
-    """Answers that a judge read. This is no problem, but rules alone cannot reproduce the score."""
+    """Answers that a judge read. This is not a problem, but rules alone cannot reproduce the score."""
     judge_failed: int = 0
     """Answers to which the judge gave no useful reply. They are also unresolved."""
 
