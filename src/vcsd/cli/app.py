@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
 
 @contextmanager
 def _said_stop() -> Iterator[None]:
-    """Print that a signal stopped the command, and exit with the code for it. Commands with more to say do it first."""
+    """Print that a signal stopped the command, and exit with the code for it."""
     try:
         with as_stopped():
             yield

@@ -144,7 +144,7 @@ def _show(diagnosis: Diagnosis) -> None:
         for row in rows:
             table.add_row(*(plain(row[place]) for place in shown))
         Console().print(table)
-        say(categories_left(diagnosis) or "The page also shows the interval of each category.")
+        say(categories_left(diagnosis) or "The page also shows the intervals of the categories.")
     _show_verdict(diagnosis)
 
 

@@ -134,8 +134,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     from vcsd.reproduce.experiments import chosen
     from vcsd.reproduce.results import Results, runnable
 
-    if questions is None:
-        questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
+    questions = (QUICK_QUESTIONS if quick else NUM_QUESTIONS) if questions is None else questions
     _refuse_slips(jobs, questions, out)
     requested = chosen(experiment)
     sweep = Sweep(

@@ -157,8 +157,8 @@ def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_
 def reported(folder: Path) -> Iterator[None]:
     """Write the report of a run when it ends, with or without an error. A report that fails does not fail the run.
 
-    An error before the first new record, such as a refused resume, leaves the report as it is. So does a folder that
-    another process uses.
+    The report is left as it is after an error before the first new record, such as a refused resume, and if another
+    process uses the folder.
     """
     from vcsd.checkpoint.lock import InUseError
 

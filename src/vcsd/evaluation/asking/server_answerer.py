@@ -108,7 +108,7 @@ class ServerAnswerer:
     def _with_thought(self, completion: Completion) -> str:
         """Return the text, with `<think>` before thinking that was cut off: the template may have put it in the prompt.
 
-        The tags are there already if the server separates the thinking; otherwise it sends neither.
+        A text whose thinking the server separated has the tags already. A server that does not separate it sends none.
         """
         is_cut = completion.reason == "length" and self._switches.get("enable_thinking") is True
         has_tags = "<think>" in completion.text or "</think>" in completion.text
