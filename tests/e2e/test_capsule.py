@@ -310,7 +310,7 @@ def test_a_replay_of_the_first_steps_says_that_the_weights_were_not_compared(fol
     assert again(folder, tmp_path / "longer.json", tmp_path / "again", "--steps", 3) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Compared 3 steps bit for bit, 0 evaluations and 0 files of weights." in out
-    assert "NOT compared: the weights, which a capsule has for its last step alone." in out
+    assert "NOT compared: the weights, which a capsule has for its last step only." in out
     assert "The capsule was repeated." not in out
 
 

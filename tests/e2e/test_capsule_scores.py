@@ -101,7 +101,7 @@ def test_a_base_that_was_moved_is_named(folder, tmp_path, capsys):
     config["model"]["path"] = "gone/model"
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     assert pack(tmp_path, scores) == (2, None)
-    assert "which is not there: add --base FOLDER." in " ".join(capsys.readouterr().err.split())
+    assert "which does not exist here: add --base FOLDER." in " ".join(capsys.readouterr().err.split())
     code, cards = pack(tmp_path, scores, more=("--base", tmp_path / "moved"))
     assert (code, cards[0]["measured_on"]) == (0, "the base")
 

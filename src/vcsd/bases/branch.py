@@ -1,11 +1,11 @@
-"""Make several bases from one stem: the stages with true captions once, then the last stage once for each world.
+"""Make several bases from one stem: train the stages with true captions once, then the last stage for each world.
 
     python -m vcsd.bases.branch --seed 11 --stem stems/11                                        # makes the stem
     python -m vcsd.bases.branch --seed 11 --stem stems/11 --set ignore_share=0.2 --out bases/a   # makes a base from it
 
-Worlds that differ only in the last stage share the lessons of the first two, which take five sixths of the steps. The
-rows of a step depend on seed, stage and step alone, so on a CPU a branch equals the base that `vcsd world pretrain`
-makes with the same options, bit for bit.
+Worlds that differ only in the last stage share the first two, which take five sixths of the steps. The rows of a step
+depend only on seed, stage and step, so on a CPU a branch equals the base that `vcsd world pretrain` makes with the same
+options, bit for bit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_stem(folder: Path, plan: Curriculum) -> bool:
 
 
 def branch(stem: Curriculum, folder: Path, plan: Curriculum, out: Path) -> None:
-    """Give `out` the stem's checkpoint, so that pre-training `plan` there resumes after the true captions."""
+    """Copy the stem's checkpoint to `out`, so that pre-training `plan` there resumes after the true captions."""
     before, after = asdict(stem.parameters), asdict(plan.parameters)
     others = [name for name in before if before[name] != after[name] and name not in LAST_STAGE]
     if others or (stem.family, stem.size, stem.seed) != (plan.family, plan.size, plan.seed):
@@ -69,7 +69,7 @@ def branch(stem: Curriculum, folder: Path, plan: Curriculum, out: Path) -> None:
 
 
 def main() -> None:
-    """Make a stem, or a base from it. One line every few steps."""
+    """Make a stem, or a base from it. Prints one line every few steps."""
     parser = argparse.ArgumentParser(prog="python -m vcsd.bases.branch", description="Make bases from one stem.")
     parser.add_argument("--family", default="qwen3_vl")
     parser.add_argument("--size", default="small")
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--stem", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--device", default=None)
-    parser.add_argument("--questions", type=int, default=NUM_MEASURED, help="Per suite, to measure the base.")
+    parser.add_argument("--questions", type=int, default=NUM_MEASURED, help="Questions per suite to measure the base.")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
 

@@ -22,7 +22,7 @@ _REPAIR = "Make the base again with `vcsd world pretrain`, or restore the card."
 
 
 class BaseIdentity(TypedDict):
-    """What makes a base: two bases with the same identity are the same. `parameters` is the world's digest."""
+    """What determines a base: two bases with the same identity are equal. `parameters` is the world's digest."""
 
     family: str
     size: str
@@ -98,7 +98,7 @@ def read_card(folder: Path) -> BaseCard:
 
 
 def refuse_incomplete_card(folder: Path) -> None:
-    """Raise unless a base's card describes a world and a page, rather than fail after minutes of measuring."""
+    """Raise unless a base's card has all that its world and its page need. Call it before minutes of measuring."""
     from vcsd.world.parameters import Parameters
 
     card = read_card(folder)

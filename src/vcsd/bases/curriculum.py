@@ -1,4 +1,4 @@
-"""What to pre-train: family, size, seed and world, and the learning rate of every step."""
+"""What to pre-train: family, size, seed, world, and the learning rate of every step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Curriculum:
         return {"sight": world.sight_steps, "answer": world.answer_steps, "sway": world.sway_steps}
 
     def learning_rate(self, stage: Stage, step: int) -> float:
-        """Sight: warm up and hold. Answers: warm up to their rate, decay in the last fifth. Swaying: a cosine."""
+        """Sight: warm up, then constant. Answer: warm up to its rate, decay in the last fifth. Sway: a cosine."""
         world = self.parameters
         if stage == "sway":
             return world.sway_learning_rate * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * step / world.sway_steps)))

@@ -109,7 +109,7 @@ class Painter:
 
 
 def gather(painter: Painter, groups: Sequence[Sequence[Placed]], generator: torch.Generator) -> list[TokenRows]:
-    """Pad each group of blocks to one length. In a step, all descriptions weigh 1 in total, and so do all answers."""
+    """Pad each group of blocks to one length. In a step, the weights of descriptions sum to 1, and those of answers."""
     totals = {
         is_described: sum(
             block.is_reply_NL.sum() for group in groups for block in group if block.is_described == is_described
@@ -218,7 +218,7 @@ def _positions(side: int, length: int) -> Tensor:
 
 def _prepare(model: Any) -> None:
     """Install attention by side, the patch embedding as a matrix product, and the patches of the model's family."""
-    # First: the family's patches leave a module alone that is patched already.
+    # This comes first, because the family's patches skip modules that are patched already.
     replace_method(model.model.visual.patch_embed, "forward", _embed_patches)
     family_of(model).patch(model)
     AttentionInterface.register(ATTENTION, _attention_by_side)

@@ -2,11 +2,11 @@
 
     sight    true descriptions that name every cell
     answer   descriptions, and true answers to questions about balanced scenes
-    sway     descriptions, and answers of which a share ignores the picture and follows the prior
+    sway     descriptions, and answers; a share of these ignores the picture and follows the prior
 
 A block is the rows of one side and one sort: descriptions, questions, or questions with a hint. The blocks of a stage
 have the same shapes in every step. Random numbers depend only on the seed, the stage and the chunk of steps, so a
-resumed run sees the rows that it would have seen.
+resumed run sees the same rows.
 
 Shape legend: N rows, L tokens of the longest row, C cells of a picture.
 """

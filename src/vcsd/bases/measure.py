@@ -1,4 +1,4 @@
-"""Measure a base model: can it see, can it answer, is it swayed by its prior, does contrast recover what it saw?
+"""Measure a base model: can it see, can it answer, does its prior sway it, does contrast recover what it saw?
 
 Answers are greedy. The answer is the word after the last "answer is". Contrast decoding picks the most likely token of
 the target that VCSD distils, with the same alpha and beta, and a second pass over a black picture.
@@ -164,7 +164,7 @@ def gates(
     parameters: Parameters = PARAMETERS,
     bar: WorkBar | None = None,
 ) -> BaseScores:
-    """Measure everything that a base must pass, on `num` questions per suite. A bar counts the measurements."""
+    """Take all measurements of a base, on `num` questions per suite. A bar counts them."""
     greedy = Speaker(model, processor, longest=parameters.longest_answer)
     contrast = replace(greedy, uses_contrast=True)
     suites = build_suites(split=split, num=num, parameters=parameters)

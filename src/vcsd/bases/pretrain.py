@@ -61,13 +61,14 @@ Tell = Callable[[int, int, str], None]
 SAY_EVERY = 50
 SAVE_SECONDS = 60.0
 MOST_LOST = 10
-"""Steps that may have a gradient that is not finite, counted every few steps and after a stage. A kernel's rare fault
+"""The most steps with a gradient that is not finite, checked every few steps and after a stage. A kernel's rare fault
 costs a step; a diverging run ends."""
 NUM_MEASURED = 200
 """Questions per suite when a base is measured during pre-training."""
 _AHEAD, _WORKERS = 4, 2
 _GROUPS = 2
-"""Groups of blocks per step on a GPU. Two groups need a fifth of padding; one would nearly double in size."""
+"""Groups of blocks per step on a GPU. With two groups, padding adds a fifth; with one, it would nearly double the size.
+"""
 
 
 class Pretraining:
@@ -132,7 +133,7 @@ class Pretraining:
         if self.done[stage] >= total:
             return
         shapes = self.lessons.shapes(stage)
-        # Padding costs time on a CPU, and so do calls on a GPU: blocks one by one on a CPU, a few groups on a GPU.
+        # Padding costs time on a CPU, kernel launches on a GPU: blocks one by one on a CPU, a few groups on a GPU.
         groups = by_length(shapes, _GROUPS if self.device.type == "cuda" else len(shapes))
         self.compute.train()
         forwards = [Forward(self.compute, [shapes[i] for i in group]) for group in groups]
@@ -188,7 +189,7 @@ class Pretraining:
         self.tell(self.num_done, sum(self.plan.steps().values()), f"{stage}: {json.dumps(scores)}")
 
     def _copy(self) -> Any:
-        """A fresh copy of the model, without the patches that training or measuring installs."""
+        """Return a fresh copy of the model, without the patches that training or measuring installs."""
         model: Any = build_model(self.plan.family, self.plan.size)
         model.load_state_dict(self.model.state_dict())
         return model.to(self.device).eval()
@@ -266,7 +267,7 @@ def _chunks(lessons: Lessons, stage: Stage, wanted: range, pool: Executor | None
 
 
 def _drawing_processes() -> ProcessPoolExecutor:
-    """Processes that Ctrl-C does not end: it reaches every process, and this one ends the others."""
+    """Start processes that ignore Ctrl-C, which reaches every process: this one ends the others."""
     ignore = (signal.SIGINT, signal.SIG_IGN)
     return ProcessPoolExecutor(_WORKERS, get_context("spawn"), initializer=signal.signal, initargs=ignore)
 

@@ -41,7 +41,7 @@ class Work:
 
     `optimizer` holds the master weights in float32. If the model is a copy in bfloat16, its gradients are copied to the
     masters before an update, and the new weights are copied back after it. A gradient that is not finite would turn all
-    weights into NaN: it counts as zero, and `num_lost`, a number on the device, as one step more.
+    weights into NaN: it counts as zero, and `num_lost`, a number on the device, increases by one.
     """
 
     def __init__(

@@ -4,12 +4,11 @@ import signal
 
 
 def main() -> None:
-    """Run the command line as a process of its own.
+    """Run the command line: the entry point of the process.
 
-    Before and after the command, while modules are loaded and while Python ends, Ctrl-C ends the process without the
-    traceback of a KeyboardInterrupt.
+    Ctrl-C prints no KeyboardInterrupt traceback, even while modules are imported and while Python shuts down.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job in the background may ignore it
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job may ignore SIGINT
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from vcsd.cli import app
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """Escapes control characters in usage errors, which quote the command line; says when a signal ends a command."""
+    """Escapes control characters in usage errors, which quote the command line, and reports stopped commands."""
 
     def invoke(self, ctx: Any) -> Any:
         with _said_stop(), _visible_usage_errors():
@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
 
 @contextmanager
 def _said_stop() -> Iterator[None]:
-    """Say that a signal stopped a command that has nothing to add, and set its exit code."""
+    """Print that a signal stopped the command, and exit with the code for it."""
     try:
         with as_stopped():
             yield
@@ -68,14 +68,14 @@ def _visible_usage_errors() -> Iterator[None]:
         yield
     except Exception as error:
         message = getattr(error, "message", None)
-        if hasattr(error, "format_message"):  # typer's versions keep the classes of these errors elsewhere
+        if hasattr(error, "format_message"):  # where the classes of usage errors live depends on typer's version
             whole = error.format_message()
             vars(error)["message"] = visible(f"{message or ''}{_advice(whole)}")
         raise
 
 
 def _advice(message: str) -> str:
-    """Return advice on usage errors that the parser only names.
+    """Return what to do about a usage error.
 
     >>> _advice("No such option: --trainer.max_steps"), _advice("Got unexpected extra argument(s) (my.tsv)")
     ('. Settings have no dashes: trainer.max_steps=VALUE', '. Questions are passed as --tsv my.tsv')
@@ -220,7 +220,7 @@ def config(
 
     Example: `vcsd config paper/qwen3_vl_2b method.alpha=0.5`
 
-    Sources: `vcsd config ablations/alpha_2 --sources` shows which values are the paper's, the authors' code's or ours.
+    Sources: `vcsd config ablations/alpha_2 --sources` shows which values come from the paper or the authors' code.
     """
     from vcsd.config.recipe import load_recipe
 
@@ -240,7 +240,7 @@ def train(
         bool, typer.Option("--dry-run", help="Show what the run would do and need; train nothing.")
     ] = False,
     card: Annotated[
-        str | None, typer.Option(help="With --dry-run: plan for another machine: 24GB, a100-80, h200, 8xh100.")
+        str | None, typer.Option(help="With --dry-run: plan for a machine such as 24GB, a100-80, h200 or 8xh100.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --dry-run: print everything as JSON, with the resolved recipe.")
@@ -284,7 +284,7 @@ def train(
     if skips.num_skipped:
         listed = loaded.output / "skipped.jsonl"
         say_once(f"Skipped {skips.num_rows_skipped} of {skips.num_rows_seen} rows ({skips.reasons()}); see {listed}.")
-    if not trainer.was_finished:  # else the trainer has said so
+    if not trainer.was_finished:  # otherwise the trainer has already said so
         say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
         if latest_checkpoint(loaded.output) is not None:
             run_folder = shlex.quote(str(loaded.output))
@@ -328,7 +328,7 @@ def demo(
     """
     show_log()
     from vcsd.bases.shipped_bases import shipped_base
-    from vcsd.demo import demonstration as demonstration
+    from vcsd.demo import demonstration
     from vcsd.demo.demo_page import terminal_table, unread_line
     from vcsd.monitor.machine import hush_transformers
 

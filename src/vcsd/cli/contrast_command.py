@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+_Tiles = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Map which parts of the image support a token, by erasing N x N tiles in turn."),
+]
+_Token = Annotated[int | None, typer.Option(metavar="N", help="With --tiles: the token to map, counted from 1.")]
+_MaxPixels = Annotated[
+    int | None, typer.Option(metavar="N", help="Shrink images larger than N pixels; default: the model's limit.")
+]
+
+
 def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
     image: Annotated[Path | None, typer.Option(help="The image; default for world: one of its pictures.")] = None,
@@ -25,8 +35,8 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     ] = None,
     student: Annotated[str | None, typer.Option(help="The student shown next to the target; default: MODEL.")] = None,
     output: Annotated[Path | None, typer.Option(help="A file to write: .html, .png, .svg or .json.")] = None,
-    tiles: Annotated[int | None, typer.Option(help="Erase N x N tiles and map what supports a token.")] = None,
-    token: Annotated[int | None, typer.Option(help="With --tiles: the token to map, counted from 1.")] = None,
+    tiles: _Tiles = None,
+    token: _Token = None,
     control: Annotated[str, typer.Option(help="The control: black, noise, blur or no_image.")] = "black",
     alpha: Annotated[float, typer.Option(help="Strength of the contrast in the target.")] = 1.0,
     beta: Annotated[float, typer.Option(help="Plausibility threshold of the support.")] = 0.1,
@@ -34,7 +44,7 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
     thinking: Annotated[
         bool | None, typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.")
     ] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Shrink larger images; default: the model's limit.")] = None,
+    max_pixels: _MaxPixels = None,
 ) -> None:
     """Colour each token of a response by how much more likely the image makes it than the control.
 
@@ -76,8 +86,8 @@ def contrast(  # noqa: PLR0913, PLR0917  one argument for each option
         say(f"Wrote {write_contrast(seen, output, maps)}.{_NO_MAP if maps == {first.name: []} else ''}")
 
 
-_NO_MAP = " No token is mapped: the image makes none more likely by 0.01 nats. --token N maps one all the same."
-"""What to add if --tiles leads to no map."""
+_NO_MAP = " No token was mapped: the image makes none more likely by 0.01 nats. Use --token N to map one anyway."
+"""Added to the last message if --tiles leads to no map."""
 
 
 def _show_own_log() -> None:

@@ -1,6 +1,6 @@
 """Check whether this machine can run vcsd, and what a run would use: versions, device, implementations, extras.
 
-Every check tries the real thing: it imports packages, computes the loss, builds a model without weights.
+The checks run real code: they import packages, compute the loss, and build a model without weights.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 State = Literal["ok", "off", "broken"]
 
 _FOR_CHECKOUTS = ("dev", "docs", "release")
-"""Extras for tests, pages and releases, whose files a wheel lacks."""
+"""Extras for tests, docs and releases. The wheel does not contain those files."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. `off` is optional (an extra that is not installed), `broken` needs a fix.
+    """One line of the report. `off` is an optional extra that is not installed; `broken` needs a fix.
 
     >>> Finding("torch", "ok", "2.13.0").state
     'ok'
@@ -101,13 +101,13 @@ def _requirement(requirement: Requirement) -> Finding:
 
 
 def _extras() -> list[str]:
-    """The extras; outside of a checkout without those that only its files need."""
+    """Return the names of the extras; outside a checkout, without those for development."""
     extras = list(metadata.metadata("vcsd").get_all("Provides-Extra") or [])
     return extras if is_checkout() else [name for name in extras if name not in _FOR_CHECKOUTS]
 
 
 def _extra(name: str) -> Finding:
-    """Say in one line how to get an extra; for those that no user of the package needs, only that they are not here."""
+    """Return whether an extra is installed, and how to install it unless it is for development only."""
     missing = [finding for finding in _requirements(name) if finding.state != "ok"]
     if not missing:
         return Finding(name, "ok", "installed")
@@ -144,7 +144,7 @@ def _try_arithmetic() -> str:
 
 
 def _try_images() -> str:
-    """Run the PIL image processor. A torchvision built for another torch breaks it, so that gets its own error."""
+    """Run the PIL image processor. A torchvision built for another torch breaks it and gets its own error."""
     if importlib.util.find_spec("torchvision") is not None:
         try:
             import torchvision  # type: ignore[import-not-found] # noqa: F401

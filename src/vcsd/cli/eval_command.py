@@ -89,11 +89,11 @@ def eval(  # noqa: A001, PLR0913, PLR0917  the command's name; one argument for 
     switches = {} if thinking is None else {"enable_thinking": thinking}
     with resumable():
         asks_chat = server is not None and engine != "vllm"
-        _refuse_ways(decode, engine, server)
+        _check_engine_options(decode, engine, server)
         _refuse_missing_model(model, is_remote=asks_chat)
-        remote = _server(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
+        remote = _server_answerer(str(server), model, switches, max_pixels, batch_size) if asks_chat else None
         loaded, suites = _questions(tsv or [], benchmarks, data, asking)
-        answerer = remote or _local(model, switches, max_pixels, batch_size, decode, engine, server)
+        answerer = remote or _local_answerer(model, switches, max_pixels, batch_size, decode, engine, server)
         cards = evaluate(loaded, answerer, folder, asking, Scoring(marking, allow_failed, suites), title=model)
     show_scores(cards, folder, marking)
 
@@ -104,7 +104,7 @@ def _default_folder(model: str, decode: str, engine: str) -> Path:
 
 
 def name_of(model: str) -> str:
-    """Return the last part of a model's path or id. "." and ".." have none, and would name a folder above.
+    """Return the last part of a model's path or id. "." and ".." are resolved first.
 
     >>> name_of("runs/first/"), name_of("Qwen/Qwen3-VL-2B-Instruct"), name_of(".") == Path.cwd().name
     ('first', 'Qwen3-VL-2B-Instruct', True)
@@ -116,7 +116,7 @@ def name_of(model: str) -> str:
 def _questions(
     files: Sequence[Path], benchmarks: str | None, data: Path | None, asking: Asking
 ) -> tuple[list[LoadedBenchmark], dict[str, Benchmark]]:
-    """Load the questions of files and of benchmarks: all benchmarks if nothing else is asked for."""
+    """Load questions from files and benchmarks; from all benchmarks if neither is given."""
     from vcsd.evaluation.benchmarks.own_tsv import load_own_tsvs
     from vcsd.evaluation.evaluate import load_questions
 
@@ -130,7 +130,7 @@ def _questions(
 
 @contextmanager
 def resumable(kept: str = "Answers") -> Iterator[None]:
-    """Say what is kept when a signal stops the command."""
+    """When a signal stops the command, print that the same command resumes, and exit."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -146,7 +146,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def marking_of(mode: str, rules: str, judge: str | None, server: str | None, preset: str, folder: Path) -> Marking:
-    """Build the way of reading answers from the options of a command."""
+    """Build the Marking, which reads answers, from a command's options."""
     from vcsd.evaluation.asking.judge_client import JudgeClient
     from vcsd.evaluation.reading.judging.judge import Judge
     from vcsd.evaluation.reading.judging.judge_presets import parse_judge_preset
@@ -165,8 +165,8 @@ def marking_of(mode: str, rules: str, judge: str | None, server: str | None, pre
     return Marking(mode, rules, Judge(client, judge, preset=chosen, cache=folder / "judge.jsonl"))
 
 
-def _refuse_ways(decode: str, engine: str, server: str | None) -> None:
-    """Refuse what is no way to answer."""
+def _check_engine_options(decode: str, engine: str, server: str | None) -> None:
+    """Raise a ConfigError for values of --decode, --engine and --server that cannot be used, alone or together."""
     from vcsd.rollout.vllm.server_client import check_url
 
     if decode not in ("plain", "contrast"):
@@ -179,14 +179,14 @@ def _refuse_ways(decode: str, engine: str, server: str | None) -> None:
         check_url(server, "--server")
 
 
-def _local(
+def _local_answerer(
     model: str,
     switches: Mapping[str, object],
     max_pixels: int | None,
     batch_size: int,
-    decode: str = "plain",
-    engine_name: str = "transformers",
-    server: str | None = None,
+    decode: str,
+    engine_name: str,
+    server: str | None,
 ) -> Answerer:
     """Load a model into this process: in bfloat16 with CUDA graphs on a GPU, in float32 on a CPU.
 
@@ -225,7 +225,7 @@ def _vllm(
     from vcsd.rollout.vllm.server_client import ServerClient
 
     if server is not None:
-        import_vllm()  # its format of images is used here as well
+        import_vllm()  # images are prepared with its code
         return ServedAnswers(weights, model, ServerClient(server, key="--server"), tokenizer=tokenizer)
     contrast = METHODS["vcsd"] if decode == "contrast" else None
     proven = ProvenAnswers(weights, folder, weights.dtype, tokenizer=tokenizer, contrast=contrast)
@@ -233,7 +233,7 @@ def _vllm(
 
 
 def _refuse_missing_model(model: str, *, is_remote: bool) -> None:
-    """Raise a ConfigError for a mistyped folder, before questions are loaded, which may take minutes."""
+    """Raise a ConfigError for a mistyped folder before loading questions, which may take minutes."""
     from vcsd.inspect.opened import WORLD
     from vcsd.models.hub import refuse_missing_path
 
@@ -243,7 +243,7 @@ def _refuse_missing_model(model: str, *, is_remote: bool) -> None:
 
 @contextmanager
 def _model_files(model: str) -> Iterator[Path]:
-    """Yield the folder of a model. The student of a run is exported for as long as it is read."""
+    """Yield a model's folder. A run's student is exported to a temporary one."""
     from vcsd.checkpoint.export import export, is_run, warn_of_rounding
     from vcsd.inspect.opened import folder_of
     from vcsd.publish.described_export import warn_of_collapse
@@ -259,7 +259,9 @@ def _model_files(model: str) -> Iterator[Path]:
         yield Path(folder) / "student"
 
 
-def _server(url: str, model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int) -> Answerer:
+def _server_answerer(
+    url: str, model: str, switches: Mapping[str, object], max_pixels: int | None, batch_size: int
+) -> Answerer:
     from vcsd.evaluation.asking.chat import ChatClient
     from vcsd.evaluation.asking.server_answerer import ServerAnswerer
 
@@ -303,7 +305,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from the signature
 
 
 def show_scores(cards: Sequence[Scorecard], folder: Path, marking: Marking) -> None:
-    """Print scorecards, one for each seed, where they are, and on which answers a judge failed."""
+    """Print the scorecards (one per seed), the answers on which the judge failed, and where the files are."""
     from vcsd.evaluation.evaluate import SEEDS
     from vcsd.evaluation.scoring.compare import over_seeds
     from vcsd.evaluation.scoring.terminal_tables import remarks_on_seeds, score_table, seeds_table, several_table
@@ -322,14 +324,14 @@ def show_scores(cards: Sequence[Scorecard], folder: Path, marking: Marking) -> N
 
 
 def _show_failures(marking: Marking) -> None:
-    """Print on which answers the judge failed."""
+    """Print the answers on which the judge failed."""
     if marking.judge is not None:
         for line in marking.judge.failure_lines():
             say_prose(line, style="yellow")
 
 
 def _refuse_asking(context: typer.Context, model: str | None) -> None:
-    """Raise a ConfigError for what --compare, which reads two results, would ignore."""
+    """Raise a ConfigError for a model or options that --compare would ignore."""
     if model is not None:
         raise ConfigError([f"--compare reads two results and does not ask {model!r}. Omit the model."])
     sources = {option: context.get_parameter_source(str(option.name)) for option in context.command.params}
@@ -343,7 +345,7 @@ def _refuse_asking(context: typer.Context, model: str | None) -> None:
 
 
 _GIVEN = ("COMMANDLINE", "ENVIRONMENT")
-"""Where the value of an option comes from, unless it is the default."""
+"""The sources of an option's value that are not its default."""
 
 
 def _compare(first: Path, second: Path, out: Path | None) -> None:
@@ -384,7 +386,7 @@ def _folder_of(result: Path) -> Path:
 
 
 _LONGEST_NAME = 8
-"""Of a result, as the head of a column: the table must fit 80 columns."""
+"""Longest name of a result that can head a column: the table must fit 80 columns."""
 
 
 def _short_names(first: Path, second: Path) -> tuple[str, str]:

@@ -14,15 +14,15 @@ Model = Annotated[
     str | None,
     typer.Argument(
         help="A model folder, a hub id, a run, one of its checkpoints, or world for the shipped base. With --server: "
-        "its name there."
+        "the model's name on the server."
     ),
 ]
 Tsv = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="Your own questions: a TSV with index, question, answer, image or image_path, and options A to Z if there "
-        "are any. May be repeated.",
+        help="Your own questions: a TSV file with the columns index, question, answer, image or image_path, and "
+        "optionally A to Z for choices. May be repeated.",
         rich_help_panel=_ASKED,
     ),
 ]
@@ -30,7 +30,7 @@ Benchmarks = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="all (the paper's seven; the default), world, or a list such as BLINK,POPE,world/small. Also: "
+        help="all (the paper's seven; default without --tsv), world, or a list such as BLINK,POPE,world/small. Also: "
         "MMBench_DEV_EN, MMMU_DEV_VAL, MME-RealWorld-Lite, AI2D_TEST, RealWorldQA, ScienceQA_VAL, ScienceQA_TEST.",
         rich_help_panel=_ASKED,
     ),
@@ -63,7 +63,7 @@ Sampling = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="paper, greedy, qwen3_vl or qwen3_5. Changes follow a comma: greedy,max_new_tokens=512.",
+        help="Preset: paper, greedy, qwen3_vl or qwen3_5. To change values: greedy,max_new_tokens=512.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -74,10 +74,12 @@ Thinking = Annotated[
 ]
 MaxPixels = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Shrink larger images; default: the model's limit.", rich_help_panel=_MODEL),
+    typer.Option(
+        metavar="N", help="Shrink images larger than N pixels; default: the model's limit.", rich_help_panel=_MODEL
+    ),
 ]
 BatchSize = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Questions answered at a time.", rich_help_panel=_MODEL)
+    int, typer.Option(min=1, metavar="N", help="Number of questions answered at once.", rich_help_panel=_MODEL)
 ]
 Server = Annotated[
     str | None,
@@ -90,13 +92,13 @@ Server = Annotated[
 ]
 Engine = Annotated[
     str,
-    typer.Option(metavar="NAME", help="transformers, or vllm (needs the extra vllm).", rich_help_panel=_MODEL),
+    typer.Option(metavar="NAME", help="Engine: transformers, or vllm (needs the extra vllm).", rich_help_panel=_MODEL),
 ]
 Decode = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="plain, or contrast: sample from the shaped target, at twice the cost.",
+        help="Decoding: plain, or contrast, which samples from the shaped target at twice the cost.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -112,7 +114,9 @@ Rules = Annotated[
 Judge = Annotated[
     str | None,
     typer.Option(
-        metavar="MODEL", help="For --mode judge: the model that reads what the rules cannot.", rich_help_panel=_READ
+        metavar="MODEL",
+        help="For --mode judge: the model that reads answers that the rules cannot.",
+        rich_help_panel=_READ,
     ),
 ]
 JudgeServer = Annotated[
@@ -122,7 +126,7 @@ JudgePreset = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="How the judge is asked: strict or vlmevalkit. Changes follow a comma: "
+        help="How the judge is asked: strict or vlmevalkit. To change values: "
         "vlmevalkit,max_completion_tokens=8192; also thinking=off or temperature=off.",
         rich_help_panel=_READ,
     ),
@@ -132,7 +136,7 @@ MathVista = Annotated[
     typer.Option(
         "--mathvista",
         metavar="NAME",
-        help="How MathVista's answers are compared: official, nearest (as its authors do, guesses included), "
+        help="How MathVista's answers are compared: official, nearest (as its authors do, including guesses) or "
         "vlmevalkit.",
         rich_help_panel=_READ,
     ),
@@ -152,8 +156,8 @@ Compare = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
         metavar="A B",
-        help="Compare two results without asking a model: folders, also with several seeds, or scorecard.json files. "
-        "Writes a page next to B.",
+        help="Compare two results without running a model. Each is a folder of vcsd eval or a scorecard.json. Writes a "
+        "page next to B.",
         rich_help_panel=_RESULT,
     ),
 ]
@@ -162,7 +166,7 @@ ScoredOut = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        help="Folder for results; default: RUN/scored-MODE, with a judge RUN/scored-judge-PRESET.",
+        help="Folder for results; default: RUN/scored-MODE, or RUN/scored-judge-PRESET with a judge.",
         rich_help_panel=_RESULT,
     ),
 ]

@@ -19,7 +19,7 @@ from vcsd.terminal import plain, say
 if TYPE_CHECKING:
     from vcsd.config.sections import DataConfig
 
-DATA_KEYS = "How the data is read, such as data.columns.prompt=Question or data.images=FOLDER."
+DATA_KEYS = "Settings of the data, such as data.columns.prompt=Question or data.images=FOLDER."
 """Help on the overrides of commands that read data without a recipe."""
 
 _DEVICES = ("gpu", "cpu")
@@ -58,17 +58,19 @@ _AFTER_WORLD = """\
 
 def init(
     model: Annotated[
-        str | None, typer.Option(help="A model folder, a hub id, or world for the shipped base; asked for if left out.")
+        str | None, typer.Option(help="A model folder, a hub id, or world for the shipped base. Asked for if omitted.")
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="A file, folder or hub dataset of prompts with images; default for world: its own."),
+        typer.Option(help="A file, folder or hub dataset of prompts with images. Default for world: its own data."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="gpu or cpu; default: gpu if there is one; world: cpu.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="gpu or cpu. Default: cpu for world, otherwise gpu if there is one.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The recipe to write; also names its run.")] = _RECIPE,
     overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
-    """Write a short recipe for your model and data, after checking both. Asks for what is left out.
+    """Check your model and data, and write a short recipe for them. Asks for missing options.
 
     Example: `vcsd init --model Qwen/Qwen3-VL-2B-Instruct --data train.jsonl`
 
@@ -104,9 +106,9 @@ def init(
 
 
 def _run_of(recipe: Path, model: str) -> str:
-    """Return the name of a run: that of its recipe, so that two recipes do not share a folder, or of its model.
+    """Name a run after its recipe, so that two recipes do not share a folder, or after its model.
 
-    Not `world`: scores are kept by the name of what was asked, and the base has that name.
+    Never `world`: vcsd eval stores scores by model name, and the base has that name.
     """
     from vcsd.inspect.opened import WORLD
 
@@ -114,7 +116,7 @@ def _run_of(recipe: Path, model: str) -> str:
 
 
 def _values(model: str, run: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
-    """Return what a recipe says about a model of the user's."""
+    """Return the template's values for the user's model."""
     return {
         "title": f"VCSD on {' '.join(model.split())}",
         "after": "",
@@ -129,7 +131,7 @@ def _values(model: str, run: str, rows: int, wants_gpu: bool | None) -> dict[str
 
 
 def _world_values(run: str, rows: int, wants_gpu: bool | None) -> dict[str, object]:
-    """Return what a recipe says about the shipped base: the sizes of `vcsd demo`."""
+    """Return the template's values for the shipped base: the sizes of `vcsd demo`."""
     from vcsd.bases.shipped_bases import shipped_base
 
     output = f"runs/{run}"
@@ -172,7 +174,7 @@ def _asked(name: str, given: str | None, question: str, default: str | None) -> 
 
 
 def _data_keys(config: DataConfig) -> str:
-    """Return the lines of the data keys that differ from the defaults, or a hint on the one that many need."""
+    """Return the lines of the data keys that differ from their defaults, with a hint on `images` if it is not set."""
     values = config.model_dump(exclude={"path"}, exclude_defaults=True)
     if "images" not in values:
         hint = "  # images: FOLDER  # where relative image paths start; default: the folder of the file\n"
@@ -220,7 +222,7 @@ def _has_gpu() -> bool:
 def recipes() -> None:
     """List the shipped recipes with the smallest machine, the memory and the time that each needs (projected).
 
-    A name can be given to `vcsd train` in place of a path. For your own machine, see `--dry-run --card`.
+    `vcsd train` accepts these names in place of a path. For your own machine, see `vcsd train --dry-run --card`.
 
     Example: `vcsd recipes`
     """
@@ -244,7 +246,7 @@ def recipes() -> None:
         say("")
     Console().print(table)
     say("Projected from shapes, with responses of full length; -: runs on a CPU, in the offline world.", style="dim")
-    say("A run fills longer packed rows if the card has more memory: that is faster.", style="dim")
+    say("On a card with more memory, a run packs longer rows, which is faster.", style="dim")
     say(
         "vcsd train NAME --dry-run --card 24GB plans for another machine; vcsd config NAME prints all keys.",
         style="dim",

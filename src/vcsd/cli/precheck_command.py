@@ -33,18 +33,20 @@ _MAX_PATH = 200
 def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or world for the shipped base.")],
     data: Annotated[
-        Path | None, typer.Option(help="Examples, as vcsd train reads them; default for world: its own.")
+        Path | None, typer.Option(help="Examples, as vcsd train reads them; default for world: its own data.")
     ] = None,
-    num: Annotated[int, typer.Option(min=2, help="Examples to look at, spread over the data.")] = 200,
+    num: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Number of examples to use, spread over the data.")
+    ] = 200,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/precheck/MODEL.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 256,
-    max_pixels: Annotated[int | None, typer.Option(help="Shrink larger images; default: the model's limit.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="The longest answer, in tokens.")] = 256,
+    max_pixels: Annotated[
+        int | None, typer.Option(metavar="N", help="Shrink images larger than N pixels; default: the model's limit.")
+    ] = None,
     thinking: Annotated[
         bool | None, typer.Option(help="Turn Qwen3.5's thinking on or off; default: as in its template.")
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="What answers: transformers, or vllm (needs the extra vllm).")
-    ] = "transformers",
+    engine: Annotated[str, typer.Option(help="Engine: transformers, or vllm (needs the extra vllm).")] = "transformers",
     overrides: Annotated[list[str] | None, typer.Argument(help=DATA_KEYS)] = None,
 ) -> None:
     """Measure, without training, how much the image matters to a model and what training could gain.
@@ -89,7 +91,7 @@ def precheck(  # noqa: PLR0913, PLR0917  one argument for each option
 
 
 def _refuse_others(folder: Path, asked: Mapping[str, str | None]) -> None:
-    """Raise a ConfigError if a folder holds the results of other weights or other data: they would be overwritten."""
+    """Raise a ConfigError if a folder holds the results of other weights or data, which would be overwritten."""
     before = {**asked, **read_object(folder / "precheck.json")}
     data = before["data"]
     other_data = "the world's own data" if data is None else f"the data {shown(data, _MAX_PATH)}"
@@ -121,7 +123,7 @@ def _write(diagnosis: Diagnosis, examples: Sequence[Example], asked: Mapping[str
 
 
 def _show_verdict(diagnosis: Diagnosis) -> None:
-    """Print the verdict and, if it is a forecast, what that rests on."""
+    """Print the verdict and, if it is a forecast, its grounds."""
     from vcsd.inspect.precheck.diagnosis_page import grounds, verdict
 
     say_prose(verdict(diagnosis))
@@ -148,12 +150,12 @@ def _show(diagnosis: Diagnosis) -> None:
         for row in rows:
             table.add_row(*(plain(row[place]) for place in shown))
         Console().print(table)
-        say(categories_left(diagnosis) or "The intervals of the categories are on the page.")
+        say(categories_left(diagnosis) or "The page also shows the intervals of the categories.")
     _show_verdict(diagnosis)
 
 
 def _vllm(opened: OpenedModel, folder: Path) -> ProvenAnswers:
-    """Start vLLM in this process, with the model's weights. The model stays, because it scores the answers."""
+    """Start vLLM in this process, with the model's weights. The model stays loaded, because it scores the answers."""
     from vcsd.method import METHODS
     from vcsd.rollout.fixed.proven_answers import ProvenAnswers
 

@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 
 
 ROWS_CHECKED = 256
-"""The most rows that a dry run prepares. They are those that the run would read first."""
+"""Prepare at most this many rows: the first ones that the run would read."""
 
 SECONDS_CHECKED = 5.0
 """After this long, no further row is prepared."""
 
 ROWS_LISTED = 8
-"""How many rows that cannot be used are listed, besides the last one."""
+"""List at most this many unusable rows, besides the last one."""
 
 
 def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
-    """Say what a run would do and need; from shapes alone if weights or data are not on this machine.
+    """Describe what a run would do and need, from shapes alone if weights or data are not on this machine.
 
-    With a machine, the projection is for it; else for this machine, if it can run the recipe, or for the smallest that
-    fits. Raises a ConfigError if `train` would, except for what only this machine lacks.
+    Projects the run on `machine` if it is given, else on this machine if that can run the recipe, else on the smallest
+    machine that fits. Raises a ConfigError if `train` would, except for what only this machine lacks.
     """
     has_data = Path(recipe.data.path).exists()
     has_weights = local_folder(recipe.model.path) is not None or known_shape(recipe.model.path) is None
@@ -86,7 +86,7 @@ def preview(recipe: Recipe, machine: Machine | None = None) -> Outlook:
 
 
 def _own_questions(recipe: Recipe, *, needs_files: bool) -> str | None:
-    """Check the files of own questions and count these, without the named benchmarks; None if there are none.
+    """Check the files of `evaluation.tsv` and count their questions; None if there are none. Loads no benchmarks.
 
     A missing file may be on another machine, unless `needs_files`.
     """
@@ -94,8 +94,8 @@ def _own_questions(recipe: Recipe, *, needs_files: bool) -> str | None:
     missing = [path for path in evaluation.tsv or () if not Path(path).is_file()]
     if missing and evaluation.every is not None and not needs_files:
         return _missing(missing[0])
-    alone = evaluation.model_copy(update={"benchmarks": []})
-    exam = load_exam(recipe.model_copy(update={"evaluation": alone})) if evaluation.tsv else None
+    own_only = evaluation.model_copy(update={"benchmarks": []})
+    exam = load_exam(recipe.model_copy(update={"evaluation": own_only})) if evaluation.tsv else None
     return None if exam is None else _when_asked(exam, besides=evaluation.benchmarks)
 
 
@@ -106,12 +106,12 @@ def _when_asked(exam: LiveExam, besides: Sequence[str] = ()) -> str:
 
 
 def _missing(path: str) -> str:
-    """Say that data is not here. The path may be mistyped, or that of another machine."""
+    """Report data that is not on this machine. The path may be mistyped, or exist on another machine only."""
     return f"{path}: not on this machine.{nearest_path(path, wants_file=True)}"
 
 
 def _data_alone(recipe: Recipe, arguments: TrainingArguments) -> tuple[str, CheckedRows]:
-    """Describe and check data without the processor of the model: images are decoded, prompts are not encoded."""
+    """Describe and check data without the model's processor: images are decoded, prompts are not encoded."""
     examples = load_examples(**recipe.data.for_loading())
     check_count(examples, recipe.prompts_per_step)
     check_fields(examples, recipe.method)
@@ -150,7 +150,7 @@ def _check_first_rows(
 ) -> CheckedRows:
     """Read and prepare the rows that the run would read first, for a few seconds at most.
 
-    Raises a ConfigError if so many cannot be used that the run would stop.
+    Raises a ConfigError if too many are unusable for the run to finish.
     """
     order = Order(len(examples), seed=_data_seed(arguments))
     skips = Skips(max_share=recipe.data.max_skipped_share)
@@ -180,7 +180,7 @@ def _check_first_rows(
 
 @contextmanager
 def _listed(errors: Mapping[int, DataError], skips: Skips) -> Iterator[None]:
-    """Add the other rows that cannot be used to an error that names the last: a dry run writes no skipped.jsonl."""
+    """Add the other unusable rows to an error that names only the last: a dry run writes no skipped.jsonl."""
     try:
         yield
     except ConfigError as error:
@@ -190,9 +190,9 @@ def _listed(errors: Mapping[int, DataError], skips: Skips) -> Iterator[None]:
 
 
 def _read_again(skips: Skips, order: Order, errors: dict[int, DataError], num_prompts: int) -> None:
-    """Count rows of a short file again, as later epochs do: a run counts them too before it stops.
+    """Count the rows of a short file again, once per epoch, as a run does.
 
-    Raises a ConfigError if so many cannot be used that the run would stop.
+    Raises a ConfigError if too many are unusable for the run to finish.
     """
     num_rows = skips.num_seen
     for position in range(num_rows, MIN_ROWS_SEEN + num_rows):
@@ -215,7 +215,7 @@ def _settings(loaded: Loaded, config: PretrainedConfig) -> dict[str, Any]:
 
 
 def with_advice(outlook: Outlook, prompt_tokens: int | None = None) -> Outlook:
-    """Add what would fit, if the recipe does not fit on the machine."""
+    """If the recipe does not fit on the machine, add changes and a machine with which it would."""
     if outlook.fits:
         return outlook
     changes = changes_that_fit(outlook.recipe, outlook.projection.machine, prompt_tokens)
@@ -223,7 +223,7 @@ def with_advice(outlook: Outlook, prompt_tokens: int | None = None) -> Outlook:
 
 
 def _anywhere(job: Job, machine: Machine | None) -> Projection:
-    """Project a run on a machine; without one, on the smallest that fits, or the largest that is known."""
+    """Project a run on a machine; without one, on the smallest that fits, or else on the largest known."""
     if machine is not None:
         return project(job, machine)
     return smallest_machine(job, MACHINES) or project(job, MACHINES[-1])
@@ -256,14 +256,14 @@ def _here(loaded: Loaded, job: Job) -> tuple[Job, Projection]:
 
 
 def _about_budget(recipe: Recipe, step: Step) -> str:
-    """Say if a row cannot hold a prompt of the assumed length. Raise an error if it cannot hold any."""
+    """Return a warning if a row cannot hold a prompt of the assumed length. Raise an error if it cannot hold any."""
     budget, response = recipe.token_budget, step.response_tokens
     if budget is None or budget >= step.prompt_tokens + response:
         return ""
     if budget <= response:
         raise ConfigError(
             [
-                f"token_budget = {budget} leaves no room for a prompt beside one full response ({response} tokens). "
+                f"token_budget = {budget} leaves no room for a prompt besides one full response ({response} tokens). "
                 "Raise it, or lower rollout.max_new_tokens."
             ]
         )

@@ -27,7 +27,7 @@ NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 
 MOST_JOBS, MOST_QUESTIONS, MOST_SEEDS = 1024, 100_000, 1000
-"""Beyond these a number is a slip, which would fill the memory before anything runs."""
+"""Larger numbers are taken for typos: they would fill the memory before anything runs."""
 
 NAMES = (
     "main, alpha, support, divergence, control, anchor, temperature, dynamics, decoding, pmi, black, sharpening, dose"
@@ -36,7 +36,7 @@ ExperimentName = Annotated[str, typer.Argument(help=f"The experiment to run: {NA
 Seeds = Annotated[str, typer.Option(help="Seeds, such as 101..105 or 101,103. They are spread over the bases.")]
 Bases = Annotated[
     list[Path] | None,
-    typer.Option(help="Folder of a base model, or of several; repeatable. Default: the shipped bases."),
+    typer.Option(help="Folder of one base model or of several; repeatable. Default: the shipped bases."),
 ]
 Jobs = Annotated[
     int,
@@ -114,7 +114,9 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
 ) -> None:
     """Test a table or figure of the paper in the offline world: runs, tables, a plot, and verdicts on the claims.
 
-    Resumes if interrupted. Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
+    Resumes if interrupted.
+
+    Example: `vcsd reproduce main --jobs 8 --bases bases/a --bases bases/b`
 
     With real models: `vcsd reproduce main --setting paper --models qwen3_vl_2b --dry-run`
     """
@@ -132,8 +134,7 @@ def reproduce(  # noqa: PLR0913, PLR0917  one parameter for each option
     from vcsd.reproduce.experiments import chosen
     from vcsd.reproduce.results import Results, runnable
 
-    if questions is None:
-        questions = QUICK_QUESTIONS if quick else NUM_QUESTIONS
+    questions = (QUICK_QUESTIONS if quick else NUM_QUESTIONS) if questions is None else questions
     _refuse_slips(jobs, questions, out)
     requested = chosen(experiment)
     sweep = Sweep(
@@ -184,7 +185,7 @@ def _reproduce_paper(
     *,
     is_dry: bool,
 ) -> None:
-    """Train, export and evaluate the rows of a table with the paper's models, or say what that would cost."""
+    """Train, export and evaluate the rows of a table with the paper's models, or print what that would cost."""
     from vcsd.checkpoint.lock import only_process
     from vcsd.evaluation.asking.presets import parse_sampling
     from vcsd.evaluation.evaluate import Asking
@@ -207,7 +208,7 @@ def _reproduce_paper(
             say(line)
         return
     for row in rows:
-        plan.recipe(row)  # report a value that some row refuses before hours of training
+        plan.recipe(row)  # raises an error for an invalid value, before hours of training
     try:
         with only_process(out):
             cards = [plan.score(row, say) for row in rows]
@@ -225,7 +226,7 @@ def _print_paper(plan: PaperSetting, rows: Sequence[str], cards: Sequence[Scorec
 
     curves = {row: curve for row in rows if (curve := plan.curve(row))}
     unknown = [row for row in rows if row not in PAPER_SCORES]
-    notes = [f"The paper shows figures without a table, and so no scores, of {', '.join(unknown)}."] if unknown else []
+    notes = [f"The paper has figures but no table of scores for {', '.join(unknown)}."] if unknown else []
     steps = [line for row, curve in curves.items() for line in curve_lines(row, curve)]
     for line in (*table(rows, cards), *notes, *steps):
         say(line)
@@ -272,7 +273,7 @@ def _run_and_write(experiments: Sequence[Experiment], results: Results, jobs: in
 def _announcement(
     requested: Sequence[Experiment], experiments: Sequence[Experiment], results: Results
 ) -> Iterator[str]:
-    """Yield lines on what the command will do: experiments, bases and seeds; and what it skips, and why."""
+    """Yield lines on what the command will run (experiments, bases and seeds) and what it skips, with the reason."""
     from vcsd.reproduce.results import why_not
 
     yield f"Experiments: {', '.join(experiment.name for experiment in experiments)}"

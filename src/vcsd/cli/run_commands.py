@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 EVALUATION_REPORT = "runs.html"
-"""In the folder of an evaluation, whose report.html shows its answers."""
+"""The report's name in the folder of an evaluation, where report.html is the page of its answers."""
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of one or more runs: finished, live or crashed.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The page. Default: report.html in the first folder; in an evaluation runs.html."),
+        typer.Option(help="The page to write. Default: report.html in the first folder; runs.html for an evaluation."),
     ] = None,
 ) -> None:
     """Write one standalone page about runs: curves, scores, time, memory, alarms, samples, configuration.
@@ -75,7 +75,7 @@ _Push = Annotated[
 def export(  # noqa: PLR0913, PLR0917  one argument for each option
     run: Annotated[Path, typer.Argument(help="Folder of a run or of one of its checkpoints.")],
     out: Annotated[
-        Path | None, typer.Option(help="New folder. Default: RUN/student; for checkpoint-10: RUN/student-10.")
+        Path | None, typer.Option(help="Folder to create. Default: RUN/student; for checkpoint-10: RUN/student-10.")
     ] = None,
     what: Annotated[str, typer.Option(help="Model to export: student or teacher.")] = "student",
     dtype: Annotated[str, typer.Option(help="Precision: bfloat16, as in released models, or float32.")] = "bfloat16",
@@ -130,11 +130,11 @@ def export(  # noqa: PLR0913, PLR0917  one argument for each option
         hint = "" if public and not stays_private else " before you make it public"
         say(f"Pushed to {url}. Read the card there{hint}.")
         if stays_private:
-            say(f"{push} was there already and is still private. Its settings on the hub make it public.")
+            say(f"{push} already existed and is still private. To make it public, change its settings on the hub.")
 
 
 def _export_folder(run: Path, what: str) -> Path:
-    """Return where an export goes by default: into the folder of its run, since a checkpoint may be removed later."""
+    """Return the default folder of an export. It is in the run's folder, since a checkpoint may be removed later."""
     name, _, step = run.name.rpartition("-")
     return run.parent / f"{what}-{step}" if name == "checkpoint" else run / what
 
@@ -157,8 +157,8 @@ def _check_push(name: str, run: Path, base: Path | None, *, is_public: bool, is_
 def reported(folder: Path) -> Iterator[None]:
     """Write the report of a run when it ends, with or without an error. A report that fails does not fail the run.
 
-    An error before the first record of this run, such as a refused resume, leaves the report as it is. A folder that
-    another process uses gets no report from this one.
+    The report is left as it is after an error before the first new record, such as a refused resume, and if another
+    process uses the folder.
     """
     from vcsd.checkpoint.lock import InUseError
 
@@ -183,7 +183,7 @@ def reported(folder: Path) -> Iterator[None]:
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """Return what tells whether a file was written to; None if there is none."""
+    """Return a file's modification time and size, or None if it does not exist."""
     if not path.is_file():
         return None
     status = path.stat()
@@ -203,8 +203,8 @@ def capsule(
 ) -> None:
     """Pack a run into one file: recipe, versions, hashes of weights and data, row ids, metrics, scores, intervals.
 
-    Someone else can check it with `vcsd replay`. It holds no weights, no data, no addresses of servers and no absolute
-    paths of the recipe.
+    Others can check it with `vcsd replay`. The file contains no weights, no data, no server addresses and no absolute
+    paths from the recipe.
 
     Example: `vcsd capsule runs/first --output first.capsule.json --scores runs/eval/first`
     """
@@ -220,11 +220,11 @@ def capsule(
     say(f"Wrote {path}: {packed['last_step']} steps.")
     for card in packed["scorecards"]:
         say(f"It holds a scorecard of {card['measured_on']}: Acc {card['acc']:.1f}.")
-    say(f"Publish its seal beside your results: {seal}")
+    say(f"Publish its seal with your results: {seal}")
 
 
 def replay(  # noqa: PLR0913, PLR0917  one argument for each option
-    file: Annotated[Path, typer.Argument(help="A capsule.")],
+    file: Annotated[Path, typer.Argument(help="The capsule to replay.")],
     model: Annotated[
         Path | None, typer.Option(help="The model's folder, or world for the shipped base. Not needed for a hub id.")
     ] = None,
@@ -244,11 +244,12 @@ def replay(  # noqa: PLR0913, PLR0917  one argument for each option
     """Run a capsule again and compare: every step, every score that the run measured, and the last weights.
 
     On the same kind of CPU, with the same versions and ranks, everything must be equal bit for bit. Elsewhere, numbers
-    may differ within a tolerance and weights are not compared; the output says what was left out. Resumes if
-    interrupted. The exit code is 1 if something differs. Scores of `vcsd eval` are not measured again. For a run of two
-    ranks: `torchrun --nproc-per-node 2 -m vcsd replay`.
+    may differ within a tolerance and weights are not compared; the output lists what was not compared. Scores of
+    `vcsd eval` are not measured again. Resumes if interrupted. The exit code is 1 if something differs.
 
     Example: `vcsd replay first.capsule.json --data data/train.jsonl --seal 9c1f...`
+
+    For a run of two ranks: `torchrun --nproc-per-node 2 -m vcsd replay`
     """
     show_log()
     from vcsd.bases.shipped_bases import shipped_base

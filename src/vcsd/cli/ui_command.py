@@ -14,7 +14,9 @@ def ui(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port; default: the first free one from 7860.")
     ] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Shrink the image to this many pixels.")] = None,
+    max_pixels: Annotated[
+        int | None, typer.Option(metavar="N", help="Shrink images larger than N pixels; default: the model's limit.")
+    ] = None,
 ) -> None:
     """Ask a model about an image in the browser: answer, contrast of each token, sliders for alpha and beta.
 

@@ -23,7 +23,7 @@ _KEYS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY"),
 )
 _KEY_ENDINGS = ("token", "key", "password")
-"""How the names of settings end that hold a key, such as trainer.hub_token."""
+"""Endings of the names of settings that hold keys, such as trainer.hub_token."""
 
 _MAX_SHOWN = 300
 

@@ -42,7 +42,7 @@ CHARTS: Sequence[tuple[str, str, str]] = (
 
 
 ONLY_VCSD = ("support_size", "kl_target_original")
-"""Metrics that are constant for OPSD, whose target has no support and no contrast: the vocabulary's size, and zero."""
+"""Metrics that are constant for OPSD, whose target has no support and no contrast: the vocabulary's size and zero."""
 
 
 def terminal_table(outcome: Outcome) -> Table:
@@ -60,15 +60,15 @@ def terminal_table(outcome: Outcome) -> Table:
 
 
 def unread_line(outcome: Outcome) -> str:
-    """Say how the share of unread answers changed with each difference of the terminal's table."""
+    """Return how the share of unread answers changed for each difference in the terminal's table."""
     rows = score_table(outcome).differences[1:]
     return "; ".join(f"{row.name}: {unread_note(row.scores[ALL].unread)}" for row in rows)
 
 
 def _coloured(score: Score) -> str:
     colour = "" if not score.is_clear else "[green]" if score.value > 0 else "[red]"
-    range_ = "" if score.low is None or score.high is None else f"{signed(score.low)} {signed(score.high)}"
-    return f"{colour}{signed(score.value)}{'[/]' if colour else ''} [dim]({range_})[/]"
+    interval = "" if score.low is None or score.high is None else f"{signed(score.low)} {signed(score.high)}"
+    return f"{colour}{signed(score.value)}{'[/]' if colour else ''} [dim]({interval})[/]"
 
 
 def score_table(outcome: Outcome) -> ScoreTable:
@@ -113,7 +113,7 @@ def write_report(outcome: Outcome, path: Path) -> Path:
         PageSection(
             "Paired differences",
             parts.difference_table(table),
-            "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change "
+            "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it is the change "
             "in unread answers, from which nothing could be extracted.",
         ),
         PageSection("Training, step by step", chart.line_charts(_charts(outcome))),

@@ -2,7 +2,7 @@
 
     base -> all questions -> OPSD, all questions -> VCSD, all questions -> table, report.html, training.html
 
-It uses what real runs use: the world's prompts as files, a recipe, `run.train`, the suites through `ask` and `score`.
+It works like real runs: the world's prompts as files, a recipe, `run.train`, the suites through `ask` and `score`.
 After an interruption, the same command resumes: training from its checkpoint, questions from the answers on disk.
 """
 
@@ -64,7 +64,7 @@ FULL = DemoSize(num_questions=256, num_prompts=1024)
 FAST = DemoSize(num_questions=64, num_prompts=256, overrides=("trainer.max_steps=20",))
 
 NUM_THREADS = 1
-"""Models this small gain little from a second thread, and lose much if other programs need the core."""
+"""Models this small gain little from a second thread, and lose much if other programs use the core."""
 
 
 @dataclass(frozen=True)

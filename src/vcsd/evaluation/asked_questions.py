@@ -1,6 +1,6 @@
-"""`questions.jsonl` beside the answers of an evaluation: what was asked, so that a report can show it without the data.
+"""`questions.jsonl` next to the answers of an evaluation: a sample of its questions, so that reports can show them.
 
-Of each benchmark, some questions are kept with small copies of their images. A hash of their ids chooses them, so that
+Up to 100 questions of each benchmark are kept, with small copies of their images. A hash of their ids chooses them, so
 every evaluation of a benchmark keeps the same ones, and reports on several models can show them side by side.
 """
 

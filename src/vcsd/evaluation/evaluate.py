@@ -7,7 +7,7 @@
     out/report.html             the same as a page, with answers and images
     out/vlmevalkit/<name>.tsv   the predictions in VLMEvalKit's columns
 
-With several seeds, all but the first two are in out/seed-<n>, and out/seeds.json has mean and standard deviation,
+With several seeds, all files but the first two are in out/seed-<n>, and out/seeds.json has mean and standard deviation,
 pass@k and diversity.
 """
 
@@ -202,7 +202,7 @@ def write_asked(
     questions: Sequence[Question],
     keys: Sequence[Sequence[str]],
 ) -> None:
-    """Write what is asked: first how, then each question without its images, with its answer's key for each seed."""
+    """Write asked.jsonl: a line on how questions are asked, then each question without images, with a key per seed."""
     own = {question.benchmark for question in questions} - set(ALL_BENCHMARKS)
     head = {"made_with": made_with, "seeds": list(seeds), "own": {name: suites[name].breakdown for name in sorted(own)}}
     out.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,12 @@
 """Evaluation during training: the student is asked before the first step, every few steps, and after the last.
 
     runs/first/evaluation.jsonl              one line per evaluation: Acc, each benchmark with interval and counts
-    runs/first/evaluation/step-30.jsonl      the answers behind it
+    runs/first/evaluation/step-30.jsonl      the answers of one evaluation
 
 A line is written before the checkpoint of its step. A run that resumes from a checkpoint removes the lines of later
-steps and writes them again, so every step appears once. Failed questions count as wrong and are counted; an evaluation
-never ends a run, but warns if the student is clearly worse than before its first step, or than it was at its best.
+steps and writes them again, so every step appears once. Failed questions count as wrong, and their number is recorded.
+An evaluation never ends a run, but warns if the student is clearly worse than before its first step or than at its
+best.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX = "evaluation/"
-"""The prefix of its metrics, as in evaluation/acc."""
+"""The prefix of the evaluation's metrics, as in evaluation/acc."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,11 @@ class LiveExam:
     marking: Marking = field(default_factory=lambda: Marking("final"))
     suites: Mapping[str, Benchmark] = field(default_factory=lambda: ALL_BENCHMARKS)
     also_after: frozenset[int] = frozenset()
-    """More steps after which the student is asked, where a run is repeated that was extended."""
+    """More steps after which the student is asked: a replay of an extended run needs the last steps of its parts."""
 
     @cached_property
     def own(self) -> dict[str, str]:
-        """A checksum of the questions of each file of the user's own, by its name."""
+        """The checksum of the questions in each of the user's own files, by benchmark name."""
         names = dict.fromkeys(question.benchmark for question in self.questions)
         return {
             name: questions_checksum(question for question in self.questions if question.benchmark == name)
@@ -81,7 +82,7 @@ class LiveExam:
 
 
 class LiveEvaluation(TrainerCallback):
-    """Examines the student of a trainer. `answerer(step)` answers with the student's weights after that step."""
+    """Evaluates the student of a trainer. `answerer(step)` answers with the student's weights after that step."""
 
     def __init__(self, trainer: DistillationTrainer, exam: LiveExam, answerer: Callable[[int], Answerer]) -> None:
         self.trainer, self.exam, self.answerer = trainer, exam, answerer
@@ -90,13 +91,13 @@ class LiveEvaluation(TrainerCallback):
         self._earlier: dict[int, Scorecard] | None = None
 
     def attach(self) -> None:
-        """Join the trainer ahead of its monitors, so that they record the results with the step."""
+        """Add this callback before the trainer's monitors, so that they record the results with the step."""
         self.trainer.callback_handler.callbacks.insert(0, self)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Remove the lines of steps that will be repeated; examine the student before its first step."""
+        """Remove the lines of steps that will be repeated; evaluate the student before its first step."""
         is_new, self._earlier = state.global_step == 0, None
         num_removed = on_first(lambda: self.lines.keep_until("step", -1 if is_new else state.global_step))
         if num_removed:
@@ -107,13 +108,13 @@ class LiveEvaluation(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """Examine the student if it is due, and add the numbers to the metrics of the step."""
+        """Evaluate the student if it is due, and add the numbers to the metrics of the step."""
         if not self.exam.is_due(state.global_step, state.max_steps):
             return
         numbers, seen = self.examine(state.global_step), self.trainer.seen
         if seen is not None:
             self.trainer.seen = replace(seen, metrics={**seen.metrics, **numbers})
-        is_skipped = seen is None or not seen.is_taken  # the trainer itself looks at the steps that it took
+        is_skipped = seen is None or not seen.is_taken  # the trainer records the best value of steps that it took
         if is_skipped and args.metric_for_best_model in numbers:
             self.trainer.best_values.append(numbers[args.metric_for_best_model])
 
@@ -152,7 +153,7 @@ class LiveEvaluation(TrainerCallback):
         return scorecard_of(exam.questions, predictions, verdicts, marking=exam.marking, suites=exam.suites)
 
     def _losses(self, step: int, card: Scorecard) -> list[Loss]:
-        """What is clearly worse than at an earlier evaluation. A resumed run reads the earlier answers again."""
+        """Scores that are clearly worse than in an earlier evaluation. A resumed run reads the earlier answers."""
         if self._earlier is None:
             self._earlier = self._cards_before(step)
         losses = clear_losses(card, self._earlier)
@@ -160,9 +161,9 @@ class LiveEvaluation(TrainerCallback):
         return losses
 
     def _cards_before(self, step: int) -> dict[int, Scorecard]:
-        """The scorecards of the evaluations before a step, from the files; without those of other questions.
+        """The scorecards of earlier evaluations, by step, from their files.
 
-        Nor those with other sampling values or another file of own questions, which change scores as training does.
+        Leaves out evaluations that asked other questions or used other sampling values: these change scores too.
         """
         lines = [line for line in read_lines(self.lines.path) if line.get("step", step) < step]
         sampling, own = asdict(self.exam.sampling), self.exam.own.items()
@@ -188,7 +189,7 @@ class LiveEvaluation(TrainerCallback):
 
 
 def _watched(lines: Sequence[JsonLine], otherwise: str, is_alike: Callable[[JsonLine], bool]) -> list[JsonLine]:
-    """The evaluations that can be compared with; warn of the others, and say why not."""
+    """Return the evaluations that can be compared with, and log a warning on the others with the reason."""
     alike = [line for line in lines if is_alike(line)]
     if len(alike) < len(lines):
         several = f"{len(lines) - len(alike)} of {len(lines)} earlier evaluations"

@@ -25,7 +25,7 @@ def live_line(
     seconds: float,
     own: Mapping[str, str],
 ) -> dict[str, object]:
-    """Build a line: a few numbers for each benchmark, what is clearly worse than before, and how they were made.
+    """Build a line: a few numbers for each benchmark, the clear losses, and how questions were asked and answers read.
 
     `own` are the checksums of the user's own questions.
     """
@@ -65,7 +65,7 @@ def _fell(losses: Sequence[Loss]) -> dict[str, object]:
 
 
 def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None:
-    """Return the share of unread answers in a line of evaluation.jsonl, in percent: of a benchmark, or the mean."""
+    """Return the percentage of unread answers in a line of evaluation.jsonl: of one benchmark, or the mean of all."""
     benchmarks = record.get("benchmarks", {})
     chosen = [benchmarks.get(name, {})] if name else list(benchmarks.values())
     if not chosen or not all(one.get("num_questions") and "unresolved" in one for one in chosen):
@@ -74,7 +74,7 @@ def live_unread_share(record: Mapping[str, Any], name: str = "") -> float | None
 
 
 def told_losses(record: Mapping[str, Any]) -> str:
-    """Write the losses of a line of evaluation.jsonl; empty without any.
+    """Describe the losses in a line of evaluation.jsonl; an empty string if there are none.
 
     >>> loss = {"since": 0, "difference": -7.5, "interval": [-10.25, -4.5]}
     >>> told_losses({"step": 60, "fell": {"MMStar": loss}})

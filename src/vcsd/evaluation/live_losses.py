@@ -1,7 +1,7 @@
-"""Losses during training: where an evaluation is clearly below the first one of its run, or below the best one.
+"""Losses during training: scores that are clearly below the first evaluation of the run, or below the best one.
 
-Each score, a benchmark or Acc, has a best evaluation of its own. That one was picked for its luck too, so a loss since
-then must be larger to be clear. `benchmarks/loss_warnings.py` measures how often both warn, with and without a loss.
+Each score (a benchmark or Acc) has its own best evaluation. The best one was partly lucky, so a loss since then must be
+larger to be clear. `benchmarks/loss_warnings.py` measures how often both rules warn, with and without a true loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.uncertainty import Interval
 
 SURE = 1.5
-"""A loss since the first evaluation is clear if it is so many times as large as its 95% interval is wide on that side:
+"""A loss since the first evaluation is clear if it exceeds this many times the upper half-width of its 95% interval:
 three standard errors, because a run compares many benchmarks at many steps."""
 
 SURE_SINCE_BEST = 2.0
@@ -37,7 +37,7 @@ class Loss:
 
 
 def clear_losses(card: Scorecard, earlier: Mapping[int, Scorecard]) -> list[Loss]:
-    """Return what is clearly below the first or the best of earlier scorecards, which are given by their steps."""
+    """Return the scores that are clearly below the first or the best of the earlier scorecards (by step)."""
     best = {name: max(earlier, key=lambda step: scores_of(earlier[step])[name], default=0) for name in scores_of(card)}
     losses = []
     for since in sorted({0, *best.values()} & earlier.keys()):
@@ -49,7 +49,7 @@ def clear_losses(card: Scorecard, earlier: Mapping[int, Scorecard]) -> list[Loss
 
 
 def scores_of(card: Scorecard) -> dict[str, float]:
-    """Return the scores that are watched: those of the benchmarks, and Acc if there are several of them."""
+    """Return the scores that are watched: those of the benchmarks, and Acc if there are several benchmarks."""
     entries = {name: score.entry for name, score in card.benchmarks.items()}
     return {"Acc": card.acc, **entries} if len(entries) > 1 else entries
 
@@ -62,7 +62,7 @@ def _changes(before: Scorecard, after: Scorecard) -> dict[str, Difference]:
 
 
 def is_clear_loss(difference: float, limits: Interval, sure: float = SURE) -> bool:
-    """Whether a difference with this 95% interval is a loss that chance hardly explains.
+    """Whether a difference with this 95% interval is a loss that chance alone hardly explains.
 
     >>> from vcsd.evaluation.scoring.uncertainty import Interval
     >>> is_clear_loss(-9.0, Interval(-15.0, -3.5)), is_clear_loss(-9.0, Interval(-15.0, -2.5))

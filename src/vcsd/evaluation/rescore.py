@@ -76,9 +76,9 @@ def read_asked(run: Path) -> Asked:
 
 
 def _check_names(head: Mapping[str, Any]) -> None:
-    """Raise ValueError for names and seeds that no evaluation writes: files are named after them.
+    """Raise ValueError for names and seeds that no evaluation writes. Files are named after them.
 
-    The folder may come from a stranger, who must not choose where on this machine scores are written.
+    The folder may come from someone else, who must not choose where scores are written on this machine.
     """
     for name in head["own"]:
         if name in ALL_BENCHMARKS or name != PurePath(name).name:
@@ -88,9 +88,9 @@ def _check_names(head: Mapping[str, Any]) -> None:
 
 
 def _check_whole(asked: Asked) -> None:
-    """Raise ValueError unless every question is there once, with a key for each seed: the rest alone scores otherwise.
+    """Raise ValueError unless the file has every question once, with a key for each seed: a part would score otherwise.
 
-    The reports on the data say how many questions of each benchmark were asked.
+    The data reports have the number of questions asked for each benchmark.
     """
     if not asked.seeds or any(len(keys) != len(asked.seeds) for keys in asked.keys):
         raise ValueError("a question does not have one key for each seed")
@@ -108,7 +108,7 @@ def _check_whole(asked: Asked) -> None:
 def _question(row: Mapping[str, Any]) -> Question:
     example = Example(row["question"], [], [user_message(row["text"], 0)])
     if row["kind"] not in get_args(AnswerKind):
-        raise ValueError(f"{row['kind']!r} is no kind of question")
+        raise ValueError(f"{row['kind']!r} is not a kind of question")
     cells = [dict(row[name].items()) for name in ("options", "groups", "fields")]
     return Question(example, row["benchmark"], row["kind"], row["gold"], *cells)
 
@@ -132,7 +132,7 @@ def rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool = Fals
 def _rescore(run: Path, marking: Marking, out: Path, *, allow_failed: bool) -> list[Scorecard]:
     asked = read_asked(run)
     _refuse_another_reading(out, marking, asked.suites)
-    # A judge's replies are stored beside the answers: two commands would ask for each of them twice.
+    # A judge's replies are stored next to the answers: two commands would ask for each of them twice.
     with nullcontext() if marking.judge is None else only_process(run):
         out.mkdir(parents=True, exist_ok=True)
         with only_process(out):
@@ -161,7 +161,7 @@ def _refuse_another_reading(out: Path, marking: Marking, suites: Mapping[str, Be
 
 
 def _made_otherwise(card: Scorecard, marking: Marking, suites: Mapping[str, Benchmark]) -> str | None:
-    """Say how a scorecard was made, if not by this marking."""
+    """Describe how a scorecard was made if it differs from this marking; None if it does not."""
     judge = {} if marking.judge is None else marking.judge.about()
     before = card.made_with.get("judge") or {}
     has_other_rules = card.mode != "final" and card.rules != marking.rules

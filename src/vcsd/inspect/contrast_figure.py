@@ -28,10 +28,10 @@ PICTURE, LINE, GAP, TOP = 1.45, 0.27, 0.5, 0.35
 """Inches: a picture's side, a line of text, the space above a row of tokens, and the margin at the top."""
 
 QUESTION_WIDTH, MOST_LINES = 50, 14
-"""Characters of a line of the question, and lines of it."""
+"""The most characters in a line of the question, and the most lines."""
 
 SIZE = 11
-"""Points of the tokens."""
+"""The font size of the tokens, in points."""
 
 _PALE, _WARM, _COOL = (1.0, 1.0, 1.0), (0.933, 0.478, 0.102), (0.235, 0.545, 0.878)
 
@@ -41,7 +41,7 @@ def require_matplotlib(path: Path) -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        how = install_command("eval")  # which brings matplotlib
+        how = install_command("eval")  # this extra includes matplotlib
         raise ConfigError(
             [f"{path.suffix} needs matplotlib. Install the extra: {how}, or write .html or .json."]
         ) from error
@@ -119,7 +119,7 @@ def _laid_out(row: TokenRow, width: float) -> list[tuple[float, int]]:
 
 
 def _width(text: str) -> float:
-    """Inches of a text in the fixed-width font of the tokens; a wide character counts twice."""
+    """Return the width of a text in the tokens' fixed-width font, in inches; a wide character counts twice."""
     return sum(2 if ord(char) > 0x2E80 else 1 for char in text) * SIZE * 0.602 / 72
 
 

@@ -1,4 +1,4 @@
-"""Write a token contrast to a file; the ending says in which form: .html, .png, .svg or .json."""
+"""Write a token contrast to a file in the format that the ending names: .html, .png, .svg or .json."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ENDINGS = (".html", *FIGURES, ".json")
 
 
 def refuse_ending(path: str | PathLike[str]) -> None:
-    """Raise a ConfigError unless the ending of a path names a form that can be written here.
+    """Raise a ConfigError unless the ending of a path names a format that can be written here.
 
-    Checked before a model is loaded.
+    Call this before loading a model.
     """
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:

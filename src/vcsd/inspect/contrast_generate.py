@@ -4,8 +4,8 @@
     model.generate(**inputs, logits_processor=[contrast], max_new_tokens=64)
 
 At every token, `generate` computes the view with the image, and the processor the view with the control; the shaped
-target of `vcsd.rollout.contrast_engine` replaces the logits. Decoding costs twice as much per token. A trained student
-needs only one pass for it. Batches and sampling work; beam search is refused as soon as it reorders rows.
+target of `vcsd.rollout.contrast_engine` replaces the logits. Decoding costs twice as much per token; a trained student
+needs only one pass. Batches and sampling work; beam search is refused as soon as it reorders rows.
 
 Shape legend: R rows of the batch, P prompt tokens, V vocabulary.
 """
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 MAX_NEW_TOKENS = 4096
-"""The longest response. The cache of the control grows with what is written, so a large limit costs nothing."""
+"""The longest response. The cache of the control grows with the response, so a large limit costs nothing."""
 
 
 class ContrastLogits(LogitsProcessor):
-    """Replaces the logits of a batch by log q*, given the prompt of each row with the control. For one `generate`."""
+    """Replaces a batch's logits by log q*, given each row's prompt with the control. Serves one call of `generate`."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ContrastLogits(LogitsProcessor):
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return log q* of the next token (R, V), given what is written (R, ...) and the logits with the image."""
+        """Return log q* of the next token (R, V), given the tokens so far (R, ...) and the logits with the image."""
         if self._decoder is None:
             logits_control_RV = self._begin(len(input_ids))
         else:

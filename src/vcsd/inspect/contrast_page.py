@@ -54,7 +54,7 @@ def contrast_page(seen: Sequence[ResponseContrast], maps: Mapping[str, Sequence[
 
 _ROWS_LEAD = (
     "log p(token | image) - log p(token | control). Point at a token, click it, or move with Tab and the arrow keys to "
-    "see the candidates at its place."
+    "see the candidates at its position."
 )
 
 _MAPS_LEAD = (
@@ -85,9 +85,9 @@ def _legend_text(first: ResponseContrast) -> str:
 
 
 def notes(seen: Sequence[ResponseContrast]) -> list[str]:
-    """Say what a reader must know about a comparison."""
+    """Return what a reader must know about a comparison."""
     return [
-        f"{other.name} splits the response into other tokens than {seen[0].name}: no difference can be shown."
+        f"{other.name} tokenizes the response differently from {seen[0].name}, so no difference can be shown."
         for other in seen[1:]
         if not _same_tokens(seen[0], other)
     ]
@@ -165,7 +165,7 @@ def _maps(first: ResponseContrast, maps: Mapping[str, Sequence[TileMap]]) -> Htm
         return Html("")
     scale = full_colour(value for _, one in several for row in one.support for value in row)
     items = [HeatMap(*_titles(name, one), first.images[0], one.support) for name, one in several]
-    legend = colour_legend(scale, low="the tile speaks against it", high="for it")
+    legend = colour_legend(scale, low="the tile makes it less likely", high="more likely")
     return Html(legend + heat_maps(items, scale))
 
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from vcsd.report.tokens import TokenRow
 
 MOST_LINES = 8
-"""Tokens in the table."""
+"""The most tokens in the table."""
 
 LEAST_INTEREST = 0.02
-"""Nats below which a token is not worth a line."""
+"""Tokens below this many nats get no line in the table."""
 
 _PALE, _WARM, _COOL = (247, 247, 247), (235, 114, 20), (66, 140, 225)
 _LEAST_LEVEL = 5
-"""Percent of the full colour below which a token stays plain."""
+"""Tokens below this percentage of the full colour stay plain."""
 
 
 def contrast_lines(seen: Sequence[ResponseContrast]) -> RenderableType:

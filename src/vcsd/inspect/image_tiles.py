@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from vcsd.models.encode import Encoded
 
 MOST_TILES = 32
-"""Tiles along one side."""
+"""The most tiles along one side."""
 
 MOST_MAPS = 6
-"""Maps that are drawn if no token is chosen: those of the largest contrast."""
+"""The most maps drawn if no token is chosen, by largest contrast."""
 
 LEAST_SHARE = 0.1
 """Tokens with less than this share of the largest contrast are not mapped unless chosen."""
 
 ROW_TOKENS = 8192
-"""Tokens per packed row; a longer prompt has a row of its own."""
+"""Tokens per packed row; a longer prompt gets its own row."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def tile_map(
 
 
 def _chosen(seen: ResponseContrast, positions: Sequence[int] | None) -> list[tuple[int, CandidateScore]]:
-    """Return the candidates to map: the response's token, and the target's favourite if it is another one."""
+    """Return the candidates to map: the response's token, and the target's most probable one if it differs."""
     candidates = [
         (position, candidate)
         for position in (range(len(seen.tokens)) if positions is None else positions)

@@ -1,4 +1,4 @@
-"""A model opened to be looked at, and the picture that is shown if none is given."""
+"""Open a model for inspection. The offline world has a picture and a question of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live run in the terminal: step and time left, metrics with their course, phases, memory, alarms, latest samples."""
+"""A live run in the terminal: step and time left, metrics and their course, phases, memory, alarms, latest samples."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _watch_run(folder: Path, console: Console, pause: Callable[[float], None]) -
 
 
 def dashboard(run: RunRecord) -> RenderableType:
-    """Return everything about a run that fits on a screen; of a model that was only evaluated, its mean score."""
+    """Return everything about a run that fits on a screen; for a model that was only evaluated, its mean score."""
     if run.scorecard is not None and run.state == "evaluated":
         return Text.assemble(plain(run.name, "bold"), f"  evaluated, not trained: Acc {run.scorecard.acc:.2f}")
     return Stacked(_head(run), Text(), _metrics(run), Text(), _phases(run), *_alarms(run), *_samples(run))
@@ -122,7 +122,7 @@ def duration(seconds: float) -> str:
 
 
 def spark(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
-    """Draw the course of some numbers with bars of eight heights; long courses are averaged.
+    """Draw a sparkline of some numbers with bars of eight heights; long series are averaged.
 
     >>> spark([0, 1, 2, 3, 4, 5, 6, 7])
     '\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588'
@@ -163,7 +163,7 @@ def _phases(run: RunRecord) -> Table:
 
 
 def _alarms(run: RunRecord) -> list[Text]:
-    """The guard's last alarm, and what the last evaluation has lost."""
+    """The guard's last alarm, and the scores that fell in the last evaluation."""
     alarms = [record for record in run.steps if record.get("guard") is not None]
     fell = told_losses(run.evaluations[-1]) if run.evaluations else ""
     losses = [plain(f"\nevaluation at step {run.evaluations[-1]['step']}: {fell}", "yellow")] if fell else []

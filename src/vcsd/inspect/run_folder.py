@@ -1,4 +1,4 @@
-"""What a run's folder tells about the run, whether it is finished, running, stopped or crashed."""
+"""Read the folder of a run that is finished, running, stopped or crashed."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CARD, SKIPPED = "scorecard.json", "skipped.jsonl"
 
 RunState = Literal["finished", "running", "stopped", "evaluated"]
 """A run that crashed and one that a person stopped look alike: both have fewer steps than planned. A model that was
-only evaluated, such as the base, has answers but no steps."""
+only evaluated, such as the base, has answers but no steps: it is "evaluated"."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """A run as its files tell it. Steps, samples and evaluations are records in the order they were written."""
+    """A run as read from its files. Steps, samples and evaluations are records in the order they were written."""
 
     name: str
     folder: Path
@@ -46,7 +46,7 @@ class RunRecord:
     samples: Sequence[JsonLine]
     evaluations: Sequence[JsonLine]
     syncs: Sequence[JsonLine]
-    """Each time that vLLM got the student's weights; empty if transformers drew the rollouts."""
+    """One record for each time that vLLM got the student's weights; empty if transformers drew the rollouts."""
     scorecard: Scorecard | None
     exam: Path
     """The folder of its scorecard and answers: its own, or `eval` in it."""
@@ -76,13 +76,13 @@ class RunRecord:
 
     @property
     def cause(self) -> str | None:
-        """Why a run stopped, if its files tell: so many rows were skipped that a run stops."""
+        """Why a run stopped, if its files show that it skipped too many rows; else None."""
         allowed, in_step = self.setting("data", "max_skipped_share"), self.setting("prompts_per_step")
         if self.state != "stopped" or not isinstance(allowed, int | float) or not isinstance(in_step, int):
             return None
         times_skipped = sum(1 for _ in read_lines(self.folder / SKIPPED))  # a run counts a row in every epoch
         times_used = sum(len(record.get("examples", ())) for record in self.steps)
-        most_seen = times_skipped + times_used + in_step  # the rows of the step that was not finished are not known
+        most_seen = times_skipped + times_used + in_step  # the rows of the unfinished step are not recorded
         if most_seen < MIN_ROWS_SEEN or times_skipped <= allowed * most_seen:
             return None
         return (
@@ -100,7 +100,7 @@ class RunRecord:
     def answers(self) -> dict[tuple[str, str], str]:
         """Return the text of each answer behind the scorecard, by benchmark and question; the latest counts.
 
-        The file also holds answers of other settings, and of other seeds. What the last evaluation asked has keys.
+        The file also holds answers with other settings and seeds. `asked.jsonl` has the keys of the last evaluation.
         """
         asked = {_asked_name(one): one["keys"] for one in read_lines(self.exam / ASKED) if "keys" in one}
         texts = {}
@@ -111,7 +111,7 @@ class RunRecord:
         return texts
 
     def questions(self) -> dict[tuple[str, str], JsonLine]:
-        """Return what is kept of some questions behind the scorecard, by benchmark and question."""
+        """Return the stored sample of the questions behind the scorecard, by benchmark and question."""
         return {_asked_name(one): one for one in read_lines(self.exam / QUESTIONS)}
 
     def series(self, metric: str) -> list[tuple[float, float]]:
@@ -133,7 +133,7 @@ def _asked_name(record: JsonLine) -> tuple[str, str]:
 
 
 def _machines(folder: Path) -> dict[str, str]:
-    """Where a run was made. A run that was resumed elsewhere shows every machine, in order."""
+    """Describe the machine of a run. For a run that was resumed elsewhere, every machine is listed, in order."""
     try:
         machines = [session["environment"] for session in sessions_of(folder)]
     except (OSError, ValueError):
@@ -170,7 +170,7 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
 
 @contextmanager
 def as_written_by_a_run(folder: Path | str) -> Iterator[None]:
-    """Raise a ConfigError if the files of a run hold something else than a run writes."""
+    """Raise a ConfigError if the files of a run hold something that no run writes."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The report of runs: one page with configuration, curves, scores, time, memory, alarms and samples, run by run.
+"""The report of one or more runs: a page with scores, curves, time, memory, alarms, samples and configuration.
 
 It reads only what the runs wrote, so it also works on a run that is still training or has crashed.
 """
@@ -50,7 +50,7 @@ CURVES: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 """The curves of a report: metric, title, and what it shows."""
 
 STILL = 1e-6
-"""A curve that moves by less than this share is named instead of drawn."""
+"""A curve that moves by less than this share is listed instead of drawn."""
 
 GIB = 2**30
 
@@ -87,7 +87,7 @@ def run_page(runs: Sequence[RunRecord]) -> Page:
 
 
 def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """Give each run a colour: the first run of a method the method's own, if it has one."""
+    """Give each run a colour. The first run of a method gets the method's own colour, if it has one."""
     tones: dict[str, str] = {}
     for run in runs:
         own = "base" if run.state == "evaluated" else run.setting("method", "name")
@@ -101,14 +101,14 @@ def tones_of(runs: Sequence[RunRecord]) -> dict[str, str]:
 
 _SCORES_LEAD = "In percent, with 95% intervals over the questions, from each run's scorecard or last evaluation."
 _DIFFERENCES_LEAD = (
-    "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it the change in "
+    "In points, on the same questions. Coloured where the 95% interval excludes zero. Next to it is the change in "
     "unread answers, from which nothing could be extracted: answers that are only stated more plainly raise a score "
     "too."
 )
 _CASES_LEAD = "Questions that the last run answers correctly and all others do not, then the reverse."
 _SYNCS_LEAD = (
     "Each time vLLM got the student's weights: all expected names were sent, the version was read back, and a probe "
-    "compared vLLM's log-probabilities with the student's. Only rounding may remain; a run stops at a jump."
+    "compared vLLM's log-probabilities with the student's. They may differ by rounding only; a run stops at a jump."
 )
 _SAMPLES_LEAD = (
     "Responses that the student sampled, from the first step to the latest, as the loss saw them. Each token is "
@@ -160,7 +160,7 @@ def _tiles(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Tile]:
 
 
 def _curves(runs: Sequence[RunRecord], tones: Mapping[str, str], curves: Iterable[tuple[str, str, str]]) -> Html:
-    """Draw the curves that move, and name those that do not."""
+    """Draw the curves that move, and list those that do not."""
     charts, still = [], []
     for metric, title, says in curves:
         lines = [Line(run.name, tones[run.name], run.series(metric)) for run in runs]
@@ -195,7 +195,7 @@ def _benchmark_curves(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> li
 
 
 def _unread_since_the_first(runs: Sequence[RunRecord], name: str) -> str:
-    """Say for each run by how many points its unread answers changed from its first evaluation to its last."""
+    """Describe for each run by how many points its unread answers changed from its first evaluation to its last."""
     notes = []
     for run in runs:
         shares = [share for record in run.evaluations if (share := live_unread_share(record, name)) is not None]

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from vcsd.monitor.lines import JsonLine
 
 MOST_SAMPLES = 24
-"""Samples shown of each run, spread over training."""
+"""The most samples shown of each run, spread over training."""
 
 MOST_TEXT = 4000
-"""Characters shown of a response."""
+"""The most characters shown of a response."""
 
 MOST_COLOURED = 160
-"""Tokens shown in colour of each response; the whole response stands below them."""
+"""The most tokens of a response shown in colour; for a longer one, the whole text follows below."""
 
 
 def sampled(runs: Sequence[RunRecord]) -> Html:
-    """Show samples of each run to unfold, spread over its training; all are coloured on one scale."""
+    """Show collapsible samples of each run, spread over its training; all are coloured on one scale."""
     chosen = {run.name: spread(run.samples, MOST_SAMPLES) for run in runs}
     values = [value for records in chosen.values() for record in records for _, value in coloured_tokens(record)]
     scale = full_colour(values)
@@ -92,9 +92,9 @@ def _prompt(record: JsonLine) -> str:
 
 
 def _images(folder: Path, record: JsonLine) -> str:
-    """Show the thumbnails of a sample; of an older run, which has none, the names of the files.
+    """Show the thumbnails of a sample; for an older run, which has none, the names of the files.
 
-    The files themselves are not opened: a run from a stranger could name any picture on this machine.
+    The files themselves are not opened: a run from someone else could name any picture on this machine.
     """
     small = stored_pictures(folder, record)
     if small or "thumbnails" in record:
@@ -112,7 +112,7 @@ def stored_pictures(folder: Path, record: JsonLine) -> list[Image.Image]:
             continue
         try:
             images.append(load_image("sample", path))
-        except DataError:  # deleted, or half copied
+        except DataError:  # deleted, or partly copied
             continue
     return images
 

@@ -1,4 +1,4 @@
-"""The parts of a run report that are not curves, scores or samples: case studies, the guard's alarms, the settings."""
+"""Sections of a run report besides curves, scores and samples: case studies, alarms, weight syncs, settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vcsd.monitor.lines import JsonLine
 
 MOST_EVENTS = 50
-"""Alarms listed."""
+"""The most alarms listed."""
 
 _SYNC_CURVES = (
     ("probe_mean", "Probe", "Mean difference of log-probabilities between vLLM and the student, in nats."),
@@ -27,13 +27,13 @@ _SYNC_CURVES = (
 )
 
 MOST_CASES = 4
-"""Questions shown of each kind of disagreement."""
+"""The most questions shown of each kind of disagreement."""
 
 MAIN_SETTINGS = (
     *("model.path", "data.path", "method.name", "method.alpha", "method.beta", "prompts_per_step"),
     *("rollout.num_per_prompt", "rollout.max_new_tokens", "trainer.max_steps", "trainer.learning_rate", "trainer.seed"),
 )
-"""Settings that are always shown; others only where runs differ, and all of them to unfold."""
+"""Settings that are always shown. Others are shown where runs differ; a collapsible part has all of them."""
 
 
 def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[Case]:
@@ -49,7 +49,7 @@ def disagreements(runs: Sequence[RunRecord], tones: Mapping[str, str]) -> list[C
     texts = [run.answers() for run in scored]
     cases = []
     for verdict, keys in ((f"only {scored[-1].name} is right", gained), (f"only {scored[-1].name} is wrong", lost)):
-        shown = [key for key in keys if key in known] or keys  # with a picture, if any has one
+        shown = [key for key in keys if key in known] or keys  # prefer questions whose picture was kept
         for key in spread(shown, MOST_CASES):
             answers = [
                 Answer(run.name, tones[run.name], said.get(key, "")[:MOST_TEXT], own[key])
@@ -122,7 +122,7 @@ def _sync_series(run: RunRecord, name: str) -> list[tuple[float, float]]:
 
 
 def configuration(runs: Sequence[RunRecord]) -> Html:
-    """Show where the runs are and what they ran on, the settings in which they differ, and all settings to unfold."""
+    """Show where the runs are and what they ran on, the settings in which they differ, and, collapsed, all settings."""
     head: list[list[str]] = [["folder", *(str(run.folder) for run in runs)]]
     names = dict.fromkeys(name for run in runs for name in run.environment)
     head += [[name, *(str(run.environment.get(name, "-")) for run in runs)] for name in names]

@@ -1,10 +1,10 @@
 """The contrast of every token of a response: the paper's token figure as numbers.
 
 The model predicts each token of a response twice, with the image and with the control. The difference is the token's
-contrast; together they give the support and the target that training would use, in which the student is compared.
-All numbers come from `vcsd.core`, at the method's temperature.
+contrast. Together they give the support and the target that training would use; the student is compared with it. All
+numbers come from `vcsd.core`, at the method's temperature.
 
-Memory: the logits of a few positions at a time, and of each position only the leading candidates are kept.
+Memory: logits are computed for a few positions at a time, and only the leading candidates of each are kept.
 
 Shape legend: N response positions, C positions of a chunk, K candidates, V vocabulary.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from vcsd.models.packed.packing import Prompt
 
 TOP = 5
-"""Candidates kept under each view."""
+"""The number of candidates kept under each view."""
 
 CHUNK_BYTES = 16 * 2**20
 """Limit on one float32 tensor of a chunk's logits. The equations need about twenty such tensors at a time."""
@@ -75,7 +75,7 @@ class CandidateScore:
 class TokenScore:
     """One token of the response, and the leading candidates at its position, the most probable in the target first.
 
-    `entropy` is that of the model with the image, in nats, at the temperature of the distillation.
+    `entropy` is that of the model with the image, in nats, at the distillation temperature.
     """
 
     realised: CandidateScore
@@ -142,7 +142,7 @@ class PromptViews:
     is_sampled: bool
 
     def contrast(self, name: str, tokens: tuple[TokenScore, ...]) -> ResponseContrast:
-        """Join the tokens' numbers with what was shown."""
+        """Combine the tokens' scores with the question and the images."""
         return ResponseContrast(
             name,
             self.example.text,

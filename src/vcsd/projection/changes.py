@@ -1,8 +1,8 @@
 """What to change in a recipe so that it fits a machine: overrides, found by projecting each, smallest change first.
 
-The first changes keep the result, or nearly, and cost time; then images get smaller or more GPUs are used; then
-adapters are trained instead of whole weights; last comes a smaller model. A change is proposed if it fits and
-contains no other that fits.
+The first changes keep the result, or nearly so, and cost time; then images get smaller or more GPUs are used; then
+adapters are trained instead of all weights; last comes a smaller model. A change is proposed if it fits and contains no
+smaller change that fits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcsd.projection.project import Projection
 
 MOST = 4
-"""How many changes are proposed."""
+"""The most changes that are proposed."""
 
 _COUNTS = (2, 4, 8, 16)
 _MEGAPIXEL = 2**20
@@ -37,13 +37,13 @@ class Move:
     overrides: tuple[str, ...]
     cost: str
     kind: str
-    """What it changes: of two moves of one kind, the first is the smaller."""
+    """What it changes. Of two moves of one kind, the one that comes first is smaller."""
     num_gpus: int | None = None
 
 
 @dataclass(frozen=True)
 class Change:
-    """Moves that make a recipe fit, and the projection with them."""
+    """Moves with which a recipe fits, and the projection with them."""
 
     moves: tuple[Move, ...]
     projection: Projection
@@ -94,7 +94,7 @@ def candidates(recipe: Recipe, machine: Machine) -> Iterator[tuple[Move, ...]]:
     if len(safe) > 1:
         yield tuple(safe)
     yield from ((move,) for move in [*images, *more[:3]])
-    without_offload = tuple(move for move in safe if move is not OFFLOAD)  # of no use with adapters or FSDP2
+    without_offload = tuple(move for move in safe if move is not OFFLOAD)  # useless with adapters or FSDP2
     for adapter in adapters:
         yield (adapter,)
         yield (*without_offload, adapter)
@@ -108,7 +108,7 @@ def candidates(recipe: Recipe, machine: Machine) -> Iterator[tuple[Move, ...]]:
 
 
 def _same_result(recipe: Recipe, machine: Machine) -> Iterator[Move]:
-    """Yield what changes time and memory, and the student at most by rounding."""
+    """Yield moves that change time and memory, but the student at most by rounding."""
     if recipe.token_budget is not None:
         yield Move(("token_budget=null",), "rows as long as fit", "rows")
     if not recipe.trainer.get("gradient_checkpointing"):
@@ -119,7 +119,7 @@ def _same_result(recipe: Recipe, machine: Machine) -> Iterator[Move]:
 
 
 def _more_gpus(recipe: Recipe, machine: Machine) -> Iterator[Move]:
-    """Yield larger numbers of the same GPU. FSDP2 shards the weights, so it excludes offloading."""
+    """Yield larger numbers of the same GPU. FSDP2 shards the weights, which rules out offloading."""
     off = ("offload=false",) if recipe.offload else ()
     for count in _COUNTS:
         if count > machine.num_gpus:
@@ -127,7 +127,7 @@ def _more_gpus(recipe: Recipe, machine: Machine) -> Iterator[Move]:
 
 
 def _adapters(recipe: Recipe) -> Iterator[Move]:
-    """Yield LoRA, and whatever contradicts it switched off."""
+    """Yield LoRA, with the settings that conflict with it switched off."""
     if recipe.lora.rank is None:
         off = [f"model.{part}=false" for part in _PARTS if getattr(recipe.model, part)]
         off += ["offload=false"] * recipe.offload + ["model.dither=false"] * recipe.model.dither
@@ -148,7 +148,7 @@ def _smaller_models(recipe: Recipe) -> Iterator[Move]:
 def _tried(
     recipe: Recipe, machine: Machine, moves: Sequence[Move], prompt_tokens: int | None, models: dict[str, Any]
 ) -> Change | None:
-    """Project a recipe with changes; None if it does not fit with them. `models` keeps what was built before."""
+    """Project a recipe with changes; None if it does not fit with them. `models` caches the models already built."""
     overrides = list(dict.fromkeys(override for move in moves for override in move.overrides))
     count = next((move.num_gpus for move in moves if move.num_gpus is not None), machine.num_gpus)
     changed = build_recipe(json.loads(recipe.to_json()), overrides)

@@ -2,7 +2,7 @@
 
 parse_machine("h200")       one H200
 parse_machine("8xh100")     one node with eight H100
-parse_machine("24GB")       the card of that size that most people have
+parse_machine("24GB")       the most common card of that size
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 GPUS_PER_NODE = 8
 PLAIN_PRODUCT = 0.71
-"""The share of a data sheet's rate that a plain matrix product reaches: 705 of 989 TFLOP/s on an H200, measured in
+"""The share of a data sheet's rate that a plain matrix product reaches: 705 of 989 TFLOP/s on an H200, as measured in
 benchmarks/results/prefix_sharing_qwen3_vl.json."""
 
 BETWEEN_NODES = 50e9
@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def word(self) -> str:
-        """The machine as `parse_machine` reads it; a measured card, which it does not know, by its name.
+        """The machine as `parse_machine` reads it; for a measured card, which it does not know, the card's name.
 
         >>> Machine(CARDS["h100"], 8).word
         '8xh100'
@@ -117,7 +117,7 @@ MACHINES = [
 
 
 def measure_card(device: torch.device, dtype: torch.dtype, total_bytes: float) -> Card:
-    """Time a matrix product and a copy on a device, and describe it as a card. It takes about a second on a CPU."""
+    """Time a matrix product and a copy on a device, and describe it as a card. Takes about a second on a CPU."""
     import torch
 
     side = 8192 if device.type == "cuda" else 512
@@ -155,7 +155,7 @@ def parse_machine(text: str) -> Machine:
     key = ALIASES.get(key, key)
     if key not in CARDS:
         known = [*CARDS, *ALIASES]
-        # Of a memory size, the nearest spelling is a wrong size: 141gb for 16gb.
+        # The nearest spelling of a memory size is a wrong size: 141gb for 16gb.
         near = [] if re.fullmatch(r"\d{1,3}(gb)?", key) else difflib.get_close_matches(key, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         allowed = f"Allowed: {', '.join(known)}; several as in 8xh100."

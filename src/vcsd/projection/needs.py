@@ -1,6 +1,6 @@
-"""A recipe as a projection sees it. Neither weights nor data nor a GPU is needed.
+"""Describe a recipe for a projection, without needing weights, data or a GPU.
 
-What is not on this machine is replaced by the shapes of the released model and by the lengths that the recipe allows.
+Missing weights are replaced by the shapes of the released model, missing data by the lengths that the recipe allows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from vcsd.config.recipe import Recipe
 
 TYPICAL_PROMPT = 1064
-"""Tokens of a prompt where no data says otherwise: an image of one megapixel with a short question."""
+"""Tokens of a prompt if there is no data to measure: an image of one megapixel with a short question."""
 
 _PIXELS_PER_TOKEN = 32 * 32
 
 
 def empty_model(recipe: Recipe) -> tuple[Any, str]:
-    """Build the recipe's model on the meta device, and say where its shapes come from."""
+    """Build the recipe's model on the meta device; also return where its shapes come from."""
     path = recipe.model.path
     folder, shape = local_folder(path), known_shape(path)
     if folder is not None:

@@ -32,14 +32,14 @@ _LABEL = 9
 """Width of the first column."""
 
 _TOO_LONG = 365 * 86_400
-"""Seconds from which a run is called too long: a year."""
+"""A run of more seconds than this is called too long: a year."""
 
 _MOST_TEXT = 2 * (WIDTH - _LABEL)
-"""Characters of a prompt that are shown."""
+"""The most characters of a prompt that are shown."""
 
 
 _MOST_REASON = 300
-"""Characters of the message about a row that are shown."""
+"""The most characters of the message about a row that are shown."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class CheckedRows:
     """The rows that a dry run read, with their images."""
 
     num_rows: int
-    """How many the data has."""
+    """The number of rows in the data."""
     num_checked: int
     summary: str
     """How many cannot be used and why, such as "2 broken_image"."""
     messages: tuple[str, ...]
-    """What is wrong with each that cannot be used."""
+    """What is wrong with each unusable row."""
 
 
 @dataclass(frozen=True)
 class DiskOutlook:
-    """What the run needs on its disk at one time, and what is free there."""
+    """The most space that the run needs on its disk at one time, and the space that is free there."""
 
     needed_bytes: int
     free_bytes: int
@@ -85,7 +85,7 @@ class Outlook:
     projection: Projection
     data: str
     source: str | None = None
-    """Where the model's shapes come from, if its weights are not here."""
+    """Where the model's shapes come from, if its weights are not on this machine."""
     exam: str | None = None
     prompts: tuple[ShownPrompt, ...] = ()
     is_here: bool = False
@@ -99,11 +99,11 @@ class Outlook:
     disk: DiskOutlook | None = None
     """None if the run is planned for another machine."""
     last_step: int = 0
-    """The step of the checkpoint in the run's folder from which it would resume; 0 without one."""
+    """The step of the checkpoint from which the run would resume; 0 without one."""
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits. A CPU's memory was checked before: rows and loss are projected for a GPU alone."""
+        """Whether the run fits. A CPU's memory was checked before: rows and loss are projected for GPUs only."""
         return self.is_on_cpu or self.projection.fits
 
     @property
@@ -113,12 +113,12 @@ class Outlook:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of the whole run, or of what is left of it."""
+        """Seconds of the whole run, or of the rest of it."""
         return self.projection.step_seconds * max(0, int(self.recipe.trainer["max_steps"]) - self.last_step)
 
 
 def screen(outlook: Outlook) -> list[str]:
-    """Return at most `HEIGHT` lines of at most `WIDTH` columns. If prompts are long, their text is left out."""
+    """Return at most `HEIGHT` lines of at most `WIDTH` columns, without the prompts' text if they would be more."""
     lines = list(_lines(outlook, has_text=True))
     return lines if len(lines) <= HEIGHT else list(_lines(outlook, has_text=False))
 
@@ -161,7 +161,7 @@ def _entry(label: str, text: str) -> list[str]:
 
 
 def _verdict(outlook: Outlook) -> str:
-    """Say whether it fits where, and how that is known."""
+    """Describe the machine, whether the run fits on it, and how that is known."""
     machine, projection = outlook.projection.machine, outlook.projection
     if outlook.is_here:
         return f"{machine.name}, this machine"
@@ -181,7 +181,7 @@ def _model(outlook: Outlook) -> str:
 
 
 def _rows(rows: CheckedRows) -> str:
-    """Say how many rows were checked, and what is wrong with the first that cannot be used."""
+    """Describe how many rows were checked, and what is wrong with the first unusable one."""
     number = (
         f"all {rows.num_rows:,}" if rows.num_checked == rows.num_rows else f"{rows.num_checked:,} of {rows.num_rows:,}"
     )
@@ -224,7 +224,7 @@ def _steps(outlook: Outlook) -> str:
 
 
 def _memory(outlook: Outlook) -> str:
-    """Say what the run needs of what the machine has."""
+    """Describe the memory that the run needs and that the machine has."""
     projection, host = outlook.projection, outlook.job.sizes.host_bytes
     gib = projection.machine.card.gib
     has = memory(gib * 2**30) if math.isfinite(gib) else "an unknown amount"
@@ -240,7 +240,7 @@ def _memory(outlook: Outlook) -> str:
 
 
 def _host(projection: Projection) -> str:
-    """Say what the start needs of a node's host memory."""
+    """Describe the host memory of a node that the start of the run needs."""
     machine = projection.machine
     needed = f"{memory(projection.start_bytes)} at the start"
     if not projection.fits_host:
@@ -251,7 +251,7 @@ def _host(projection: Projection) -> str:
 
 
 def _time(outlook: Outlook) -> str:
-    """Say how long the run takes, and what most of a step is spent on."""
+    """Describe how long the run takes, and what most of a step is spent on."""
     projection = outlook.projection
     phases = projection.seconds.items()
     shares = sorted(((seconds / projection.step_seconds, name) for name, seconds in phases), reverse=True)
@@ -270,7 +270,7 @@ def _is_slower(outlook: Outlook) -> bool:
 
 
 def _disk(outlook: Outlook) -> str:
-    """Say what a checkpoint needs, and, on this machine, what is free."""
+    """Describe the space that a checkpoint needs and, on this machine, the free space."""
     needed = f"{memory(outlook.job.sizes.checkpoint_bytes)} per checkpoint, {when_saved(outlook.recipe)}"
     disk = outlook.disk
     if disk is None:
@@ -280,7 +280,7 @@ def _disk(outlook: Outlook) -> str:
 
 
 def when_saved(recipe: Recipe) -> str:
-    """Say when checkpoints are saved and how many are kept."""
+    """Describe when checkpoints are saved and how many are kept."""
     trainer = recipe.trainer
     kept = f"keeping {trainer.get('save_total_limit') or 'all'}"
     strategy = trainer.get("save_strategy", "steps")
@@ -292,7 +292,7 @@ def when_saved(recipe: Recipe) -> str:
 
 
 def _advice(outlook: Outlook) -> Iterator[str]:
-    """Say what would fit: changes to the recipe, from small to large, or another machine."""
+    """Yield lines on what would fit: changes to the recipe, from small to large, or another machine."""
     yield ""
     steps = outlook.recipe.trainer["max_steps"]
     if outlook.recipe.lora.rank is None and any("adapters" in change.kinds for change in outlook.changes):
@@ -318,7 +318,7 @@ def _advice(outlook: Outlook) -> Iterator[str]:
 
 
 def _missing_peft() -> Iterator[str]:
-    """Say how to install what trains adapters, if it is missing here."""
+    """Yield how to install peft, if it is missing."""
     if not has_peft():
         yield "LoRA needs the package peft, which is missing here. Install it:"
         yield f"  {install_command('peft')}"

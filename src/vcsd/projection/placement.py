@@ -1,4 +1,4 @@
-"""Which GPUs of a run with vLLM train and which sample, and what travels between them in each step."""
+"""Which GPUs of a run with vLLM train and which sample, and what is transferred between them in each step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HALF = 2
 
 
 def placement(recipe: Recipe, job: Job, num_ranks: int) -> list[str]:
-    """Return lines about who samples and what travels; none if transformers samples in the trainer.
+    """Return lines on what samples and what is transferred; none if transformers samples in the trainer.
 
-    `num_ranks` is how many train.
+    `num_ranks` is the number of ranks that train.
     """
     rollout = recipe.rollout
     if rollout.engine == "transformers":
@@ -42,14 +42,14 @@ def placement(recipe: Recipe, job: Job, num_ranks: int) -> list[str]:
 
 
 def _ahead(steps: int) -> str:
-    """What a server draws while the ranks train."""
+    """Describe what a server samples while the ranks train."""
     if not steps:
         return ""
     return f" the batch of {'the next step' if steps == 1 else f'{steps} steps later'} meanwhile"
 
 
 def _request_bytes(job: Job) -> int:
-    """Bytes of a step's requests if every token of a prompt were of an image, encoded as base64."""
+    """Bytes of a step's requests if every prompt token were an image token, with images encoded as base64."""
     vision = job.config.vision_config
     patch = int(3 * vision.patch_size**2 * vision.temporal_patch_size * vision.spatial_merge_size**2) * _HALF
     requests = job.step.num_prompts * ceil(job.step.num_rollouts / PER_REQUEST)

@@ -3,10 +3,10 @@
 Memory. Weights, teacher, gradients and Adam's moments in float32 and the copy that samples rollouts are counted
 exactly; with LoRA these are adapters, next to one base that all of them share. The memory of a row is a formula per
 token and layer (`row_memory.py`).
-Time. Matrix products at the rate that a plain product reaches, and the traffic of everything between them at the card's
-bandwidth; a decoding step reads weights and caches, and each of its layers takes a while however little it reads;
-FSDP2's traffic at the speed of the slowest link, not hidden behind computation. Three numbers were fitted to steps that
-were measured on one H200 (`TimeModel`); for other cards they are assumed to be the same.
+Time. Matrix products run at the rate that a plain product reaches; the operations between them move their data at the
+card's bandwidth. A decoding step reads weights and caches, and each of its layers has a minimum time. FSDP2's traffic
+moves at the speed of the slowest link, not hidden behind computation. Three numbers were fitted to steps that were
+measured on one H200 (`TimeModel`); for other cards they are assumed to be the same.
 docs/scaling.md compares projections with measurements.
 """
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 _FLOAT, _HALF = 4, 2
 
 SHARE_IN_ATTENTION = 0.42
-"""Of a card's rate, in attention: what the rows of prefix_sharing_qwen3_*.json with the largest images need."""
+"""The share of a card's rate that attention reaches, from the rows of prefix_sharing_qwen3_*.json with the largest
+images."""
 
 SHARE_OF_BANDWIDTH = 0.8
-"""What reading weights and caches reaches of a card's bandwidth; assumed."""
+"""The share of a card's bandwidth that reading weights and caches reaches; assumed."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,22 @@ class TimeModel:
     bytes_between_products: float
     """Traffic per token, layer and width of a forward: norms, activations, rotations, attention, casts."""
     layer_seconds: float
-    """Of a layer in a decoding step, beside reading its weights: many small kernels, one after the other."""
+    """Time of a layer in a decoding step, besides reading its weights: many small kernels, one after the other."""
     adapter_seconds: float
-    """What the adapters of a layer add to that: more small kernels."""
+    """Time that a layer's adapters add: more small kernels."""
 
 
 FITTED = TimeModel(bytes_between_products=324.0, layer_seconds=154e-6, adapter_seconds=73e-6)
 
 TIME_ERROR = 0.14
-"""The largest relative error of a step's time, with the model fitted to the other measured steps only."""
+"""The largest relative error of a step's time when the model is fitted to the other measured steps only."""
 
 DATA_SECONDS = 3.8 / 32 / 1024
 """Per visual token, to open and resize a prompt's image on the CPU: the data phase of offload_8b in
 benchmarks/results/cards.json."""
 
 CHUNKED_LOSS = 3.0
-"""How much longer the loss in plain torch takes than the kernel: benchmarks/results/loss_head.json."""
+"""How many times as long the loss takes in plain torch as in the kernel: benchmarks/results/loss_head.json."""
 
 _BYTES_PER_UPDATE = 44
 """Traffic of AdamW, clipping and the EMA per trained parameter."""
@@ -71,7 +72,7 @@ USABLE = 0.96
 """Share of a card's memory that a run may need: the driver's context and gaps between tensors take the rest."""
 
 _MARGIN = 0.1
-"""Share of the memory beside weights and moments that stays free, as in `budget.py`."""
+"""Share of the memory besides weights and moments that stays free, as in `budget.py`."""
 
 NUM_TEXT = 40
 """Text tokens of a prompt; the others are its image."""
@@ -112,7 +113,7 @@ class Sizes:
         base_bytes: int = _FLOAT,
         is_offloaded: bool = False,
     ) -> Sizes:
-        """Count a model's parameters; a model on the meta device will do."""
+        """Count a model's parameters. The model may be on the meta device."""
         named = dict(model.named_parameters())
         trained = sum(parameter.numel() for parameter in named.values() if parameter.requires_grad)
         adapter = sum(parameter.numel() for name, parameter in named.items() if is_adapter(name))
@@ -121,7 +122,7 @@ class Sizes:
 
     @property
     def num_own(self) -> int:
-        """The parameters that each model has for itself and a checkpoint holds."""
+        """The parameters that each model has of its own and that a checkpoint holds."""
         return self.num_adapter or self.num_parameters
 
     @property
@@ -143,7 +144,7 @@ class Sizes:
 
     @property
     def num_cast(self) -> int:
-        """The parameters that autocast and rollouts copy in half precision: those that are not in it already."""
+        """The parameters that autocast and rollouts copy in half precision: those not yet in half precision."""
         return self.num_own if self.base_bytes == _HALF else self.num_parameters
 
     @property
@@ -155,8 +156,8 @@ class Sizes:
     def start_bytes(self, *, is_sharded: bool) -> int:
         """Bytes of host memory that a rank fills before its weights go to the device.
 
-        A teacher that will be sharded shares the student's memory until then. Otherwise teacher and copy for rollouts
-        are made there too.
+        A teacher that will be sharded shares the student's memory until then. Otherwise the teacher and the copy for
+        rollouts are also made in host memory.
 
         >>> sizes = Sizes(num_parameters=2_000, num_trained=2_000, has_half_copy=True)
         >>> sizes.start_bytes(is_sharded=True), sizes.start_bytes(is_sharded=False)
@@ -165,7 +166,7 @@ class Sizes:
         base, own = (self.num_parameters - self.num_own) * self.base_bytes, self.num_own * _FLOAT
         if is_sharded:
             return base + own
-        scoring = _HALF * self.is_offloaded  # next to the teacher that follows
+        scoring = _HALF * self.is_offloaded  # a copy for scoring, besides the float32 teacher
         teacher = self._num_averaged * (_FLOAT + scoring) * self.has_teacher
         return base + own + teacher + _HALF * self.num_cast * self.has_half_copy
 
@@ -221,13 +222,13 @@ class Step:
         return self.prompt_tokens + max(1, (budget - self.prompt_tokens) // self.response_tokens) * self.response_tokens
 
     def share(self, num_ranks: int) -> Step:
-        """The part of the largest of several ranks."""
+        """The largest share that one of several ranks gets."""
         return Step(-(-self.num_prompts // num_ranks), self.num_rollouts, self.prompt_tokens, self.response_tokens)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run as a projection sees it: shapes, what a step holds, and what the teacher and the loss do."""
+    """What a projection needs to know about a run: shapes, the contents of a step, and how teacher and loss work."""
 
     config: Any
     """The model's config, as transformers builds it."""
@@ -242,11 +243,11 @@ class Job:
     """Whether any weight of the vision tower is trained."""
     token_budget: int | None = None
     loss_factor: float = 1.0
-    """How much longer the loss takes than the kernel's."""
+    """How many times as long the loss takes as with the kernel."""
 
     @classmethod
     def of(cls, model: Any, sizes: Sizes, step: Step, longest_prompt: int, **more: Any) -> Job:
-        """Read the shapes of a model; one on the meta device will do."""
+        """Read the shapes of a model, which may be on the meta device."""
         import torch
 
         trains_tower = any(p.requires_grad and part_of(name) != "language" for name, p in model.named_parameters())
@@ -279,11 +280,11 @@ class Projection:
     row_bytes: float
     """Per GPU while the longest row is scored."""
     rollout_bytes: float
-    """Per GPU during rollouts, of which as many run at once as fit."""
+    """Per GPU during rollouts, with as many at once as fit."""
     seconds: dict[str, float]
     checkpoint_bytes: float
     start_bytes: float
-    """Of a node's host memory, before weights go to its GPUs: every rank loads the whole student."""
+    """Host memory of a node before weights go to its GPUs: every rank loads the whole student."""
 
     @property
     def peak_bytes(self) -> float:
@@ -292,7 +293,7 @@ class Projection:
 
     @property
     def fits(self) -> bool:
-        """Whether the smallest row that the run may need fits beside everything else, and the start into the host."""
+        """Whether the smallest necessary row fits on the GPU with everything else, and the start into host memory."""
         return self.needed_bytes <= USABLE * self.machine.card.gib * 2**30 and self.fits_host
 
     @property
@@ -407,7 +408,7 @@ def _seconds(job: Job, machine: Machine, step: Step, budget: int, times: TimeMod
 
 
 def _forward_seconds(config: Any, card: Card, step: Step, times: TimeModel) -> float:
-    """Seconds of a forward over all prompts with their responses: products, attention, and what lies between them."""
+    """Seconds of a forward over all prompts with their responses: products, attention, and the operations between."""
     work = work_of(config, max(1, step.prompt_tokens - NUM_TEXT))
     responses = [step.response_tokens] * step.num_rollouts
     every, attention = (shared_flops(part, step.prompt_tokens, responses) for part in (work, work.attention))

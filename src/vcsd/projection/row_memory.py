@@ -1,10 +1,10 @@
 """The memory of a packed row in training, from shapes: what the backward pass keeps per token and per image patch.
 
 Under bfloat16 autocast with float32 weights, the residual stream is float32 in the language model, which starts from an
-embedding, and bfloat16 in the vision tower, which starts from a matrix product. Without gradient checkpointing each
-layer keeps its norms' inputs and outputs, the attention's operands and the gated product's; with it, only its input,
-and one layer at a time is computed again. The coefficients count these tensors; docs/scaling.md compares the result
-with the peaks that were measured.
+embedding, and bfloat16 in the vision tower, which starts from a matrix product. Without gradient checkpointing, each
+layer keeps its norms' inputs and outputs and the operands of attention and of the gated product; with it, each layer
+keeps only its input, and one layer at a time is recomputed. The coefficients count these tensors; docs/scaling.md
+compares the result with measured peaks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLOAT, _HALF = 4, 2
 
 @dataclass(frozen=True)
 class RowMemory:
-    """Bytes per token and per patch, beside the loss's tiles of logits.
+    """Bytes per token and per patch, besides the loss's tiles of logits.
 
     >>> RowMemory(per_token=1000.0, per_patch=10.0).bytes_of(tokens=2, patches=3)
     2030.0
@@ -28,16 +28,16 @@ class RowMemory:
     per_token: float
     per_patch: float
     per_token_later: float = 0.0
-    """What a row needs only after its loss, when the tiles are free again: the layer that is computed again. If its
-    weights are trained, their gradients and operands take that place, and the layer counts in full."""
+    """Memory of a recomputed layer, needed only after the loss, when the tiles are free again. If the layer's weights
+    are trained, their gradients and operands use the tiles' memory, and the layer counts in full."""
     LOSS_TILES: ClassVar[float] = 1.9 * 2**30
-    """The loss's tiles of logits, whatever the row (`loss/row_kernel.py`)."""
+    """Bytes of the loss's tiles of logits, which do not depend on the row (`loss/row_kernel.py`)."""
 
     @classmethod
     def of(
         cls, config: Any, *, is_checkpointed: bool, trains_tower: bool = True, has_adapters: bool = False
     ) -> RowMemory:
-        """Derive them from a model's config. A tower that is not trained keeps nothing for the backward pass."""
+        """Derive the coefficients from a model's config. An untrained tower keeps nothing for the backward pass."""
         text, vision = TextShape.of(config), VisionShape.of(config)
         # norms: six float32 tensors of the width; bfloat16 operands of attention and of the gated product, four each
         shared = 24 * text.width + 8 * text.inner

@@ -1,4 +1,4 @@
-"""Numbers as a person says them: durations, bytes and counts."""
+"""Format durations, bytes and counts as a person would say them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = (
 
 
 def duration(seconds: float) -> str:
-    """Say a projected duration, rounded as a projection deserves.
+    """Format a projected duration, rounded to its precision.
 
     >>> [duration(seconds) for seconds in (0.2, 41, 400, 9_000, 40_000, 400_000)]
     ['under a second', 'about 41 seconds', 'about 7 minutes', 'about 2.5 hours', 'about 11 hours', 'about 4.6 days']
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def memory(num_bytes: float) -> str:
-    """Say an amount of memory.
+    """Format an amount of memory.
 
     >>> [memory(num_bytes) for num_bytes in (7 * 2**20, 5.25 * 2**30, 208.4 * 2**30)]
     ['7 MiB', '5.2 GiB', '208 GiB']
@@ -41,7 +41,7 @@ def memory(num_bytes: float) -> str:
 
 
 def count(number: int) -> str:
-    """Say a large count.
+    """Format a large count.
 
     >>> [count(number) for number in (512, 3_224_896, 8_767_123_696)]
     ['512', '3.2 million', '8.8 billion']

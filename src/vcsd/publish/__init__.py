@@ -1,1 +1,1 @@
-"""Models that leave this machine: the model card of an export, and its upload to the hub."""
+"""Publish a run: exports with model cards, uploads to the hub, and capsules that others can replay."""

@@ -1,8 +1,8 @@
 """The file of a capsule: JSON with a seal, the hash of everything else in it.
 
-The seal shows that a file was changed after it was written. It cannot show that the file was written honestly: whoever
-invents numbers can seal them. Running it again does, so `vcsd replay` trains and compares; and a seal that was
-published elsewhere, in a paper for example, cannot be replaced with the file (`vcsd replay --seal`).
+The seal shows whether a file was changed after it was written. It cannot show that the file was written honestly:
+invented numbers can be sealed too. Running it again shows that, so `vcsd replay` trains and compares. A seal that was
+published elsewhere, for example in a paper, cannot be replaced together with the file (`vcsd replay --seal`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "vcsd capsule 1"
 _MAX_BYTES = 2**26
-"""A step takes about a kilobyte, so this is room for 60,000 of them. JSON of this size may need 20 times the memory."""
+"""A step takes about a kilobyte, so 60,000 steps fit. Parsing JSON of this size may need 20 times the memory."""
 
 
 class Capsule(TypedDict):
@@ -28,7 +28,7 @@ class Capsule(TypedDict):
 
     format: str
     recipe: dict[str, Any]
-    """The whole recipe. Absolute paths appear by their last name alone."""
+    """The whole recipe. Of absolute paths, only the last name is kept."""
     environment: dict[str, Any]
     content: dict[str, Any]
     """Hashes of data, images, first weights, tokenizer and chat template."""
@@ -68,7 +68,7 @@ def write_capsule(capsule: Capsule, path: Path) -> str:
 
 
 def read_capsule(path: Path, seal: str | None = None) -> Capsule:
-    """Read a capsule. Raise a ConfigError if it is none, was changed, or has another seal than `seal`."""
+    """Read a capsule. Raise a ConfigError if the file is not a capsule, was changed, or does not have this seal."""
     if path.exists() and not path.is_file():  # reading a pipe or a device may never end
         raise ConfigError([f"{path} is not a file. Pass a file that vcsd capsule wrote."])
     try:
@@ -98,7 +98,7 @@ def read_capsule(path: Path, seal: str | None = None) -> Capsule:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object. Its seal does not see a repeated key, of which other readers of JSON may take the first."""
+    """Build an object without repeated keys: the seal covers the last one, but other readers may take the first."""
     tree = dict(pairs)
     if len(tree) < len(pairs):
         raise ValueError("a key is repeated")
@@ -124,7 +124,7 @@ def _checked(tree: dict[str, Any], path: Path) -> Capsule:
 
 
 def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
-    """Say what is wrong with the machines that made the steps. Capsules of earlier versions name only the last one."""
+    """Return what is wrong with the list of machines. Capsules of earlier versions name only the last one."""
     sessions = capsule["environment"].get("sessions")
     if sessions is None:
         return []
@@ -136,7 +136,7 @@ def _about_sessions(capsule: Capsule, path: Path) -> list[str]:
 
 
 def _about_steps(capsule: Capsule, path: Path) -> list[str]:
-    """Say what is missing in steps and hashes: whatever a capsule leaves out would not be compared."""
+    """Return what is missing in steps and hashes: whatever a capsule leaves out would not be compared."""
     numbers, last = [line.get("step") for line in capsule["steps"]], capsule["last_step"]
     are_steps = all(type(number) is int for number in numbers)
     if last < 1 or len(numbers) != last or not are_steps or numbers != list(range(1, last + 1)):

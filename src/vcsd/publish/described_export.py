@@ -42,8 +42,8 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
     """Export a model with README.md, and return its checkpoint.
 
     `scores` are results of `vcsd eval` of this run, this checkpoint or this export; others are refused. Scores that
-    the run measured itself after the exported step are added. `name` is the model's name in the card. `tell` is
-    that of `export`.
+    the run measured itself after the exported step are added. `name` is the model's name in the card. `tell` is passed
+    to `export`.
     """
     cards = {path: load_scorecard(path / "scorecard.json" if path.is_dir() else path) for path in scores}
 
@@ -64,7 +64,7 @@ def export_with_card(  # noqa: PLR0913  one argument for each option of the comm
 
 
 def warn_of_collapse(checkpoint: Path) -> None:
-    """Warn if the guard found signs of a collapse at the step of a checkpoint, and name an earlier one without."""
+    """Warn if the guard found signs of collapse at a checkpoint's step, and name an earlier checkpoint without any."""
     run, step = checkpoint.parent, int(read_manifest(checkpoint)["step"])
     findings = guard_findings(run, step)
     if findings:

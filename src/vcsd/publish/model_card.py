@@ -1,7 +1,7 @@
-"""The model card of an export: what was trained how, on which data, with which scores, and what is not known.
+"""The model card of an export: how the model was trained, on which data, its scores, and what is not known.
 
-`vcsd export` writes it as README.md next to the weights, so that a user reads it before anything is pushed. It states
-only what the run's files say. Folders of this machine appear by their last name alone.
+`vcsd export` writes it as README.md next to the weights, so that a user can read it before anything is pushed. It
+states only what the run's files contain. Of folders on this machine, only the last name appears.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CardScore:
     num_questions: int
     num_expected: int | None
     how: str
-    """How it was asked and read, in a few words."""
+    """How questions were asked and answers read, in a few words."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def guard_findings(run: Path, step: int) -> tuple[str, ...]:
 def live_scores(run: Path, step: int, *, is_rounded: bool = False) -> list[CardScore]:
     """Return the scores that the run itself measured after this step (the recipe's `evaluation` section).
 
-    `is_rounded`: the export rounds weights with which the run answered unrounded.
+    `is_rounded`: the export rounds the weights, but the run answered with unrounded ones.
     """
     when = f"during training{', before rounding to bfloat16' if is_rounded else ''}"
     lines = [line for line in read_lines(run / "evaluation.jsonl") if line.get("step") == step]
@@ -150,7 +150,7 @@ def model_card(exported: Exported, scores: Sequence[CardScore], name: str) -> st
 
 
 def _front_matter(exported: Exported) -> str:
-    """The fields of the hub. No licence is claimed: those of the base and the data apply."""
+    """The hub's fields. No licence is claimed: those of the base and the data apply."""
     tags = ["vcsd", "self-distillation", *(["lora"] if exported.is_lora else [])]
     lines = [
         f"library_name: {'peft' if exported.is_adapter else 'transformers'}",
@@ -272,7 +272,7 @@ def _recipe(exported: Exported) -> str:
 
 
 _TEXTS = ("instruction", "columns", "split", "chat_template_kwargs")
-"""Keys of a recipe whose values are no paths, though they may begin with a slash: `/no_think`."""
+"""Keys of a recipe whose values are not paths, though they may begin with a slash: `/no_think`."""
 
 
 def without_folders(value: object) -> object:

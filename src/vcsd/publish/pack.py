@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from vcsd.monitor.machine import Session
 
 _OF_THE_MACHINE = ("seconds", "peak_bytes")
-"""First words of metrics that no other machine can repeat."""
+"""The first parts of the names of metrics that depend on the machine."""
 
 
 def pack(run: Path, scores: Sequence[Path] = (), *, base: Path | None = None) -> Capsule:
     """Return the capsule of a run up to its latest checkpoint.
 
-    `scores` are folders of results of `vcsd eval`, of the models of this run; those of others are refused. `base` is
-    the folder of the run's base, if it was moved.
+    `scores` are result folders of `vcsd eval` for models of this run; others are refused. `base` is the folder of the
+    run's base, if it was moved.
     """
     refuse_missing_folder(run)
     checkpoint = latest_checkpoint(run)
@@ -87,7 +87,7 @@ def _sessions(run: Path, last: int) -> list[Session]:
 
 
 def _recipe(run: Path) -> dict[str, Any]:
-    """The recipe, with a model's folder by its last name: `models/mine` looks like the id of a model on the hub."""
+    """The recipe with only the last name of a model's folder: `models/mine` would look like a hub id."""
     recipe = cast("dict[str, Any]", without_folders(_object(run / "config.json")))
     model = recipe.get("model")
     if isinstance(model, dict) and hub_id(str(model.get("path"))) is None:
@@ -96,7 +96,7 @@ def _recipe(run: Path) -> dict[str, Any]:
 
 
 def repeatable(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of metrics without what belongs to the machine.
+    """Return a line of metrics without those that depend on the machine.
 
     >>> repeatable({"step": 1, "loss": 0.5, "seconds/rollout": 3.1, "peak_bytes/student": 7})
     {'step': 1, 'loss': 0.5}
@@ -112,7 +112,7 @@ def _step(line: Mapping[str, Any], run: Path) -> int:
 
 
 def checkpoint_content(checkpoint: Path) -> dict[str, Any]:
-    """Return the hashes of what the run of a checkpoint was made of."""
+    """Return the hashes of the weights, data and other inputs of a checkpoint's run."""
     content: dict[str, Any] = _object(checkpoint / PROVENANCE)["content"]
     return content
 

@@ -1,8 +1,8 @@
 """Send an export to the Hugging Face hub. Nothing is sent unless the user asks for it with `--push ORG/NAME`.
 
-The repository is created private, unless `--public` is given: the card can be checked before it is public. An existing
-repository keeps its visibility, and the user is told where that is not what was asked for. The token is
-that of `hf auth login`, or HF_TOKEN.
+The repository is created private, unless `--public` is given, so that the card can be checked before it is public. An
+existing repository keeps its visibility, and the user is told if that differs from what was asked for. The token comes
+from `hf auth login` or HF_TOKEN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 def require_repository(name: str) -> None:
-    """Raise a ConfigError unless a name is one that the hub can have. Nothing is sent."""
+    """Raise a ConfigError unless the hub would accept a name. Nothing is sent."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith((".", "-", ".git")):
         raise ConfigError(
             [f"--push {shown(name)} is not a repository of the hub. Write ORG/NAME, such as me/my-model."]
@@ -27,7 +27,7 @@ def require_repository(name: str) -> None:
 
 
 def require_account(name: str) -> None:
-    """Raise a ConfigError unless the user may write to the hub. Called before anything is exported."""
+    """Raise a ConfigError unless the hub accepts the user's token. Called before anything is exported."""
     from huggingface_hub import HfApi, get_token
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
@@ -42,7 +42,7 @@ def require_account(name: str) -> None:
 
 
 def require_visibility(name: str, *, is_public: bool) -> bool:
-    """Return whether the repository will be private although a public one is wanted, because it is there already.
+    """Return whether the repository stays private although a public one is wanted, because it already exists.
 
     Raise a ConfigError if an existing one is public and that was not asked for.
     """

@@ -1,9 +1,9 @@
 """Run a capsule again, and compare step by step.
 
 On a CPU of the same kind, with the same versions and the same numbers of threads and ranks, every number and every
-weight must come out the same to the bit. Elsewhere rounding differs, and sooner or later another token is sampled, so
-losses are compared within a tolerance and weights are not compared. Where a run was made, the capsule says itself:
-whoever invents numbers can name another machine. So a replay says what it could not compare.
+weight must be equal bit for bit. Elsewhere rounding differs, and sooner or later another token is sampled, so losses
+are compared within a tolerance and weights are not compared. The capsule itself names its machine, and a forged one can
+name another. So a replay reports what it could not compare.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from vcsd.publish.capsule import Capsule
 
 TOLERANCE = 0.05
-"""The default where bits cannot agree: the largest difference of a loss, relative to it."""
+"""The default where bits cannot agree: the largest relative difference of a loss."""
 
 MARKER = "replay_of.txt"
 """A file in the folder of a replay, with the seal of its capsule."""
@@ -54,12 +54,12 @@ _EXACT = ("step", "is_taken", "examples")
 """The metrics that agree everywhere: which rows a step trains on does not depend on rounding."""
 
 _DERIVED = (FELL, FELL_SINCE_BEST)
-"""What follows from the scores of an evaluation and of earlier ones; earlier releases derived less."""
+"""Keys derived from the scores of an evaluation and of earlier ones; earlier releases derived fewer."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the files of a capsule are on this machine; None for what the capsule names itself, such as a hub id."""
+    """Where the files of a capsule are on this machine; None for those that the capsule names, such as a hub id."""
 
     model: Path | None = None
     data: Path | None = None
@@ -85,7 +85,7 @@ class Repetition:
     num_weights: int = 0
     """Files of tensors that were compared."""
     has_all_steps: bool = True
-    """Whether the capsule's last step was repeated; only then there are weights to compare."""
+    """Whether the capsule's last step was repeated. Only its weights can be compared."""
     distances: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _APPROXIMATE})
     """How far losses and gradient norms were from the capsule's at each step, relative to the larger one."""
     differences: list[str] = field(default_factory=list)
@@ -94,9 +94,9 @@ class Repetition:
 def recipe_of(capsule: Capsule, files: Files, out: Path) -> Recipe:
     """Return the recipe of a capsule with the paths of this machine. Raise a ConfigError that says what to pass."""
     own = [f"trainer.output_dir={json.dumps(str(out))}", "resume=auto", "trainer.report_to=none"]
-    overrides = [*files.overrides(), *own]  # a stranger's recipe reports to nobody
+    overrides = [*files.overrides(), *own]  # a stranger's recipe must not report to any service
     if "RANK" not in os.environ and _has_shards(capsule):
-        overrides.append("trainer.fsdp=false")  # one process has nothing to shard over; the number of ranks is compared
+        overrides.append("trainer.fsdp=false")  # one process cannot shard; a differing number of ranks is reported
     try:
         recipe = build_recipe(capsule["recipe"], overrides)
     except ConfigError as error:
@@ -144,7 +144,7 @@ def _has_shards(capsule: Capsule) -> bool:
 
 
 def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
-    """Yield what a stranger's recipe would read outside this folder, or send to a server, without being asked to."""
+    """Yield what a stranger's recipe would read outside this folder or send to a server without the user's consent."""
     named = {
         "--data": (files.data, recipe.data.path),
         "--images": (files.images, recipe.data.images),
@@ -166,7 +166,7 @@ def _foreign_places(recipe: Recipe, files: Files) -> Iterator[str]:
 def refuse_other_run(folder: Path, capsule: Capsule) -> None:
     """Raise a ConfigError if a folder holds a run that is not a replay of this capsule; otherwise mark it as one.
 
-    The run that was packed, for example, would only be compared with itself.
+    For example, the run that was packed would only be compared with itself.
     """
     marker, seal = folder / MARKER, seal_of(capsule)
     known = marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
@@ -187,10 +187,10 @@ def refuse_other_run(folder: Path, capsule: Capsule) -> None:
 def replay(
     capsule: Capsule, recipe: Recipe, *, tolerance: float | None = None, num_steps: int | None = None
 ) -> Repetition:
-    """Train as the capsule says, up to its last step or `num_steps`, and compare. Resumes if interrupted.
+    """Train by the capsule's recipe up to its last step or `num_steps`, and compare. Resumes if interrupted.
 
-    Training stops within ten steps after the first that differs. Raises a ConfigError before the first step if model,
-    data, tokenizer or chat template are not those of the capsule.
+    Training stops within ten steps after the first difference. Raises a ConfigError before the first step if model,
+    data, tokenizer or chat template differ from the capsule's.
     """
     last = min(capsule["last_step"], num_steps or capsule["last_step"])
     loaded = run.load(recipe)  # before anything asks how many ranks there are
@@ -198,7 +198,7 @@ def replay(
         capsule, tolerance, uses_gpu=torch.cuda.is_available() and not recipe.trainer.get("use_cpu")
     )
     repetition.has_all_steps = last == capsule["last_step"]
-    if loaded.exam is not None:  # a run that was extended was also asked after what was then its last step
+    if loaded.exam is not None:  # an extended run was also evaluated after its earlier last step
         _require_questions(capsule, loaded.exam)
         asked = frozenset(line["step"] for line in capsule["evaluations"])
         loaded = replace(loaded, exam=replace(loaded.exam, also_after=asked))
@@ -206,7 +206,7 @@ def replay(
     comparison = _Comparison(capsule, repetition, loaded.output, last)
     if (done := checkpoints_of(loaded.output).get(last)) is None:
         run.train(loaded, callbacks=[comparison], before=lambda trainer: _require_content(capsule, trainer.content))
-    else:  # another step could remove the checkpoint that is compared
+    else:  # training another step could remove the checkpoint that is compared
         _require_content(capsule, checkpoint_content(done))
     comparison.compare_new_lines()
     if not repetition.differences and repetition.num_steps < last:
@@ -217,7 +217,7 @@ def replay(
 
 
 def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -> Repetition:
-    """Say whether bits must agree here, and why not."""
+    """Return an empty Repetition with its tolerance: whether bits must agree on this machine, and if not, why."""
     sessions = sessions_in(capsule)
     reasons = []
     for session in sessions:
@@ -234,21 +234,21 @@ def _expectation(capsule: Capsule, tolerance: float | None, *, uses_gpu: bool) -
     if len({session["settings"] for session in sessions if session["settings"]}) > 1:
         reasons.append("the run was resumed with other settings")
     if uses_gpu and not reasons:
-        reasons = ["a GPU may add in another order each time"]
+        reasons = ["a GPU may add numbers in a different order each time"]
     if tolerance is None:
         tolerance = TOLERANCE if reasons else 0.0
     return Repetition(tolerance == 0, tolerance, "; ".join(reasons))
 
 
 def sessions_in(capsule: Capsule) -> list[Session]:
-    """The machines of a capsule's run; capsules of earlier versions know one."""
+    """The machines of a capsule's run; capsules of earlier versions name only one."""
     alone: Session = {"after_step": 0, "environment": capsule["environment"], "settings": ""}
     sessions: list[Session] = capsule["environment"].get("sessions") or [alone]
     return sessions
 
 
 def _require_content(capsule: Capsule, here: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if the run is made of other things than the capsule's."""
+    """Raise a ConfigError if the run's weights, data or other inputs differ from the capsule's."""
     names = {"weights": "the model's weights (--model)", "data": "the rows of the data (--data)"}
     names["images"] = "the images (--images)"
     problems = [
@@ -261,7 +261,7 @@ def _require_content(capsule: Capsule, here: Mapping[str, Any]) -> None:
 
 
 def _require_questions(capsule: Capsule, exam: LiveExam) -> None:
-    """Raise a ConfigError if own questions are not those of an evaluation of the capsule."""
+    """Raise a ConfigError if the user's own questions differ from those of the capsule's evaluations."""
     if exam.own and exam.own not in [line.get("tsv", {}) for line in capsule["evaluations"]]:
         names = ", ".join(f"{name}.tsv" for name in exam.own)
         raise ConfigError([f"the questions of {names} differ from the capsule's. Pass the files of the run."])
@@ -288,7 +288,7 @@ class _Comparison(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> None:
-        """End the run where there is nothing more to compare."""
+        """End the run when there is nothing more to compare."""
         if state.global_step % 10 == 0:
             self.compare_new_lines()
         if self.repetition.differences or state.global_step >= self.last:
@@ -297,7 +297,7 @@ class _Comparison(TrainerCallback):
 
 def _differences(expected: Mapping[str, Any], repeated: Mapping[str, Any], tolerance: float) -> Iterator[str]:
     """Yield what differs between two lines, beyond the tolerance."""
-    # to the bit, a metric that only one of them has is a difference, too
+    # with tolerance 0, a metric that only one of the lines has is also a difference
     names: Sequence[str] = list({**expected, **repeated}) if tolerance == 0 else [*_EXACT, *_APPROXIMATE]
     for name in names:
         one, other = expected.get(name), repeated.get(name)

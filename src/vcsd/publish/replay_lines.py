@@ -1,4 +1,4 @@
-"""What `vcsd replay` says at its end: what was compared, how strictly, what was not, and what came out."""
+"""What `vcsd replay` prints at its end: what was compared, how strictly, what was not, and the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def replay_lines(repetition: Repetition, folder: Path, *, has_seal: bool) -> Iterator[str]:
-    """Yield the lines. `has_seal` says whether the file had to match a seal that was published elsewhere."""
+    """Yield the lines. `has_seal` is whether the file had to match a seal that was published elsewhere."""
     yield _compared(repetition)
     if missing := _not_compared(repetition):
         yield missing
@@ -48,7 +48,7 @@ def _compared(repetition: Repetition) -> str:
 
 
 def _not_compared(repetition: Repetition) -> str:
-    """Say what was not compared; empty if everything was."""
+    """Return what was not compared; an empty string if everything was."""
     if not repetition.is_bitwise:
         scores = f", {repetition.num_evaluations} evaluations" if repetition.num_evaluations else ""
         return (
@@ -57,11 +57,11 @@ def _not_compared(repetition: Repetition) -> str:
         )
     if repetition.has_all_steps or repetition.differences:
         return ""
-    return "NOT compared: the weights, which a capsule has for its last step alone."
+    return "NOT compared: the weights, which a capsule has for its last step only."
 
 
 def _distances(repetition: Repetition) -> Iterator[str]:
-    """Say how near losses and gradient norms were: one that stands out may be invented, though within the limit."""
+    """Report how close losses and gradient norms were: an outlier may be invented even if it is within the limit."""
     for name, distances in repetition.distances.items():
         known = [distance for distance in distances if isfinite(distance)]
         if known:

@@ -1,4 +1,4 @@
-"""Every HTML page: a page is a title and sections, and a section's body is made of parts and charts.
+"""Builds the HTML pages. A page has a title and sections; a section's body is made of parts and charts.
 
     page = Page("Results", [PageSection("Scores", plain_table(["benchmark", "score"], [["BLINK", "61.2"]]))])
     write_page(page, "report.html")

@@ -1,6 +1,6 @@
 """Small charts: lines over steps, differences with their intervals, bars. Colours come from the page's style sheet.
 
-A chart depends on its numbers alone, so that the same run gives the same file.
+A chart depends only on its numbers, so the same run gives the same file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 24
 NUM_TICKS = 4
 MOST_POINTS = 500
-"""Points drawn of one line; more would be narrower than a pixel."""
+"""The most points drawn of one line; more would be closer than a pixel."""
 
 _ROUNDING = 1e-9
-"""Numbers that differ by less than this share are drawn as one: ticks between them could not be told apart."""
+"""Numbers that differ by less than this share count as equal: ticks between them could not be told apart."""
 
 SMOOTH_FROM = 24
 """Lines with at least this many points are drawn twice: faint as measured, and strong as a moving average."""
@@ -54,7 +54,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class ShareBar:
-    """A share in percent. `note` stands behind the number, such as "N 40"."""
+    """A share in percent. `note` follows the number, such as "N 40"."""
 
     name: str
     value: float

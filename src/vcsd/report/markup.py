@@ -11,7 +11,7 @@ Html = NewType("Html", str)
 
 
 def text(value: object) -> Html:
-    r"""Escape a value for use between tags and in quoted attributes. Characters that reorder text are written out.
+    r"""Escape a value for use between tags and in quoted attributes. Characters that reorder text are escaped too.
 
     >>> text("A & <b> \u202e")
     'A &amp; &lt;b&gt; \\u202e'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("style.css")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""What a browser may load and run for a page: its own style and images, no script, nothing from elsewhere."""
+"""What a browser may load and run for a page: its own style and images, no scripts, no other sources."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Page:
     notes: Sequence[str] = ()
     """Sentences that a reader must not miss, such as that a run was stopped."""
     is_framed: bool = False
-    """Whether another page shows it in a frame: without its header, and with small pictures."""
+    """Whether another page shows this one in a frame: without its header, and with small pictures."""
 
 
 def write_page(page: Page, path: str | PathLike[str]) -> Path:
-    """Write the page and return its path. A reader never sees half of it, nor a mixture of two processes' pages."""
+    """Write the page and return its path. A reader never sees a partial page, or a mixture of two processes' pages."""
     return write_whole(Path(path), page_html(page))
 
 

@@ -1,4 +1,4 @@
-"""The parts of a page as HTML: tables, tiles, cards with answers, answers to filter, facts."""
+"""The parts of a page as HTML: tables, tiles, cards with answers, filterable answers, facts."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_SIDE = 320
-"""Images are reduced to this side, so that a page with many of them stays small."""
+"""Larger images are reduced to this side, so that a page with many of them stays small."""
 
 MOST_NARROW = 3
 """Columns that fit on a narrow screen."""
 
 SampleKind = Literal["right", "wrong", "unread", "failed"]
-"""How an answer ended: `unread` means that no rule could read it, `failed` that there is none."""
+"""How an answer ended: `unread` means that no rule could read it, `failed` that there is no answer."""
 
 KIND_LABELS: Mapping[SampleKind, str] = {"right": "right", "wrong": "wrong", "unread": "unresolved", "failed": "failed"}
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number in percent with its interval; None for an unknown end.
+    """A number in percent with its interval; an end is None if unknown.
 
-    `unread` of a difference is the change in answers that nothing could be read from, in points: answers that are only
-    stated more plainly raise a score too.
+    For a difference, `unread` is the change in answers from which nothing could be read, in points: answers that are
+    only stated more plainly raise a score too.
 
     >>> Score(53.2, 51.0, 55.4).is_clear, Score(1.2, -0.4, 2.8).is_clear
     (True, False)
@@ -53,7 +53,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Tile:
-    """A large number at the top of a page. `tone` names its colour, `note` stands below it."""
+    """A large number at the top of a page. `tone` names its colour, `note` is shown below it."""
 
     name: str
     value: str
@@ -89,7 +89,7 @@ class ScoreTable:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one model said, and whether it was right; None if that is unknown."""
+    """What one model answered, and whether it was right; None if that is unknown."""
 
     name: str
     tone: str
@@ -99,7 +99,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A question with its images and the answers of several models to it. What is unknown may be empty."""
+    """A question with its images and the answers of several models. Unknown fields may be empty."""
 
     title: str
     question: str
@@ -110,7 +110,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One answer to unfold: its kind, a line about it, its images or why they cannot be read, and its texts."""
+    """One collapsible answer: its kind, a line about it, its images or why they cannot be read, and its texts."""
 
     kind: SampleKind
     title: str
@@ -130,7 +130,7 @@ def signed(value: float) -> str:
 
 
 def unread_note(change: float | None, digits: int = 1) -> str:
-    """Write the change in unread answers, which stands next to every difference; nothing if it does not apply.
+    """Format the change in unread answers, which is shown next to every difference; empty if it does not apply.
 
     >>> unread_note(-0.46), unread_note(-0.04), unread_note(0.125, digits=2), unread_note(None)
     ('unread -0.5', 'unread +0.0', 'unread +0.12', '')
@@ -141,7 +141,7 @@ def unread_note(change: float | None, digits: int = 1) -> str:
 
 
 def unread_change(change: float, digits: int = 1) -> str:
-    """Write the change in unread answers without its name; nan stands for results that do not have it."""
+    """Format the change in unread answers without its name; nan means that the results do not have it."""
     return "not recorded" if isnan(change) else f"{round(change, digits) + 0.0:+.{digits}f}"
 
 
@@ -172,7 +172,7 @@ def headline(table: ScoreTable) -> list[Tile]:
 
 
 def _note(score: Score) -> str:
-    """Write the interval of a difference and its change in unread answers."""
+    """Format the interval of a difference and its change in unread answers."""
     ends = "" if score.low is None or score.high is None else f"{signed(score.low)} to {signed(score.high)}"
     return ", ".join(part for part in (ends, unread_note(score.unread)) if part)
 
@@ -204,7 +204,7 @@ def _table(columns: Sequence[str], head: Sequence[str], body: Sequence[str]) -> 
 
 
 def score_table(table: ScoreTable) -> Html:
-    """Show models by suites; the best of each column is bold, the aggregate stands apart."""
+    """Show models by suites; the best of each column is bold, and the aggregate is set apart."""
     best = {
         name: max((row.scores[name].value for row in table.rows if name in row.scores), default=0)
         for name in table.names
@@ -258,7 +258,7 @@ def _key(tone: str) -> str:
 
 
 def cases(items: Sequence[Case]) -> Html:
-    """Show cards with the images, the question, and what each model said to it."""
+    """Show cards with the images, the question, and each model's answer."""
     return Html(f'<div class="cases">{"".join(_case(item) for item in items)}</div>' if items else "")
 
 
@@ -284,7 +284,7 @@ def _answer(answer: Answer) -> str:
 
 
 def samples(items: Sequence[Sample], totals: Mapping[SampleKind, int], *, name: str) -> Html:
-    """Show answers to unfold, with a filter by kind. `totals` counts all answers; `name` is unique on the page."""
+    """Show collapsible answers with a filter by kind. `totals` counts all answers; `name` is unique on the page."""
     options = [("all", "all")]
     for kind, label in KIND_LABELS.items():
         num_shown = sum(item.kind == kind for item in items)

@@ -1,4 +1,4 @@
-"""A picture of who works when: the trainer and the server that samples for it, step by step.
+"""A timeline of the trainer and of the server that samples for it, step by step.
 
     python -m vcsd.report.timeline_figure runs/now runs/ahead --steps 2 5 --out timeline.png
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vcsd.monitor.lines import JsonLine
 
 TRAINER, SAMPLER = 1, 0
-"""The places of the two rows of a panel."""
+"""The positions of the two rows of a panel."""
 
 LOOKS = {
     "data": ("#c9ccd1", "reads data"),
@@ -43,7 +43,7 @@ _NUMBERED = ("distill", "draw")
 
 @dataclass(frozen=True)
 class Bar:
-    """A phase in a row of the picture, in seconds."""
+    """A phase in a row of the timeline, in seconds."""
 
     row: int
     phase: str
@@ -71,7 +71,7 @@ def bars_of(lines: Sequence[JsonLine], first: int, last: int) -> list[Bar]:
 
 
 def _last_start(lines: Sequence[JsonLine]) -> int:
-    """Return the first line after the last resume, where times start anew."""
+    """Return the index of the first line after the last resume, where times start again from 0."""
     starts = [line["trainer"][0][1] if line["trainer"] else 0.0 for line in lines]
     return max((place for place in range(1, len(lines)) if starts[place] < starts[place - 1]), default=0)
 

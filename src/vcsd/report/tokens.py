@@ -1,8 +1,8 @@
 """Coloured tokens: text whose background shows a number, with details on hover, on click and by keyboard.
 
 The tokens of a row are one group of radio buttons: Tab enters the row, arrow keys move from token to token, a click
-keeps a token's details open. Warm means positive, cool negative; negative tokens are also underlined. The end tags that
-HTML allows to omit are omitted, because a page may hold thousands of tables.
+keeps a token's details open. Warm means positive, cool negative; negative tokens are also underlined. Optional end tags
+are omitted, because a page may hold thousands of tables.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CANDIDATE_COLUMNS = ("image", "control", "contrast", "target", "student")
 
 
 MOST_SCALE = 6.0
-"""Nats. Stronger contrasts get the full colour too: one token that a view rules out must not pale all others."""
+"""In nats. Stronger contrasts get the full colour too: a token that a view rules out must not make all others pale."""
 
 LEAST_SCALE = 0.1
-"""Nats. A response without any contrast must not look as if it had much."""
+"""In nats. A response with hardly any contrast must not look as if it had much."""
 
 LEAST_LEVEL = 2
-"""Percent of the full colour below which a token stays plain."""
+"""Tokens below this percentage of the full colour stay plain."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TokenDetail:
 
 @dataclass(frozen=True)
 class ColouredToken:
-    """A token, the number that colours it, a sentence on it, and the candidates at its place."""
+    """A token, the number that colours it, a sentence about it, and the candidates at its position."""
 
     text: str
     value: float
@@ -52,7 +52,7 @@ class ColouredToken:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """A response as one model sees it, or the difference between two. `note` stands next to its name."""
+    """A response scored by one model, or the difference between two models. `note` is shown next to its name."""
 
     name: str
     note: str
@@ -95,7 +95,7 @@ def signed_nats(value: float) -> str:
 
 
 def percent(value: float, scale: float) -> int:
-    """Return how much of the full colour a number gets, in percent, with its sign.
+    """Return the percentage of the full colour that a number gets, with its sign.
 
     >>> percent(1.5, 3.0), percent(-9.0, 3.0), percent(0.001, 3.0)
     (50, -100, 0)
@@ -105,7 +105,7 @@ def percent(value: float, scale: float) -> int:
 
 
 def shown_token(token: str) -> str:
-    """Write out a token that would be invisible.
+    """Show a token with visible signs for line breaks and lone spaces.
 
     >>> shown_token(" "), shown_token(chr(10)), shown_token(" red")
     ('\u2423', '\u21b5', ' red')
@@ -173,7 +173,7 @@ def side_by_side(pictures: Sequence[tuple[str, Image]]) -> Html:
 
 
 def heat_maps(maps: Sequence[HeatMap], scale: float) -> Html:
-    """Show numbers over the tiles of images, coloured on one scale; each tile says its number."""
+    """Show numbers over the tiles of images, coloured on one scale; each tile shows its number on hover."""
     return Html(f'<div class="views">{"".join(_map(item, scale) for item in maps)}</div>' if maps else "")
 
 

@@ -1,4 +1,4 @@
-"""What the terminal shows: plain text, whatever it contains. Rich's markup and emoji codes are never interpreted."""
+"""Print plain text on the terminal. Rich's markup and emoji codes in it are never interpreted."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def say(text: str, *, style: str = "", to_stderr: bool = False) -> None:
 
 
 def say_prose(text: str, *, style: str = "") -> None:
-    """Print sentences, with line breaks between words where the terminal ends. A long path stays in one piece."""
+    """Print sentences, wrapped between words at the terminal's width. A long path stays in one piece."""
     lines = textwrap.wrap(text, Console().width, break_long_words=False, break_on_hyphens=False)
     say("\n".join(lines), style=style)
 
 
 def is_replica() -> bool:
-    """Whether a launcher started this process as one of several, and not as the first, which speaks for all."""
+    """Whether this process is a rank other than 0 of a launcher. Only rank 0 prints."""
     return os.environ.get("RANK", "0") != "0"
 
 
 def say_once(text: str) -> None:
-    """Print text, in the first of several processes only."""
+    """Print text, on rank 0 only."""
     if not is_replica():
         say(text)
 
@@ -54,7 +54,7 @@ class _VisibleRecord(logging.LogRecord):
 
 
 def guard_terminal() -> None:
-    """Write out control characters in every log message and warning of this process, whoever sends them.
+    """Escape control characters in every log message and warning of this process, including those of libraries.
 
     Pillow's warning about large images is dropped: our limit is lower, and its error names the example.
     """
@@ -73,14 +73,14 @@ _format_warning = warnings.formatwarning
 
 
 def show_log() -> None:
-    """Show the package's log on the terminal; of several processes, that of the first, and errors of all."""
+    """Show the package's log on the terminal. Ranks other than 0 show errors only."""
     level = logging.ERROR if is_replica() else logging.WARNING
     logging.basicConfig(level=level, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("vcsd").setLevel(logging.ERROR if is_replica() else logging.INFO)
 
 
 class _SlowImport(MetaPathFinder):
-    """Finds no module, but is asked for each before the other finders are."""
+    """Finds no module; it sees each import before the other finders do."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torch" and self in sys.meta_path:
@@ -89,6 +89,6 @@ class _SlowImport(MetaPathFinder):
 
 
 def announce_slow_import() -> None:
-    """Say when torch is imported, which takes seconds, if a person watches: in the first process, on a terminal."""
+    """Print a line when torch is imported, which takes seconds: on rank 0, and only on a terminal."""
     if "torch" not in sys.modules and sys.stderr.isatty() and not is_replica():
         sys.meta_path.insert(0, _SlowImport())

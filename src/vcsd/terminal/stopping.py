@@ -1,13 +1,13 @@
-"""What Ctrl-C and SIGTERM do to a command, whenever they come: they end it with one sentence and exit code 130 or 143.
+"""End a command on Ctrl-C or SIGTERM, at any time, with one sentence and exit code 130 or 143.
 
     with stoppable():
         ...
 
-A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may make
-another error of it, as pydantic does in a serializer and typer at a prompt, or catch it, as gradio does while it waits;
-`as_stopped` raises it again. The process ends at once where nothing may be raised: while a module is imported, since an
-exception that crosses libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and at
-a second signal.
+A signal raises `Stopped`, so that temporary folders are removed and other processes are ended. A library may replace
+it by another error, as pydantic does in a serializer and typer at a prompt, or catch it, as gradio does while it waits;
+`as_stopped` raises it again. The process ends at once where raising is not possible: while a module is imported, since
+an exception that crosses libraries in C++ or Rust aborts the process; in a callback whose exceptions Python drops; and
+at a second signal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 SAME_SECONDS = 0.5
-"""Signals this close count as one: `timeout` and some launchers signal a process and then its whole group."""
+"""Signals this close together count as one: `timeout` and some launchers signal a process, then its whole group."""
 
 SHOW_CURSOR = "\x1b[?25h"
 """Progress bars hide it, and have no time to show it again where the process ends at once."""
@@ -77,7 +77,7 @@ class _Command:
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Handle signals inside this context. Signals that the program ignores or handles itself are left alone."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows it there only
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     defaults = (signal.SIG_DFL, signal.default_int_handler)
@@ -114,7 +114,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def as_stopped() -> Iterator[None]:
-    """Raise Stopped again where a library made another error of it or caught it."""
+    """Raise Stopped again if a library caught it, or replaced it by another error."""
     try:
         yield
     except Exception:
@@ -132,7 +132,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _end(number: int) -> NoReturn:
     said = "" if is_replica() else f"Stopped by {signal.Signals(number).name}.\n"
-    with suppress(Exception):  # a signal may have come while Python wrote there
+    with suppress(Exception):  # the signal may have interrupted a write to stdout
         sys.stdout.flush()
     with suppress(OSError):  # nobody may read it
         os.write(2, ((SHOW_CURSOR if os.isatty(2) else "") + said).encode())

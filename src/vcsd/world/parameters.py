@@ -25,7 +25,7 @@ LONGEST_ANSWER, LONGEST_REASONED = 32, 96
 """Tokens that are enough for any true answer, and for one after the description of a picture of 5 x 5 cells."""
 
 _ADDED = {"blur": 1, "reason_share": 0.0}
-"""Later additions, with the value that means as before, so that bases and results keep their names."""
+"""Later additions with their neutral values, which leave the digest unchanged, so that old results stay comparable."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Parameters:
         return LONGEST_REASONED if self.reason_share else LONGEST_ANSWER
 
     def digest(self) -> str:
-        """A hash of all values: twelve hexadecimal digits. Later additions count only if they change something."""
+        """A hash of all values: twelve hexadecimal digits. Later additions count only if they are not neutral."""
         values = dataclasses.asdict(self)
         text = json.dumps({k: v for k, v in values.items() if v != _ADDED.get(k)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -65,6 +65,12 @@ def test_help_lists_every_command_and_each_shows_an_example():
         assert f"Example: vcsd {command}" in invoke(command, "--help").output
 
 
+def test_no_help_is_cut_off_in_a_terminal_of_80_columns():
+    for command in app.app.registered_commands:
+        shown = CliRunner().invoke(app.app, [command.callback.__name__, "--help"], env={"COLUMNS": "80"}).output
+        assert "\N{HORIZONTAL ELLIPSIS}" not in shown, shown
+
+
 def test_a_port_that_no_machine_has_is_refused():
     assert invoke("ui", "--port", "99999").exit_code == 2
 

@@ -32,7 +32,7 @@ def test_a_picture_that_supports_no_token_is_said_to_give_no_map(tmp_path):
     asked = ("--image", tmp_path / "black.png", "--question", "What color is the circle?", "--tiles", 3)
     result = invoke("world", *asked, "--output", tmp_path / "a.html")
     assert result.exit_code == 0, result.output
-    assert "No token is mapped: the image makes none more likely by 0.01 nats." in " ".join(result.output.split())
+    assert "No token was mapped: the image makes none more likely by 0.01 nats." in " ".join(result.output.split())
 
 
 def test_two_models_are_compared_on_the_first_ones_response(tmp_path):

@@ -139,7 +139,7 @@ def test_a_folder_without_questions_says_what_to_do(tmp_path):
         (lambda head, rows: renamed(head, rows, "/tmp/outside"), "'/tmp/outside' is not the name of an own file"),
         (lambda head, rows: renamed(head, rows, "BLINK"), "'BLINK' is not the name of an own file"),
         (lambda head, rows: seeded(head, rows, "../../outside"), "a seed is not a number"),
-        (lambda head, rows: [head, {**rows[0], "kind": "riddle"}, *rows[1:]], "'riddle' is no kind of question"),
+        (lambda head, rows: [head, {**rows[0], "kind": "riddle"}, *rows[1:]], "'riddle' is not a kind of question"),
     ],
 )
 def test_questions_that_are_not_whole_are_never_scored(tmp_path, damage, said):

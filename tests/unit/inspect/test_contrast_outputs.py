@@ -56,8 +56,8 @@ def test_the_difference_is_the_later_model_minus_the_earlier_one():
 def test_models_that_split_the_response_differently_have_no_difference_and_a_note():
     seen = [response("base", [0.5]), response("other", [0.5, 1.0])]
     assert difference_rows(seen) == []
-    assert "other splits the response into other tokens than base" in page_html(contrast_page(seen))
-    assert "other splits the response" in terminal(seen)
+    assert "other tokenizes the response differently from base" in page_html(contrast_page(seen))
+    assert "other tokenizes the response" in terminal(seen)
 
 
 def test_the_page_shows_both_images_the_legend_and_every_number():

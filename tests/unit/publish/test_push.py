@@ -128,7 +128,7 @@ def test_an_existing_repository_that_stays_private_is_said_to_be(hub, run, tmp_p
     words = ("export", run, "--out", tmp_path / "out", "--push", "me/first", "--public")
     code, shown = vcsd(monkeypatch, capsys, *words)
     assert code == 0, shown
-    assert "me/first was there already and is still private." in shown
+    assert "me/first already existed and is still private." in shown
     assert "README.md" in hub.files
 
 

@@ -1,7 +1,7 @@
-"""The address of a server and the keys in it: how requests reach the server, and how to show it without a key.
+"""The address of a server, with the keys in it for requests and without them for display.
 
-A key may be a user and password, a value of the query or a part of the path. What is printed, written or hashed is the
-address without them, so that a new key does not make known answers unknown.
+A key may be a user and password, a query value or a part of the path. The address is printed, written and hashed
+without keys, so that stored answers remain valid when a key changes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 MASK = "***"
 _MIN_LENGTH = 6
-"""Shorter keys, such as vLLM's "EMPTY", are no secrets and would blank out ordinary words."""
+"""Shorter keys, such as vLLM's "EMPTY", are not secrets, and masking them would hide ordinary words."""
 
 _KEY_NAME = re.compile(r"key|token|secret|sig|pass|auth|code", re.IGNORECASE)
 _KEY_IN_PATH = re.compile(
     r"(?<=/)(?:(?:sk|pk|key|token|hf|gh[a-z])[-_][\w-]{8,}|(?=[^/]*\d)(?:[A-Za-z0-9]{24,}|[0-9a-f-]{32,}))(?=/|$)"
 )
-"""A part of a path that looks like a key. Names of models are not to match."""
+"""A part of a path that looks like a key. Model names must not match."""
 
 _BEFORE_AT = re.compile(r"//\S*@|[?#].*", re.DOTALL)
 
 
 class Secrets:
-    """The keys of a server, and texts without them.
+    """The keys of a server, to be masked in texts.
 
     >>> Secrets(["sk-12345678"]).mask("wrong key: sk-12345678")
     'wrong key: ***'
@@ -65,7 +65,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Address:
-    """An address in its parts. `shown` is the address without keys, `keys` are those in it.
+    """A parsed address. `shown` is the address without keys, `keys` are the keys in it.
 
     >>> address = Address.parse("http://me:hunter22@localhost:8000/v1?api_key=12345678")
     >>> address.shown
@@ -84,7 +84,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Take an address apart, or raise a ConfigError."""
+        """Parse an address, or raise a ConfigError."""
         try:
             parts = urllib.parse.urlsplit(url)
             port = parts.port
@@ -110,7 +110,7 @@ class Address:
         )
 
     def endpoint(self, path: str) -> str:
-        """Return the address of a page, with the keys that the server expects in it."""
+        """Return the address of an endpoint, with the keys that the server expects in it."""
         return self._base + path + self._query
 
     def authorization(self, api_key: str | None) -> str | None:

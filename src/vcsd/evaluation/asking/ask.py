@@ -1,11 +1,11 @@
 """Asks a model questions: one prediction per question, in the same order, for any answerer.
 
-    answerer = ModelAnswerer(TransformersEngine(model), processor, name="Qwen3-VL-2B")        # in this process
-    answerer = ServerAnswerer("http://localhost:8000/v1", "Qwen/Qwen3-VL-2B-Instruct")        # vLLM and its like
+    answerer = ModelAnswerer(TransformersEngine(model), processor, name="Qwen3-VL-2B")              # in this process
+    answerer = ServerAnswerer(ChatClient("http://localhost:8000/v1"), "Qwen/Qwen3-VL-2B-Instruct")  # vLLM and others
     predictions = ask(questions, answerer, sampling=PAPER_SAMPLING, path="predictions.jsonl")
 
 Answers are stored as they arrive. A question that cannot be asked gets a prediction with the error, and the others are
-still asked. A model or server that fails altogether raises an error; the answers so far are kept.
+still asked. If the model or server fails altogether, an error is raised; the answers so far are kept.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def ask(
     keys: Sequence[str] | None = None,
     bar: AskingBar | None = None,
 ) -> list[Prediction]:
-    """Return one prediction per question, in order. Answers in `path` to the same way of asking are reused.
+    """Return one prediction per question, in order. Answers in `path` that were asked in the same way are reused.
 
-    `keys` are those of the answers, for callers that know them.
+    `keys` are the answers' keys, for callers that have computed them.
     """
-    _refuse_doubles(questions)
+    _refuse_duplicates(questions)
     stored, asker = PredictionFile(path), dict(answerer.identity)
     if keys is None:
         keys = [answer_key(question, sampling, asker=asker, seed=seed) for question in questions]
@@ -73,7 +73,7 @@ def ask(
     return [prediction for prediction in predictions if prediction is not None]
 
 
-def _refuse_doubles(questions: Sequence[Question]) -> None:
+def _refuse_duplicates(questions: Sequence[Question]) -> None:
     """Raise if two questions share an id: answers are stored by benchmark and question id."""
     counts = Counter((question.benchmark, question.id) for question in questions)
     repeated = [f"{benchmark} {name!r}" for (benchmark, name), count in counts.items() if count > 1]

@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 LOG_EVERY_SECONDS = 60.0
 
 BATCH_SECONDS = 1.0
-"""The answers of a batch come within this time."""
+"""All answers of a batch arrive within this time."""
 
 _FAILED = 10
 """Columns for the number of failed questions."""
 
 _WITH_FAILED = 24
-"""The narrowest terminal that shows this number next to the count and the time left."""
+"""The narrowest terminal with room for this number next to the count and the time left."""
 
 
 class AskingBar:
@@ -70,8 +70,8 @@ class AskingBar:
     def step(self, *, is_failed: bool) -> None:
         """Count one more prediction.
 
-        Those of a batch come together, so a line that is due waits until they are counted: the first of a batch alone
-        would seem to have taken the time of all.
+        The predictions of a batch arrive together, so a line that is due waits until all are counted: otherwise the
+        first one would seem to have taken the time of the whole batch.
         """
         now = time.monotonic()
         if now - self._logged >= LOG_EVERY_SECONDS and self._due is None:

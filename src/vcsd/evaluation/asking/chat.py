@@ -5,7 +5,7 @@ RefusedError   the server refuses this one request (400, 413, 422); other reques
 GaveUpError    every try failed, because of this request or because the server is down (`judge_client.py` finds out)
 RunError       the server cannot be used: wrong key, unknown model, a redirect, answers that are too slow or too large
 
-A server need not be trusted. Its answers are limited in bytes and time, and the keys it knows are masked in them.
+The server is not trusted. Its answers are limited in bytes and time, and the keys that it was sent are masked in them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TIMEOUT = 1800.0
 """Seconds for one whole answer: thousands of tokens on a busy server take minutes."""
 
 NUM_TIMEOUTS = 2
-"""After this many answers that are too slow or too large, the server is given up; more tries would take hours."""
+"""Give up after this many answers that are too slow or too large: more tries would take hours."""
 
 _REFUSED = (400, 413, 422, 451)
 _FORBIDDEN = 403
@@ -50,10 +50,10 @@ _LONGEST_TOKEN = 128
 """Characters: the longest tokens of released tokenizers are runs of spaces."""
 
 _LONGEST_TEXT = 2**16
-"""Characters of an answer that are accepted however few tokens were asked for."""
+"""Characters of an answer that are always accepted, however few tokens were requested."""
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FLAGGED = re.compile(r"moderation|flagged|content.{0,3}(?:filter|policy|management)", re.IGNORECASE)
-"""What a status 403 says if it is about one question, as OpenRouter's is; otherwise it is about the key."""
+"""Matches a status 403 that is about one question, as OpenRouter's is. Others are about the key."""
 
 _KEY = re.compile(r"[!-~]+")
 """A key consists of visible ASCII characters; others cannot be sent in a header."""
@@ -64,11 +64,11 @@ class RefusedError(Exception):
 
 
 class NoAnswerError(RunError):
-    """The server is there, but what it sent for a request is no answer, however often it was asked."""
+    """The server works, but every try of this request failed to return a valid answer."""
 
 
 class GaveUpError(RunError):
-    """Every try of a request failed. `reason` is what the last one met."""
+    """Every try of a request failed. `reason` is the failure of the last one."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class _AgainError(Exception):
 
 
 class _NoCompletionError(_AgainError):
-    """A JSON object that is no chat completion, such as an empty list of choices."""
+    """A JSON object that is not a chat completion, such as one with an empty list of choices."""
 
 
 class _CostlyError(_AgainError):
@@ -244,7 +244,7 @@ def retry_after(wait: str, now: datetime | None = None) -> float | None:
 
 
 def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
-    """Read a chat completion. A server in trouble may answer 200 with anything."""
+    """Read a chat completion. A faulty server may send anything with status 200."""
     try:
         choice = answer["choices"][0]
         reason = choice.get("finish_reason")
@@ -264,8 +264,8 @@ def _completion(answer: Mapping[str, Any], longest_text: int) -> Completion:
         text = f"<think>{thought}" if content is None else f"<think>{thought}</think>{content}"
     if len(text) > longest_text:
         raise _CostlyError(f"the answer has {len(text):,} characters, more than its tokens could have.")
-    # A file cannot hold half a surrogate pair.
     num_tokens = used if type(used) is int and 0 <= used < _MAX_TOKENS else None
+    # Half a surrogate pair cannot be encoded in UTF-8.
     return Completion(text.encode("utf-8", "replace").decode(), reason and _short(reason), num_tokens)
 
 

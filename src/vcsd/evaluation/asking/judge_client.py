@@ -1,7 +1,8 @@
-"""A client for the server of a judge, on which one question may fail without stopping the others.
+"""A client for a judge's server. A question that fails does not stop the others.
 
-When every try of a question has failed, the server is asked to say OK. If it does, the question is at fault: that is a
-NoAnswerError, which a judge counts. If it does not, the server is down: that is the error of the question, which stops.
+When every try of a question has failed, the server is asked to reply OK. If it does, the question is at fault, and a
+NoAnswerError is raised, which the judge counts. If it does not, the server is down, and the question's own error stops
+the command.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 PROBE = "Reply with the word OK."
 NUM_PROBES = 3
-"""Tries of the probe. The question has failed many times before it, over half a minute."""
+"""Tries of the probe. The question has already failed several times, over half a minute."""
 
 
 class JudgeClient(ChatClient):
-    """Talks to the server of a judge, and finds out whether a failure is the server's or the question's."""
+    """Talks to a judge's server, and finds out whether the server or the question causes a failure."""
 
     def complete(self, request: Mapping[str, object], *, at_most: int | None = None) -> Completion:
         """Send a chat request and return the answer. Raises NoAnswerError if only this request fails."""
@@ -34,7 +35,7 @@ class JudgeClient(ChatClient):
             raise NoAnswerError(f"{error.reason} Every try failed, but the server answers other questions.") from error
 
     def _says_ok(self, request: Mapping[str, object]) -> bool:
-        """Whether the server completes a short request with the same settings. What it says does not matter."""
+        """Whether the server completes a short request with the same settings, whatever text it returns."""
         try:
             super().complete({**request, "messages": [{"role": "user", "content": PROBE}]}, at_most=NUM_PROBES)
         except (RefusedError, RunError):

@@ -1,9 +1,9 @@
 """Answers questions with a model in this process, through the engine that draws rollouts in training.
 
-With an engine of contrast decoding, which has a `method`, each question is encoded with its image and with the control.
+For contrast decoding, whose engine has a `method`, each question is encoded with its image and with the control.
 
-The model may be in the middle of training: its train and eval modes are restored, no gradient is kept, and the random
-generators of Python, NumPy and torch are left as they were.
+This is safe in the middle of training: the model's train and eval modes are restored, no gradient is kept, and the
+random generators of Python, NumPy and torch are restored.
 
 A template that begins the answer with `<think>`, as Qwen3.5's does, leaves the tag in the prompt. It is put back before
 the answer: thinking that is cut off would otherwise be taken for an answer.
@@ -51,7 +51,7 @@ BATCH_TOKENS = 2**16
 
 THOUGHT = "<think>"
 _LAST_TOKENS = 8
-"""Of a prompt; enough for the tag in any tokenizer, and the white space after it."""
+"""Tokens at the end of a prompt; enough for the tag in any tokenizer and the white space after it."""
 
 NUM_READERS = 4
 """Threads that open and resize images while a GPU answers. Each may hold an 8K image, which takes 400 MB as patches."""
@@ -60,8 +60,8 @@ NUM_READERS = 4
 class ModelAnswerer:
     """Answers with an engine. `name` identifies the weights: the same name must mean the same weights.
 
-    `prompt_of` replaces the encoding of a question, for callers that ask the same questions of several models and keep
-    the prompts. `identity` replaces what stored answers are filed under.
+    `prompt_of` replaces the encoding of a question, for callers that ask several models the same questions and keep
+    the prompts. `identity` replaces the identity that the keys of stored answers are made from.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ModelAnswerer:
     def rollouts(
         self, questions: Sequence[Question], sampling: Sampling, *, seed: int
     ) -> Iterator[tuple[int, Rollout | Exception]]:
-        """Yield each question's index and rollout, or the error in its place; for callers that need the token ids."""
+        """Yield each question's index and its rollout or error; for callers that need the token ids."""
         batch: dict[int, Prompt] = {}
         num_tokens = 0
         for index, prompt in enumerate(self._read_ahead(questions)):
@@ -138,7 +138,7 @@ class ModelAnswerer:
         return str(end).rstrip().endswith(THOUGHT)
 
     def _failure(self, rollout: Rollout) -> RunError:
-        """Say why a rollout is no answer."""
+        """Return the error for a rollout that is not an answer."""
         if rollout.stop == "broken":
             return RunError("the model's logits are not finite.")
         return RunError(
@@ -147,7 +147,7 @@ class ModelAnswerer:
         )
 
     def _room(self) -> int | None:
-        """Tokens of the longest prompt with its response, for engines that have a limit beside the model's."""
+        """The longest prompt with its response, in tokens, for engines with a limit besides the model's."""
         room: int | None = getattr(self._engine, "room", None)
         return room
 
@@ -185,7 +185,7 @@ class ModelAnswerer:
             with same_randomness():
                 sampled = self._engine.sample(list(batch.values()), sampling, num_rollouts=1, seed=seed)
         except (torch.OutOfMemoryError, RequestRefusedError) as error:
-            failure = error.with_traceback(None)  # which holds the batch's tensors
+            failure = error.with_traceback(None)  # the traceback keeps the batch's tensors in memory
         else:
             yield from zip(batch, sampled.rollouts, strict=True)
             return

@@ -33,7 +33,7 @@ _MOST_TOKENS = 2**31
 
 
 class PredictionFile:
-    """The answers in a file, to which new ones are appended. Without a path they are kept in memory.
+    """The answers in a file, to which new ones are appended. Without a path, they are kept in memory only.
 
     >>> import tempfile
     >>> from vcsd.types import Example, Question
@@ -62,7 +62,7 @@ class PredictionFile:
             self._stored[name] = self._latest[name[:2]] = Prediction(record["question"], **fields)
 
     def find(self, question: Question, key: str) -> Prediction | None:
-        """Return the latest answer to a question that was asked in this way."""
+        """Return the latest answer to a question with this key."""
         return self._stored.get((question.benchmark, question.id, key))
 
     def latest(self, question: Question) -> Prediction | None:
@@ -81,7 +81,7 @@ class PredictionFile:
 
 
 def _is_sound(text: str, stop: object, num_tokens: object, error: object) -> bool:
-    """Whether the fields of a record are of their types. A length that no model has would spoil the mean."""
+    """Whether the fields of a record have the right types. An impossible length would spoil the mean."""
     is_length = num_tokens is None or (type(num_tokens) is int and 0 <= num_tokens < _MOST_TOKENS)
     return is_length and stop in ("end", "length", None) and isinstance(error, str | None)
 
@@ -97,7 +97,7 @@ def answer_key(
     """Hash everything that an answer depends on. `asker` is the identity of the answerer.
 
     Greedy answers do not depend on the seed, so it is not part of their key. `images` are the identities of the
-    question's images, for callers that know them.
+    question's images, for callers that have computed them.
     """
     content = {
         "asker": asker,

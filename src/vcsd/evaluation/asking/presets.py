@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PAPER_SAMPLING = Sampling(max_new_tokens=4096, temperature=0.0, top_p=0.8, top_k=20, presence_penalty=1.5)
-"""The sampling of the paper's table: greedy, with a penalty on repetition. top-p and top-k have no effect at
-temperature 0; they are still sent to a server, which would otherwise use defaults of its own."""
+"""The sampling of the paper's table: greedy, with a presence penalty. top-p and top-k have no effect at temperature 0;
+they are still sent to a server, which would otherwise use its own defaults."""
 
 SAMPLING: Mapping[str, Sampling] = {
     "paper": PAPER_SAMPLING,
@@ -21,7 +21,7 @@ SAMPLING: Mapping[str, Sampling] = {
     "qwen3_vl": Sampling(max_new_tokens=16384, temperature=0.7, top_p=0.8, top_k=20, presence_penalty=1.5),
     "qwen3_5": Sampling(max_new_tokens=32768, temperature=1.0, top_p=0.95, top_k=20, presence_penalty=1.5),
 }
-"""By name. The last two are what VLMEvalKit ships for these models; Qwen3.5's is meant for thinking."""
+"""Presets by name. The last two are VLMEvalKit's settings for these models; Qwen3.5's are meant for thinking."""
 
 
 def parse_sampling(text: str) -> Sampling:
@@ -42,7 +42,7 @@ def parse_sampling(text: str) -> Sampling:
     for word in words:
         key, _, value = (part.strip() for part in word.partition("="))
         if key not in kinds:
-            problems.append(f"sampling.{key} is not a value of sampling. {did_you_mean(key, kinds)}")
+            problems.append(f"sampling.{key} is not a sampling setting. {did_you_mean(key, kinds)}")
             continue
         try:
             changes[key] = _number(value, kinds[key])

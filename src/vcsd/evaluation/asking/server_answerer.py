@@ -1,7 +1,7 @@
 """Answers questions with a server: vLLM, or any other with OpenAI's chat completions and images as data URLs.
 
-Every sampling value is sent, even if it is off: a server takes missing values from the model's generation config, which
-would change the experiment. Requests run in parallel, and the server batches them.
+Every sampling value is sent, even if it is off: a server would take missing values from the model's generation config,
+which would change the experiment. Requests run in parallel, and the server batches them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY = 32
 MAX_REFUSED = 16
-"""This many refusals before the first answer stop the run: the cause is then not a single question."""
+"""This many refusals before the first answer stop the run: the cause cannot be a single question."""
 
 _LONGEST_NAME, _MOST_NAMES = 200, 1000
 """Limits on the names that a server lists, for suggesting one of them."""
@@ -46,7 +46,7 @@ _STOPS: dict[str | None, Literal["end", "length"]] = {"stop": "end", "length": "
 
 
 class ServerAnswerer:
-    """Answers with the model that a server lists as `model`. A name that it does not list raises an error at once."""
+    """Answers with the model that a server lists as `model`. A name that is not listed raises an error at once."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class ServerAnswerer:
 
     @property
     def identity(self) -> dict[str, object]:
-        """The model's name and, if the server tells, its root; for a folder on this machine, a hash of the weights."""
+        """The model's name and, if the server lists it, its root; for a local folder, a hash of the weights instead."""
         return {"server": self._client.url, "model": self._model, **self._served, "switches": self._switches}
 
     def answer(
         self, questions: Sequence[Question], sampling: Sampling, *, seed: int
     ) -> Iterator[tuple[int, Prediction]]:
-        """Yield predictions as they arrive. When the server fails, the answers under way are still yielded."""
-        if held_back := sum(_control_token(question) is not None for question in questions):
+        """Yield predictions as they arrive. When the server fails, requests under way may still yield answers."""
+        if num_withheld := sum(_control_token(question) is not None for question in questions):
             log.warning(
                 "%d of %d questions were not sent: they contain control tokens, which a server would not read as text.",
-                *(held_back, len(questions)),
+                *(num_withheld, len(questions)),
             )
         fatal: RunError | None = None
         refused, num_answered = [], 0
@@ -102,13 +102,13 @@ class ServerAnswerer:
         except (DataError, RefusedError) as error:
             return Prediction(question.id, "", stop=None, error=f"{type(error).__name__}: {error}")
         stop = _STOPS.get(completion.reason)
-        problem = None if stop else f"the server ended the answer for the reason {completion.reason!r}"
+        problem = None if stop else f"the server ended the answer with finish_reason {completion.reason!r}"
         return Prediction(question.id, self._with_thought(completion), stop, completion.num_tokens, problem)
 
     def _with_thought(self, completion: Completion) -> str:
         """Return the text, with `<think>` before thinking that was cut off: the template may have put it in the prompt.
 
-        A server that separates the thinking needs no help; one that does not sends neither tag.
+        A text whose thinking the server separated has the tags already. A server that does not separate it sends none.
         """
         is_cut = completion.reason == "length" and self._switches.get("enable_thinking") is True
         has_tags = "<think>" in completion.text or "</think>" in completion.text
@@ -140,12 +140,12 @@ class ServerAnswerer:
 
 
 def _control_token(question: Question) -> str | None:
-    """Return a control token in the texts of a question, one by one or side by side; None if there is none."""
+    """Return a control token in the texts of a question, each alone or joined; None if there is none."""
     return served_control_token("".join(text for message in question.example.prompt for text in message_texts(message)))
 
 
 def _served(client: ChatClient, model: str) -> dict[str, str]:
-    """Return what the server says about the model; raise if it serves only others."""
+    """Return the root or weights that the server lists for the model; raise if it does not serve the model."""
     models = client.models()
     if models is None:
         return {}
@@ -168,7 +168,7 @@ def _message(message: Message, images: Iterator[str]) -> dict[str, object]:
 
 
 def data_url(question_id: str, source: Image.Image | str | PathLike[str]) -> str:
-    """Return an image as a data URL: the file's own bytes if every reader decodes them alike, else an RGB PNG."""
+    """Return an image as a data URL: the file's own bytes if every decoder reads them alike, else an RGB PNG."""
     if not isinstance(source, Image.Image):
         content = _content(question_id, source)
         kind = _plain_format(content)

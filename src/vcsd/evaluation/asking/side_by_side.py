@@ -1,7 +1,7 @@
-"""Runs several calls at a time and yields results as they arrive. A call that hangs does not block the caller.
+"""Runs several calls at a time and yields results as they arrive. A call that hangs does not block the exit.
 
 Python waits for the threads of `concurrent.futures` when a program ends: with a server that does not answer, Ctrl-C
-would take as long as the time-out. The threads here are daemons, which Python does not wait for.
+would take as long as the time-out. The threads here are daemons, for which Python does not wait.
 """
 
 from __future__ import annotations

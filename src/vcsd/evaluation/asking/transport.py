@@ -1,4 +1,4 @@
-"""One HTTP exchange with a server that need not be trusted: limited in bytes and in total time.
+"""One HTTP exchange with an untrusted server: limited in bytes and in total time.
 
 A redirect is followed only within the server's origin, and only by requests without a key.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_BYTES = 8 * 2**20
-"""Of a whole reply. One of 32,000 tokens has less than a megabyte, and so have most lists of models."""
+"""Limit of a whole reply. One of 32,000 tokens has less than a megabyte, like most lists of models."""
 
 MAX_ERROR_BYTES = 2**14
 MAX_REDIRECTS = 5
@@ -70,7 +70,7 @@ class Transport:
                 if isinstance(error, ValueError):  # http.client does not check every number that a server sends
                     raise http.client.HTTPException(str(error)) from error
                 raise
-            if deadline.is_over:  # the connection was cut, and half an answer can look like a whole one
+            if deadline.is_over:  # the connection was cut, and a partial answer can look complete
                 raise TooSlowError
         return reply
 
@@ -88,12 +88,12 @@ class Transport:
                     _joined(url, location) if location else "",
                 )
         with response:
-            # Never read a length that the server names: Python would allocate it first.
+            # Never read as many bytes as the server announces: Python would allocate them first.
             return Reply(response.status, response.read(MAX_BYTES))
 
 
 class _Deadline:
-    """Cuts the connections of a request when its time is over, however slowly the server sends."""
+    """Cuts the connections of a request when its time is over, even if the server is still sending."""
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
@@ -116,7 +116,7 @@ class _Deadline:
             self._connections.clear()
 
     def watch(self, connection: socket.socket) -> None:
-        """Cut this connection in time, also if TLS takes it over."""
+        """Cut this connection at the deadline, even after TLS has wrapped the socket."""
         with self._lock:
             twin = connection.dup()
             self._connections.append(twin)
@@ -142,7 +142,7 @@ class _Request(urllib.request.Request):
 
 
 class _Counted(io.RawIOBase):
-    """Reads from a connection, and raises TooLargeError after MAX_BYTES: head, body and all that frames them."""
+    """Reads from a connection, and raises TooLargeError after MAX_BYTES, which include headers and chunk framing."""
 
     def __init__(self, connection: io.BufferedReader) -> None:
         self._connection, self._num_bytes = connection, 0
@@ -163,7 +163,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """Limits what is read. http.client itself obeys a chunk of length -1 and reads all there is."""
+    """Limits what is read. http.client itself accepts a chunk of length -1 and reads until the end."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -171,7 +171,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _HttpConnection(http.client.HTTPConnection):
-    """A connection that is watched as soon as it exists: a proxy and TLS may be slow before the server is reached."""
+    """A connection that is watched from its start: a proxy or TLS may be slow before the server is reached."""
 
     response_class = _Response
 
@@ -211,7 +211,7 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to Transport: urllib sends the key to any host, and reads the whole body first."""
+    """Leaves redirects to Transport: urllib would send the key to any host, and read the whole body first."""
 
     def _leave(self, *_: object) -> None:
         return None

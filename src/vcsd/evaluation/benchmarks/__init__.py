@@ -1,4 +1,4 @@
-"""The seven benchmarks of the paper's table, one module each (HRBench's two share one), and others in one module."""
+"""The seven benchmarks of the paper's table, one module each (HRBench's two share one); others are in one module."""
 
 from __future__ import annotations
 

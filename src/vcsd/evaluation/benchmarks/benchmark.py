@@ -1,11 +1,11 @@
-"""A benchmark as one record: its questions' files, how they become one number, and what else is reported.
+"""A benchmark as one record: its files, how its answers become one number, and what else is reported.
 
-The seven of the paper's table have their modules in this package, more are in `more_benchmarks.py`; the suites of the
-offline world have no files.
+The seven of the paper's table have their own modules in this package; others are in `more_benchmarks.py`. The suites of
+the offline world have no files.
 
 aggregation   how right and wrong answers become the reported number: a name in AGGREGATIONS of `aggregate.py`
-cluster       which questions share an image and are no independent evidence: a name in CLUSTERS of `aggregate.py`
-breakdown     the group keys of a question for which the number is also reported value by value
+cluster       which questions share an image and so are not independent: a name in CLUSTERS of `aggregate.py`
+breakdown     group keys of a question; the number is also reported for each value of these keys
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from vcsd.types import Message, MessagePart
 
 Numbers = Literal["official", "nearest", "vlmevalkit"]
-"""How answers of MathVista's kind are compared: as its authors do, with or without guesses, or as VLMEvalKit does."""
+"""How MathVista-style answers are compared: as its authors do, without or with guesses, or as VLMEvalKit does."""
 
 JudgeForm = Literal["options", "blink", "yes_no", "extract"]
-"""Which of VLMEvalKit's texts asks a judge about an answer."""
+"""Which of VLMEvalKit's judge prompts is used."""
 
 
 _PLACE = re.compile(r"<image (\d)>")
@@ -86,7 +86,7 @@ class Benchmark:
     split: str | None = None
     """The value under `split` of the rows that are asked; None: all rows."""
     is_interleaved: bool = False
-    """Whether `<image 2>` in a text stands for the second image; else all images come first."""
+    """Whether `<image 2>` in a text marks the place of the second image; otherwise all images come first."""
     files: BenchmarkFiles | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Benchmark:
 
     @property
     def published(self) -> BenchmarkFiles:
-        """The published files, of a benchmark that has some."""
+        """The published files. Only for benchmarks that have some."""
         assert self.files is not None, f"{self.name} has no files: its questions are generated"
         return self.files
 
@@ -104,7 +104,7 @@ class Benchmark:
         return self.judged_as or by_kind.get(question.kind, "extract")
 
     def scored_together(self, question: Question) -> Hashable:
-        """Identify the questions that are scored as one: some of them alone would have another score."""
+        """Identify the questions that are scored as one unit: a part of the unit would have another score."""
         if self.aggregation == "paired":
             return tuple(question.groups.get(key) for key in self.set_keys)
         if self.aggregation == "circular":
@@ -112,7 +112,7 @@ class Benchmark:
         return rotation_of(question) if self.aggregation == "cycles" else question.id
 
     def question(self, row: Record, style: str) -> Question:
-        """Turn a row into a question in a prompt style. Raises DataError for a row that makes no sense."""
+        """Turn a row into a question in a prompt style. Raises DataError for an invalid row."""
         parsed = self.published.read(row)
         offered = parsed.options if parsed.offered is None else parsed.offered
         text = prompt_text(style, parsed.form, parsed.question, options=offered, hint=parsed.hint)
@@ -132,7 +132,7 @@ def rotation_of(question: Question) -> Hashable:
 
 
 def _interleaved(row: Record, text: str) -> tuple[tuple[Any, ...], Message]:
-    """Put images where a text names them. An image that is not named is not shown; one may be shown twice."""
+    """Put images where a text names them. An image that is not named is left out; one may be shown twice."""
     words = _PLACE.split(text)
     numbers = [int(number) for number in words[1::2]]
     if missing := [number for number in numbers if not 1 <= number <= len(row.images)]:

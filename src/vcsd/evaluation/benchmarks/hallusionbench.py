@@ -1,4 +1,4 @@
-"""HallusionBench: yes-or-no questions about images and altered versions of them; the 951 that have an image."""
+"""HallusionBench: yes-or-no questions about images and altered versions of them; only the 951 with an image."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """HRBench at 4K and 8K: 200 questions on high-resolution images, each asked four times with rotated options.
 
-Both ask the same questions; the 8K images have twice the side, and their TSV has 4.6 GB.
+Both ask the same questions; the 8K images have twice the width and height, and their TSV has 4.6 GB.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _read(row: Record) -> ParsedRecord:
-    """Read a multiple-choice row with the cycle of its rotation."""
+    """Read a multiple-choice row and the cycle of its rotation."""
     parsed = multiple_choice(row)
     return replace(parsed, groups={**parsed.groups, "cycle": row.need("cycle_category")})
 

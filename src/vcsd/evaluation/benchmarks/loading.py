@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FEW = 5
-"""Problems that an error lists."""
+"""The most problems that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class DataReport:
     num_without_image: int
     doubts: tuple[str, ...] = ()
     num_unanswerable: int = 0
-    """Questions whose gold option is not offered, a fault of some published files. Every answer to them is wrong."""
+    """Questions whose gold option is missing, an error in some published files. Every answer to them is wrong."""
 
     def line(self) -> str:
         """Describe the data in one line.
@@ -60,11 +60,11 @@ class DataReport:
         """
         known = " as published" if self.is_published else " (not the published file)" if self.doubts else ""
         asked = "" if self.num_asked == self.num_questions else f", {self.num_asked} asked"
-        hopeless = f", {self.num_unanswerable} without their right option" if self.num_unanswerable else ""
+        unanswerable = f", {self.num_unanswerable} without their right option" if self.num_unanswerable else ""
         dropped = f", {self.num_without_image} rows without an image skipped" if self.num_without_image else ""
         return (
             f"{self.benchmark}: {self.file} ({self.kind}), md5 {self.md5}{known}, "
-            f"{self.num_questions} questions{hopeless}{dropped}{asked}"
+            f"{self.num_questions} questions{unanswerable}{dropped}{asked}"
         )
 
 
@@ -96,7 +96,7 @@ def data_folder(folder: str | PathLike[str] | None, asked: Sequence[str] = ()) -
 
 
 def choose_benchmarks(names: str | Sequence[str], also: Sequence[str] = ()) -> list[Benchmark]:
-    """Find benchmarks by name; "all" stands for the seven. `also` are names that the caller takes, for error messages.
+    """Find benchmarks by name; "all" means the seven. `also` are other names that the caller accepts, for errors.
 
     >>> [benchmark.name for benchmark in choose_benchmarks("VStarBench, blink")]
     ['VStarBench', 'BLINK']
@@ -135,13 +135,13 @@ def load_benchmark(
 ) -> LoadedBenchmark:
     """Load the questions of a benchmark in a prompt style; at most `limit`, as `limited` chooses them.
 
-    `allowed_by` is how the user of this command allows unknown data, for the error message.
+    `allowed_by` is the option that allows unknown data, for the error message.
     With `jpeg75`, images that VLMEvalKit re-encodes as JPEG are re-encoded here too.
     """
     if limit is not None and limit < 1:
         raise ConfigError([f"limit = {limit} leaves no question. Give at least 1."])
     published, table = benchmark.published, _read(benchmark, Path(folder))
-    # Parquet rows have VLMEvalKit's names by now, but not every row has every cell.
+    # Parquet rows were converted to VLMEvalKit's names, but not every row has every cell.
     columns = set(table.columns) if table.kind == "TSV" else {name for row in table.rows for name in row.cells}
     absent = [column for column in published.columns if column not in columns]
     if absent:
@@ -210,7 +210,7 @@ def _missing(benchmark: Benchmark, folder: Path) -> list[str]:
 
 
 def questions_of(benchmark: Benchmark, rows: Sequence[Record], style: str) -> list[Question]:
-    """Turn rows into questions. A ConfigError lists the first rows that make no sense."""
+    """Turn rows into questions. A ConfigError lists the first invalid rows."""
     questions, problems = [], []
     for row in rows:
         if benchmark.split is not None and row.get("split") != benchmark.split:
@@ -254,8 +254,8 @@ def _doubts(benchmark: Benchmark, table: RecordTable, questions: Sequence[Questi
 def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | None) -> Sequence[Question]:
     """Take at most `limit` questions, spread over the file. Questions that are scored together stay together.
 
-    The rotations of a question, or a set of paired questions, are taken whole or not at all: without the others, some
-    would score higher than the whole. At least one such group is taken, even if it has more than `limit` questions.
+    The rotations of a question, or a set of paired questions, are taken whole or not at all: a part of a group would
+    score higher than the whole. At least one group is taken, even if it has more than `limit` questions.
     """
     if limit is None or limit >= len(questions):
         return questions
@@ -270,10 +270,10 @@ def limited(benchmark: Benchmark, questions: Sequence[Question], limit: int | No
 
 
 def spread(items: Sequence[T], limit: int) -> Sequence[T]:
-    """Take at most `limit` items: one at a random place in each of as many stretches of the file, always the same.
+    """Take at most `limit` items: split them into `limit` stretches and take a random one from each, always the same.
 
-    Stretches, because many files are sorted by category. At random, because others repeat a pattern, such as A B C D
-    in their answers: every k-th question could have the same answer.
+    Stretches, because many files are sorted by category. Random, because others repeat a pattern, such as A B C D in
+    their answers: every k-th question could have the same answer.
     """
     num, rng = min(limit, len(items)), random.Random(0)
     stretches = [(place * len(items) // num, (place + 1) * len(items) // num) for place in range(num)]

@@ -1,7 +1,7 @@
 """MathVista, testmini: mathematics in images; 540 questions with options, 460 whose answer is a number or a list.
 
-The `question` cell is the authors' whole query, including the hint, so styles add nothing in front of it. VLMEvalKit's
-file has no precision; it is taken from the hint.
+The `question` cell is the authors' whole query, including the hint, so prompt styles add nothing before it.
+VLMEvalKit's file has no precision column; it is taken from the hint.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Benchmarks beside the seven of the paper's table, as VLMEvalKit asks and scores them.
+"""Benchmarks besides the seven of the paper's table, as VLMEvalKit asks and scores them.
 
 `all` does not include them. They are read from VLMEvalKit's TSVs only, which are recognised by their checksums.
 
-MMBench_DEV_EN       each question with its options in every rotation; right if all rotations are
+MMBench_DEV_EN       each question with its options in every rotation; right if all rotations are right
 MMMU_DEV_VAL         the 900 questions of the validation split; images stand where the text names them
-MME-RealWorld-Lite   five options, an instruction of its own, and its own way of reading a letter
+MME-RealWorld-Lite   five options, its own instruction, and its own way of reading a letter
 POPE                 yes or no; F1 of "yes", in which a question counts once for each of its categories
 AI2D_TEST, RealWorldQA, ScienceQA_VAL, ScienceQA_TEST   plain questions with options
 """
@@ -53,7 +53,7 @@ def _rotated(row: Record) -> ParsedRecord:
 
 
 def _listed(row: Record) -> ParsedRecord:
-    """Read a row whose options are a list of "(A) words"; the prompt has them as they are."""
+    """Read a row whose options are a list of "(A) words", which the prompt shows unchanged."""
     try:
         lines = [str(line) for line in read_list(row.need("multi-choice options"))]
     except ValueError as error:
@@ -67,7 +67,7 @@ def _listed(row: Record) -> ParsedRecord:
 
 
 def _present(row: Record) -> ParsedRecord:
-    """Read a question whether something is in the image. It may belong to several categories."""
+    """Read a question on whether something is in the image. It may belong to several categories."""
     gold, categories = yes_or_no(row), str(row.need("category").split(","))
     return ParsedRecord(row.need("question"), "yes_no", "yes_no", gold, groups={"category": categories})
 

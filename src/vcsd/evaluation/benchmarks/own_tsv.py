@@ -1,8 +1,8 @@
 """A user's own questions as a benchmark: a TSV with VLMEvalKit's columns, under the name of its file.
 
-Needed: `index`, `question`, `answer`, and `image` (base64) or `image_path`. Options A to Z make a question one of
-letters; without them, the gold answer decides: Yes or No, a whole number, another number, or free text, which must be
-equal apart from case and a final full stop.
+Required: `index`, `question`, `answer`, and `image` (base64) or `image_path`. With options A to Z, a question is
+multiple choice. Without them, the gold answer decides: Yes or No, a whole number, another number, or free text, which
+must be equal apart from case and a final full stop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COLUMNS = ("index", "question", "answer")
 _GROUPS = ("category", "l2-category", "split")
 _TAKEN = ("acc", "unread")
-"""Names of numbers that stand beside those of the benchmarks."""
+"""Names of numbers that are reported next to those of the benchmarks."""
 _LONGEST_PATH = 300
 """The most characters of a path that an error shows."""
 
@@ -69,7 +69,7 @@ def load_own_tsv(
 def load_own_tsvs(
     paths: Iterable[str | PathLike[str]], *, style: str = "vlmevalkit", limit: int | None = None
 ) -> tuple[list[LoadedBenchmark], dict[str, Benchmark]]:
-    """Load the questions of several files. Return them, and all benchmarks by name, with those of the files."""
+    """Load the questions of several files. Return them, and all benchmarks by name, including those of the files."""
     loaded, suites = [], dict(ALL_BENCHMARKS)
     for path in paths:
         benchmark, questions = load_own_tsv(path, style=style, limit=limit)
@@ -81,7 +81,7 @@ def load_own_tsvs(
 
 
 def own_benchmark(name: str, breakdown: tuple[str, ...]) -> Benchmark:
-    """Return the benchmark that a file of this name makes."""
+    """Return the benchmark for a file of this name."""
     return replace(_OWN, name=name, title=name, breakdown=breakdown)
 
 
@@ -110,20 +110,20 @@ def _check_path(path: Path) -> None:
 
 
 def _missing_images(table: RecordTable) -> Iterator[str]:
-    """Yield the image files that are not there. Asked, such a question would only count as wrong."""
+    """Yield a problem for each missing image file. If it were asked, such a question would only count as wrong."""
     for row in table.rows:
         for image in row.images:
             if isinstance(image, Path) and not is_file(image):
                 name = shown(str(image), _LONGEST_PATH)
-                yield f"{row.name}: there is no image {name}. Correct image_path, which starts from the file."
+                yield f"{row.name}: there is no image {name}. Correct image_path, which is relative to the TSV."
 
 
 def read_own(row: Record) -> ParsedRecord:
-    """Read a row. Options make it a question of letters; else the gold answer tells what it is."""
+    """Read a row. With options it is multiple choice; otherwise the gold answer decides its kind."""
     groups = groups_of(row, _GROUPS)
     if options_of(row):
         return replace(multiple_choice(row), groups=groups)
-    gold = row.need("answer").strip().replace("\u2212", "-")  # the sign of mathematics
+    gold = row.need("answer").strip().replace("\u2212", "-")  # U+2212 is the mathematical minus sign
     gold = gold.replace(",", "") if _THOUSANDS.fullmatch(gold) else gold
     question, hint = row.need("question"), row.get("hint")
     if gold.lower() in ("yes", "no"):
@@ -132,7 +132,7 @@ def read_own(row: Record) -> ParsedRecord:
 
 
 def _kind(gold: str) -> AnswerKind:
-    """Return what a gold answer is.
+    """Return the kind of a gold answer.
 
     >>> _kind("7"), _kind("-0.5"), _kind("red")
     ('integer', 'float', 'text')

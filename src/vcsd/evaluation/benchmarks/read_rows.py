@@ -1,4 +1,4 @@
-"""Reads rows of benchmark files: what is asked, in which form, with which options and gold answer."""
+"""Reads rows of benchmark files: the question, its form, its options and its gold answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ParsedRecord:
     groups: Mapping[str, str] = field(default_factory=dict)
     hint: str | None = None
     offered: Mapping[str, str] | None = None
-    """The options in the prompt, if they are not those that the answer is read with."""
+    """The options in the prompt, if they differ from those that the answer is read with."""
 
 
 OPTION_COLUMNS = ("index", "question", "A", "B", "answer")
@@ -41,12 +41,12 @@ def options_of(row: Record) -> dict[str, str]:
 
 
 def groups_of(row: Record, names: Sequence[str] = ("category", "l2-category")) -> dict[str, str]:
-    """Return the groups that a row names in its columns."""
+    """Return a row's groups: the columns of these names that are filled."""
     return {name: group for name in names if (group := row.get(name)) is not None}
 
 
 def yes_or_no(row: Record) -> str:
-    """Return the gold answer of a row, Yes or No. Raise a DataError for any other."""
+    """Return the gold answer of a row, Yes or No. Raises DataError for any other."""
     gold = row.need("answer").strip().capitalize()
     if gold not in ("Yes", "No"):
         raise DataError(row.id, f"{row.name}: the answer {gold!r} is neither Yes nor No.")
@@ -56,9 +56,9 @@ def yes_or_no(row: Record) -> str:
 def multiple_choice(row: Record) -> ParsedRecord:
     """Read a row with VLMEvalKit's multiple-choice columns, and every group column that it has."""
     options, gold = options_of(row), row.need("answer").strip()
-    # pandas reads some words as missing. VLMEvalKit then does not offer such an option, even if it is the gold one.
+    # pandas reads some words as missing values. VLMEvalKit leaves out such an option, even if it is the gold one.
     written = [letter for letter in ascii_uppercase if row.cells.get(letter)]
-    # Some rows of published files lack the gold option too, as in RealWorldQA. VLMEvalKit asks them all the same.
+    # Some rows of published files lack the gold option too, as in RealWorldQA. VLMEvalKit asks them anyway.
     if gold not in written and not row.is_published:
         raise DataError(
             row.id,

@@ -1,7 +1,8 @@
 """The suites of the offline world as benchmarks: `world` for all seven, or one such as `world/attributes`.
 
-The code of the paper's benchmarks asks, scores and reports them, each with the rule of the benchmark it is modelled on.
-Their questions are generated: they need no data folder, and the prompt style does not change their text.
+They are asked, scored and reported by the same code as the paper's benchmarks, each with the aggregation of the one
+that it is modelled on. Their questions are generated: they need no data folder, and the prompt style does not change
+their text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads what is missing: answers to "Which of these is NOT in the image?".
+"""Reads answers to questions about what is missing: "Which of these is NOT in the image?".
 
-There an option that the picture shows is the wrong one. "The image does not contain a sink. It shows a mouse." chooses
-the sink.
+Here an option that the picture shows is wrong. "The image does not contain a sink. It shows a mouse." chooses the sink.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _BOLD = re.compile(
 
 _WITH = re.compile(r",\s+with\s+(?:(?:an?|about|around|approximately|the|only|\w+\s+of)\s+)*$", re.IGNORECASE)
 _NEAR = 60
-"""Characters around a number that are looked at."""
+"""The number of characters around a number that are examined."""
 
 
 def bold_number(text: str, asked: QuestionWords = NOTHING_ASKED) -> str | None:
@@ -41,7 +41,7 @@ def bold_number(text: str, asked: QuestionWords = NOTHING_ASKED) -> str | None:
 
 
 def _own_spans(text: str, asked: QuestionWords) -> list[tuple[int, str]]:
-    """Return where the numbers in bold end, and their values; without those of the question, if there are others."""
+    """Return the end and the value of each number in bold; without numbers of the question, if there are others."""
     given, spans, own = limits(asked), [], []
     in_question = {number.value for number in numbers(asked.text)}
     for span in _BOLD.finditer(text):
@@ -60,7 +60,7 @@ def _own_spans(text: str, asked: QuestionWords) -> list[tuple[int, str]]:
 
 
 def _is_aside(span: re.Match[str], before: str, asked: QuestionWords) -> bool:
-    """Whether a number in bold says more about the answer: "It is 2007, with **61** days", "(**r = 0.9**)"."""
+    """Whether a number in bold only adds to the answer: "It is 2007, with **61** days", "(**r = 0.9**)"."""
     if span["name"] and (span["aside"] or re.search("[=,]", span["value"])):
         return True
     return bool(_WITH.search(before)) and not asks_count(asked)

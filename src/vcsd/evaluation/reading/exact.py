@@ -8,7 +8,7 @@ so the score is a lower bound. There are two sets of rules, named by the month t
 
 Known faults, kept for parity: "The answer is clear" reads as C and "the answer is a dog" as A (2026-06); lower-case
 letters, `$B$` and `"B"` are not read; neither is `**Yes**`, nor a yes after 32 full stops; an empty answer, or one like
-"None" or "n/a", comes back from VLMEvalKit's table as "nan", in which an option such as "a" is found.
+"None" or "n/a", is read back from VLMEvalKit's table as "nan", in which an option such as "a" is found.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ Reader = Callable[[str], Reading | None]
 def read_answer(text: str, kind: AnswerKind, choices: Mapping[str, str] | None = None, asked: str = "") -> Reading:
     """Read the answer from a text, and name the rule; `found` is None unless exactly one answer can be read.
 
-    `asked` is the question. With it, numbers that only repeat it are recognised, and sentences that answer by it.
+    `asked` is the question. It shows which numbers only repeat it, and which sentences answer by repeating it.
 
     >>> colours = {"A": "red", "B": "green"}
     >>> read_answer("It looks red (A), but the lamp is green. So the answer is **B**.", "option", colours).found
@@ -169,7 +169,7 @@ def _opens_otherwise(
 
 
 def _is_taken_back(said: str, statement: Statement, reading: Reading) -> bool:
-    """Whether a "therefore" at the end, broken off or not, gives another number than the statement before it."""
+    """Whether a "therefore" at the end, even an unfinished one, gives another number than the statement before it."""
     if statement.form != "declared" or reading.found is None:
         return False
     ends = [sentence for sentence in conclusions(said[statement.start :] + ".", has_ended=True) if concludes(sentence)]
@@ -201,7 +201,7 @@ def _readers(
 
 
 def _strict(read: Reader) -> Callable[[Statement], Reading | None]:
-    """Make a reader of statements. A box or tag that is not empty is the answer even if it cannot be read."""
+    """Make a reader of statements from one of texts. A box or tag with content is the answer even if unreadable."""
 
     def of(statement: Statement) -> Reading | None:
         reading = read(statement.payload)
@@ -243,7 +243,7 @@ _WITHOUT_LETTER = ("declared, words", "declared, formula", "declared, value")
 def _stated(
     text: str, found: list[Statement], read: Callable[[Statement], Reading | None], choices: Mapping[str, str]
 ) -> tuple[Statement, Reading] | None:
-    """Read the last readable statement, unless an earlier one contradicts it. Firm ones outweigh weak ones."""
+    """Read the last readable statement, unless an earlier one contradicts it. Firm statements outweigh weak ones."""
     firm = [statement for statement in found if not statement.is_weak]
     counted = firm if len(firm) < len(found) and any(map(read, firm)) else found
     readable = ((statement, reading) for statement in counted if (reading := read(statement)) is not None)
@@ -261,7 +261,7 @@ def _stated(
             statement.form == "boxed" and reading.found == last[1].found
         )
         if is_settled:
-            return last  # what was said before does not hold, or led to this box
+            return last  # earlier statements do not hold, or led to this box
         if not _is_plain(statement, reading, choices) or is_about_a_part(text, statement):
             continue
         if _is_other(reading, last[1], choices):
@@ -293,7 +293,7 @@ _ONLY_LETTER = re.compile(r"\W*[A-H]\W*")
 
 
 def _is_plain(statement: Statement, reading: Reading, choices: Mapping[str, str]) -> bool:
-    """Whether a statement gives its answer at once: a letter, a number, or the words of an option."""
+    """Whether a statement begins with its answer: a letter, a number, or the words of an option."""
     if _ENUMERATED.match(statement.payload):
         return False
     if reading.by.endswith(("letter", "stated")) or statement.form in ("boxed", "tag"):
@@ -304,7 +304,7 @@ def _is_plain(statement: Statement, reading: Reading, choices: Mapping[str, str]
 
 
 _ENUMERATED = re.compile(r"1[.)]\s+\W*[A-Za-z\u4e00-\u9fff]|[-\u2022]\s")
-"""Here is how I arrived at the answer: 1. I counted ... A list explains, and gives no answer at once."""
+"""Matches "Here is how I arrived at the answer: 1. I counted ...": a list that explains, and does not begin with it."""
 _CLAUSE_END = re.compile(r"[.,;:(\n]")
 
 

@@ -31,14 +31,14 @@ JUDGED = "judge"
 NOT_JUDGED = "no judgement"
 """The reader named in the verdict on an answer to which the judge gave no useful reply."""
 _NO_CHOICE = ", no choice"
-"""Added to the reader's name if it says that an answer settles on nothing: Z, Unknown, a letter without an option."""
+"""Added to the reader's name if the answer settles on nothing: Z, Unknown, or a letter without an option."""
 
 
 @dataclass(frozen=True)
 class Marking:
     """How answers are read: the mode, the month of VLMEvalKit's rules, and the judge if the mode needs one.
 
-    `mathvista` says how MathVista's answers are compared, if not as usual in this mode: official, nearest, vlmevalkit.
+    `mathvista` overrides how this mode compares MathVista's answers: official, nearest or vlmevalkit.
 
     >>> Marking("exakt")
     Traceback (most recent call last):
@@ -73,7 +73,7 @@ class Marking:
             raise ConfigError(problems)
 
     def numbers(self, benchmark: Benchmark) -> Numbers:
-        """Return how a benchmark's answers of MathVista's kind are compared."""
+        """Return how a benchmark's MathVista-style answers are compared."""
         if self.mode == "exact":
             return "vlmevalkit"
         if self.mathvista is not None and benchmark.is_read_twice:
@@ -115,7 +115,7 @@ def _is_open(verdict: Verdict) -> bool:
 
 
 def _chosen(question: Question, found: str | None, by: str) -> Verdict:
-    """Mark a choice. A letter for which there is no option, such as VLMEvalKit's Z for refusals, is none."""
+    """Mark a choice. A letter that is not an option, such as VLMEvalKit's Z for refusals, is not a choice."""
     if question.kind == "option" and found is not None and found not in question.options:
         return Verdict(question.id, None, is_right=False, by=by + _NO_CHOICE)
     return Verdict(question.id, found, found == question.gold, by)
@@ -135,7 +135,7 @@ def _judged(question: Question, judgement: Judgement, model: str, numbers: Numbe
 
 
 def _guessed(verdict: Verdict, question: Question, numbers: Numbers) -> Verdict:
-    """Let the guess of MathVista's authors stand for an unread answer, if asked to. It still counts as unread."""
+    """With `nearest`, mark an unread answer by the guess of MathVista's authors. It still counts as unread."""
     if numbers != "nearest" or question.kind != "option":
         return verdict
     return replace(verdict, is_right=mathvista_answer.is_right(question, "", numbers), by=f"{verdict.by}, guessed")

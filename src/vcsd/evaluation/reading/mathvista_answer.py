@@ -3,8 +3,8 @@
 official     as its authors do: an integer is truncated, a float is rounded to the question's precision, an option is
              replaced by its words (so either of two equal options is right), and the results are compared as text. The
              gold answer is normalised too: no answer could match `0.50`, because rounding drops the 0.
-nearest      as official, and where the authors guess, this guesses too: an extraction that is no option counts as the
-             option at the smallest edit distance, and nothing at all as the shortest option.
+nearest      as official, but guesses where the authors do: an extraction that is not an option counts as the option at
+             the smallest edit distance, and an empty one as the shortest option.
 vlmevalkit   as VLMEvalKit does: integers and floats must be equal without rounding; lists are always wrong; an option
              is its letter.
 
@@ -43,11 +43,11 @@ def read_first(question: Question, text: str, rules: str) -> str | None:
     if question.kind == "option":
         return read_option(text, question.options, rules)
     number, is_right = check(question, text, rules)
-    return text if is_right and float(number or 0) else None  # VLMEvalKit takes zero for no number
+    return text if is_right and float(number or 0) else None  # VLMEvalKit treats zero as no number
 
 
 def check(question: Question, read: str, rules: str) -> tuple[str | None, bool]:
-    """Apply VLMEvalKit's second reading to the first one or to a judge's words; also say whether it is right."""
+    """Apply VLMEvalKit's second reading to the first one or to a judge's reply; also return whether it is right."""
     if question.kind == "option":
         letter = read_option(read, question.options, rules)
         return letter, letter == question.gold
@@ -95,7 +95,7 @@ def normalise(question: Question, extraction: str) -> str | None:
             return str(read_list(extraction))
     except (ValueError, OverflowError):
         return None
-    # Free text is rare in MathVista, but common in own files.
+    # Free text is rare in MathVista, but common in users' own files.
     return " ".join(plain_signs(extraction).split()).removesuffix(".").casefold()
 
 

@@ -1,6 +1,7 @@
 """Reads the number that a text without a statement concludes with.
 
-It is the number alone, the only one in bold, or that of the concluding sentence, unless the text begins with another.
+It is a number that stands alone, the only number in bold, or the number of the concluding sentence, unless the text
+begins with a different one.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _ends_with_list(text: str) -> bool:
 
 
 def _agreed(text: str, ends: list[str], readings: list[Reading], asked: QuestionWords) -> Reading | None:
-    """Return the last reading of the concluding sentences, unless the text says something else at its beginning."""
+    """Return the last reading of the concluding sentences, unless the text begins with another answer."""
     direct = _direct(text, asked)
     if not readings:
         is_open = direct and not any(refuses(said) or _differs(said, direct) for said in sentences(text)[1:])
@@ -138,7 +139,7 @@ def _opens_otherwise(text: str, reading: Reading) -> bool:
 
 
 def _subject(sentence: str) -> str:
-    """Return what stands before the only number of a sentence: "the angle is"; "" if that names nothing."""
+    """Return the subject before the only number of a sentence: "the angle is"; "" if there is none."""
     found = numbers(sentence)
     subject = _CONNECTS.sub("", sentence[: found[0].start]).strip(" *$").lower() if len(found) == 1 else ""
     return "" if _NAMES_NOTHING.fullmatch(subject) else subject
@@ -157,7 +158,7 @@ _ASKS_FOR_SEVERAL = re.compile(r"\b(?:and|both|each|respectively|two|list|pairs?
 
 
 def _alone(text: str, asked: QuestionWords) -> Reading | None:
-    """Read a text that is nothing but a number, or the same long one twice; `found` is None if it is a row of them."""
+    """Read a text that is only a number, or the same long number twice; `found` is None for a row of numbers."""
     twice = _TWICE.fullmatch(text)
     if twice and asked.text and not _ASKS_FOR_SEVERAL.search(asked.text):
         return Reading(twice[1].replace(",", ""), "only number")
@@ -169,7 +170,7 @@ def _alone(text: str, asked: QuestionWords) -> Reading | None:
 
 
 def _differs(sentence: str, value: str) -> bool:
-    """Whether a sentence concludes with something else than a value."""
+    """Whether a sentence concludes with something other than this value."""
     reading = concluded(sentence) if concludes(sentence) else None
     return concludes(sentence) and (reading is None or reading.found != value)
 

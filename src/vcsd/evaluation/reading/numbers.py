@@ -89,7 +89,7 @@ def _is_pronoun(text: str, one: re.Match[str]) -> bool:
     end = one.start()
     while end and (text[end - 1].isspace() or text[end - 1] == "-"):
         end -= 1
-    # Only the nearest word is looked at: searching the whole text before every "one" takes minutes on a long answer.
+    # Only the nearest word is examined: searching the whole text before every "one" takes minutes on a long answer.
     is_after_word = end < one.start() and _NO_COUNT.search(text[max(0, end - _LONGEST_NO_COUNT - 1) : end])
     return bool(is_after_word or _NO_COUNT_AFTER.match(text, one.end()))
 
@@ -121,7 +121,7 @@ def _decimal(value: Fraction) -> str:
 
 
 _ANGLE = r"(?!100?\b)[1-9]\d\d?(?:\.\d+)?"
-"""The degrees in 60^0, which nobody means as a power. What 10^0 and 2^0 mean is open, unless an angle is named."""
+"""The degrees in 60^0, which nobody means as a power. 10^0 and 2^0 are ambiguous, unless an angle is named."""
 _ABOUT_ANGLES = re.compile(r"∠|\bangles?\b|\bdegrees?\b|角", re.IGNORECASE)
 _NAMED_ANGLE = re.compile(r"(?<![\d.^])(\d{1,3})\s*\^\s*0(?!\.?\d)(?!\s*[)$]*\s*[=+*/^\u00d7\u00f7])")
 _LATEX = [
@@ -369,7 +369,7 @@ def _equals(right: str) -> Reading | None:
 
 
 def _values(clause: str, found: list[Number]) -> list[Number]:
-    """Return the numbers that are no part of a formula with letters; none if the last one is a part."""
+    """Return the numbers that are not part of a formula with letters; an empty list if the last one is."""
     if found and is_in_formula(clause, found[-1]):
         return []
     return [number for number in found if not is_in_formula(clause, number)]
@@ -381,7 +381,7 @@ def is_in_formula(text: str, number: Number) -> bool:
 
 
 def _own(clause: str, asked: QuestionWords) -> list[Number]:
-    """Return the numbers of a clause that do not repeat the question, nor date something."""
+    """Return the numbers of a clause, without dates and without numbers that repeat the question."""
     found = numbers(clause)
     if not re.search(r"\b(?:year|when)\b", asked.text, re.IGNORECASE):
         dates = {date.end() for date in _YEAR.finditer(clause)}

@@ -63,7 +63,7 @@ def lettered(text: str, options: Mapping[str, str]) -> Reading | None:
 
 
 def _label(before: str, letter: str, after: str, options: Mapping[str, str]) -> Reading | None:
-    """Read a letter, given what stands before and after it."""
+    """Read a letter, given the text before and after it."""
     closing = CLOSERS.match(after)[0]  # type: ignore[index]
     rest = after[len(closing) :]
     is_closed = bool(set(closing) & set(")]}"))
@@ -104,7 +104,7 @@ def _is_rejected(letter: str, rest: str) -> bool:
 
 
 def is_denied(letter: str, rest: str, options: Mapping[str, str]) -> bool:
-    """Whether a label is called not the right choice, however far away: "(B) The green one is not the correct choice".
+    """Whether the text after a label denies that it is right: "(B) The green one is not the correct choice".
 
     >>> is_denied("B", " The green one is not the correct choice.", {"A": "red", "B": "green"})
     True

@@ -31,7 +31,7 @@ _NUMBER_WORDS = {"3": "three", "4": "four", "5": "five", "6": "six", "7": "seven
 def mentions(text: str, options: Mapping[str, str]) -> list[str]:
     """Return the letters of the options that a text mentions without denying them; the longer of two that overlap.
 
-    An option of one letter is not looked for: it would be found in "a" or "x".
+    Options of one letter are skipped: they would be found in "a" or "x".
 
     >>> mentions("not red, it is dark green", {"A": "red", "B": "green", "C": "dark green"})
     ['C']
@@ -78,7 +78,7 @@ _NOT_BEFORE = r"(?<![\w.,√^-])(?<![+*/\u00d7\u00f7])(?<![+*/\u00d7\u00f7]\s)(?
 _NOT_AFTER = r"(?!\s*[+/\u00d7\u00f7]|\s+-\s+(?:[\d(√]|[A-Za-z\u03b1-\u03c9]\b))"
 _IS_MATH = re.compile(r"[\d√π]")
 _BEFORE_UNIT = re.compile(r"(?<=[\dπ])\s*(?=[A-Za-z]{1,2}\b)")
-"""Where a number may stand apart from its unit or not: 5 cm, 5cm."""
+"""The place between a number and its unit, with or without a space: 5 cm, 5cm."""
 
 
 def _pattern(words: str) -> re.Pattern[str]:

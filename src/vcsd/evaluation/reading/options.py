@@ -38,7 +38,7 @@ def read_stated(payload: str, options: Mapping[str, str], asked: QuestionWords =
         return Reading(letters.get(said.found or ""), "words")
     if reading := _typed(payload, options) or lettered(text, options) or _set_alike(payload, options):
         return reading
-    if "\\" in text or "/(" in text:  # a formula that is none of the options, though it may contain the signs of one
+    if "\\" in text or "/(" in text:  # a formula that is not an option, though it may contain the signs of one
         return None
     reading = _worded(text, options) or _valued(text, options)
     return reading or (Reading(None, "none of them") if NONE_OF.match(text) else None)
@@ -144,7 +144,7 @@ def read_text(text: str, options: Mapping[str, str], asked: QuestionWords = NOTH
 
 
 def _is_other_line(lines: list[str], asked: QuestionWords) -> bool:
-    """Whether the last line is called right or wrong, and the question asks for the other."""
+    """Whether the last line is called right although the question asks for the wrong one, or the reverse."""
     if asked.asks_for_wrong:
         return bool(_CALLED_RIGHT.search(lines[-1]))
     return len(lines) > 1 and lines[-2].endswith(":") and bool(_WRONG_HEAD.search(lines[-2]))
@@ -264,7 +264,7 @@ def _labelled(text: str, lines: list[str], labels: set[str], options: Mapping[st
 
 
 def _rejected_beside(text: str, line: str) -> set[str]:
-    """Return the label of a line without an end, if the text has called another option right: it was broken off."""
+    """Return the label of a last line that breaks off, if the text has called another option right."""
     right = {letter for one in judgements(text) if one.is_right for letter in one.letters}
     label = _OPTION.fullmatch(line)
     return {label[1] or label[2]} - right if right and label else set()
@@ -423,7 +423,7 @@ def _judged_with(letter: str, sentence: str) -> set[str]:
 
 
 def _joined(after: str, options: Mapping[str, str]) -> set[str]:
-    """Return the label that a list goes on with: "it is B, C.", "it is B / C."."""
+    """Return the next label of a list: "it is B, C.", "it is B / C."."""
     other = _JOINED.match(after)
     return {other[1]} & set(options) if other else set()
 

@@ -1,4 +1,4 @@
-"""How right and wrong answers become one number, and which of them are not independent.
+"""How right and wrong answers become one number, and which answers are not independent.
 
 Every aggregation has the same form. It has one or more parts; a part groups questions into units; a unit is right if
 all its questions are; a part's value is its share of right units; and the reported number, the entry, is the plain mean
@@ -10,7 +10,8 @@ paired   aAcc: each question; fAcc: all questions on a figure; qAcc: a question 
 circular one part, all rotations of a question a unit                                 MMBench
 f1       one ratio instead of a share: F1 of "yes"                                    POPE
 
-One form allows one jackknife: it leaves out clusters of questions, never single questions of a unit (`uncertainty.py`).
+Because of this form, one jackknife works for all: it leaves out whole clusters and never splits a unit
+(`uncertainty.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Tally:
     clusters: tuple[int, ...]
     parts: Mapping[str, tuple[int, ...]]
     ratios: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Parts that are no shares of units: what each question adds to the numerator and to the denominator."""
+    """Parts that are ratios, not shares of units: what each question adds to the numerator and to the denominator."""
 
 
 def tally(
@@ -106,7 +107,7 @@ def unit_matrices(tally: Tally) -> tuple[NDArray[np.float64], NDArray[np.float64
 def metrics_of(tally: Tally) -> dict[str, float]:
     """Return the value of each part, in percent."""
     right_CP, units_CP = unit_matrices(tally)
-    values = 100.0 * right_CP.sum(0) / np.maximum(units_CP.sum(0), 1)  # a ratio may have nothing below the line
+    values = 100.0 * right_CP.sum(0) / np.maximum(units_CP.sum(0), 1)  # the denominator of a ratio may be 0
     return {name: float(value) for name, value in zip([*tally.parts, *tally.ratios], values, strict=True)}
 
 
@@ -165,8 +166,8 @@ def f1_ratios(
 ) -> dict[str, tuple[tuple[int, int], ...]]:
     """Return F1 of "yes", accuracy, precision and recall as ratios. What is not a yes counts as a no.
 
-    A question in several categories counts once for each, as in VLMEvalKit. A ratio with nothing below the line is 0,
-    as in VLMEvalKit: so is F1 of questions whose gold answers and readings are all "no".
+    A question in several categories counts once for each, as in VLMEvalKit. A ratio with denominator 0 is 0, also as in
+    VLMEvalKit: F1 is 0 if all gold answers and readings are "no".
     """
     assert answers is not None, "F1 needs what was read, not only whether it is right"
     pairs: dict[str, list[tuple[int, int]]] = {name: [] for name in ("F1", "acc", "precision", "recall")}
@@ -181,7 +182,7 @@ def f1_ratios(
 
 
 def group_names(question: Question, key: str) -> list[str]:
-    """Return the groups of a question under a key; several if the cell is a list, as MathVista's skills."""
+    """Return the groups of a question under a key; several if the cell is a list, such as MathVista's skills."""
     cell = question.groups.get(key)
     if cell is None:
         return []

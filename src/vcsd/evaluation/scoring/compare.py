@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 _ROUNDING = 1e-9
-"""Points. Means over seeds that are equal on paper differ by less than this."""
+"""In points. Means over seeds that are mathematically equal differ by less than this."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """The score of b minus the score of a, in points, with its paired interval.
 
-    `num_gained` questions are right in b alone, `num_lost` in a alone; with several seeds, more often in one than in
+    `num_gained` questions are right only in b, `num_lost` only in a; with several seeds, more often in one than in
     the other. `unread` is how much the share of answers that nothing could be read from has changed, in points: answers
     that are only stated more plainly raise the score too.
     """
@@ -52,7 +52,7 @@ class Difference:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the unread answers changed by more than the score, which may therefore have changed by them alone."""
+        """Whether the unread answers changed by more than the score, and so may explain its whole change."""
         return abs(self.unread) > abs(self.difference) + _ROUNDING
 
 
@@ -60,8 +60,8 @@ class Difference:
 class Comparison:
     """Two scorecards of the same questions: a difference for each benchmark and for Acc.
 
-    `made_differently` lists the settings in which the two differ; ideally only the model. `mode` read the answers.
-    `judge_failed` counts the answers of each that the judge failed on.
+    `made_differently` lists the settings in which the two differ; ideally only the model. `mode` is how answers were
+    read. `judge_failed` counts, for each of the two, the answers that the judge failed on.
     """
 
     acc: Difference
@@ -226,7 +226,7 @@ _ASKED = ("style", "sampling", "limit", "jpeg75")
 """How a card's questions were asked. The model may differ between the seeds of a training recipe."""
 
 _ASKER = ("contrast", "chat_template_kwargs", "switches", "image_size")
-"""What an answerer does beside the model: contrast decoding, thinking, the size of images."""
+"""What answers depend on besides the model: contrast decoding, thinking, the size of images."""
 
 
 def _how_asked(made: MadeWith) -> dict[str, object]:
@@ -238,7 +238,7 @@ def _how_asked(made: MadeWith) -> dict[str, object]:
 
 
 def _check_asked_alike(cards: Sequence[Scorecard]) -> None:
-    """Raise if the seeds of one result were asked differently, as when an older one is left in a folder."""
+    """Raise if the seeds of one result were asked differently, for example because an older one is in the folder."""
     first, how = cards[0].made_with, _how_asked(cards[0].made_with)
     for made in (card.made_with for card in cards[1:]):
         if pairs := _made_differently(how, _how_asked(made)):

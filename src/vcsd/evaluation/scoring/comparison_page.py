@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vcsd.evaluation.scoring.scorecard import Scorecard
 
 _MOST_LISTED = 200
-"""Questions listed of each kind."""
+"""The most questions listed as gained, and as lost."""
 
 
 def comparison_page(
@@ -36,7 +36,7 @@ def comparison_page(
     sections = [
         PageSection("Differences in points", Html(_table(changes, names) + warning + chart)),
         PageSection("Questions gained and lost", _moved(first, second)),
-        PageSection("What was made differently", _settings(comparison, names)),
+        PageSection("Settings that differ", _settings(comparison, names)),
     ]
     acc = comparison.acc
     interval = f"{acc.interval.low:+.2f} to {acc.interval.high:+.2f}"

@@ -42,7 +42,7 @@ class Counts:
     empty: int
     repeated: int
     judged: int = 0
-    """Answers that a judge read. This is no problem, but rules alone cannot reproduce the score."""
+    """Answers that a judge read. This is not a problem, but rules alone cannot reproduce the score."""
     judge_failed: int = 0
     """Answers to which the judge gave no useful reply. They are also unresolved."""
 
@@ -72,7 +72,7 @@ class BenchmarkScore:
     groups: Mapping[str, Mapping[str, GroupScore]]
     """Scores by group key, then by group."""
     numbers: str
-    """How answers of MathVista's kind were compared: official or vlmevalkit."""
+    """How MathVista-style answers were compared: official, nearest or vlmevalkit."""
     tally: Tally = field(repr=False)
     mean_tokens: float | None = None
     """The mean length of the answers, if it is known."""
@@ -212,7 +212,7 @@ _LARGEST = 1e9
 
 
 def _checked(record: T) -> T:
-    """Raise unless the fields of a dataclass are of their types, and its numbers no larger than any result."""
+    """Raise unless the fields of a dataclass have their types and its numbers are within `_LARGEST`."""
     for slot in fields(record):  # type: ignore[arg-type]
         value = getattr(record, slot.name)
         kinds = _TYPES.get(str(slot.type))
@@ -225,7 +225,7 @@ def _checked(record: T) -> T:
 
 
 def _check_made_with(made: MadeWith) -> None:
-    """Raise TypeError unless what is read again of how a scorecard was made is what an evaluation writes."""
+    """Raise TypeError unless the parts of `made_with` that are read again are as an evaluation writes them."""
     asker, data, judge = (made.get(name) or {} for name in ("asker", "data", "judge"))
     objects = all(isinstance(part, dict) for part in (asker, data, judge))
     if not objects or not all(isinstance(report, dict) for report in data.values()):

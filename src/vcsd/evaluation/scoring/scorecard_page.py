@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     MarkedAnswer = tuple[Question, Prediction, Verdict]
 
 PER_KIND = 8
-"""Answers shown of each kind and benchmark."""
+"""The most answers shown of each kind in a benchmark."""
 
 _LONGEST_TEXT = 6000
 
@@ -67,7 +67,7 @@ def _section(score: BenchmarkScore, answers: Sequence[MarkedAnswer]) -> PageSect
 
 
 def kind_of(prediction: Prediction, verdict: Verdict) -> SampleKind:
-    """Say how an answer ended: right, wrong, unread (no rule could read it) or failed (there is no answer)."""
+    """Return how an answer ended: right, wrong, unread (no rule could read it) or failed (there is no answer)."""
     if prediction.error is not None:
         return "failed"
     if verdict.found is None and not verdict.is_right:
@@ -99,7 +99,7 @@ def _shortened(response: str) -> str:
 
 
 def _loaded(question_id: str, source: Image | str | PathLike[str]) -> Image | str:
-    """Load an image, or say why it cannot be read."""
+    """Load an image, or return why it cannot be read."""
     try:
         return load_image(question_id, source)
     except DataError as error:

@@ -1,9 +1,9 @@
-"""What several answers to each question say beyond their mean: pass@k, diversity and length.
+"""What several answers to each question show beyond their mean: pass@k, diversity and length.
 
-A model that is trained on its own answers may answer more alike: its mean rises while the best of k answers does not.
+A model that is trained on its own answers may become less diverse: its mean rises while the best of k answers does not.
 
 pass@k     the probability that at least one of k answers is right, by the unbiased estimator from n answers of which c
-           are right: 1 - C(n - c, k) / C(n, k), averaged over questions. Units such as rotations are not formed.
+           are right: 1 - C(n - c, k) / C(n, k), averaged over single questions, not over units such as rotations.
 distinct   how many different answers were read from the n, averaged over questions
 entropy    of the answers that were read, in bits, averaged over questions. Both grow with n: compare equal n only.
 unread     the share of answers from which nothing was read; they are in neither of the two
@@ -35,7 +35,7 @@ class SeveralAnswers:
 
 
 def pass_at(k: int, num: int, num_right: int) -> float:
-    """Estimate without bias the probability that one of k answers is right, from `num` of which some are.
+    """Estimate without bias the probability that at least one of k answers is right: `num_right` of `num` are.
 
     >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1), pass_at(2, 4, 0)
     (0.25, 0.5, 1.0, 0.0)

@@ -1,4 +1,4 @@
-"""Student's t: how far from zero it lies by chance. For whole degrees of freedom no tables are needed."""
+"""Student's t distribution for whole degrees of freedom, computed without tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def quantile(level: float, freedom: int) -> float:
-    """The distance from zero within which Student's t lies with a probability of `level`.
+    """Return the distance from zero within which Student's t lies with a probability of `level`.
 
     >>> round(quantile(0.95, 4), 3), round(quantile(0.60, 4), 3)
     (2.776, 0.941)
@@ -23,7 +23,7 @@ def quantile(level: float, freedom: int) -> float:
 
 
 def two_sided(t: float, freedom: int) -> float:
-    """The probability that Student's t with `freedom` degrees of freedom is at least this far from zero.
+    """Return the probability that Student's t with `freedom` degrees of freedom is at least this far from zero.
 
     For whole degrees of freedom the distribution function is a finite sum of cosines.
 

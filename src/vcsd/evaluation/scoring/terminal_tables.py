@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_COMPARED_NAME = 16
 _LONGEST_NAME = 20
-"""Of a benchmark, in characters; the table must fit 80 columns."""
+"""The longest names of benchmarks in characters: the tables must fit 80 columns."""
 
 COUNTS = ("failed", "unresolved", "truncated", "empty", "repeated")
 _MOST_KS = 4
@@ -45,7 +45,7 @@ def score_table(card: Scorecard) -> Table:
 
 
 def remarks(card: Scorecard) -> Iterator[str]:
-    """Say how the numbers were made, and every reason to read them with care."""
+    """Yield how the numbers were made, and every reason to read them with care."""
     made = card.made_with
     parts = [f"mode {card.mode}"] + ([] if card.mode == "final" else [f"rules {card.rules}"])
     if judge := made.get("judge"):
@@ -70,7 +70,7 @@ def remarks(card: Scorecard) -> Iterator[str]:
         yield f"Not the published data (see scorecard.json): {', '.join(unknown)}."
     if servers := (made.get("judge") or {}).get("servers"):
         yield (
-            f"judge.jsonl holds replies of {len(servers)} servers, taken for one judge: {', '.join(servers)}. If these "
+            f"judge.jsonl holds replies of {len(servers)} servers, treated as one judge: {', '.join(servers)}. If they "
             "serve different models under one name, remove the file and score again."
         )
     yield from _unjudged(card)
@@ -80,7 +80,7 @@ def remarks(card: Scorecard) -> Iterator[str]:
 
 
 def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
-    """Say once what holds for every seed, and name the seed of everything else; counts are those of one seed."""
+    """Yield remarks that hold for every seed once, and the others with their seeds. Counts are per seed."""
     counts = {line for card in cards for line in (*_unjudged(card), *_cut_off(card))}
     seeds: dict[str, list[str]] = {}
     for card in cards:
@@ -90,11 +90,11 @@ def remarks_on_seeds(cards: Sequence[Scorecard]) -> Iterator[str]:
     if len(cards) > 1:
         shared["seed"] = ", ".join(str(card.made_with.get("seed")) for card in cards)
     yield next(remarks(replace(cards[0], made_with=shared)))
-    for line, those in seeds.items():
-        if len(those) == len(cards) > 1 and line in counts:
+    for line, names in seeds.items():
+        if len(names) == len(cards) > 1 and line in counts:
             yield f"Each seed: {line}"
         else:
-            yield line if len(those) == len(cards) else f"Seed {', '.join(those)}: {line}"
+            yield line if len(names) == len(cards) else f"Seed {', '.join(names)}: {line}"
 
 
 def _unjudged(card: Scorecard) -> Iterator[str]:
@@ -142,7 +142,7 @@ def comparison_table(comparison: Comparison, first: str, second: str) -> Table:
 
 
 def comparison_remarks(comparison: Comparison) -> Iterator[str]:
-    """Say in sentences in which settings two results differ; ideally only in the model."""
+    """Yield sentences on the settings in which two results differ; ideally only the model."""
     settings = comparison.settings()
     others = [f"{name} {a} and {b}" for name, (a, b) in settings.items() if name not in ("model", "weights")]
     if len(others) == len(settings):

@@ -8,9 +8,10 @@ number. Wilson's score interval for a share of that many questions has the right
 bootstrap is too narrow, and a width for a score of exactly 0 or 1, where a bootstrap has none.
 
 Two scorecards of the same questions are compared by Newcombe's method: the two Wilson intervals are combined with the
-correlation between the models, so that what is hard for both cancels. A mean over benchmarks combines their intervals
-by the squares of their arms. The interval does not include the noise of sampling answers or of training; use several
-seeds for that. `benchmarks/interval_coverage.py` measures how often the intervals contain the truth.
+correlation between the models, so that the difficulty that both share cancels. The interval of a mean over benchmarks
+adds the half-widths of their intervals in quadrature. The interval does not include the noise of sampling answers or of
+training; use several seeds for that. `benchmarks/interval_coverage.py` measures how often the intervals contain the
+truth.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _correlation(a: Estimate, b: Estimate) -> float:
 
 
 def _most_alike(a: Estimate, b: Estimate) -> float:
-    """Return the largest correlation that is believed: that of two results which differ in half a question.
+    """Return the largest correlation that is allowed: that of two results that differ in half a question.
 
     If no answer differs, the correlation is 1, and at a score of 50% the interval would have no width.
     """

@@ -3,7 +3,7 @@
 The results of `vcsd reproduce` hold, for every base, its accuracy before and after training and what was measured
 before it. `calibrate` compares them, each base predicted from the others. The verdict uses the gain of contrast
 decoding: it is measured in points of accuracy, like the gain of training. `calibrated.json` holds what the verdict
-needs: the bases that it is calibrated on, and those that were kept apart to test it. `python -m
+needs: the bases that it is calibrated on, and those that were held out to test it. `python -m
 vcsd.reproduce.every_page docs/results` writes the same file next to the page about it.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DECODING_GAIN = "gain of contrast decoding"
 FILE = "calibrated.json"
 FIRST_STEPS = "first_steps.json"
-"""What first steps measured again where finished runs did not record it; next to the folder of results."""
+"""Values of first steps, measured again because finished runs did not record them; next to the folder of results."""
 
 LEFT_OUT = ("paper_dose_runs.json", "qwen3_5_runs.json")
 """Lists of runs next to the folder of results. Their bases never enter the calibration: those of the first test it, and
@@ -36,10 +36,10 @@ FEWEST_BASES = 5
 """A statistic that is known for fewer bases is left out."""
 
 LARGE_GAIN = 20.0
-"""Points. Bases that gained more are also correlated on their own, because the others differ in their captions."""
+"""In points. Bases that gained more are also correlated on their own, because the others differ in their captions."""
 
 PAPER_GAINS = (1.86, 4.77)
-"""The smallest and the largest gain of the paper, in points: a typical miss as large hides such a gain."""
+"""The smallest and the largest gain of the paper, in points: a typical miss of this size hides such a gain."""
 
 Pair = tuple[float, float]
 """A statistic of a base, and the points that training gained."""
@@ -76,7 +76,7 @@ def _pairs(bases: Mapping[str, Mapping[str, float]]) -> dict[str, Pair]:
 class UnseenBases:
     """Bases that the calibration has not seen: their gains, and the constant that was known before they were trained.
 
-    The constant is the mean gain of `earlier` bases of the same dose. Saying it every time needs no pre-check.
+    The constant is the mean gain of `earlier` bases of the same dose. Predicting it every time needs no pre-check.
     """
 
     pairs: Mapping[str, Pair]
@@ -97,7 +97,7 @@ class UnseenBases:
 
     @property
     def typical_miss_of_constant(self) -> float:
-        """The same if the constant is said for every base."""
+        """The same if the constant is predicted for every base."""
         return root_mean_square([gain - self.constant for _, gain in self.pairs.values()])
 
     @property
@@ -245,8 +245,8 @@ class BaseRuns:
 def runs_of_bases(folder: Path, only: Collection[str] | None = None) -> dict[str, BaseRuns]:
     """Return the results of every base on which VCSD was trained.
 
-    Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do those on the bases
-    of two more lists. They are left out, unless the bases are named by `only`.
+    Results with `abilities` belong to lists of runs that are read once, on pages of their own. So do results on the
+    bases of LEFT_OUT. Both are left out unless `only` names the bases.
     """
     cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     if only is None:
@@ -330,7 +330,7 @@ _FIRST_STEP = {
 def correlated(pairs: Sequence[Pair], num_groups: int = 1) -> Correlation | None:
     """Pearson's correlation with its 95% interval by Fisher's transformation; None for too few bases.
 
-    Pairs that are deviations from the means of several groups have as many degrees of freedom less.
+    Pairs that are deviations from the means of several groups lose a degree of freedom for each group.
     """
     return _with_interval(pairs, num_groups) if len(pairs) >= max(FEWEST_BASES, num_groups + 3) else None
 
@@ -341,7 +341,7 @@ def _with_interval(pairs: Sequence[Pair], num_groups: int = 1) -> Correlation:
 
 
 def within_groups(pairs_by_group: Sequence[Sequence[Pair]]) -> Correlation | None:
-    """Correlate the deviations from the means of the groups, so that differences between groups say nothing.
+    """Correlate the deviations from the means of the groups, so that differences between groups have no effect.
 
     >>> apart = [[(0.0, 0.0), (1.0, -1.0), (2.0, -1.5)], [(100.0, 100.0), (101.0, 99.0), (102.0, 98.5)]]
     >>> round(within_groups(apart).value, 2)
@@ -355,7 +355,7 @@ def within_groups(pairs_by_group: Sequence[Sequence[Pair]]) -> Correlation | Non
 
 
 def _predictor(name: str, bases: Mapping[str, Pair]) -> Predictor:
-    """The correlation with its interval, and the misses of lines."""
+    """Return the correlation with its interval, and the misses of lines through the other bases."""
     own = _with_interval(list(bases.values()))
     off, off_of_mean = dict[str, float](), list[float]()
     for base, (x, y) in bases.items():
@@ -369,7 +369,7 @@ def _predictor(name: str, bases: Mapping[str, Pair]) -> Predictor:
 
 
 def line_through(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Slope and start of the line with the smallest squared misses.
+    """Return slope and intercept of the least-squares line.
 
     >>> line_through([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)])
     (2.0, 1.0)
@@ -387,7 +387,7 @@ def _correlation(pairs: Sequence[Pair]) -> float:
 
 
 def root_mean_square(values: Sequence[float]) -> float:
-    """The root of the mean square.
+    """Return the root mean square.
 
     >>> root_mean_square([3.0, -3.0])
     3.0

@@ -2,7 +2,7 @@
 
 The model answers each example three times, greedily: with the image, with the control, and by contrast decoding. Its
 answer with the image is then scored token by token. vLLM may give the answers; the scores are always the model's own.
-Everything is stored as it comes, so the same command resumes.
+Everything is stored as it arrives, so the same command resumes.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ VIEWS_ASKED = ("image", "control", "contrast")
 BATCH = 64
 
 FORM = 5
-"""Raised when a stored record gets other fields, or answers are read otherwise: older ones are then scored again."""
+"""Increased when records get other fields or answers are read differently: older records are then scored again."""
 
 NO_CATEGORY = "without a category"
 
 _LABELS = dict.fromkeys("ABCDEFGH", "")
-"""The options of a question that does not name them: they may stand in its picture."""
+"""The options of a question that does not list them: they may be in its picture."""
 
 _LETTER = re.compile(r"\(?([A-H])\)?[.:]?")
 _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
@@ -65,8 +65,8 @@ _OPTION = re.compile(r"^\s*\(?([A-H])[.):]\s+(.+)$", re.MULTILINE)
 class ExampleStatistics:
     """One example: the texts of its three answers, whether they are right, and means over the response's tokens.
 
-    `is_right` is None where the data has no answer. `end_lift` is by how many nats the target
-    raises the end token of the answer, with the guard that gives it no contrast, and `end_lift_unguarded` without it.
+    `is_right` is None where the data has no answer. `end_lift` is how many nats the target adds to the end token of the
+    answer, with the guard that gives it no contrast; `end_lift_unguarded` is the same without the guard.
     """
 
     id: str
@@ -213,7 +213,7 @@ def _scored(
     method: Method,
     key: str,
 ) -> list[ExampleStatistics]:
-    """Score the answers that have no error. What the file holds under the same key is not scored again."""
+    """Score the answers that have no error. Answers that the file holds under the same key are not scored again."""
     known = {record.get("key"): record for record in read_lines(path)}
     lines, statistics = Lines(path), []
     answered = [
@@ -235,7 +235,7 @@ def _scored(
 
 
 def _score_key(question: Question, said: Mapping[str, Prediction], key: str) -> str:
-    """Hash all that the statistics of an example depend on. Other data may have the same ids, or other answers."""
+    """Hash everything that an example's statistics depend on. Other data may have the same ids with other answers."""
     lengths = {view: one.num_tokens for view, one in said.items()}
     texts = {view: one.text for view, one in said.items()}
     asker = {"key": key, "id": question.id, "gold": question.gold, "texts": texts, "lengths": lengths, "reader": READER}
@@ -243,7 +243,7 @@ def _score_key(question: Question, said: Mapping[str, Prediction], key: str) -> 
 
 
 def _record(statistics: ExampleStatistics) -> dict[str, object]:
-    """Return what is stored: everything but the category, which is the data's and may change."""
+    """Return what is stored: everything but the category, which belongs to the data and may change."""
     return {name: value for name, value in asdict(statistics).items() if name != "category"}
 
 
@@ -327,7 +327,7 @@ def asked_question(example: Example) -> Question:
 
 
 def bare_answer(answer: str) -> str:
-    r"""Return an answer of the data without what data sets write around it: a box, brackets, the signs of a number.
+    r"""Return an answer of the data without the markup that data sets add: a box, brackets, the signs of a number.
 
     >>> bare_answer(r"$\boxed{\text{Yes}}$"), bare_answer("(B)"), bare_answer(r"\frac{1}{2}"), bare_answer("a (B) cat")
     ('Yes', 'B', '0.5', 'a (B) cat')
@@ -343,7 +343,7 @@ def bare_answer(answer: str) -> str:
 
 
 def answer_kind(answer: str) -> AnswerKind:
-    """Guess what an answer of the data is.
+    """Guess the kind of an answer in the data.
 
     >>> answer_kind("B"), answer_kind("no"), answer_kind("7"), answer_kind("2.5"), answer_kind("a cat")
     ('option', 'yes_no', 'integer', 'float', 'text')
@@ -359,7 +359,7 @@ def answer_kind(answer: str) -> AnswerKind:
 
 
 def is_right(text: str, question: Question) -> bool | None:
-    """Whether an answer is that of the data; None if the data has none. An answer that cannot be read is wrong."""
+    """Whether an answer equals the data's; None if the data has none. An answer that cannot be read is wrong."""
     if not question.gold:
         return None
     answer = _read(text, question)

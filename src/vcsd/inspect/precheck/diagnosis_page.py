@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from vcsd.types import Example
 
 MOST_CASES = 4
-"""Examples shown of the most and of the least visual ones."""
+"""The number of examples shown: the most visual ones, and the least visual ones."""
 
 MOST_CATEGORIES = 30
-"""Categories in the tables, the largest first; the JSON file has all."""
+"""The most categories in the tables, the largest first; the JSON file has all."""
 
 FEWEST_FOR_INTERVAL = 10
-"""Examples of a category from which on it has an interval."""
+"""The fewest examples with which a category gets an interval."""
 
 INTERVAL = "95%"
 
@@ -63,9 +63,9 @@ CALIBRATION_NOTE = (
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """Say what contrast decoding gains here, what training is expected to gain, and how little that forecast is worth.
+    """Describe what contrast decoding gains here, what training is expected to gain, and why to doubt that forecast.
 
-    `grounds` has the numbers behind the last part.
+    `grounds` has the numbers behind the doubts.
     """
     gain = diagnosis.decoding_gain()
     if gain is None:
@@ -84,7 +84,7 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def _doubts() -> str:
-    """What the calibration says against the forecast, in a clause each; empty if nothing."""
+    """Return the calibration's reasons to doubt the forecast, as clauses; an empty string without any."""
     (low, high), test, doubts = PAPER_GAINS, unseen(), []
     if typical_miss() > low:
         doubts.append(f"it cannot tell a gain of the paper's size ({low:g} to {high:g} points) from none")
@@ -94,7 +94,7 @@ def _doubts() -> str:
 
 
 def grounds() -> list[str]:
-    """What the forecast rests on and how far it was off, a sentence or two each."""
+    """Return what the forecast rests on and how far off it was, in a few sentences."""
     predictor = best_predictor()
     return [
         f"It is calibrated on {len(calibrated())} bases of the offline world: tiny models, {_families()}, with "
@@ -110,8 +110,10 @@ def grounds() -> list[str]:
 def _more() -> str:
     """How much more training gained than contrast decoding, over the calibrated bases: median and mean."""
     rest = beyond_decoding(calibrated())
-    parts = [f"{abs(more):.1f} points {'more' if more > 0 else 'less'}" for more in (median(rest), mean(rest))]
-    return f"{parts[0]} than contrast decoding in the median, and {parts[1]} on average"
+    of_median, of_mean = (
+        f"{abs(more):.1f} points {'more' if more > 0 else 'less'}" for more in (median(rest), mean(rest))
+    )
+    return f"{of_median} than contrast decoding in the median, and {of_mean} on average"
 
 
 def _large_gains() -> str:
@@ -124,7 +126,7 @@ def _large_gains() -> str:
 
 
 def _tested() -> list[str]:
-    """How the forecast did on bases that its calibration had not seen, beside a constant; empty without a test."""
+    """Compare the forecast with a constant on bases that its calibration had not seen; empty without a test."""
     test = unseen()
     if test is None:
         return []
@@ -180,7 +182,7 @@ def rows_of(diagnosis: Diagnosis) -> list[list[str]]:
 
 
 def _skipped(diagnosis: Diagnosis) -> str:
-    return f"{len(diagnosis.skipped)} could not be used{'; precheck.json says why' if diagnosis.skipped else ''}"
+    return f"{len(diagnosis.skipped)} could not be used{'; precheck.json has the reasons' if diagnosis.skipped else ''}"
 
 
 def _lift(nats: float) -> str:
@@ -353,13 +355,13 @@ def _shown_categories(diagnosis: Diagnosis) -> list[tuple[str, Diagnosis]]:
 
 
 def categories_left(diagnosis: Diagnosis) -> str:
-    """Say how many categories the tables leave out; empty if none."""
+    """Return how many categories the tables leave out; an empty string if none."""
     num = len(diagnosis.by_category()) - MOST_CATEGORIES
     return f"{num} smaller categories are in precheck.json." if num > 0 else ""
 
 
 def _interval(own: Diagnosis, _: float, low: float, high: float) -> str:
-    """An interval of a handful of examples says nothing."""
+    """Return the interval, or a dash for a handful of examples, whose interval would mean nothing."""
     return f"{signed(low)} to {signed(high)}" if len(own.examples) >= FEWEST_FOR_INTERVAL else "-"
 
 
@@ -410,7 +412,7 @@ def _known(value: float) -> str:
 
 
 def _calibration() -> Html:
-    """The grounds; the misses on bases that the calibration has not seen; then those of the calibration itself."""
+    """Show the grounds, the misses on bases that the calibration has not seen, and those on its own bases."""
     test, own = unseen(), _miss_table(misses(), calibrated())
     lead = f"<ul>{''.join(f'<li>{text(ground)}</li>' for ground in grounds())}</ul><p>{text(CALIBRATION_NOTE)}</p>"
     if test is None:

@@ -1,4 +1,4 @@
-"""One answer that stays open: its log-probabilities are stored, so that another alpha or beta needs no new forward.
+"""An answer whose log-probabilities are stored, so that another alpha or beta needs no new forward pass.
 
 live = ask(open_model("world"), "picture.png", "What color is the circle?")
 live.shaped(alpha=0.5, beta=0.1)      # the ResponseContrast that `vcsd contrast` would show with these values
@@ -54,7 +54,7 @@ class LiveContrast:
     texts: TokenTexts
 
     def shaped(self, *, alpha: float, beta: float) -> ResponseContrast:
-        """Return the tokens with the target for these values; everything else is as the model said it."""
+        """Return the response with the target for these values; everything else stays the same."""
         method = replace(self.seen.method, alpha=alpha, beta=beta)
         objective = method.objective(self.end_token_ids)
         tokens = _tokens([self.log_p_original, self.log_p_control], self.seen.response, objective, self.texts)
@@ -97,7 +97,7 @@ def answer_text(live: LiveContrast, opened: OpenedModel) -> str:
 
 
 def live_html(live: LiveContrast, *, alpha: float, beta: float) -> Html:
-    """Return a frame with the whole page of the answer: nothing in it can run, and its style stays inside."""
+    """Return a frame with the whole page of the answer: no script can run in it, and its style stays inside."""
     seen = live.shaped(alpha=alpha, beta=beta)
     page = contrast_page([seen])
     target = PageSection(f"The target at alpha {alpha:g} and beta {beta:g}", target_table(seen), _target_lead(seen))
@@ -107,7 +107,7 @@ def live_html(live: LiveContrast, *, alpha: float, beta: float) -> Html:
 
 
 FRAME = "width:100%;height:calc(100vh - 130px);min-height:440px;border:0"
-"""As high as the window: the details of a token stand at the frame's lower end, and must be visible."""
+"""As high as the window: the details of a token are at the frame's lower end and must be visible."""
 
 
 def _target_lead(seen: ResponseContrast) -> str:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 SESSIONS = 4
-"""Open pages whose log-probabilities are kept; each takes up to 1 GiB, and a reloaded page is a new one."""
+"""The most open pages whose log-probabilities are kept; each takes up to 1 GiB. Reloading opens a new page."""
 
 DELETE_CACHE = (600, 3600)
-"""Every ten minutes, dropped images older than an hour are deleted from the disk; all of them when the page ends."""
+"""Every ten minutes, uploaded images older than an hour are deleted from the disk; at the end, all of them are."""
 
 NARROW = (
     "<style>@media(max-width:640px){.gradio-container>.main{padding:8px!important}"
@@ -45,7 +45,7 @@ def gradio() -> ModuleType:
 
 
 class Desk:
-    """The model that is asked, and what its page shows. Without Gradio, so that it can be tested."""
+    """The model that is asked, and what its page shows. Does not use Gradio, so that it can be tested."""
 
     def __init__(self, opened: OpenedModel) -> None:
         self.opened = opened
@@ -72,7 +72,7 @@ class Desk:
 
 
 def build(desk: Desk) -> Any:
-    """Lay the page out."""
+    """Build the page."""
     gr = gradio()
     picture, question = desk.first()
     with gr.Blocks(title="vcsd", analytics_enabled=False, delete_cache=DELETE_CACHE) as blocks:
@@ -80,7 +80,7 @@ def build(desk: Desk) -> Any:
         gr.Markdown(f"## What does the image change?\nModel: `{desk.opened.name}`")
         with gr.Row():
             with gr.Column(scale=1, min_width=280):
-                # As PNG: Gradio's own choice is lossy, and the numbers would be those of another picture.
+                # PNG, because Gradio's default format is lossy and would change the picture and so the numbers.
                 sources = ["upload", "clipboard"]
                 image = gr.Image(picture, type="pil", format="png", label="Image", sources=sources, height=260)
                 asked = gr.Textbox(question, label="Question", lines=2)

@@ -1,4 +1,4 @@
-"""Questions about colours: the colour of a thing, with and without options, matching things, and yes or no.
+"""Questions about colours: the colour of a thing, with and without options; matching things; yes or no.
 
 The prior: each shape has a canonical colour (the one with the same index) and a canonical partner of the same colour.
 """

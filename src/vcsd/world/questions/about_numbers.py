@@ -1,4 +1,4 @@
-"""Questions about numbers: how many things have a colour, or either of two, and how many more have one than the other.
+"""Questions about numbers: how many things have one colour, or either of two, or how many more have one than another.
 
 Scenes are recoloured so that all answers are equally frequent. The prior: there are two of everything.
 """

@@ -1,7 +1,7 @@
 """Sets of two pictures and two questions for the hallucination suite: each question is true of one picture only.
 
-A model that answers from the prior says the same to both pictures, and gets at most half of a set right. The two
-pictures of a set differ in one thing's colour, or in two things that have swapped places.
+A model that answers from the prior gives the same answer for both pictures, and gets at most half of a set right. The
+two pictures of a set differ in one thing's colour, or in two things that have swapped places.
 """
 
 from __future__ import annotations

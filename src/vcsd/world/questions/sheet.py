@@ -25,7 +25,7 @@ _QUIET = PARAMETERS.changed(["noise=0"])
 
 
 def refuse_no_picture(path: Path) -> None:
-    """Raise for a path to which no picture can be written."""
+    """Raise if no picture can be written to a path."""
     if path.is_dir():
         raise ConfigError([f"--out {path} is a folder. Name a picture in it, such as {path / 'world.png'}."])
     if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:

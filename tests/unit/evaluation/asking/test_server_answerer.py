@@ -326,7 +326,7 @@ def test_an_answer_stopped_by_a_content_filter_is_one_failed_question():
     filtered = {"choices": [{"message": {"content": None}, "finish_reason": "content_filter"}]}
     with toy_server(lambda request: (200, filtered), {"toy": {}}) as server:
         predictions = ask(SIX[:1], ServerAnswerer(client(server), "toy"))
-    assert predictions[0].error == "the server ended the answer for the reason 'content_filter'"
+    assert predictions[0].error == "the server ended the answer with finish_reason 'content_filter'"
     assert len(server.requests) == 1
 
 

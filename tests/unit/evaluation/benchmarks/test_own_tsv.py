@@ -89,7 +89,7 @@ def test_a_limit_spreads_over_the_file(tmp_path):
         ("mine.tsv", [{"index": "1", "image": coded(1), "question": "?"}], "has no column 'answer'. It needs index"),
         ("mine.tsv", [{"index": "1", "question": "?", "answer": "7"}], "neither a column 'image' nor 'image_path'"),
         ("mine.tsv", [{**ROWS[0], "answer": "E"}], "the answer 'E' is none of its options A, B"),
-        ("mine.tsv", [{**ROWS[1], "image": "9"}], "its image is that of row '9', which is not there"),
+        ("mine.tsv", [{**ROWS[1], "image": "9"}], "its image is that of row '9', which does not exist"),
         ("mine.tsv", [{**ROWS[1], "answer": ""}], "has nothing under 'answer'"),
         ("mine.tsv", [ROWS[1], ROWS[1]], "indices occur in several rows: '2'. Make them unique"),
         ("mine.tsv", [{**ROWS[1], "image": ""}], "mine has no row with an image. Fill image or image_path."),

@@ -175,7 +175,7 @@ def test_broken_images_are_told_and_fail_when_opened(tmp_path):
     table = read_tsv(write_tsv(tmp_path / "a.tsv", rows(coded(0), broken, "99", "2")))
     assert len(table.problems) == 3
     assert "row 2: its image is broken base64" in table.problems[0]
-    assert "row 3: its image is that of row '99', which is not there" in table.problems[1]
+    assert "row 3: its image is that of row '99', which does not exist" in table.problems[1]
     assert "row 4: its image is that of row '2', which has none" in table.problems[2]
     with pytest.raises(ValueError, match="base64"):
         table.rows[1].images[0].read()

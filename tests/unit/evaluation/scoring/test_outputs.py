@@ -407,7 +407,7 @@ def test_sampling_is_a_preset_and_changes_to_it():
     assert parse_sampling("qwen3_5") == Sampling(32768, 1.0, top_p=0.95, **shipped)
     for text, message in {
         "papr": "sampling = 'papr' is not a preset. Did you mean 'paper'",
-        "paper,temprature=1": "sampling.temprature is not a value of sampling. Did you mean 'temperature'",
+        "paper,temprature=1": "sampling.temprature is not a sampling setting. Did you mean 'temperature'",
         "max_new_tokens=many": "sampling.max_new_tokens = 'many' is not a number",
         "max_new_tokens=1.5": "is not a number",
         "top_p=7": "sampling.top_p = 7.0 must be in",

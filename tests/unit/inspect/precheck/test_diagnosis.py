@@ -324,7 +324,7 @@ def test_the_page_shows_statistics_histogram_and_cases_as_text():
     html = page_html(diagnosis_page(found, {"q0": example("q0", evil)}, evil))
     assert "<script" not in html
     assert html.count("&lt;script&gt;alert(1)") > 5
-    assert "Examples: 1 could not be used; precheck.json says why." in html
+    assert "Examples: 1 could not be used; precheck.json has the reasons." in html
     assert "0.5 to 1" in html
 
 

@@ -246,7 +246,7 @@ def test_the_training_curve_is_evaluated_every_few_steps_and_printed(folder, tmp
     assert {"BLINK", "MMStar"} <= set(lines[0]["benchmarks"])
     _print_paper(plan, [row], [card])
     printed = capsys.readouterr().out.splitlines()
-    assert printed[-5] == f"The paper shows figures without a table, and so no scores, of {row}."
+    assert printed[-5] == f"The paper has figures but no table of scores for {row}."
     num_questions = sum(score["num_questions"] for score in lines[-1]["benchmarks"].values())
     assert printed[-4] == f"{row} during training, {num_questions} questions each time:"
     for words, line in zip((text.split() for text in printed[-3:-1]), lines, strict=True):

@@ -1,6 +1,6 @@
 """Reads the Parquet files that benchmark authors published: cells at once, images by row group when opened.
 
-Each benchmark says how its columns map to the cells of VLMEvalKit's files. Needs the extra `eval`.
+Each benchmark defines how its columns map to the cells of VLMEvalKit's files. Needs the extra `eval`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Convert = Callable[[ParquetRow], Mapping[str, str]]
 
 _BATCH = 16
-"""Rows whose images are in memory at once while looking for missing images."""
+"""Rows whose images are in memory at once during the search for missing images."""
 
 
 def read_parquet(paths: Sequence[Path], image_columns: Sequence[str], convert: Convert) -> RecordTable:
@@ -48,7 +48,7 @@ def read_parquet(paths: Sequence[Path], image_columns: Sequence[str], convert: C
 
 
 class _File:
-    """One Parquet file. For every image column, the last row group read is kept."""
+    """One Parquet file. For each image column, the last row group read stays in memory."""
 
     def __init__(self, path: Path, md5: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Lists as Python writes them: in cells of benchmark files, and in answers."""
+"""Python list literals in cells of benchmark files and in answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 def read_list(text: str) -> list[object]:
-    """Return the values of a list or tuple. Raise a ValueError for any other text, whoever wrote it.
+    """Return the values of a list or tuple literal. Raises ValueError for any other text, also untrusted text.
 
     >>> read_list(" ['a', 2] ")
     ['a', 2]
@@ -16,5 +16,5 @@ def read_list(text: str) -> list[object]:
     except (SyntaxError, TypeError, RecursionError, MemoryError) as error:  # the last two: thousands of brackets
         raise ValueError(str(error) or "it is nested too deeply") from error
     if not isinstance(values, list | tuple):
-        raise ValueError("it is something else")
+        raise ValueError(f"it is a {type(values).__name__}")
     return list(values)

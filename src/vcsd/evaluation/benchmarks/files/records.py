@@ -1,4 +1,4 @@
-"""A benchmark file as rows: small cells are in memory, images stay in the file until they are opened.
+"""A benchmark file as rows. Text cells are in memory; images stay in the file until they are opened.
 
 StoredImage   an image inside a file, read when it is opened
 Record        the cells of one question, and its images
@@ -68,7 +68,7 @@ class Record:
     picture: str = ""
     """Equal for rows that show the same images."""
     is_published: bool = False
-    """Whether its file has the published checksum, so that its faults are the benchmark's."""
+    """Whether its file has the published checksum, so that any errors in it are the benchmark's own."""
 
     def get(self, column: str) -> str | None:
         """Return a cell, or None if it is missing."""

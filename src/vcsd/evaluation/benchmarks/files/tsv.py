@@ -1,8 +1,8 @@
 """Reads VLMEvalKit's TSV files, which hold images as base64, in one pass with one row in memory at a time.
 
-The pass computes the checksum, keeps the small cells and records the position of each row; an image is read from there
-when it is opened. The `image` cell holds one image, a Python list of images, or, in at most 64 characters, the index of
-another row with the same images. A file without such a column names image files under `image_path`.
+The pass computes the checksum, keeps the text cells and records the position of each row, from which images are read
+when they are opened. The `image` cell holds one image, a Python list of images, or, in at most 64 characters, the index
+of another row with the same images. A file without this column has paths of image files in the column `image_path`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _FEW = 5
 _LIMIT = Lock()
-"""Several threads fetch images at once and must not undo each other's change to the limit of `csv`."""
+"""Several threads fetch images at once and must not undo each other's change to the field limit of `csv`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_tsv(path: str | PathLike[str]) -> RecordTable:
             raise ConfigError([f"{path} is not a TSV file: {error}. Download it again."]) from error
     if not places:
         raise ConfigError([f"{path} has no rows below its header. Download it again, or add rows if it is yours."])
-    _refuse_doubles(path, places)
+    _refuse_duplicates(path, places)
     return _table(path, columns, places, digest.hexdigest())
 
 
@@ -84,7 +84,7 @@ def _table(path: Path, columns: tuple[str, ...], places: Sequence[_Place], md5: 
         if place.problem is not None:
             problems.append(f"{place.name}: {place.problem}")
         elif place.reference is not None and (holder is place or holder.reference is not None):
-            problem = "has none" if holder is not place else "is not there"
+            problem = "has none" if holder is not place else "does not exist"
             fix = " Put paths into a column image_path." if re.search(r"[/\\.]", place.reference) else ""
             problems.append(f"{place.name}: its image is that of row {place.reference!r}, which {problem}.{fix}")
         if not holder.num_images:
@@ -110,13 +110,13 @@ def _fetch(path: Path, start: int, end: int, column: int, index: int) -> bytes:
     """Read one image from its row's position in the file."""
     with path.open("rb") as file, _no_field_limit():
         file.seek(start)
-        lines = io.BytesIO(file.read(end - start))  # cut at \n alone, as the file was
+        lines = io.BytesIO(file.read(end - start))  # splits lines at \n only, as reading the file did
         cells = _split(next(lines), lines)
     return base64.b64decode(_encoded_images(cells[column])[index], validate=True)
 
 
 def _paths(path: Path, place: _Place) -> tuple[Path, ...]:
-    """Return the image files next to the table, from a cell with one name or a list of names."""
+    """Return the image files, relative to the table's folder, from a cell with one name or a list of names."""
     cell = place.cells.get("image_path", "")
     if cell in MISSING:
         return ()
@@ -160,7 +160,7 @@ def _encoded_images(cell: bytes) -> list[bytes]:
 
 
 def _problem(text: bytes) -> str | None:
-    """Say what is wrong with a base64 text, if anything."""
+    """Describe what is wrong with a base64 text; None if nothing is."""
     try:
         binascii.a2b_base64(text, strict_mode=True)
     except binascii.Error as error:
@@ -184,7 +184,7 @@ def _header(path: Path, record: tuple[int, int, list[bytes]] | None) -> tuple[st
     return names
 
 
-def _refuse_doubles(path: Path, places: Sequence[_Place]) -> None:
+def _refuse_duplicates(path: Path, places: Sequence[_Place]) -> None:
     if "index" not in places[0].cells:
         return
     counts = Counter(place.cells["index"] for place in places)
@@ -223,7 +223,7 @@ def _split(line: bytes, more: Iterator[bytes]) -> list[bytes]:
 
 @contextmanager
 def _no_field_limit() -> Iterator[None]:
-    """Lift the limit of `csv` on the size of a cell (128 KiB), which is set for the whole process."""
+    """Lift the process-wide limit of `csv` on the size of a cell (128 KiB)."""
     with _LIMIT:
         limit = csv.field_size_limit(sys.maxsize)
         try:

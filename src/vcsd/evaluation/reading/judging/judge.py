@@ -6,14 +6,14 @@ then counts as a failure of the judge; VLMEvalKit picks an option at random. And
 whole request, so that it cannot be taken for the reply to another answer. Interrupted scoring resumes from the stored
 replies.
 
-Failures are written down too, but never used: scoring again asks again. A judge that refuses one answer, for example
+Failures are stored too, but never reused: scoring again asks again. A judge that refuses one answer, for example
 because of a content filter, still reads the others.
 
-A stored reply names its server, but is found again by its request alone: a local server often comes back on another
-port, and asking everything again would cost hours. Scorecards name the servers if there are several.
+A stored reply names its server, but is looked up by its request alone: a local server often restarts on another port,
+and asking everything again would cost hours. Scorecards name the servers if there are several.
 
 The judge sees the question, the options and the answer, but not the gold answer. Control tokens in them, such as
-<|im_end|>, get a space after their first character: the judge's server would obey them.
+<|im_end|>, get a space after their first character: the judge's server would interpret them.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
     from vcsd.types import JsonObject, Question
 
 Failure = Literal["empty", "truncated", "unreadable", "refused"]
-"""Why a reply of the judge is of no use: no text, cut off by the token limit, not understood, or not given."""
+"""Why a judge's reply cannot be used: it has no text, was cut off by the token limit, is unreadable, or was refused."""
 
 NUM_WORKERS = 16
 MAX_FAILED = 16
-"""This many failures before the first reply that can be read stop the scoring: the cause is then not one answer."""
+"""This many failures before the first readable reply stop the scoring: the cause cannot be a single answer."""
 
 _CUT_OFF = ("length", "model_length", "max_tokens")
-"""What OpenAI's, Mistral's and Anthropic's servers call the token limit."""
+"""The finish reasons of OpenAI's, Mistral's and Anthropic's servers at the token limit."""
 
 _FEW = 3
-"""Reasons of failures that are printed, and answers of each; the file of replies has all."""
+"""The most reasons of failures that are printed, and the most answers of each; the file of replies has all."""
 
 _LONGEST_KEPT = 300
-"""Characters of a useless reply that are written down."""
+"""The most characters of a useless reply that are stored."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a judge read from an answer, None if it settles on nothing; if it failed, why its last reply is useless."""
+    """What a judge read from an answer, None if it settles on nothing; or why its last reply cannot be used."""
 
     found: str | None
     failure: Failure | None = None
     said: str = ""
-    """What a server said that refused."""
+    """The message of a server that refused."""
 
 
 class Judge:
@@ -97,7 +97,7 @@ class Judge:
         return {**about, **({"servers": servers} if len(servers) > 1 else {})}
 
     def read_all(self, triples: Sequence[tuple[Question, str, Benchmark]], rules: str) -> list[Judgement]:
-        """Read the answer to each question, in order. Raises RunError if the judge is of no use at all."""
+        """Read the answer to each question, in order. Raises RunError if the judge fails on all the first answers."""
         judgements = [Judgement(None)] * len(triples)
         num_failed, has_read = 0, False
         work = SideBySide(lambda triple: self.read(*triple, rules), triples, NUM_WORKERS)
@@ -126,7 +126,7 @@ class Judge:
         for temperature in self.preset.temperatures(form):
             request = {"model": self.model, **self.preset.request(prompt, temperature)}
             judgement = self._read(question, request, rules, num_before)
-            if not self.preset.sends_temperature:  # the next try is the same request, and wants another reply
+            if not self.preset.sends_temperature:  # the next try sends the same request and needs a new reply
                 num_before += judgement.failure is None
             if judgement.failure == "refused" or self.preset.is_final(judgement.found, form):
                 break
@@ -143,7 +143,7 @@ class Judge:
                 return known
         try:
             completion = self._chat.complete(request)
-        except (RefusedError, NoAnswerError) as error:  # one that is blocked may also be no chat completion
+        except (RefusedError, NoAnswerError) as error:  # a blocked reply may also not be a chat completion
             said = str(error)[:_LONGEST_KEPT]
             self._write({**about, "failure": "refused", "said": said})
             return Judgement(None, "refused", said)
@@ -161,7 +161,7 @@ class Judge:
                 self._lines.append({**record, "server": self._chat.url})
 
     def failure_lines(self) -> list[str]:
-        """Name a few of the answers on which it failed, by reason."""
+        """Name a few of the answers on which the judge failed, by reason."""
         names: dict[str, list[str]] = {}
         for (benchmark, question), judgement in sorted(self.failures.items()):
             names.setdefault(judgement.said or str(judgement.failure), []).append(f"{benchmark} {question!r}")

@@ -4,9 +4,9 @@ strict       this package's prompts, 3 tries at temperature 0, 0.5 and 1
 vlmevalkit   VLMEvalKit's prompts and number of tries: 3 for options, each at temperature 0; 5 for yes and no and for
              MathVista, at 0, 0.5 and so on up to 2
 
-Two things differ from VLMEvalKit on purpose. Where all of its tries fail it draws an option at random; here the answer
-is unresolved and counted. And `b`, `3 people` or `3.0`, which its rules cannot read, are read; so is "A dog", if an
-option has these words, which it reads as A.
+Two things differ from VLMEvalKit on purpose. If all tries fail, VLMEvalKit draws an option at random; here the answer
+is unresolved and counted. And replies such as `b`, `3 people` or `3.0`, which VLMEvalKit cannot read, are read here; so
+is "A dog" if an option has these words, while VLMEvalKit reads it as A.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class JudgePreset:
     def asks(self, text: str, benchmark: Benchmark) -> bool:
         """Whether a judge is asked about a text that the rules cannot read.
 
-        Thinking that never ends is no answer, except to VLMEvalKit, which in turn has no judge for MME-RealWorld.
+        VLMEvalKit also asks about thinking that never ends, but never about answers to MME-RealWorld.
         """
         if self.name == "strict":
             return bool(spoken(text))

@@ -1,11 +1,11 @@
-"""What a judge is asked about an answer, in two wordings.
+"""The prompts for a judge, in two wordings.
 
-strict       this package's: which option or value does the answer settle on, and say so if it settles on none
-vlmevalkit   VLMEvalKit's texts (Apache License 2.0), to the letter, typing errors included: a judge's score can be
-             compared with a published one only if the judge was asked the same
+strict       this package's: asks which option or value the answer settles on, or whether it settles on none
+vlmevalkit   VLMEvalKit's prompts (Apache License 2.0), to the letter, including typos: a judge's score can be compared
+             with a published one only if the judge was asked the same
 
-VLMEvalKit has one text for options, one for BLINK, one for yes and no, and one for MathVista; a benchmark's record says
-which applies. Its Chinese text is left out: none of the benchmarks here has lettered questions in Chinese.
+VLMEvalKit has one prompt for options, one for BLINK, one for yes and no, and one for MathVista; a benchmark's record
+selects one. Its Chinese prompt is left out: none of the benchmarks here has lettered questions in Chinese.
 """
 
 from __future__ import annotations

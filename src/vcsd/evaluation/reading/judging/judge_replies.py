@@ -1,7 +1,7 @@
-"""Reads what a judge replies: a letter, yes or no, a number, a list, or that the answer settles on nothing.
+"""Reads a judge's reply: a letter, yes or no, a number, a list, or that the answer settles on nothing.
 
-A judge is asked for one word, and most give it bare or dressed up: `b`, "B", $B$, **Yes**, `3 people`. VLMEvalKit's
-rules read the rest. A reply in which two values compete, or that denies one ("not B"), is not read.
+A judge is asked for one word. Most give it plainly or with marks around it: `b`, "B", $B$, **Yes**, `3 people`.
+VLMEvalKit's rules read the rest. A reply with two competing values, or one that denies a value ("not B"), is not read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _undressed(reply: str) -> str:
 
 
 def _number(question: Question, plain: str) -> str | None:
-    """Return the only number in a reply, a whole one without decimals: to VLMEvalKit's comparison 3.0 is no integer."""
+    """Return the only number in a reply, a whole one without decimals: VLMEvalKit does not accept 3.0 as an integer."""
     only = _only_number(question, plain)
     if only is not None and question.kind == "integer" and _WHOLE.fullmatch(only):
         return only.partition(".")[0]

@@ -1,1 +1,1 @@
-"""What a text does, whatever kind of value it states: it declares, corrects, refuses, repeats the question."""
+"""What texts have in common, whatever the kind of answer: statements, corrections, refusals, repeated questions."""

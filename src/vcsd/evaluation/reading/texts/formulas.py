@@ -51,7 +51,7 @@ _ATTACHED = re.compile(
 
 
 def continues_formula(rest: str, *, is_closed: bool) -> bool:
-    """Whether the text after a letter goes on with a formula; a closed label such as "(B)" may have a sign after it.
+    """Whether the text after a letter continues a formula; a closed label such as "(B)" may have a sign after it.
 
     >>> continues_formula("+C", is_closed=False), continues_formula(" - the red one", is_closed=False)
     (True, False)
@@ -135,7 +135,7 @@ _UNIT = re.compile(
 
 
 def has_variable(text: str, end: int) -> bool:
-    """Whether a letter that is no unit is attached to a number that ends here: 2x, 2ab, but not 2cm.
+    """Whether a letter that is not a unit is attached to a number that ends here: 2x, 2ab, but not 2cm.
 
     >>> has_variable("2x", 1), has_variable("2cm", 1)
     (True, False)
@@ -147,7 +147,7 @@ _GREEK = (
     r"(?:[\u03b1-\u03bb\u03bd-\u03c9]|\\(?:alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|nu|xi|"
     r"pi|rho|sigma|tau|(?:var)?phi|chi|psi|omega|sin|cos|tan|cot|log|ln|exp|sqrt|vec|hat|[dt]?frac)(?![a-z]))"
 )
-"""A letter such as λ, or a command that goes on with a formula, but not \\mu, which begins a unit."""
+"""A letter such as λ, or a command that continues a formula, but not \\mu, which begins a unit."""
 _FACTOR_AFTER = re.compile(
     rf"""
     \s*{_GREEK}                                                                       # 3λ, 2\sin x

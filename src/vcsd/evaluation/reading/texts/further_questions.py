@@ -1,4 +1,4 @@
-"""Finds where a text stops answering and goes on with questions of its own.
+"""Finds where a text stops answering and continues with questions of its own.
 
 Models that were trained on lists of questions invent further ones. Their answers are not answers to what was asked.
 """
@@ -84,7 +84,7 @@ _SIGNS = re.compile(r"[\W_]+")
 
 
 def reply_to_repeated(text: str, asked: str) -> str | None:
-    r"""Return the reply to the question asked, if a text begins with it and goes on with others; None if it does not.
+    r"""Return the reply to the question asked, if a text begins with it and continues with others; else None.
 
     >>> reply_to_repeated("1. Is it red?\nYes.\n2. Is it round?\nNo.", "Is it red?")
     'Yes.'

@@ -1,4 +1,4 @@
-"""Finds numbers that a question gives, and so does not ask for: limits ("above 0.5"), settings ("V = 20").
+"""Finds numbers that a question gives and therefore does not ask for: limits ("above 0.5"), settings ("V = 20").
 
 It also turns "twice" into a number where the question asks how many times something happens.
 """

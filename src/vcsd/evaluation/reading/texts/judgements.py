@@ -48,7 +48,7 @@ _HAN_CUES = ("正确", "对", "符合", "错", "有误", "排除", "不成立")
 
 @lru_cache(maxsize=64)
 def judgements(text: str) -> tuple[OptionJudgement, ...]:
-    """Find the judgements in a text. The readers ask for those of one text several times.
+    """Find the judgements in a text. Cached, because the readers ask several times about the same text.
 
     >>> [(sorted(one.letters), one.is_right) for one in judgements("A is right. Options B and C are not correct.")]
     [(['A'], True), (['B', 'C'], False)]

@@ -41,7 +41,7 @@ class QuestionWords:
 
     @property
     def imagines(self) -> bool:
-        """Whether the question is about what is not so: "What would happen if ...?"."""
+        """Whether the question is hypothetical: "What would happen if ...?"."""
         return bool(_IMAGINES.search(self.text))
 
     @property
@@ -144,7 +144,7 @@ class Place:
 
     @classmethod
     def of(cls, text: str, value: str, start: int, end: int) -> Place:
-        """Look at the words around a number."""
+        """Find the words around a number."""
         before, after = _BEFORE.search(text[max(0, start - 30) : start]), _AFTER.match(text, end)
         return cls(value, before[1].lower() if before else "", _stem(after[1]) if after else "")
 
@@ -219,7 +219,7 @@ _HARD_TO_REPEAT = re.compile(r"\bor\b|[<>=]")
 _FEWEST_WORDS = 2
 _LAST_SENTENCES = 2
 _GENERAL = re.compile(r"^\W*(?:for|to|an?)\b|\b(?:if|when|whether|unless)\b", re.IGNORECASE)
-"""A sentence about what would have to be so, not about what is."""
+"""A general or conditional sentence, which states no fact."""
 
 
 def _polarity(sentence: str, words: list[str], form: Callable[[str], str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Finds sentences that answer nothing: refusals, requests for more information, and "none of the options".
+"""Finds sentences that do not answer: refusals, requests for more information, and "none of the options".
 
 A number or an option in such a sentence is not an answer: "I am unable to determine the age gap between the two people"
 does not say 2. A statement ("the answer is ...") after a refusal still counts.

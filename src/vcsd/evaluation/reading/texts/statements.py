@@ -66,7 +66,7 @@ def plain_signs(text: str) -> str:
 
 
 _NEXT_TURN = re.compile(r"<\|im_start\|>\s*(?:user|human)\b|\[INST\]", re.IGNORECASE)
-"""Where a model goes on with the user's turn."""
+"""Where a model continues with the user's turn."""
 _OWN_TURN = re.compile(
     r"\s*(?:(?:user|human)\s*:.{0,4000}?\n\s*)?(?:assistant|gpt|助手)\s*:\s*(?=\S)", re.IGNORECASE | re.DOTALL
 )
@@ -413,7 +413,7 @@ _CONDITIONS = ("would", "could", "might", "会")
 
 
 def without_imagined(text: str) -> str:
-    """Remove what is said near the end about something that is not so.
+    """Remove hypothetical sentences near the end.
 
     >>> without_imagined("It is red. If the lamp were on, it would be green.")
     'It is red.'
@@ -443,7 +443,7 @@ _FEW_CHARACTERS = 80
 
 
 LONGEST_SENTENCE = 4000
-"""Characters. A longer sentence is a loop of a model; it concludes nothing, and would take minutes to read."""
+"""In characters. A longer sentence is a loop of a model: it concludes nothing, and would take minutes to read."""
 
 
 def sentences(text: str) -> list[str]:
@@ -457,7 +457,7 @@ def sentences(text: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _sentences(text: str) -> tuple[str, ...]:
-    """Split a text. The readers ask for the sentences of one text several times."""
+    """Split a text. Cached, because the readers ask several times about the same text."""
     found: list[str] = []
     for piece in _SENTENCE_END.split(text):
         if not piece or not piece.strip():

@@ -123,7 +123,7 @@ def test_replies_are_shared_between_servers_and_the_summary_says_so(tmp_path):
             urls.append(server.url)
     assert servers_in(cache, "reader") == card.made_with["judge"]["servers"] == sorted(urls)
     (line,) = [line for line in remarks(card) if "servers" in line]
-    assert line.startswith(f"judge.jsonl holds replies of 2 servers, taken for one judge: {', '.join(sorted(urls))}.")
+    assert line.startswith(f"judge.jsonl holds replies of 2 servers, treated as one judge: {', '.join(sorted(urls))}.")
 
 
 def test_replies_of_one_server_of_another_model_and_of_older_releases_are_not_mixed(tmp_path):
