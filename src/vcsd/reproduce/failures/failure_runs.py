@@ -1,5 +1,5 @@
 """The finished runs of lists that are read once (failures, more bases, the paper's dose, Qwen3.5), and whether they may
-be yet.
+be read yet.
 
 Results are read once: when every run of a list is finished, or when `looks.json` in the results folder says why its
 time is over: {"failure_runs.json": "The GPU time is spent."}.

@@ -41,8 +41,8 @@ def power_page(runs: ReadOnce, results: Results) -> str:
     """Build the page. `results` are the earlier ones, on other bases."""
     lines = first_screen(
         "VCSD against OPSD on more bases",
-        question="Is VCSD above matched OPSD, and above its base? Earlier runs left the first open, so six new bases "
-        "of the smallest size were made for each family.",
+        question="Is VCSD above matched OPSD, and above its base? Earlier runs left the first question open, so six "
+        "new bases of the smallest size were made for each family.",
         result=[f"{in_words(runs)} ([table](#the-differences))."] if runs.may_be_read else [],
         sure=f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result. The test "
         "is Student's t over bases, with Holm's correction for the two families.",

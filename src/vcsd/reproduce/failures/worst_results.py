@@ -82,7 +82,7 @@ def _in_brackets(change: Paired) -> str:
 
 
 def _counted(runs: PlannedResults, bases: Iterable[str]) -> str:
-    """How many bases there are of which family, such as "6 Qwen3-VL, 6 Qwen3.5"."""
+    """The number of bases of each family, such as "6 Qwen3-VL, 6 Qwen3.5"."""
     counts = Counter(FAMILY_TITLES[runs.listed.bases[base].family] for base in bases)
     return ", ".join(f"{num} {title}" for title, num in counts.items())
 

@@ -1,4 +1,4 @@
-"""Write the results down: one page and one plot per experiment, the claims, how all was made, and the front page."""
+"""Write the results down: one page and one plot per experiment, the claims, how they were made, and the front page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VERDICTS = ("disagrees", "undecided", "agrees", "no claim")
 
 
 def write_pages(experiments: Sequence[Experiment], results: Results) -> list[Path]:
-    """Write the pages of some experiments, of claims, of how all was made, and the front page; return their paths."""
+    """Write the pages of some experiments, of claims, of how they were made, and the front page; return their paths."""
     out, written = results.sweep.out, []
     for experiment in experiments:
         drawn = plot(experiment, results, out / f"{experiment.name}.png")
@@ -177,7 +177,7 @@ def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *,
     )
     lines = [
         *first_screen(
-            "The paper's claims, tested in the synthetic world",
+            "The paper's claims, tested in the offline world",
             question="Does each claim of the paper hold for models with a few million parameters on synthetic "
             "pictures? Directions are compared, not sizes.",
             result=[

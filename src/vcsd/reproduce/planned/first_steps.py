@@ -1,4 +1,4 @@
-"""The first step of VCSD once more, on bases that are still there, for what their finished runs did not record.
+"""Repeat the first step of VCSD on bases that still exist, to measure what their finished runs did not record.
 
     python -m vcsd.reproduce.planned.first_steps docs/results BASES...
 

@@ -55,7 +55,7 @@ FEWEST_SEEDS = 3
 QUESTION = (
     "With `rollout.steps_ahead: k`, the student of step s draws the batch of step s + k ([vLLM](../vllm.md)). Does "
     "this lag change the accuracy after training (Acc)? The loss uses no log-probabilities of the sampler, so a lag "
-    "only changes which responses are trained on. The shipped Qwen3-VL of the drawn world is trained for 90 steps "
+    "only changes which responses are trained on. The shipped Qwen3-VL of the offline world is trained for 90 steps "
     "with lags of 0, 1, 2 and 4. The engine is that of transformers, which draws the same batches one after the other."
 )
 RULE = (
