@@ -11,7 +11,7 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
 
 PAGE, PICTURE = "more_bases.md", "more_bases.png"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 REFERENCES = (OPSD, BASE)
 LOST = "lost"
 """In a results folder, the results of bases whose weights were lost, and that were made again."""

@@ -26,8 +26,7 @@ from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.base_folders import Base, grouped
 from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.experiments import VCSD
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, VCSD
 from vcsd.reproduce.training_prompts import write_prompts
 
 if TYPE_CHECKING:

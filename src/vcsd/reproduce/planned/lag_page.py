@@ -21,14 +21,13 @@ from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import LAG
+from vcsd.reproduce.experiments import LAG, NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.pages.first_screen import first_screen
 from vcsd.reproduce.pages.plots import state_origin
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
