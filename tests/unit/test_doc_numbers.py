@@ -1076,7 +1076,7 @@ def planned():
     yield rf"But one of them has {N} before training", doses, found(r"\(([\d.]+) before training\) cannot gain")
     guard = rf"none of the {N} VCSD runs on the five new bases .*?, and of all {N} training runs it stops {N}:"
     yield guard, adds, found(r"five bases: of (\d+), it stops none\. Of all (\d+) runs it stops (\d+)")
-    yield rf"warn about {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
+    yield rf"no warning in {N} of the {N} runs", adds, lambda text: found(r"the (\d+) bad .*? about (\d+);")(text)[::-1]
     yield rf"where {N}% of the lead is a loss", adds, found(r"That is (\d+)% of VCSD's lead")
     yield rf"on `arithmetic` \(p = {N}\)", adds, found(r"on `arithmetic` \(p = [\d.]+, now ([\d.]+)\)")
     yield rf"the worst {N} points below", adds, found(r"dose-0, ([\d.]+) points below")

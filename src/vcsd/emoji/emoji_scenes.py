@@ -73,7 +73,7 @@ class Scene:
 
 
 def draw_scene(rng: random.Random, *, must: Sequence[str] = (), unusual: Collection[str] = ()) -> Scene:
-    """Draw a scene with certain things in it; `unusual` ones have a colour or a row that they usually have not."""
+    """Draw a scene with certain things in it; `unusual` ones have a colour or a row that they do not usually have."""
     names, num = list(must), rng.randint(FEWEST, MOST)
     while len(names) < num:
         name = rng.choice(_NAMES)

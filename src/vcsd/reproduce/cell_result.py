@@ -16,7 +16,7 @@ ProfileName = Literal["profile", "profile_of_wrong"]
 
 
 class CurvePoint(TypedDict):
-    """Accuracy after some steps of training, and how many answers nothing could be read from. Old results lack that."""
+    """Accuracy after some steps of training, and the number of unread answers, which old results lack."""
 
     step: int
     acc: float
@@ -69,7 +69,7 @@ class Abilities(Diversity):
     confidence_right: float | None
     confidence_wrong: float | None
     unread: NotRequired[dict[str, float]]
-    """The share of answers without anything to read, by what was asked; old results lack it."""
+    """The share of unread answers, by what was asked; old results lack it."""
     answers: dict[str, list[str]]
     """The first greedy answers of each kind, for the page's pictures."""
 

@@ -3,8 +3,8 @@
     python -m vcsd.reproduce.every_page docs/results
 
 The pages are those of the experiments, the claims, the planned runs (verdicts, doses, shipped bases, lag), the
-calibration of the pre-check, the front page, and how all was made. Numbers come from `cells/` and `cards/`; nothing is
-run.
+calibration of the pre-check, the front page, and how the results were made. Numbers come from `cells/` and `cards/`;
+nothing is run.
 """
 
 from __future__ import annotations

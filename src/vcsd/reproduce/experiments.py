@@ -30,6 +30,12 @@ picture. The first two are of the default world."""
 ORDINARY = "ordinary"
 """The training prompts of all experiments of the paper: all kinds of questions about balanced scenes."""
 
+NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
+"""Questions of a suite and training prompts of a run, as in all published results, whose names depend on both."""
+
+QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
+"""The changes of a smoke test to every recipe."""
+
 CURVE_EVERY = 10
 LONG_STEPS = 300
 LONG_EVERY = 30

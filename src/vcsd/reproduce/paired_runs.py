@@ -33,6 +33,9 @@ NEAR = 1.0
 POWER = 0.8
 """The chance with which runs should show a difference, for it to count as one that they could have shown."""
 
+_MOST_DIGITS = 6
+"""Digits that show which side of zero the end of an interval is on."""
+
 _ROUNDING = 1e-12
 """A standard error below this share of the mean is only rounding."""
 
@@ -64,7 +67,7 @@ class Paired:
     looks: int = 1
     """How often results were looked at before the number of bases was settled; p is corrected for it."""
     unread: float | None = None
-    """The change in answers that nothing could be read from, in points; nan if a result does not record it, None if the
+    """The change in the share of unread answers, in points; nan if a result does not record it, None if the
     difference is not one of scores."""
 
     @property
@@ -144,9 +147,9 @@ def with_interval(change: Paired) -> str:
     return f"{change.mean:+.2f} ({limits}{unread_note(change.unread, digits=2)})"
 
 
-def _shown_end(end: float, most_digits: int = 6) -> str:
+def _shown_end(end: float) -> str:
     digits = 2
-    while end and round(end, digits) == 0 and digits < most_digits:
+    while end and round(end, digits) == 0 and digits < _MOST_DIGITS:
         digits += 1
     return f"{end:+.{digits}f}"
 
@@ -227,7 +230,7 @@ def holm(changes: Sequence[Paired], num_planned: int | None = None) -> list[Pair
     return corrected
 
 
-def equivalence(change: Paired | None, margin: float = NEAR) -> str:
+def equivalence(change: Paired | None) -> str:
     """ "alike" if the 90% interval lies within the margin (two one-sided tests at 5%), "different" if outside, or
     "undecided"; empty if a single base leaves no interval. With several looks, the interval is wider.
     """
@@ -235,9 +238,9 @@ def equivalence(change: Paired | None, margin: float = NEAR) -> str:
     if limits is None:
         return ""
     low, high = limits
-    if low >= -margin and high <= margin:
+    if low >= -NEAR and high <= NEAR:
         return "alike"
-    return "different" if high < -margin or low > margin else "undecided"
+    return "different" if high < -NEAR or low > NEAR else "undecided"
 
 
 def equivalence_interval(change: Paired) -> tuple[float, float] | None:

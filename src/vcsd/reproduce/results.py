@@ -126,9 +126,9 @@ class Results:
 
 
 def unread_share(result: CellResult, suite: str | None = None) -> float | None:
-    """The share of answers that nothing could be read from, in percent: of all suites or of one; None if unknown.
+    """The share of unread answers, in percent: of all suites or of one; None if unknown.
 
-    Earlier results do not have it suite by suite, but if all answers of a result were read, then those of each suite.
+    Earlier results do not record it suite by suite; but if all answers of a result were read, it is 0 for each suite.
 
     >>> earlier = {"unresolved": 2, "num_questions": 200}
     >>> unread_share(earlier), unread_share(earlier, "small"), unread_share({**earlier, "unresolved": 0}, "small")

@@ -59,7 +59,7 @@ UNREAD_KEPT = 5
 """The number of unread answers that a result records."""
 
 NUM_VOTES = 8
-"""Sampled answers of which the majority counts."""
+"""Sampled answers in a majority vote."""
 
 DEV_EVERY, DEV_QUESTIONS = 10, 128
 """Steps between two exams, and questions per suite of the split `dev`, where a run's best step is chosen."""

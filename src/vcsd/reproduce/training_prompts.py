@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 FILE = "train.jsonl"
 
+_SEED = 0
+"""All runs of a world see the same prompts."""
+
 
 @dataclass(frozen=True)
 class PromptSet:
@@ -62,7 +65,6 @@ def prompts_folder(root: Path, num: int, which: str = ORDINARY, parameters: Para
 def write_prompts(
     folder: str | PathLike[str],
     num: int,
-    seed: int = 0,
     *,
     which: str = ORDINARY,
     parameters: Parameters = PARAMETERS,
@@ -78,7 +80,7 @@ def write_prompts(
         return table
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows, sizes = [], []
-    for number, example in enumerate(PROMPT_SETS[which].examples(num, seed, parameters)):
+    for number, example in enumerate(PROMPT_SETS[which].examples(num, _SEED, parameters)):
         (image,) = example.images
         assert isinstance(image, Image)
         sizes.append(image.size)

@@ -1,8 +1,8 @@
-"""Results of bases that were lost: the machine was given back before all their runs were made, and their weights too.
+"""Results of bases whose weights were lost, with their machine, before all their runs were made.
 
 A base that is taught again on a GPU has other weights, and results of two bases are never mixed. So the results of a
 lost base are set aside unread, in OUT/lost/1, OUT/lost/2 and so on, and the base starts over. If it is the base that
-settles, so do all others: their runs used what it had settled.
+settles, all other bases start over too: their runs used what it had settled.
 """
 
 from __future__ import annotations

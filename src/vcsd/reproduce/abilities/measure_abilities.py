@@ -9,7 +9,7 @@ black, black_same   answers under a black picture that are right, and that equal
 usual               by kind, right answers about scenes as skewed as the prior of the base's world
 pass_at             one of k answers sampled at temperature 1 is right
 distinct, entropy   different answers among the samples of a question, and their entropy in bits
-unread              the share of answers that end in no answer, for each of the questions above
+unread              the share of responses from which no answer could be extracted, for each of the questions above
 ece, confidence     `confidence.py`: the confidence of a greedy answer is the share of samples that agree with it
 """
 

@@ -1,5 +1,5 @@
 """The finished runs of lists that are read once (failures, more bases, the paper's dose, Qwen3.5), and whether they may
-be yet.
+be read yet.
 
 Results are read once: when every run of a list is finished, or when `looks.json` in the results folder says why its
 time is over: {"failure_runs.json": "The GPU time is spent."}.
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.judged.judged_claims import QWEN3_5_LIST
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.pages.first_screen import COMMAND
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST
-from vcsd.reproduce.planned.planned_results import COMMAND, in_words, planned_results
+from vcsd.reproduce.planned.planned_results import in_words, planned_results
 from vcsd.reproduce.planned.run_list import SHIPPED
 
 if TYPE_CHECKING:

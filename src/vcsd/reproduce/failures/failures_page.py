@@ -24,12 +24,11 @@ from vcsd.reproduce.failures.failure_settings import (
     unread_of,
     verdict,
 )
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
 from vcsd.reproduce.planned.planned_plots import draw_differences
-from vcsd.reproduce.planned.planned_results import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -110,8 +110,8 @@ def not_judged_here() -> list[Claim]:
 def _in_short() -> str:
     """What the count of claims leaves out: most claims of the paper, and that half of the counted ones are ours."""
     return (
-        f"{len(ALSO_JUDGED)} of them are [claims of the paper](claims.md); the others compare VCSD with controls "
-        f"that were added here. **{len(not_judged_here())} claims of the paper are not judged at this dose** "
+        f"{len(ALSO_JUDGED)} of the judged claims are [claims of the paper](claims.md); the others compare VCSD with "
+        f"controls that were added here. **{len(not_judged_here())} claims of the paper are not judged at this dose** "
         "([which](#claims-of-the-paper-that-are-not-judged-here))."
     )
 

@@ -11,7 +11,7 @@ from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
 
 PAGE, PICTURE = "more_bases.md", "more_bases.png"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 REFERENCES = (OPSD, BASE)
 LOST = "lost"
 """In a results folder, the results of bases whose weights were lost, and that were made again."""
@@ -41,8 +40,8 @@ def power_page(runs: ReadOnce, results: Results) -> str:
     """Build the page. `results` are the earlier ones, on other bases."""
     lines = first_screen(
         "VCSD against OPSD on more bases",
-        question="Is VCSD above matched OPSD, and above its base? Earlier runs left the first open, so six new bases "
-        "of the smallest size were made for each family.",
+        question="Is VCSD above matched OPSD, and above its base? Earlier runs left the first question open, so six "
+        "new bases of the smallest size were made for each family.",
         result=[f"{in_words(runs)} ([table](#the-differences))."] if runs.may_be_read else [],
         sure=f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result. The test "
         "is Student's t over bases, with Holm's correction for the two families.",

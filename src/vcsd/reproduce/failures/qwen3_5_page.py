@@ -54,7 +54,7 @@ def qwen3_5_page(runs: ReadOnce) -> str:
     lines = [
         *question_first("VCSD and its controls on Qwen3.5", QUESTION),
         f"The [rules](../preregistration_qwen3_5.md) were committed before the first run: {len(listed)} new bases "
-        "(Qwen3.5, 3.0M) of the default world, of which those count whose runs are all finished.",
+        "(Qwen3.5, 3.0M) of the default world. A base counts only if all its runs are finished.",
         "",
         runs.status(),
         "",

@@ -19,6 +19,7 @@ from vcsd.reproduce.pages.index import COUNTED, WorstResult
 from vcsd.reproduce.paired_runs import with_interval
 from vcsd.reproduce.planned import dose_page, lag_page, so_far, verdict_page
 from vcsd.reproduce.planned.answers import CONTROLS, MAIN_CONTROL, judged, over
+from vcsd.reproduce.planned.beyond_rules import SUPPORT
 from vcsd.reproduce.planned.paper_dose import PAPER_DOSE_LIST, PAPER_DOSE_PAGE, worst_first
 from vcsd.reproduce.planned.planned_results import planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
 LANGUAGE_PAGES = ("language.md", "language_exported.md")
-FAIR_OPSD = "OPSD beta 0.1"
-"""OPSD with the support of VCSD."""
 FEWEST_SHOWN_UNREAD = 0.05
 """Points: a smaller change in unread answers is left out of the front page, which says so."""
 
@@ -82,7 +81,7 @@ def _in_brackets(change: Paired) -> str:
 
 
 def _counted(runs: PlannedResults, bases: Iterable[str]) -> str:
-    """How many bases there are of which family, such as "6 Qwen3-VL, 6 Qwen3.5"."""
+    """The number of bases of each family, such as "6 Qwen3-VL, 6 Qwen3.5"."""
     counts = Counter(FAMILY_TITLES[runs.listed.bases[base].family] for base in bases)
     return ", ".join(f"{num} {title}" for title, num in counts.items())
 
@@ -95,12 +94,12 @@ def _unfinished(runs: ReadOnce) -> WorstResult:
 
 def on_opsd(runs: PlannedResults) -> str:
     """How far VCSD is above OPSD with and without the support of VCSD, on the new bases; empty without runs."""
-    fair, matched = (runs.change(name, VCSD.name, runs.verdict_bases) for name in (FAIR_OPSD, OPSD.name))
+    fair, matched = (runs.change(name, VCSD.name, runs.verdict_bases) for name in (SUPPORT, OPSD.name))
     if fair is None or matched is None:
         return ""
     word = "is much closer" if abs(fair.mean) < abs(matched.mean) / 2 else "is not much closer"
     return (
-        f"With the support of VCSD, OPSD {word}: on {fair.num_bases} new bases, VCSD minus `{FAIR_OPSD}` is "
+        f"With the support of VCSD, OPSD {word}: on {fair.num_bases} new bases, VCSD minus `{SUPPORT}` is "
         f"{with_interval(fair)}, and VCSD minus the matched OPSD {with_interval(matched)} "
         f"([what the contrast adds]({verdict_page.PAGE})).{_on_more_bases(runs.out)}"
     )

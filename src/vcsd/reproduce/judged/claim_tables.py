@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.paper_dose import DoseClaim
     from vcsd.reproduce.planned.planned_results import PlannedResults
 
+_VERDICTS = {
+    "disagrees": ("disagrees", "disagree"),
+    "undecided": ("is undecided", "are undecided"),
+    "no verdict": ("has no verdict", "have no verdict"),
+    "agrees": ("agrees", "agree"),
+}
+"""The verdicts, the worst first, in words for one claim and for several."""
+
 
 def short(base: str) -> str:
     """The pre-training seed in a base's name.
@@ -34,10 +42,11 @@ def short(base: str) -> str:
 
 
 def verdict_counts(judged: JudgedClaims, runs: PlannedResults) -> str:
-    """How many claims have which verdict, the worst first."""
+    """How many claims have which verdict, the worst first; verdicts that no claim has are left out."""
     words = [judged.verdict(change).partition(":")[0].partition(",")[0] for change in judged.changes(runs).values()]
-    numbers = [words.count(word) for word in ("disagrees", "undecided", "no verdict", "agrees")]
-    return "Of {} claims, {} disagree, {} are undecided, {} have no verdict, {} agree".format(len(words), *numbers)
+    counts = ((words.count(word), one, several) for word, (one, several) in _VERDICTS.items())
+    parts = [f"{num} {one if num == 1 else several}" for num, one, several in counts if num]
+    return f"Of {len(words)} claims, {', '.join(parts)}"
 
 
 def worst_claims(judged: JudgedClaims, runs: PlannedResults) -> str:

@@ -1,7 +1,7 @@
 """The paper's claims and numbers, compared with ours.
 
 A claim is a statement of the paper, the number behind it, and a rule that reads our results. The rule gives the
-verdict, not the reader. Rules compare directions, not sizes: there is no reason why a tiny model in a synthetic world
+verdict, not the reader. Rules compare directions, not sizes: there is no reason why a tiny model in the offline world
 should gain as many points.
 """
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+COMMAND = "python -m vcsd.reproduce.every_page docs/results"
+"""Writes every page from the result files."""
+
 WORDS = (
     "*VCSD* trains a model, without reference answers, towards what its image makes more likely than a control, such "
     "as a black picture. *OPSD* is the baseline: its teacher sees the correct answer. A *base* is a model before "

@@ -15,6 +15,7 @@ from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.base_folders import FAMILY_TITLES, Base
 from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import Results
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 SEEDS = (101, 102, 103, 104, 105)
 """The seeds of the committed results."""
-
-NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 
 RUN_LISTS = ("planned.json", "failure_runs.json", "power_runs.json", "paper_dose_runs.json", "qwen3_5_runs.json")
 """Lists of runs on bases of their own, which other pages leave out."""

@@ -32,7 +32,7 @@ from vcsd.inspect.precheck.calibration import (
     statistic_names,
     typical_miss,
 )
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.world.parameters import PARAMETERS
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from vcsd.inspect.precheck.calibration import Predictor
 
 PAGE, PICTURE, FILE = "precheck.md", "precheck.png", "precheck.json"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 STEPS_COMMAND = "python -m vcsd.reproduce.planned.first_steps docs/results BASES"
 TITLE = "How well does the pre-check predict the gain of training?"
 QUESTION = (

@@ -1,4 +1,4 @@
-"""The first step of VCSD once more, on bases that are still there, for what their finished runs did not record.
+"""Repeat the first step of VCSD on bases that still exist, to measure what their finished runs did not record.
 
     python -m vcsd.reproduce.planned.first_steps docs/results BASES...
 
@@ -26,8 +26,7 @@ from vcsd.monitor.lines import read_lines
 from vcsd.monitor.machine import hardware, versions
 from vcsd.reproduce.base_folders import Base, grouped
 from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.experiments import VCSD
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, VCSD
 from vcsd.reproduce.training_prompts import write_prompts
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Runs that need not be repeated, even where the bases that they started from are no longer there.
+"""Runs that need not be repeated, even if the bases that they started from no longer exist.
 
 A result names its base and the hash of its weights. A base made again has other weights, so a base with results is
-not made again by itself: its missing runs wait until the base is put back. If its weights are lost for good, it can be
-made again under the same name, and all its runs are repeated.
+not made again automatically: its missing runs wait until the base is put back. If its weights are lost for good, it
+can be made again under the same name, and all its runs are repeated.
 """
 
 from __future__ import annotations

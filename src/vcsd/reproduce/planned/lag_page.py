@@ -21,14 +21,13 @@ from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import LAG
+from vcsd.reproduce.experiments import LAG, NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.pages.first_screen import first_screen
 from vcsd.reproduce.pages.plots import state_origin
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ FEWEST_SEEDS = 3
 QUESTION = (
     "With `rollout.steps_ahead: k`, the student of step s draws the batch of step s + k ([vLLM](../vllm.md)). Does "
     "this lag change the accuracy after training (Acc)? The loss uses no log-probabilities of the sampler, so a lag "
-    "only changes which responses are trained on. The shipped Qwen3-VL of the drawn world is trained for 90 steps "
+    "only changes which responses are trained on. The shipped Qwen3-VL of the offline world is trained for 90 steps "
     "with lags of 0, 1, 2 and 4. The engine is that of transformers, which draws the same batches one after the other."
 )
 RULE = (

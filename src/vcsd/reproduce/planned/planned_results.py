@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RecordedBase
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
+from vcsd.reproduce.pages.from_files import RecordedBase
 from vcsd.reproduce.paired_runs import paired
 from vcsd.reproduce.planned.run_list import RunList, read_run_list
 from vcsd.reproduce.results import suite as score_on
@@ -32,7 +33,6 @@ DOSE = "ignore_share"
 AGAIN = "again"
 """A folder of results on bases that were made a second time by mistake. The first ones count."""
 
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned.json"
 
 

@@ -3,8 +3,8 @@
     {"bases": {"qwen3_vl-small-11": {"family": "qwen3_vl", "size": "small", "seed": 11, "set": []}},
      "runs": [{"experiment": "sharpening", "variants": ["VCSD"], "on": {"qwen3_vl-small-11": [211]}}]}
 
-`on` maps a base to its seeds; `shipped:qwen3_vl` is the base that is shipped with the package. When time runs out, what
-is missing is the end of the list, and not what a look at the results would have left out.
+`on` maps a base to its seeds; `shipped:qwen3_vl` is the base that is shipped with the package. When time runs out, the
+end of the list is missing, not runs that somebody left out after a look at the results.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ from vcsd.errors import ConfigError, VcsdError
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.machine import hardware
 from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, QUICK
 from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder, pack_results
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.known_runs import KnownRuns
     from vcsd.reproduce.planned.run_list import PlannedBase, PlannedRun, RunList
 
-NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
-QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 64
 QUICK_SIZE, QUICK_WORLD = "tiny", ("batch=8", "sight_steps=1", "answer_steps=1", "sway_steps=1")
 POLL_SECONDS, SAVE_SECONDS = 1.0, 60.0

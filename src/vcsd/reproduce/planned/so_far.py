@@ -14,11 +14,12 @@ from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
 from vcsd.reproduce.cell import Sweep
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD, Variant
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.experiments import BASE, DECODING, NUM_PROMPTS, NUM_QUESTIONS, OPSD, VCSD, Variant
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.tables import markdown
+from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.planned_results import RUN_COMMAND
 from vcsd.reproduce.planned.run_list import SHIPPED, PlannedRun
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.run_list import RunList
 
 PAGE = "sharpening_so_far.md"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
-RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned.json"
 REFERENCES = (BASE, OPSD, VCSD)
-MAIN_CONTROL = "sharpened 2"
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from vcsd.report.parts import unread_change, unread_note
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, EXPERIMENTS, SHARPENED, VCSD
 from vcsd.reproduce.pages.details import guard_of
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, over_bases, paired, shown, shown_p
 from vcsd.reproduce.planned.answers import (
@@ -38,7 +38,6 @@ from vcsd.reproduce.planned.beyond_rules import (
     without_contrast,
 )
 from vcsd.reproduce.planned.planned_results import (
-    COMMAND,
     RUN_COMMAND,
     in_words,
     made_again,

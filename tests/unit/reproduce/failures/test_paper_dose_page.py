@@ -145,7 +145,7 @@ def test_five_bases_give_a_verdict_and_four_do_not(earlier):
     assert set(verdicts(four).values()) == {"no verdict, 4 of 5 bases"}
     page = paper_dose_page(four, earlier)
     assert "**32 of 64 runs are finished.** No more will be made: The machine was lost." in page
-    assert "**Of 8 claims, 0 disagree, 0 are undecided, 8 have no verdict, 0 agree.**" in page
+    assert "**Of 8 claims, 8 have no verdict.**" in page
     assert (
         "- Missing: base, VCSD, contrast decoding, sharpened 2, OPSD, OPSD beta 0.1, another picture, alpha 0 (" in page
     )
@@ -153,7 +153,7 @@ def test_five_bases_give_a_verdict_and_four_do_not(earlier):
 
 def test_the_worst_claim_comes_first_with_what_the_interval_excludes(earlier):
     page = paper_dose_page(made_up(), earlier)
-    assert "**Of 8 claims, 3 disagree, 0 are undecided, 0 have no verdict, 5 agree.**" in page
+    assert "**Of 8 claims, 3 disagree, 5 agree.**" in page
     rows = [line for line in page.splitlines() if line.startswith("| ") and "minus `" in line][: len(JUDGED)]
     assert rows[0].startswith("| Decoding cannot replace training: VCSD minus `contrast decoding` |  | -3.00")
     assert rows[0].endswith("| < 0.001 | **disagrees** | excludes zero | -0.66 |")

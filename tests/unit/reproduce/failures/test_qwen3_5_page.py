@@ -16,13 +16,14 @@ from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics
 from vcsd.reproduce.cell import Cell, Sweep
 from vcsd.reproduce.every_page import page_texts
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, power_table_qwen3_5, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, POWER_LIST, read_once
 from vcsd.reproduce.failures.power_page import LOST
 from vcsd.reproduce.failures.qwen3_5_page import PAGE, draw_qwen3_5, qwen3_5_page
 from vcsd.reproduce.failures.worst_results import _claims
 from vcsd.reproduce.judged.judged_claims import FEWEST_WHOLE_BASES, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RUN_LISTS, RecordedBase, planned_bases
+from vcsd.reproduce.pages.from_files import RUN_LISTS, RecordedBase, planned_bases
 from vcsd.reproduce.planned.planned_results import AGAIN, planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
 
@@ -109,7 +110,7 @@ def test_eight_whole_bases_give_a_verdict_and_seven_do_not():
     assert set(verdicts(seven).values()) == {"no verdict, 7 of 8 bases"}
     page = qwen3_5_page(seven)
     assert "**49 of 84 runs are finished.** No more will be made: The machine was lost." in page
-    assert "**Of 6 claims, 0 disagree, 0 are undecided, 6 have no verdict, 0 agree.**" in page
+    assert "**Of 6 claims, 6 have no verdict.**" in page
 
 
 def test_no_base_at_all_gives_a_page_without_verdicts():
@@ -324,7 +325,7 @@ def test_results_of_the_unfinished_list_change_nothing_but_a_count_and_the_last_
     after = page_texts(tmp_path)
     assert {name for name, text in after.items() if text != before[name]} == {PAGE, "README.md", "how_made.md"}
     assert "**84 of 84 runs are finished.**" in after[PAGE]
-    assert "**Of 6 claims, 2 disagree, 0 are undecided, 0 have no verdict, 4 agree.**" in after[PAGE]
+    assert "**Of 6 claims, 2 disagree, 4 agree.**" in after[PAGE]
     assert "VCSD minus `contrast decoding` -4.00" in after["README.md"]
     assert base_statistics(tmp_path / "cells") == calibrated
     assert set(BASES) <= planned_bases(tmp_path)

@@ -8,11 +8,10 @@ import pytest
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
 from vcsd.reproduce.cell import Sweep
-from vcsd.reproduce.experiments import EXPERIMENTS, LAG, VCSD, Variant
+from vcsd.reproduce.experiments import EXPERIMENTS, LAG, NUM_PROMPTS, NUM_QUESTIONS, VCSD, Variant
 from vcsd.reproduce.failures.worst_results import worst_results
 from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, same_lengths
 from vcsd.reproduce.planned.run_list import PlannedRun, read_run_list
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 LISTED = read_run_list(RESULTS / LIST)
