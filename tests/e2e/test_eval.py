@@ -299,8 +299,9 @@ trainer: {{max_steps: 2, save_steps: 1, learning_rate: 1e-3, use_cpu: true, bf16
         code, out, err = vcsd(monkeypatch, capsys, *own, *keys, "--dry-run")
         assert code == 0, err
         assert f"{num} questions before the first step, every 1 steps and at the end" in " ".join(out.split())
-    code, _, err = vcsd(monkeypatch, capsys, *own)
+    code, out, err = vcsd(monkeypatch, capsys, *own)
     assert code == 0, err
+    assert "Next: `vcsd eval run --tsv mine.tsv` measures the student" in out
     lines = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
     assert [(line["step"], list(line["benchmarks"])) for line in lines] == [(n, ["mine"]) for n in range(3)]
     assert (lines[0]["acc"], lines[0]["benchmarks"]["mine"]["entry"]) == (75.0, 75.0)

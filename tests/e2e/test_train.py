@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -117,6 +118,18 @@ def test_a_dry_run_decodes_the_images_of_the_first_rows(folder, tmp_path, monkey
     assert code == 2
     assert "rows read so far cannot be used" in words
     assert "broken_image), more than 5%." in words
+    assert "problems:" not in words  # each row is an example of the one problem
+    assert "data.max_skipped_share. The others: example 'row-" in words
+
+
+def test_a_full_screen_still_shows_the_question(folder, tmp_path, monkeypatch, capsys):
+    images = ["whole.png", *[f"{'a' * 40}{number}.png;{'b' * 40}.png" for number in range(4)], None]
+    shares = ("data.max_skipped_share=0.99", "prompts_per_step=1", "--card", "24GB")
+    code, words = dry_run_of(folder, images, tmp_path, monkeypatch, capsys, *shares)
+    assert code == 0
+    assert "how many?" in words
+    target = re.search(r"target (\(original, \d+ tokens\)), contrast (\(black, \d+ tokens\)): the same text", words)
+    assert target, words
 
 
 def test_a_dry_run_finds_an_image_that_the_processor_refuses(folder, tmp_path, monkeypatch, capsys):
@@ -283,11 +296,11 @@ def test_a_run_explains_itself_goes_on_and_is_exported(folder, monkeypatch, caps
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml", "trainer.max_steps=2")
     assert code == 0, err
     assert "Finished 2 steps." in out
-    assert f"Next: `vcsd eval {folder / 'run'}` measures the student, `vcsd export {folder / 'run'}` writes it." in out
+    run = folder / "run"
+    assert f"Next: `vcsd eval {run} --tsv FILE` measures the student, `vcsd export {run}` writes it." in out
     code, out, err = vcsd(monkeypatch, capsys, "train", folder / "recipe.yaml")
     assert code == 0, err
     assert "Finished 4 steps." in out
-    run = folder / "run"
     assert f"Resuming from {run / 'checkpoint-2'}, after step 2 of 4." in caplog.text
     names = {path.name for path in run.iterdir()}
     assert names >= {"config.json", "metrics.jsonl", "samples.jsonl", "skipped.jsonl", "checkpoint-2", "checkpoint-4"}

@@ -288,8 +288,21 @@ def train(
         say_once(f"Finished {_steps(trainer.state.global_step)}. The run is in {loaded.output}.")
         if latest_checkpoint(loaded.output) is not None:
             run_folder = shlex.quote(str(loaded.output))
-            say_once(f"Next: `vcsd eval {run_folder}` measures the student, `vcsd export {run_folder}` writes it.")
+            measure = f"vcsd eval {run_folder} {_questions_of(loaded.recipe)}"
+            say_once(f"Next: `{measure}` measures the student, `vcsd export {run_folder}` writes it.")
     leave()
+
+
+def _questions_of(recipe: Recipe) -> str:
+    """Return the options of vcsd eval that ask the questions of a run's own evaluation; a file to name without one."""
+    evaluation = recipe.evaluation
+    if evaluation.every is None:
+        return "--tsv FILE"
+    words = [word for file in evaluation.tsv or () for word in ("--tsv", file)]
+    words += ["--benchmarks", ",".join(evaluation.benchmarks)] if evaluation.benchmarks else []
+    words += ["--data", evaluation.data] if evaluation.data else []
+    words += ["--limit", str(evaluation.limit)] if evaluation.limit else []
+    return shlex.join(words)
 
 
 def _steps(number: int) -> str:

@@ -186,7 +186,9 @@ def _listed(errors: Mapping[int, DataError], skips: Skips) -> Iterator[None]:
     except ConfigError as error:
         others = [str(each) for each in errors.values() if each is not skips.last]
         more = [f"... and {len(others) - ROWS_LISTED:,} more"] if len(others) > ROWS_LISTED else []
-        raise ConfigError([*error.problems, *others[:ROWS_LISTED], *more]) from error
+        listed = "\n  ".join(["The others:", *others[:ROWS_LISTED], *more]) if others else ""
+        *problems, last = error.problems
+        raise ConfigError([*problems, f"{last}\n{listed}".rstrip()]) from error
 
 
 def _read_again(skips: Skips, order: Order, errors: dict[int, DataError], num_prompts: int) -> None:

@@ -42,6 +42,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 REQUIRED = ("prompt", "images")
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
+_SEVERAL = re.compile(r"\.\w{2,5}\s*[;,|]\s*\S")
+"""Two paths in one text, such as "a.png;b.png"."""
+
 _MAX_SHOWN = 200
 _LIKE = 0.6
 """Share of letters in common from which on a column is suggested."""
@@ -232,7 +235,8 @@ class ImageFolder:
                 file=str(path),
             )
         if not is_file:
-            raise RowError(row_id, f"there is no file {str(path)!r}.", reason="missing_file", file=str(path))
+            several = ' For several images, write a list: ["a.png", "b.png"].' if _SEVERAL.search(name) else ""
+            raise RowError(row_id, f"there is no file {str(path)!r}.{several}", reason="missing_file", file=str(path))
         return path
 
     def _contains(self, path: Path) -> bool:

@@ -13,6 +13,7 @@ from vcsd.loss.chunk_loop import Engine, Problem, Side, fused_loss
 from vcsd.loss.chunked import ChunkedEngine
 from vcsd.loss.drawn import Drawn
 from vcsd.loss.head import head_problems
+from vcsd.loss.objective import KERNEL_CODES
 from vcsd.loss.reference import full_logits, loss_from_logits
 
 if TYPE_CHECKING:
@@ -130,7 +131,10 @@ def _choose(impl: str, student_hidden: Tensor, objective: Objective) -> str:
         return "chunked" if objective.needs_chunked else which_impl(student_hidden.device, dtype)
     if impl == "triton" and objective.needs_chunked:
         raise ConfigError(
-            ["impl = 'triton' supports neither student_top_k nor importance_clip. Use impl: auto or chunked."]
+            [
+                "impl = 'triton' supports neither student_top_k nor importance_clip, and of the divergences only "
+                f"{', '.join(KERNEL_CODES)}. Use impl: auto or chunked."
+            ]
         )
     if impl == "triton" and importlib.util.find_spec("triton") is None:
         raise ConfigError(["impl = 'triton', but Triton is not installed. Install it, or use impl: chunked."])

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
 
+KERNEL_CODES: Mapping[str, int] = {"forward_kl": 0, "reverse_kl": 1, "jensen_shannon": 2}
+"""The divergences that the Triton kernel computes, by the code of its cases. The chunked loss computes the others."""
+
 RANGES: Mapping[str, tuple[str, str]] = {
     "alpha": ("[0, 100]", "1 is the paper's value; 0 switches the contrast off."),
     "beta": ("[0, 1]", "0.1 is the paper's value; 0 shapes the full vocabulary."),
@@ -49,8 +52,11 @@ class Objective:
 
     @property
     def needs_chunked(self) -> bool:
-        """Whether only `vcsd.core` computes this: the Triton kernel has neither buckets nor importance weights."""
-        return self.student_top_k is not None or self.importance_clip is not None
+        """Whether only `vcsd.core` computes this: the Triton kernel has neither buckets nor importance weights.
+
+        Nor has it a divergence of your own, until you add it there.
+        """
+        return self.student_top_k is not None or self.importance_clip is not None or self.divergence not in KERNEL_CODES
 
     def __post_init__(self) -> None:
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name in RANGES}

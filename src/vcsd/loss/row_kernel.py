@@ -58,6 +58,7 @@ from vcsd.core.contrast import TIE_SLACK
 from vcsd.core.probability import LOG_FLOOR
 from vcsd.kernels.device import free_bytes, on_device_of
 from vcsd.loss.chunk_loop import power_of_two
+from vcsd.loss.objective import KERNEL_CODES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,8 +97,6 @@ RESCALE_BLOCK = 4096
 RESCALE_PROGRAMS = 132 * 8
 
 FORWARD, REVERSE, JENSEN_SHANNON = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-CODES = {"forward_kl": 0, "reverse_kl": 1, "jensen_shannon": 2}
-
 PER_POSITION = (
     *("realised_ptr", "weights_ptr", "divergence_ptr", "support_ptr"),
     *("kl_ptr", "changed_ptr", "entropy_ptr", "contrast_ptr"),
@@ -572,7 +571,7 @@ def _objective_constants(objective: Objective) -> dict[str, Any]:
         "js_weight": float(weight),
         "log2_w": math.log2(weight),
         "log2_1mw": math.log1p(-weight) * LOG2_E,
-        "DIVERGENCE": CODES[objective.divergence],
+        "DIVERGENCE": KERNEL_CODES[objective.divergence],
         "NUM_ENDS": len(objective.end_token_ids),
         "KEEP_ANCHOR": objective.end_tokens_keep_anchor,
     }

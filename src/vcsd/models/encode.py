@@ -114,7 +114,7 @@ def _explained(example_id: str, images: list[Image]) -> Iterator[None]:
         # The Rust tokenizer panics on ten million spaces in a row. Its PanicException is not an Exception in Python.
         if not isinstance(error, ValueError) and type(error).__name__ != "PanicException":
             raise
-        reason = f"the processor refuses it: {error} {_shown(images)}"
+        reason = f"the processor refuses it: {str(error).rstrip('.')}. {_shown(images)}"
         raise DataError(example_id, reason, file=_only_file(images)) from error
 
 

@@ -38,8 +38,8 @@ _MOST_TEXT = 2 * (WIDTH - _LABEL)
 """The most characters of a prompt that are shown."""
 
 
-_MOST_REASON = 300
-"""The most characters of the message about a row that are shown."""
+_MOST_REASON, _SHORT_REASON = 300, 60
+"""The most characters of the message about a row that are shown, and the most if the screen is too full."""
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,21 @@ class Outlook:
 
 
 def screen(outlook: Outlook) -> list[str]:
-    """Return at most `HEIGHT` lines of at most `WIDTH` columns, without the prompts' text if they would be more."""
-    lines = list(_lines(outlook, has_text=True))
-    return lines if len(lines) <= HEIGHT else list(_lines(outlook, has_text=False))
+    """Return at most `HEIGHT` lines of at most `WIDTH` columns, without the prompt's text if nothing else helps."""
+    for is_short, has_text in ((False, True), (True, True)):
+        lines = list(_lines(outlook, is_short=is_short, has_text=has_text))
+        if len(lines) <= HEIGHT:
+            return lines
+    return list(_lines(outlook, is_short=True, has_text=False))
 
 
-def _lines(outlook: Outlook, *, has_text: bool) -> Iterator[str]:
+def _lines(outlook: Outlook, *, is_short: bool, has_text: bool) -> Iterator[str]:
     yield from _entry("machine", _verdict(outlook))
     yield from _entry("model", _model(outlook))
     yield from _entry("data", outlook.data)
     if outlook.rows is not None:
-        yield from _entry("rows", _rows(outlook.rows))
-    yield from _prompt_lines(outlook.prompts, has_text=has_text)
+        yield from _entry("rows", _rows(outlook.rows, _SHORT_REASON if is_short else _MOST_REASON))
+    yield from _prompt_lines(outlook.prompts, is_short=is_short, has_text=has_text)
     if outlook.exam is not None:
         yield from _entry("eval", outlook.exam)
     yield from _entry("steps", _steps(outlook))
@@ -180,7 +183,7 @@ def _model(outlook: Outlook) -> str:
     return f"{path}: {count(sizes.num_parameters)} parameters, {trained} trained{known}"
 
 
-def _rows(rows: CheckedRows) -> str:
+def _rows(rows: CheckedRows, most_reason: int) -> str:
     """Describe how many rows were checked, and what is wrong with the first unusable one."""
     number = (
         f"all {rows.num_rows:,}" if rows.num_checked == rows.num_rows else f"{rows.num_checked:,} of {rows.num_rows:,}"
@@ -189,16 +192,34 @@ def _rows(rows: CheckedRows) -> str:
     if not rows.messages:
         return f"{start} all can be used"
     first = rows.messages[0]
-    first = first if len(first) <= _MOST_REASON else f"{first[:_MOST_REASON]} ..."
+    first = first if len(first) <= most_reason else f"{first[:most_reason]} ..."
     return f"{start} {len(rows.messages):,} cannot be used and would be skipped ({rows.summary}). The first: {first}"
 
 
-def _prompt_lines(prompts: Sequence[ShownPrompt], *, has_text: bool) -> Iterator[str]:
+def _prompt_lines(prompts: Sequence[ShownPrompt], *, is_short: bool, has_text: bool) -> Iterator[str]:
     """Show each prompt; a text that the student sees too is not repeated."""
-    for prompt in prompts:
-        is_new = prompt.role == "student" or prompt.text != prompts[0].text
-        text = f" {_cut(prompt.text)}" if is_new and has_text else "" if is_new else " the same text"
-        yield from _entry(prompt.role, f"({prompt.view}, {prompt.num_tokens:,} tokens){text}")
+    if not prompts:
+        return
+    student, *views = prompts
+    yield from _entry(student.role, _with_text(student, has_text=has_text))
+    if is_short and len(views) == 2 and all(view.text == student.text for view in views):
+        target, contrast = views
+        both = f"{_shown_as(target)}, {contrast.role} {_shown_as(contrast)}: the same text"
+        yield from _entry(target.role, both)
+        return
+    for view in views:
+        is_same = view.text == student.text
+        yield from _entry(
+            view.role, f"{_shown_as(view)} the same text" if is_same else _with_text(view, has_text=has_text)
+        )
+
+
+def _with_text(prompt: ShownPrompt, *, has_text: bool) -> str:
+    return f"{_shown_as(prompt)} {_cut(prompt.text) if has_text else 'text: --json'}"
+
+
+def _shown_as(prompt: ShownPrompt) -> str:
+    return f"({prompt.view}, {prompt.num_tokens:,} tokens)"
 
 
 def _cut(text: str) -> str:

@@ -16,6 +16,7 @@ from transformers import integrations
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from vcsd.errors import ConfigError, VcsdError
+from vcsd.method import TRAINER_DEFAULTS
 from vcsd.parallel.launch import instead_of, launch_problems
 
 if TYPE_CHECKING:
@@ -122,6 +123,26 @@ def own_arguments(args: TrainingArguments, prompts_per_step: int, *, is_dry: boo
     own.ddp_find_unused_parameters = False  # the last pass of a step touches all of them
     own.ddp_broadcast_buffers = False  # they are the same on all ranks
     return own
+
+
+def too_rare(args: TrainingArguments, num_steps: int) -> str | None:
+    """Say what a run would not do before its end, because it has fewer steps; None if there is nothing.
+
+    TrainingArguments log and save every 500 steps by default, and the paper's runs have 90.
+    """
+    effects = {}
+    if args.report_to and args.logging_strategy == "steps" and args.logging_steps > num_steps:
+        effects["logging_steps"] = f"{', '.join(args.report_to)} would get no metrics"
+    if args.save_strategy == "steps" and args.save_steps >= num_steps > int(TRAINER_DEFAULTS["save_steps"]):
+        effects["save_steps"] = "no checkpoint would be saved before the end"
+    if not effects:
+        return None
+    given = " and ".join(f"{name} = {getattr(args, name):g}" for name in effects)
+    ours = " and ".join(f"{TRAINER_DEFAULTS[name]}" for name in effects)
+    return (
+        f"{given}, but the run has {num_steps} steps: {', and '.join(effects.values())}. "
+        f"The value in vcsd.method.TRAINER_DEFAULTS is {ours}."
+    )
 
 
 def _as_given(name: str, value: object) -> str:

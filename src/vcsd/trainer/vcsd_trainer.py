@@ -9,6 +9,7 @@ samples.jsonl, skipped.jsonl and config.json, and the terminal a progress bar.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from vcsd.inputs import (
     write_settings,
 )
 from vcsd.parallel.ranks import entered_by_first, on_first
-from vcsd.trainer.arguments import own_arguments
+from vcsd.trainer.arguments import own_arguments, too_rare
 from vcsd.trainer.trainer import DistillationTrainer, of_rank
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from vcsd.rollout.vllm.start_target import VLLMSettings
     from vcsd.step import RolloutSettings
     from vcsd.teacher import Teacher
+
+log = logging.getLogger(__name__)
 
 
 class VCSDTrainer(DistillationTrainer):
@@ -123,6 +126,8 @@ class VCSDTrainer(DistillationTrainer):
         self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any
     ) -> TrainOutput:
         """Train. "auto" resumes from the latest checkpoint if there is one, True requires one, a path names one."""
+        if warning := too_rare(self.args, self.num_steps_planned):
+            on_first(lambda: log.warning("%s", warning))
         if self._watch is None:
             return super().train(resume_from_checkpoint, **kwargs)
         folder = Path(str(self.args.output_dir))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vcsd.errors import DataError
 
@@ -42,6 +42,15 @@ program, it starts Ghostscript."""
 _MAX_HEADER = 2**16
 _PPM_WORDS = 4
 """The words of a PPM's header: its kind, width, height and largest value. Comments of any length may come between."""
+
+_NO_IMAGES = (
+    (rb"\Z", "it is empty"),
+    (rb".{4}ftyp(hei|hev|mif1|msf1)", "HEIC, the format of iPhones, is not supported: convert it to JPEG or PNG"),
+    (rb"\s*<(!doctype|html)", "it is a web page"),
+    (rb"version https://git-lfs", "it is a pointer of Git LFS: run `git lfs pull`"),
+    (rb"%PDF", "it is a PDF"),
+)
+"""How files begin that often have the name of an image."""
 
 _TILE_SIDES = (322, 323)
 """The tags of a TIFF that hold the width and the height of a tile."""
@@ -121,14 +130,21 @@ def open_image(source: str | PathLike[str] | IO[bytes]) -> ImageFile:
         if Path(source).exists() and not Path(source).is_file():
             raise ValueError("it is not a file")  # reading a pipe or a device may never end
         with Path(source).open("rb") as file:
-            _refuse_long_header(file.read(_MAX_HEADER + 1))
+            head = file.read(_MAX_HEADER + 1)
     else:
         if not hasattr(source, "seek"):  # an image inside a benchmark's file is read as a whole
             source = io.BytesIO(source.read())
         start = source.tell()
-        _refuse_long_header(source.read(_MAX_HEADER + 1))
+        head = source.read(_MAX_HEADER + 1)
         source.seek(start)
-    image = Image.open(source, formats=_formats())
+    _refuse_long_header(head)
+    try:
+        image = Image.open(source, formats=_formats())
+    except UnidentifiedImageError as error:
+        kinds = [kind for begins, kind in _NO_IMAGES if re.match(begins, head, re.DOTALL | re.IGNORECASE)]
+        if not kinds:
+            raise
+        raise ValueError(kinds[0]) from error
     _refuse_large_tiles(image)
     return image
 

@@ -127,6 +127,15 @@ def test_a_missing_image_is_an_error_of_its_row_that_names_the_file(write_jsonl,
     assert (caught.value.reason, caught.value.file) == ("missing_file", str(folder / "images" / "z.png"))
 
 
+@pytest.mark.parametrize("cell", ["images/a.png;images/b.png", "images/a.png, images/b.png", "a.JPG | b.JPG"])
+def test_several_images_in_one_text_are_told_how_to_write_a_list(write_jsonl, cell):
+    with pytest.raises(RowError, match="For several images, write a list"):
+        load_examples(write_jsonl(row(image=cell)))[0]
+    with pytest.raises(RowError) as caught:
+        load_examples(write_jsonl(row(image="images/a, b.png")))[0]
+    assert "write a list" not in str(caught.value)
+
+
 def test_an_image_on_the_web_is_not_downloaded(write_jsonl):
     with pytest.raises(RowError, match="Nothing is downloaded: save it to disk"):
         load_examples(write_jsonl(row(image="https://example.org/a.png")))[0]

@@ -64,6 +64,14 @@ def test_the_published_objective_is_never_given_to_a_kernel_that_lacks_it(case):
         case(control=False).run("triton", **PUBLISHED)
 
 
+def test_a_divergence_that_the_kernel_lacks_is_computed_by_the_chunked_loss(case, monkeypatch):
+    monkeypatch.setattr("vcsd.loss.objective.DIVERGENCES", ("forward_kl", "total_variation"))
+    assert Objective(divergence="total_variation").needs_chunked
+    assert not Objective(divergence="forward_kl").needs_chunked
+    with pytest.raises(ConfigError, match="and of the divergences only forward_kl, reverse_kl, jensen_shannon"):
+        case().run("triton", divergence="total_variation")
+
+
 def test_importance_weights_without_recorded_probabilities_are_an_error(case):
     problem = case(control=False)
     with pytest.raises(ConfigError, match="needs the sampled tokens and their log-probs"):

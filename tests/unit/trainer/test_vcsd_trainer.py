@@ -18,6 +18,7 @@ from vcsd.bases.shipped_bases import shipped_base
 from vcsd.checkpoint.lock import NAME, InUseError
 from vcsd.errors import ConfigError
 from vcsd.inspect.run_folder import read_run
+from vcsd.method import TRAINER_DEFAULTS
 from vcsd.parallel import ranks
 from vcsd.rollout.sampling import Sampling
 from vcsd.step import RolloutSettings
@@ -158,6 +159,28 @@ class Config(TrainingArguments):
     """Stands for TRL's configurations, which add fields that nobody here would read."""
 
     num_generations: int = 8
+
+
+def test_arguments_of_transformers_that_never_log_or_save_in_a_short_run_are_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(DistillationTrainer, "train", lambda *given, **named: None)
+    caplog.set_level("WARNING", logger="vcsd")
+    tracked = {"report_to": ["tensorboard"], "use_cpu": True, "bf16": False}
+    build(tmp_path, args=TrainingArguments(str(tmp_path), max_steps=90, **tracked)).train()
+    assert "logging_steps = 500 and save_steps = 500, but the run has 90 steps: tensorboard would get no metrics, " in (
+        caplog.text
+    )
+    assert "no checkpoint would be saved before the end. The value in vcsd.method.TRAINER_DEFAULTS is 1 and 10." in (
+        caplog.text
+    )
+    caplog.clear()
+    for named in (
+        {**TRAINER_DEFAULTS, **tracked},
+        {"use_cpu": True, "max_steps": 600, **tracked},
+        {"use_cpu": True, "max_steps": 5},
+        {"use_cpu": True, "max_steps": 90, "save_strategy": "no"},
+    ):
+        build(tmp_path, args=TrainingArguments(**{**named, "output_dir": str(tmp_path)})).train()
+    assert "but the run has" not in caplog.text
 
 
 def test_a_configuration_of_another_trainer_is_refused(tmp_path):

@@ -236,3 +236,22 @@ def test_a_header_without_end_is_refused_in_memory_too() -> None:
     """Pillow reads it byte by byte: half a minute for 50 MB."""
     with pytest.raises(DataError, match="its header has more than 65,536 bytes"):
         load_image("a", io.BytesIO(b"P6\n#" + b"x" * 2**17))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"", "it is empty"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC, the format of iPhones, is not supported: convert it"),
+        (b"\n<!DOCTYPE html><html>", "it is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1", "it is a pointer of Git LFS: run `git lfs pull`"),
+        (b"%PDF-1.7", "it is a PDF"),
+        (b"text", "cannot identify image file"),
+    ],
+)
+def test_a_file_that_is_no_image_is_called_what_it_is(tmp_path: Path, start: bytes, kind: str) -> None:
+    (tmp_path / "a.jpg").write_bytes(start)
+    for source in (tmp_path / "a.jpg", io.BytesIO(start)):
+        with pytest.raises(DataError, match=f"cannot be read: {kind}") as raised:
+            load_image("a", source)  # type: ignore[arg-type]
+        assert raised.value.reason == "broken_image"
