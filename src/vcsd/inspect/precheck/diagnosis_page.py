@@ -79,7 +79,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     return (
         f"Contrast decoding gains {signed(gain[0])} points here ({notes}). If training does for this model what it did "
         f"for {len(calibrated())} tiny bases, it gains {signed(expected.value)} points (95%: {signed(expected.low)} to "
-        f"{signed(expected.high)}). For a real model, take this as a sign, not as a forecast{_doubts()}."
+        f"{signed(expected.high)}). For a real model, take this as an indication, not as a forecast{_doubts()}."
     )
 
 
