@@ -123,9 +123,6 @@ def _check_trainer(values: object) -> TrainerValues:
         if key in TRAINER_OWNED or (key in refused and value != refused[key][0]):
             given = "***" if key.endswith("token") else shown(value)
             problems.append(f"trainer.{key} = {given} cannot be set. {refused[key][1]}")
-        elif key in _NEW_NAMES.values():
-            (name,) = (old for old, new in _NEW_NAMES.items() if new == key)
-            problems.append(f"trainer.{key} is called trainer.{name} here, as in transformers before 5.23.")
         elif key not in hints:
             problems.append(_unknown_key("trainer", key, list(hints)) + " See transformers.TrainingArguments.")
         elif not _is_finite(value):
@@ -507,7 +504,8 @@ def _refused_arguments() -> Mapping[str, tuple[JsonValue, str]]:
     from vcsd.trainer.arguments import REFUSED
 
     epochs, batches = "Set trainer.max_steps, which would override it.", "Set prompts_per_step: it makes the batches."
-    return {**REFUSED, "num_train_epochs": (None, epochs), "accelerator_config": (None, batches)}
+    renamed = {new: (None, f"Set trainer.{name}, as before transformers 5.23.") for name, new in _NEW_NAMES.items()}
+    return {**REFUSED, **renamed, "num_train_epochs": (None, epochs), "accelerator_config": (None, batches)}
 
 
 def _fits(value: object, kind: Any) -> bool:
