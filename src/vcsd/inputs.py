@@ -56,6 +56,9 @@ _INSTEAD = {
 }
 """Keywords of TRL's trainers, and what to use instead."""
 
+_CHANGED = "dataclasses.replace(METHODS['vcsd'], {}=...)"
+"""How a method of one's own is written."""
+
 
 _ROWS_TRIED = 32
 """Rows that are tried before a run starts; one that can be used is enough."""
@@ -115,7 +118,8 @@ def as_method(method: Method | str) -> Method:
     if isinstance(method, Method):
         return method
     if not isinstance(method, str) or method not in METHODS:
-        raise ConfigError([f"method = {shown(method)} is not a method. {did_you_mean(method, METHODS)}"])
+        changed = "" if isinstance(method, str) else f" For other values: {_CHANGED.format('alpha')}."
+        raise ConfigError([f"method = {shown(method)} is not a method. {did_you_mean(method, METHODS)}{changed}"])
     return METHODS[method]
 
 
@@ -182,12 +186,25 @@ def refuse_others(given: Mapping[str, object], known: Iterable[str]) -> None:
     problems = [
         f"{name} cannot be used. {_INSTEAD[name]}"
         if name in _INSTEAD
-        else f"VCSDTrainer has no argument {name!r}. {did_you_mean(name, known)}"
+        else f"VCSDTrainer has no argument {name!r}. {_where(name) or did_you_mean(name, known)}"
         for name, value in given.items()
         if value is not None or name not in _INSTEAD
     ]
     if problems:
         raise ConfigError(problems)
+
+
+def _where(name: str) -> str:
+    """Say which argument has this setting; empty if none has.
+
+    >>> _where("alpha"), _where("learning_rate"), _where("num_generation")
+    ("Pass method=dataclasses.replace(METHODS['vcsd'], alpha=...).", 'Pass it in args=TrainingArguments(...).', '')
+    """
+    if name in {field.name for field in fields(Method)}:
+        return f"Pass method={_CHANGED.format(name)}."
+    return (
+        "Pass it in args=TrainingArguments(...)." if name in {field.name for field in fields(TrainingArguments)} else ""
+    )
 
 
 def open_inputs(

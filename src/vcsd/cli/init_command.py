@@ -101,7 +101,7 @@ def init(
         raise _unwritable(out, error) from error
     load_recipe(out)
     if model != WORLD and wants_gpu is None and not _has_gpu():
-        say("This machine has no GPU, so trainer.bf16 is false. Set it to true to train on a GPU: faster, less memory.")
+        say("This machine has no GPU, so trainer.bf16 is false. Set it to true to train on a GPU, which is faster.")
     say(f"Wrote {out}. Next: vcsd train {shlex.quote(str(out))} --dry-run")
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcsd.evaluation.live_lines import told_losses
-from vcsd.inspect.run_folder import as_written_by_a_run, read_run
+from vcsd.inspect.run_folder import as_written_by_a_run, prompt_of, read_run
 from vcsd.terminal import plain
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ SPARK_WIDTH = 32
 RECENT = 20
 """Steps over which the time left is estimated."""
 
-NUM_SAMPLES, SAMPLE_CHARACTERS = 2, 300
+NUM_SAMPLES, QUESTION_CHARACTERS, SAMPLE_CHARACTERS = 2, 150, 300
 
 REFRESH_SECONDS = 2.0
 
@@ -178,9 +178,17 @@ def _alarms(run: RunRecord) -> list[Text]:
 def _samples(run: RunRecord) -> list[Text]:
     lines = []
     for record in run.samples[-NUM_SAMPLES:]:
-        response = " ".join(str(record.get("response", "")).split())
-        if len(response) > SAMPLE_CHARACTERS:
-            response = response[:SAMPLE_CHARACTERS] + " ..."
-        lines.append(plain(f"\nstep {record.get('step')}, {record.get('example_id')}:", "dim"))
-        lines.append(plain(response))
+        question = _cut(prompt_of(record), QUESTION_CHARACTERS)
+        lines.append(plain(f"\nstep {record.get('step')}, {record.get('example_id')}: {question}".rstrip(), "dim"))
+        lines.append(plain(_cut(str(record.get("response", "")), SAMPLE_CHARACTERS)))
     return lines
+
+
+def _cut(text: str, most: int) -> str:
+    """Write a text on one line, without its end if it is long.
+
+    >>> _cut("What color\\nis it?", 10)
+    'What color ...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[:most].rstrip() + " ..."

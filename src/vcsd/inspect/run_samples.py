@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vcsd.errors import DataError
-from vcsd.inspect.run_folder import spread
+from vcsd.inspect.run_folder import prompt_of, spread
 from vcsd.monitor.thumbnails import FOLDER as THUMBNAILS
 from vcsd.report.markup import Html, text
 from vcsd.report.parts import picture
@@ -71,7 +71,7 @@ def _sample(run: RunRecord, record: JsonLine, scale: float, *, group: str) -> st
     return (
         f"<details{is_open}><summary>step {text(record.get('step'))} "
         f'<span class="soft">{text(record.get("example_id"))}; {text(about)}</span></summary><div class="sample">'
-        f'<div class="images">{_images(run.folder, record)}</div><div><p class="question">{text(_prompt(record))}</p>'
+        f'<div class="images">{_images(run.folder, record)}</div><div><p class="question">{text(prompt_of(record))}</p>'
         f"{said}{given}</div></div></details>"
     )
 
@@ -80,15 +80,6 @@ def _coloured(record: JsonLine, scale: float, group: str) -> str:
     tokens = [ColouredToken(token, value, f"contrast {signed_nats(value)}") for token, value in coloured_tokens(record)]
     name = f"response at step {record.get('step')} to {record.get('example_id')}"
     return tokens_only(name, tokens, group=group, scale=scale) if tokens else ""
-
-
-def _prompt(record: JsonLine) -> str:
-    return "\n".join(
-        str(part.get("text", ""))
-        for message in record.get("prompt", ())
-        for part in message.get("content", ())
-        if isinstance(part, dict) and part.get("type") == "text"
-    )
 
 
 def _images(folder: Path, record: JsonLine) -> str:

@@ -49,6 +49,8 @@ _MAX_PATH = 200
 _FLOATS = re.compile(r"B?F\d")
 """Safetensors' names of floating-point types, such as F32 and BF16."""
 
+_SHIPPED = 'vcsd.bases.shipped_bases.shipped_base("qwen3_vl")'
+
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
@@ -96,7 +98,7 @@ def refuse_missing_path(path: str, *, key: str) -> None:
         raise ConfigError(
             [
                 f"{key} = {shown(path, _MAX_PATH)}: there is no such folder. Give one, or a hub id such as ORG/NAME."
-                f"{_without_org(path) or nearest_path(path)}"
+                f"{_without_org(path, key) or nearest_path(path)}"
             ]
         )
     if known_shape(path) is not None or local_folder(path) is not None:
@@ -115,14 +117,15 @@ def refuse_missing_path(path: str, *, key: str) -> None:
     )
 
 
-def _without_org(name: str) -> str:
+def _without_org(name: str, key: str) -> str:
     """Suggest the hub id of a model that was named without its organization; empty if none is known.
 
-    >>> _without_org("qwen3-vl-2b-instruct")
+    >>> _without_org("qwen3-vl-2b-instruct", "model.path")
     " Did you mean 'Qwen/Qwen3-VL-2B-Instruct'?"
     """
-    if name == "world":
-        return " For the shipped base, vcsd init --model world writes a recipe."
+    if name == "world":  # the commands that take it resolve it before
+        in_recipe = " For the shipped base, vcsd init --model world writes a recipe."
+        return in_recipe if key == "model.path" else f" For the shipped base, pass {_SHIPPED}."
     known = {shape.hub_id.partition("/")[2].lower(): shape.hub_id for shape in SHAPES.values()}
     return f" Did you mean {known[name.lower()]!r}?" if name.lower() in known else ""
 

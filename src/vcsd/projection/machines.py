@@ -60,7 +60,16 @@ CARDS: Mapping[str, Card] = {
 }
 """From small to large."""
 
-ALIASES = {"24gb": "rtx4090", "48gb": "l40s", "80gb": "a100-80", "a100": "a100-80", "141gb": "h200"}
+SLOWER_CARDS: Mapping[str, Card] = {
+    "l4": Card("L4", 22.5, 121e12, 0.3e12, 25e9),
+    "a10": Card("A10", 22.5, 125e12, 0.6e12, 25e9),
+    "rtx3090": Card("RTX 3090", 24.0, 71e12, 0.936e12, 25e9),
+}
+"""Cards with 24 GB that are slower than the one that stands for them. Known by name, never proposed."""
+
+_KNOWN = {**CARDS, **SLOWER_CARDS}
+
+ALIASES = {"a10g": "a10", "24gb": "rtx4090", "48gb": "l40s", "80gb": "a100-80", "a100": "a100-80", "141gb": "h200"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ class Machine:
         >>> Machine(CARDS["h100"], 8).word
         '8xh100'
         """
-        key = next((key for key, card in CARDS.items() if card == self.card), self.card.name)
+        key = next((key for key, card in _KNOWN.items() if card == self.card), self.card.name)
         return key if self.num_gpus == 1 else f"{self.num_gpus}x{key}"
 
     @property
@@ -153,8 +162,8 @@ def parse_machine(text: str) -> Machine:
     match = re.fullmatch(r"(?:(\d{1,4})x)?(.+)", text.strip().lower().replace(" ", ""))
     number, key = (match[1] or "1", match[2].replace("_", "-")) if match else ("1", "")
     key = ALIASES.get(key, key)
-    if key not in CARDS:
-        known = [*CARDS, *ALIASES]
+    if key not in _KNOWN:
+        known = [*_KNOWN, *ALIASES]
         # The nearest spelling of a memory size is a wrong size: 141gb for 16gb.
         near = [] if re.fullmatch(r"\d{1,3}(gb)?", key) else difflib.get_close_matches(key, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -162,4 +171,4 @@ def parse_machine(text: str) -> Machine:
         raise ConfigError([f"card {text!r} is not known.{hint} {allowed}"])
     if not 1 <= int(number) <= 1024:
         raise ConfigError([f"card {text!r} has {number} GPUs. Allowed: 1 to 1024."])
-    return Machine(CARDS[key], int(number))
+    return Machine(_KNOWN[key], int(number))

@@ -279,7 +279,7 @@ def _time(outlook: Outlook) -> str:
     parts = ", ".join(f"{name} {share:.0%}" for share, name in shares[:3] if share >= 0.05)
     step_time = duration(projection.step_seconds).removeprefix("about ")
     full = f"if every response has {outlook.job.step.response_tokens:,} tokens"
-    slower = "; trainer.bf16 is false, which is slower on a GPU" if _is_slower(outlook) else ""
+    slower = "; longer in float32 (trainer.bf16 is false)" if _is_slower(outlook) else ""
     known = "" if outlook.is_here else f"; projections of measured H200 steps were off by up to {TIME_ERROR:.0%}"
     if outlook.total_seconds > _TOO_LONG:
         known = "; too long for one run: lower trainer.max_steps, prompts_per_step or rollout.max_new_tokens"

@@ -40,7 +40,7 @@ def test_the_dashboard_shows_metrics_phases_alarms_and_samples(tmp_path):
     assert "contrast   +0.100  +0.010" in text
     assert re.search(r"rollout +2 +3\.0", text)
     assert "guard: warn at step 9: length grew at 9 (1 steps in all)" in text
-    assert "[red]It[/] is \\x1b[31m red." in text
+    assert "step 9, row-9: What color is it?\n[red]It[/] is \\x1b[31m red." in text
 
 
 def test_the_dashboard_shows_what_the_last_evaluation_has_lost(tmp_path):

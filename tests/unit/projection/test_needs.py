@@ -120,7 +120,9 @@ def test_assumed_shapes_are_said_to_be_assumed():
 
 
 def test_float32_on_a_card_is_said_to_be_slower():
-    assert "trainer.bf16 is false" in shown(load_recipe("paper/qwen3_vl_2b", ["trainer.bf16=false"]), "h200")
+    assert "longer in float32 (trainer.bf16 is false)" in shown(
+        load_recipe("paper/qwen3_vl_2b", ["trainer.bf16=false"]), "h200"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tiny_step import make_trainer
 from vcsd.errors import ConfigError
 from vcsd.models.freeze import freeze
 from vcsd.models.shapes import SHAPES, TextShape
-from vcsd.projection.machines import CARDS, MACHINES, Machine, measure_card, parse_machine
+from vcsd.projection.machines import CARDS, MACHINES, SLOWER_CARDS, Machine, measure_card, parse_machine
 from vcsd.projection.project import FITTED, TIME_ERROR, Job, Sizes, Step, project, smallest_machine
 from vcsd.projection.row_memory import RowMemory
 
@@ -193,11 +193,25 @@ def test_the_host_memory_of_the_start_counts_every_rank_of_a_node_and_decides_wh
 
 @pytest.mark.parametrize(
     ("text", "name", "count"),
-    [("h200", "H200", 1), ("8xH100", "H100 80 GB", 8), ("24GB", "RTX 4090", 1), ("2x a100_80", "A100 80 GB", 2)],
+    [
+        ("h200", "H200", 1),
+        ("8xH100", "H100 80 GB", 8),
+        ("24GB", "RTX 4090", 1),
+        ("2x a100_80", "A100 80 GB", 2),
+        ("RTX 3090", "RTX 3090", 1),
+    ],
 )
 def test_machines_are_read_as_people_write_them(text, name, count):
     machine = parse_machine(text)
     assert (machine.card.name, machine.num_gpus) == (name, count)
+
+
+def test_a_slower_card_is_planned_for_by_its_name_and_not_proposed():
+    for name in SLOWER_CARDS:
+        machine = parse_machine(f"2x{name}")
+        assert (machine.word, machine.card.bandwidth < CARDS["rtx4090"].bandwidth) == (f"2x{name}", True)
+        assert machine.card not in [other.card for other in MACHINES]
+    assert parse_machine("a10g") == parse_machine("a10")
 
 
 @pytest.mark.parametrize("text", ["h300", "", "0xh100", "9999xh100", "8x", "xh100"])
@@ -212,7 +226,7 @@ def test_an_unknown_machine_is_an_error_that_names_it(text):
 def test_a_card_is_suggested_but_no_other_size_of_memory(text, hint):
     with pytest.raises(ConfigError) as error:
         parse_machine(text)
-    known = "rtx4090, l40s, a100-80, h100, h200, b200, 24gb, 48gb, 80gb, a100, 141gb"
+    known = "rtx4090, l40s, a100-80, h100, h200, b200, l4, a10, rtx3090, a10g, 24gb, 48gb, 80gb, a100, 141gb"
     assert str(error.value) == f"card {text!r} is not known. {hint}Allowed: {known}; several as in 8xh100."
 
 
