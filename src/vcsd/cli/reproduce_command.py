@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcsd.errors import ConfigError, RunError
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, QUICK
 from vcsd.terminal import say
 from vcsd.terminal.stopping import exit_code_of, how_stopped
 from vcsd.world.checks import checked_split, refuse_no_folder, refuse_none, refuse_seed
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.paper.paper_setting import PaperSetting
     from vcsd.reproduce.results import Results
 
-QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
-NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 8
 
 MOST_JOBS, MOST_QUESTIONS, MOST_SEEDS = 1024, 100_000, 1000

@@ -24,12 +24,11 @@ from vcsd.reproduce.failures.failure_settings import (
     unread_of,
     verdict,
 )
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import holm, interval, paired, shown_p, with_interval
 from vcsd.reproduce.planned.planned_plots import draw_differences
-from vcsd.reproduce.planned.planned_results import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,9 +78,7 @@ MEASURES = (
 def failures_page(runs: ReadOnce) -> str:
     """Build the page."""
     sure = f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result"
-    repeat = (
-        f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{runs.command}` makes the runs."
-    )
+    repeat = how_to_repeat(runs.command)
     if not runs.may_be_read:
         lines = first_screen(TITLE, question=QUESTION, result=[], sure=f"{sure}.", repeat=repeat)
         return "\n".join([*lines, *_planned(), ""])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
+from vcsd.reproduce.cell_result import read_results
 from vcsd.reproduce.experiments import BASE, OPSD, VCSD
 from vcsd.reproduce.failures import after_reading
 from vcsd.reproduce.failures.failure_runs import FAILURE_LIST, read_once
 from vcsd.reproduce.failures.failure_settings import FEWEST_BASES
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
 from vcsd.reproduce.pages.plots import new_figure
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import by_base, holm, interval, paired, shown_p, with_interval
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.results import Results
 
 PAGE, PICTURE = "more_bases.md", "more_bases.png"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 REFERENCES = (OPSD, BASE)
 LOST = "lost"
 """In a results folder, the results of bases whose weights were lost, and that were made again."""
@@ -46,8 +45,7 @@ def power_page(runs: ReadOnce, results: Results) -> str:
         result=[f"{in_words(runs)} ([table](#the-differences))."] if runs.may_be_read else [],
         sure=f"{runs.status()} The [rules](../preregistration_failures.md) were committed before any result. The test "
         "is Student's t over bases, with Holm's correction for the two families.",
-        repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{runs.command}` makes the "
-        "runs.",
+        repeat=how_to_repeat(runs.command),
     )
     lines += _lost(runs)
     if runs.may_be_read:
@@ -178,8 +176,7 @@ def _bases_of(runs: ReadOnce, family: str) -> list[str]:
 
 def lost_cells(runs: ReadOnce) -> list[CellResult]:
     """The results of bases of this list whose weights were lost."""
-    cells = [json.loads(path.read_bytes()) for path in sorted((runs.runs.out / LOST / "cells").glob("*.json"))]
-    return [cell for cell in cells if cell["base"] in runs.runs.listed.bases]
+    return [cell for cell in read_results(runs.runs.out / LOST) if cell["base"] in runs.runs.listed.bases]
 
 
 def changes(runs: ReadOnce, reference: Variant) -> dict[str, Paired]:

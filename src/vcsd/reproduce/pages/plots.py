@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vcsd.reproduce.experiments import Experiment, Variant
-    from vcsd.reproduce.paired_runs import Run
+    from vcsd.reproduce.paired_runs import Paired, Run
     from vcsd.reproduce.results import Results
 
 log = logging.getLogger(__name__)
@@ -97,15 +97,19 @@ def _within_percent(axis: Axes) -> None:
     axis.set_ylim(max(0.0, low), min(HIGHEST, high))
 
 
+def error_bar(change: Paired) -> list[list[float]] | None:
+    """The 95% interval of a difference, as matplotlib takes it; None for a single base."""
+    ends = interval(change, 0.95)
+    return None if ends is None else [[change.mean - ends[0]], [ends[1] - change.mean]]
+
+
 def _with_interval(axis: Axes, place: float, values: Mapping[Run, float], tone: str, shift: float = -0.12) -> float:
     """Draw the mean over bases with its interval, and a faint dot for each base beside it; return the mean."""
     means = by_base(values)
     change = paired(dict.fromkeys(values, 0.0), values)
     assert change is not None
-    limits = interval(change, 0.95)
     axis.plot([place + shift] * len(means), list(means.values()), ".", color=FAINT, zorder=1)
-    error = [[change.mean - limits[0]], [limits[1] - change.mean]] if limits else None
-    axis.errorbar([place], [change.mean], yerr=error, fmt="o", color=tone, capsize=3, zorder=2)
+    axis.errorbar([place], [change.mean], yerr=error_bar(change), fmt="o", color=tone, capsize=3, zorder=2)
     return change.mean
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from vcsd.evaluation.scoring.uncertainty import Estimate, interval_of_difference, interval_of_mean
 from vcsd.inspect.precheck.calibration import FEWEST_BASES, expected_gain, runs_of_bases
 from vcsd.reproduce.exam import SEVEN
-from vcsd.reproduce.pages.from_files import NUM_QUESTIONS
+from vcsd.reproduce.experiments import NUM_QUESTIONS
 from vcsd.reproduce.pages.plots import OTHERS, OURS, new_figure
 from vcsd.reproduce.pages.precheck_page import dose_of, pairs_of
 from vcsd.world.parameters import PARAMETERS

@@ -11,7 +11,7 @@ from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, EXPERIMENTS, OPSD, VCSD, references_of
 from vcsd.reproduce.pages.claims import CLAIMS
 from vcsd.reproduce.pages.details import detail_tables, guard_lines
-from vcsd.reproduce.pages.first_screen import first_screen, question_first
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen, question_first
 from vcsd.reproduce.pages.index import index_page, is_page, with_page
 from vcsd.reproduce.pages.judges import FEWEST_BASES
 from vcsd.reproduce.pages.plots import plot
@@ -192,7 +192,7 @@ def claims_page(results: Results, on_opsd: str = "", at_paper_size: str = "", *,
             "The p-values are not corrected for the number of rows: of 20 claims without any effect, one would be "
             f"decided by chance.{_made_stricter(results)}",
             repeat="`vcsd reproduce` makes the runs and writes this page from the files in `cells/`; do not edit it. "
-            "From the result files of this repository alone: `python -m vcsd.reproduce.every_page docs/results`.",
+            f"From the result files of this repository alone: `{COMMAND}`.",
         ),
         _claims_table(results, rows, has_note=bool(note)),
         "",

@@ -11,12 +11,12 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import COMMAND, first_screen
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, over_bases, shown_ends
 from vcsd.reproduce.planned.answers import MAIN_CONTROL
 from vcsd.reproduce.planned.paper_dose import paper_dose, paper_section
-from vcsd.reproduce.planned.planned_results import COMMAND, RUN_COMMAND, in_words, unread_cell
+from vcsd.reproduce.planned.planned_results import RUN_COMMAND, in_words, unread_cell
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:

@@ -13,22 +13,23 @@ import argparse
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError, install_command
+from vcsd.errors import VcsdError, install_command
 from vcsd.evaluation.scoring.compare import spread
 from vcsd.evaluation.scoring.student_t import quantile
 from vcsd.report.parts import unread_change
-from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.experiments import LAG
-from vcsd.reproduce.pages.first_screen import first_screen
-from vcsd.reproduce.pages.plots import state_origin
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
+from vcsd.reproduce.pages.plots import error_bar, state_origin
+from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
 from vcsd.reproduce.paired_runs import interval, paired, shown, with_interval
 from vcsd.reproduce.planned.answers import FEWEST_BASES
+from vcsd.reproduce.planned.planned_results import refuse_no_results
 from vcsd.reproduce.planned.run_list import read_run_list
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LagRuns:
     def results(self, variant: Variant) -> dict[int, CellResult]:
         """The results of a variant by seed."""
         if variant not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
+            sweep = full_sweep(self.out)
             found = {
                 run.seed: self.listed.cell(run, self.out, sweep).result()
                 for run in self.listed.runs
@@ -108,6 +109,12 @@ class LagRuns:
             for run in self.listed.runs
             if run.seed not in self.results(run.variant)
         ]
+
+
+def lag_runs(out: Path) -> LagRuns:
+    """Read the planned runs and the results of a folder."""
+    refuse_no_results(out)
+    return LagRuns(read_run_list(out / LIST), out)
 
 
 def on_this_base(change: Paired | None) -> str:
@@ -152,8 +159,7 @@ def lag_page(runs: LagRuns) -> str:
         + _unchanged(runs)
         + " The learning rate of 1e-4, against the paper's 2e-6, should make a lag matter more here, because weights "
         "move further in a step. Short, nearly certain answers should make it matter less.",
-        repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes the "
-        "runs.",
+        repeat=how_to_repeat(RUN_COMMAND, COMMAND),
     )
     lines += ["## Lag by lag", "", RULE, ""]
     if any(runs.results(variant) for variant in LAG.variants):
@@ -237,22 +243,17 @@ def _series_table(runs: LagRuns) -> Iterator[str]:
         results = runs.results(variant).values()
         row = [variant.name]
         for name in SERIES:
-            means = [_mean([v for v in result["series"][name][-LAST_STEPS:] if v is not None]) for result in results]
+            means = [mean(v for v in result["series"][name][-LAST_STEPS:] if v is not None) for result in results]
             row.append(shown(spread(means), digits=3) if means else "")
         rows.append(row)
     yield from ("", markdown(["", *SERIES.values()], rows))
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _made(runs: LagRuns) -> Iterator[str]:
     results = [result for variant in LAG.variants for result in runs.results(variant).values()]
-    versions = {f"torch {each['versions']['torch']}" for each in results}
     seconds = sum(each["seconds"] for each in results)
     yield from ("## How this was made", "")
-    yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}; {', '.join(sorted(versions))}"
+    yield hardware_line(results)
     yield f"- Runs: {len(results)}, {seconds:,.0f} s in total, many in parallel"
 
 
@@ -278,11 +279,9 @@ def draw(runs: LagRuns) -> Figure | None:
     right.text(_lag(NOW), 0.9 * MARGIN, f"shaded: {TOO_SMALL}", fontsize=8, color="#1f7a6d", va="top")
     for variant in LATER:
         change = runs.change(variant)
-        ends = None if change is None else interval(change, LEVEL)
-        if change is not None and ends is not None:
-            mean = change.difference.mean
-            error = [[mean - ends[0]], [ends[1] - mean]]
-            right.errorbar([_lag(variant)], [mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
+        error = None if change is None else error_bar(change)
+        if change is not None and error is not None:
+            right.errorbar([_lag(variant)], [change.mean], yerr=error, fmt="o", color="#1f7a6d", capsize=4)
     right.set_ylabel(f"points minus lag 0, {LEVEL:.0%} interval;\nline at 0: no difference", fontsize=9)
     for axis in (left, right):
         axis.set_xlabel("steps that rollouts are drawn ahead")
@@ -306,9 +305,7 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m vcsd.reproduce.planned.lag_page", description=__doc__)
     parser.add_argument("results", type=Path)
     out: Path = parser.parse_args().results
-    if not (out / "cells").is_dir():
-        raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
-    runs = LagRuns(read_run_list(out / LIST), out)
+    runs = lag_runs(out)
     (out / PAGE).write_text(lag_page(runs), encoding="utf-8")
     try:
         figure = draw(runs)

@@ -5,15 +5,14 @@ A result names its base and the hash of its weights, so the bases themselves nee
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
-from vcsd.reproduce.cell import Cell, Sweep
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RecordedBase
+from vcsd.reproduce.cell import Cell, full_sweep
+from vcsd.reproduce.cell_result import read_results
+from vcsd.reproduce.pages.from_files import RecordedBase
 from vcsd.reproduce.paired_runs import paired
 from vcsd.reproduce.planned.run_list import RunList, read_run_list
 from vcsd.reproduce.results import suite as score_on
@@ -32,7 +31,6 @@ DOSE = "ignore_share"
 AGAIN = "again"
 """A folder of results on bases that were made a second time by mistake. The first ones count."""
 
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
 RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned.json"
 
 
@@ -69,9 +67,8 @@ class PlannedResults:
     def result(self, run: PlannedRun) -> CellResult | None:
         """The result of a run; None if it is missing."""
         if run not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
             base = self.recorded.get(run.base)
-            self._results[run] = Cell(run.variant, base, run.seed, sweep).result() if base else None
+            self._results[run] = Cell(run.variant, base, run.seed, full_sweep(self.out)).result() if base else None
         return self._results[run]
 
     def finished(self, variant: str, bases: Iterable[str]) -> dict[Run, CellResult]:
@@ -110,10 +107,15 @@ class PlannedResults:
         return [run for run in self.runs if run.base in wanted and self.result(run) is None]
 
 
-def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
-    """Read a list of planned runs and the bases that the results of a folder name."""
+def refuse_no_results(out: Path) -> None:
+    """Raise a ConfigError unless a folder has results."""
     if not (out / "cells").is_dir():
         raise ConfigError([f"{out} has no folder cells. Pass a folder of results, such as docs/results."])
+
+
+def planned_results(out: Path, list_name: str = LIST) -> PlannedResults:
+    """Read a list of planned runs and the bases that the results of a folder name."""
+    refuse_no_results(out)
     listed = read_run_list(out / list_name)
     return PlannedResults(listed, out, _recorded(out, listed))
 
@@ -143,12 +145,11 @@ def made_again(runs: PlannedResults) -> list[str]:
 def _recorded(out: Path, listed: RunList) -> dict[str, RecordedBase]:
     """The bases of the list that results in a folder name."""
     recorded: dict[str, RecordedBase] = {}
-    for path in sorted((out / "cells").glob("*.json")):
-        cell = json.loads(path.read_bytes())
+    for cell in read_results(out):
         name = cell["base"]
         if name not in listed.bases:
             continue
-        base = RecordedBase(Path(name), cell["group"], cell["identity"]["base"])
+        base = RecordedBase(Path(name), cell["group"], str(cell["identity"]["base"]))
         if recorded.setdefault(name, base) != base:
             raise ConfigError([f"{out / 'cells'}: {name} is the name of two bases. Keep the results of one of them."])
     return recorded

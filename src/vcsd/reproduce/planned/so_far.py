@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from vcsd.config.shipped import recipe_path
 from vcsd.report.parts import unread_change
 from vcsd.reproduce.base_folders import FAMILY_TITLES
-from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.exam import SEVEN
 from vcsd.reproduce.experiments import BASE, DECODING, OPSD, VCSD, Variant
-from vcsd.reproduce.pages.first_screen import first_screen
+from vcsd.reproduce.pages.first_screen import first_screen, how_to_repeat
+from vcsd.reproduce.pages.provenance import hardware_line
 from vcsd.reproduce.pages.tables import markdown
+from vcsd.reproduce.planned.answers import MAIN_CONTROL
+from vcsd.reproduce.planned.planned_results import RUN_COMMAND
 from vcsd.reproduce.planned.run_list import SHIPPED, PlannedRun
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 from vcsd.reproduce.results import unread_share
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.run_list import RunList
 
 PAGE = "sharpening_so_far.md"
-COMMAND = "python -m vcsd.reproduce.every_page docs/results"
-RUN_COMMAND = "python -m vcsd.reproduce.planned.run_planned docs/results/planned.json"
 REFERENCES = (BASE, OPSD, VCSD)
-MAIN_CONTROL = "sharpened 2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +63,7 @@ class FinishedRuns:
     def result(self, run: PlannedRun) -> CellResult | None:
         """The result of a run, found by the hash of everything that it depends on."""
         if run not in self._results:
-            sweep = Sweep(recipe_path("world/reproduce"), self.out, NUM_QUESTIONS, NUM_PROMPTS)
-            self._results[run] = self.listed.cell(run, self.out, sweep).result()
+            self._results[run] = self.listed.cell(run, self.out, full_sweep(self.out)).result()
         return self._results[run]
 
     def score(self, variant: str, base: str, seed: int, suite: str | None = None) -> float | None:
@@ -118,8 +115,7 @@ def so_far_page(runs: FinishedRuns) -> str:
             sure=f"**No verdict**: there are two bases, with one or two seeds. {num_finished} of {len(runs.planned)} "
             "planned runs on them are finished. The bases had been used in pilots, and these runs were read before the "
             "last planned run was finished, which the [rules](../preregistration.md) do not allow.",
-            repeat=f"`{COMMAND}` writes this page from the files in `cells/`; do not edit it. `{RUN_COMMAND}` makes "
-            "the runs.",
+            repeat=how_to_repeat(RUN_COMMAND),
         ),
         "`unread` is the change in the share of responses from which no answer could be extracted, in points; they "
         "count as wrong.",
@@ -263,9 +259,8 @@ def _table(runs: FinishedRuns, base: str) -> Iterator[str]:
 def _made(runs: FinishedRuns, missing: list[str]) -> Iterator[str]:
     found = (runs.result(run) for run in runs.planned)
     results = [result for result in found if result is not None and RUN_COMMAND in result["command"]]
-    versions = {f"torch {each['versions']['torch']}" for each in results}
     yield from ("## How this was made", "")
-    yield f"- Hardware: {'; '.join(sorted({each['hardware'] for each in results}))}; {', '.join(sorted(versions))}"
+    yield hardware_line(results)
     yield "- Order: runs on new bases had to wait for their bases, so later runs on the shipped bases were made first"
     yield f"- Missing on the shipped bases: {', '.join(missing) or 'nothing'}"
     yield (

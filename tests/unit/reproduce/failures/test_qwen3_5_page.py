@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from made_up_results import RESULTS, made_up_runs
-from vcsd.config.shipped import recipe_path
 from vcsd.errors import ConfigError
 from vcsd.inspect.precheck.calibration import base_statistics
-from vcsd.reproduce.cell import Cell, Sweep
+from vcsd.reproduce.cell import Cell, full_sweep
 from vcsd.reproduce.every_page import page_texts
 from vcsd.reproduce.failures.dose_power import CHOSEN_QWEN3_5, power_table_qwen3_5, with_bases
 from vcsd.reproduce.failures.failure_runs import ENDED_LISTS, POWER_LIST, read_once
@@ -22,7 +21,7 @@ from vcsd.reproduce.failures.power_page import LOST
 from vcsd.reproduce.failures.qwen3_5_page import PAGE, draw_qwen3_5, qwen3_5_page
 from vcsd.reproduce.failures.worst_results import _claims
 from vcsd.reproduce.judged.judged_claims import FEWEST_WHOLE_BASES, ON_QWEN3_5, QWEN3_5_LIST, on_whole_bases
-from vcsd.reproduce.pages.from_files import NUM_PROMPTS, NUM_QUESTIONS, RUN_LISTS, RecordedBase, planned_bases
+from vcsd.reproduce.pages.from_files import RUN_LISTS, RecordedBase, planned_bases
 from vcsd.reproduce.planned.planned_results import AGAIN, planned_results
 from vcsd.reproduce.planned.run_list import read_run_list
 
@@ -287,7 +286,7 @@ def test_the_page_about_the_evidence_follows_the_look():
 def write_result(folder: Path, run, acc):
     """A result file under the name that the run looks for."""
     base = RecordedBase(Path(run.base), "Qwen3.5 3.0M", f"weights of {run.base}")
-    cell = Cell(run.variant, base, run.seed, Sweep(recipe_path("world/reproduce"), folder, NUM_QUESTIONS, NUM_PROMPTS))
+    cell = Cell(run.variant, base, run.seed, full_sweep(folder))
     (like,) = [
         result
         for path in RESULTS.glob("cells/*.json")

@@ -8,7 +8,7 @@ import pytest
 
 from vcsd.inspect.precheck.calibration import BaseRuns, calibrated, expected_gain, unseen
 from vcsd.reproduce.exam import SEVEN, world_questions
-from vcsd.reproduce.pages.from_files import NUM_QUESTIONS
+from vcsd.reproduce.experiments import NUM_QUESTIONS
 from vcsd.reproduce.pages.precheck_picture import draw_precheck, gain_intervals, num_independent
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"

@@ -7,12 +7,11 @@ import pytest
 
 from vcsd.config.recipe import load_recipe
 from vcsd.config.shipped import recipe_path
-from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.cell import full_sweep
 from vcsd.reproduce.experiments import EXPERIMENTS, LAG, VCSD, Variant
 from vcsd.reproduce.failures.worst_results import worst_results
 from vcsd.reproduce.planned.lag_page import LIST, PAGE, LagRuns, draw, lag_page, same_lengths
 from vcsd.reproduce.planned.run_list import PlannedRun, read_run_list
-from vcsd.reproduce.planned.run_planned import NUM_PROMPTS, NUM_QUESTIONS
 
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
 LISTED = read_run_list(RESULTS / LIST)
@@ -22,7 +21,7 @@ LISTED = read_run_list(RESULTS / LIST)
 def finished(tmp_path):
     """Write results of some runs: Acc by lag and seed."""
     (tmp_path / "cells").mkdir()
-    sweep = Sweep(recipe_path("world/reproduce"), tmp_path, NUM_QUESTIONS, NUM_PROMPTS)
+    sweep = full_sweep(tmp_path)
 
     def write(accs):
         for run in LISTED.runs:
@@ -51,7 +50,7 @@ def test_the_list_has_four_lags_with_five_seeds_and_starts_with_whole_pairs():
 
 
 def test_a_lag_changes_one_key_and_lag_0_is_the_papers_run(tmp_path):
-    sweep = Sweep(recipe_path("world/reproduce"), tmp_path, NUM_QUESTIONS, NUM_PROMPTS)
+    sweep = full_sweep(tmp_path)
     cells = {lag: LISTED.cell(LISTED.runs[place], tmp_path, sweep) for place, lag in enumerate((0, 1, 2, 4))}
     assert cells[0].key == LISTED.cell(PlannedRun(VCSD, "shipped:qwen3_vl", 301), tmp_path, sweep).key
     assert len({cell.key for cell in cells.values()}) == 4
