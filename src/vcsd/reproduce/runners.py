@@ -22,6 +22,7 @@ from vcsd.evaluation.reading.final_answer import read_answer
 from vcsd.models.family import base_model
 from vcsd.models.hub import load_model
 from vcsd.models.processor import load_processor
+from vcsd.monitor.guard import first_step
 from vcsd.monitor.lines import read_lines
 from vcsd.reproduce.abilities.measure_abilities import measure_abilities
 from vcsd.reproduce.cell_result import CONTROLS
@@ -35,14 +36,13 @@ from vcsd.world.questions.examples import training_examples
 from vcsd.world.render import CELL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from torch import nn
     from transformers import TrainerState
 
     from vcsd.models.processor import Processor
-    from vcsd.monitor.lines import JsonLine
     from vcsd.reproduce.cell import Cell
     from vcsd.reproduce.cell_result import CurvePoint, Measured
     from vcsd.rollout.sampling import Sampling
@@ -111,8 +111,8 @@ def _run_train(cell: Cell, work: Path) -> Measured:
         **chosen,
         "series": {name: [_short(line.get(name)) for line in lines] for name in SERIES},
         "guard": {
-            "warn": _first_step(lines, "warn"),
-            "stop": _first_step(lines, "stop"),
+            "warn": first_step(lines, "warn"),
+            "stop": first_step(lines, "stop"),
             "acc_at_stop": curve.acc_at_stop,
         },
         "steps": trainer.state.global_step,
@@ -207,7 +207,7 @@ class Curve(TrainerCallback):
     ) -> None:
         """Before the next step, when the guard has judged the previous one."""
         is_open = self.every is not None and self.acc_at_stop is None
-        if is_open and _first_step(read_lines(self.metrics), "stop") is not None:
+        if is_open and first_step(read_lines(self.metrics), "stop") is not None:
             is_asked = self.points and self.points[-1]["step"] == state.global_step
             self.acc_at_stop = (self.points[-1] if is_asked else self._ask(state.global_step, model))["acc"]
 
@@ -349,8 +349,3 @@ def _shortened(values: Mapping[str, float]) -> dict[str, float]:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
-
-
-def _first_step(lines: Iterable[JsonLine], action: str) -> int | None:
-    """The first step at which the guard took an action."""
-    return next((int(line["step"]) for line in lines if line.get("guard") == action), None)

@@ -47,14 +47,16 @@ from vcsd.bases.card import CARD, read_card
 from vcsd.bases.curriculum import Curriculum
 from vcsd.checkpoint.lock import process_in
 from vcsd.config.shipped import recipe_path
-from vcsd.errors import ConfigError, VcsdError
+from vcsd.errors import ConfigError
 from vcsd.monitor.lines import Lines
 from vcsd.monitor.machine import hardware
 from vcsd.reproduce.cell import Sweep
+from vcsd.reproduce.experiments import NUM_PROMPTS, NUM_QUESTIONS, QUICK
 from vcsd.reproduce.journal import JOURNAL, JournalEntry, create_results_folder, pack_results
 from vcsd.reproduce.planned.known_runs import known_runs
 from vcsd.reproduce.planned.run_list import SHIPPED, read_run_list, together
 from vcsd.reproduce.pool import PoolTally, Worker, report_outcome
+from vcsd.terminal import exit_on_error
 from vcsd.terminal.stopping import STOPS
 from vcsd.visible import visible
 from vcsd.world.parameters import PARAMETERS
@@ -66,8 +68,6 @@ if TYPE_CHECKING:
     from vcsd.reproduce.planned.known_runs import KnownRuns
     from vcsd.reproduce.planned.run_list import PlannedBase, PlannedRun, RunList
 
-NUM_QUESTIONS, NUM_PROMPTS = 512, 3072
-QUICK = ("trainer.max_steps=2", "trainer.warmup_steps=1", "prompts_per_step=2", "rollout.num_per_prompt=2")
 QUICK_QUESTIONS, QUICK_PROMPTS = 4, 64
 QUICK_SIZE, QUICK_WORLD = "tiny", ("batch=8", "sight_steps=1", "answer_steps=1", "sway_steps=1")
 POLL_SECONDS, SAVE_SECONDS = 1.0, 60.0
@@ -415,12 +415,8 @@ def _note(listed: RunList, sweep: Sweep, tally: PoolTally, jobs: int, ran: list[
 
 def main() -> None:
     """Run the command."""
-    try:
-        is_good = _main(_options())
-    except VcsdError as error:
-        sys.stderr.write(visible(f"error: {type(error).__name__}: {error}\n"))
-        sys.exit(2)
-    sys.exit(0 if is_good else 1)
+    with exit_on_error():
+        sys.exit(0 if _main(_options()) else 1)
 
 
 if __name__ == "__main__":
